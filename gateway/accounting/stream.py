@@ -1,0 +1,61 @@
+"""What a client sees of a stream: upstream's chunks under the gateway's id, the bill on the last (contract §6)."""
+
+from collections.abc import Callable
+from typing import Any
+
+from gateway.accounting.collect import StreamRecord
+
+OWN = ("id", "object", "created", "model", "choices", "usage")
+
+
+class ChunkRelay:
+    """Passes chunks on as they come; only the finish chunk of the last choice is held until usage is known.
+
+    A chunk without choices is never passed on: upstream's own fields in it ride on the next one.
+    """
+
+    def __init__(self, completion_id: str, choices: int, include_usage: bool) -> None:
+        self.record = StreamRecord(choices)
+        self._id = completion_id
+        self._include_usage = include_usage
+        self._extras: dict[str, Any] = {}
+        self._held: list[dict[str, Any]] = []
+        self._last: dict[str, Any] = {}
+        self._first = True
+
+    def push(self, chunk: dict[str, Any], known: Callable[[], dict[str, Any]]) -> list[dict[str, Any]]:
+        """The chunks to send now; what is `known` goes on the first of all."""
+        self.record.add(chunk)
+        self._last = chunk
+        if not chunk.get("choices"):
+            self._extras.update({k: v for k, v in chunk.items() if k not in OWN and v is not None})
+            return []
+        out = {**self._extras, **chunk, "id": self._id}
+        self._extras = {}
+        out.pop("usage", None)
+        if self._include_usage:
+            out["usage"] = None
+        if self._first:
+            out.update(known())
+            self._first = False
+        if self._held or self.record.finished:
+            self._held.append(out)
+            return []
+        return [out]
+
+    def final(self, known: dict[str, Any], usage: dict[str, Any]) -> list[dict[str, Any]]:
+        """The held finish chunk with the whole bill, and the usage chunk if the client asked for one."""
+        if not self._held:  # upstream said it was done without saying why
+            finish = {"index": 0, "delta": {}, "finish_reason": "stop"}
+            self._held.append({**self._envelope(), "choices": [finish]})
+        self._held[0] = {**self._held[0], **self._extras, **known}
+        out = list(self._held)
+        if self._include_usage:
+            metadata = {"response_metadata": known["response_metadata"]}
+            out.append({**self._envelope(), "choices": [], "usage": usage, **metadata})
+        return out
+
+    def _envelope(self) -> dict[str, Any]:
+        names = ("created", "model", "system_fingerprint", "service_tier")
+        kept = {name: self._last[name] for name in names if self._last.get(name) is not None}
+        return {"id": self._id, "object": "chat.completion.chunk", **kept}

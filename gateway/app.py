@@ -1,0 +1,82 @@
+"""Composition root: the only place that names adapters and wires them; the routes at a glance."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import structlog
+from starlette.routing import Route, Router
+
+from gateway.clock import SystemClock
+from gateway.context import ContextManager
+from gateway.errors import StorageUnavailable
+from gateway.http.auth import Authenticator
+from gateway.http.chat import ChatCompletions
+from gateway.http.completions import StoredCompletions
+from gateway.http.edge import App, Edge
+from gateway.http.service import Live, Models, Ready
+from gateway.pipeline import Pipeline
+from gateway.settings import Settings
+from gateway.settlement import Settlement
+from gateway.storage.engine import Transactions, open_transactions
+from gateway.storage.migrate import migrate
+from gateway.storage.store import SqlStore
+from gateway.tokens import Counters
+from gateway.upstream.catalogue import Catalogue
+from gateway.upstream.directory import UpstreamModels
+from gateway.upstream.openai_compatible import HttpUpstream, new_client
+from gateway.upstream.routing import ConfiguredRouter
+
+RETRY_SECONDS = 1.0
+log = structlog.get_logger("gateway.app")
+
+
+def create_app(settings: Settings) -> App:
+    """The gateway as an ASGI application; connects to nothing before its lifespan begins."""
+    clock = SystemClock()
+    transactions = open_transactions(settings.storage)
+    store = SqlStore(transactions, clock)
+    counters = Counters()
+    settlement = Settlement(store, counters, clock)
+    client = new_client(settings.upstream.max_connections)
+    router = ConfiguredRouter(settings, Catalogue())
+    context = ContextManager(settings.context, counters)
+    pipeline = Pipeline(router, HttpUpstream(client), store, context, settlement, settings.context)
+    auth = Authenticator(settings.auth, store)
+    chat = ChatCompletions(pipeline, auth, settings, clock)
+    stored = StoredCompletions(store, auth)
+    models = Models(UpstreamModels(client, router), auth)
+
+    @asynccontextmanager
+    async def lifespan(_: object) -> AsyncIterator[None]:
+        preparing = asyncio.ensure_future(_prepare_storage(settings, transactions))
+        await asyncio.wait({preparing}, timeout=settings.storage.timeout)
+        try:
+            yield
+        finally:
+            preparing.cancel()
+            await settlement.drain()
+            await client.aclose()
+            await transactions.close()
+
+    routes = [
+        Route("/health/live", Live(), methods=["GET"]),
+        Route("/health/ready", Ready(store), methods=["GET"]),
+        Route("/v1/models", models, methods=["GET"]),
+        Route("/v1/models/{model:path}", models, methods=["GET"]),
+        Route("/v1/chat/completions", chat, methods=["POST"]),
+        Route("/v1/chat/completions", stored, methods=["GET"]),
+        Route("/v1/chat/completions/{completion_id}", stored, methods=["GET"]),
+    ]
+    return Edge(Router(routes, lifespan=lifespan))
+
+
+async def _prepare_storage(settings: Settings, transactions: Transactions) -> None:
+    """Brings the schema up to date; a storage that cannot be reached yet is tried again until it can."""
+    while settings.storage.auto_migrate:
+        try:
+            await migrate(transactions)
+            return
+        except StorageUnavailable as error:
+            log.warning("storage_unavailable_at_start", reason=error.message)
+        await asyncio.sleep(RETRY_SECONDS)

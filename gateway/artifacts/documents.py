@@ -1,0 +1,181 @@
+"""Text out of files, and documents found inside over-long messages (contract §2 `file` parts, §4 I4)."""
+
+import base64
+import binascii
+import io
+import re
+from html.parser import HTMLParser
+from typing import Any, ClassVar
+
+TEXT_ENDINGS = (
+    ".txt",
+    ".md",
+    ".markdown",
+    ".csv",
+    ".tsv",
+    ".json",
+    ".jsonl",
+    ".xml",
+    ".yaml",
+    ".yml",
+    ".log",
+    ".rst",
+)
+HTML_ENDINGS = (".html", ".htm", ".xhtml")
+TEXT_TYPES = ("application/json", "application/xml", "application/yaml", "application/x-ndjson")
+FENCE = re.compile(r"^(`{3,}|~{3,})[^\n]*\n(.*?)^\1[ \t]*$", re.DOTALL | re.MULTILINE)
+TAGGED = re.compile(r"<([A-Za-z][\w:.-]*)(?:\s[^<>]*)?>(.*?)</\1\s*>", re.DOTALL)
+PARAGRAPH = re.compile(r"\n[ \t]*\n")
+EDGE_CHARS = 1000
+"""How much of a text without paragraphs counts as its first and as its last one."""
+
+
+class UnreadableDocument(Exception):
+    """The file claims to be a document but cannot be read; the message says why."""
+
+
+def file_text(file: dict[str, Any], *, decode_pdf: bool) -> str | None:
+    """The text of a `file` part's inline data, or None for what is to be forwarded as it is.
+
+    Raises:
+        UnreadableDocument: the data is not base64, or no document of the kind that it names.
+    """
+    data = file.get("file_data")
+    if not isinstance(data, str):
+        return None
+    header, comma, encoded = data.partition(",")
+    media = header[5:].split(";")[0].strip().lower() if data.startswith("data:") and comma else ""
+    kind = _kind(str(file.get("filename") or "").lower(), media)
+    if kind is None or (kind == "pdf" and not decode_pdf):
+        return None
+    try:
+        raw = base64.b64decode(encoded if media or data.startswith("data:") else data, validate=True)
+    except (binascii.Error, ValueError):
+        raise UnreadableDocument("its data is not base64") from None
+    return _decode(raw, kind)
+
+
+def _kind(name: str, media: str) -> str | None:
+    if media == "application/pdf" or name.endswith(".pdf"):
+        return "pdf"
+    if media in ("text/html", "application/xhtml+xml") or name.endswith(HTML_ENDINGS):
+        return "html"
+    if media.endswith("wordprocessingml.document") or name.endswith(".docx"):
+        return "docx"
+    if media.startswith("text/") or media in TEXT_TYPES or name.endswith(TEXT_ENDINGS):
+        return "text"
+    return None
+
+
+def _decode(raw: bytes, kind: str) -> str:
+    if kind == "pdf":
+        return _pdf_text(raw)
+    if kind == "docx":
+        return _docx_text(raw)
+    text = raw.decode("utf-8-sig", "replace")
+    return _html_text(text) if kind == "html" else text
+
+
+def _pdf_text(raw: bytes) -> str:
+    from pypdf import PdfReader
+    from pypdf.errors import PyPdfError
+
+    try:
+        pages = PdfReader(io.BytesIO(raw)).pages
+        return "\n\n".join(f"[page {n}]\n{page.extract_text()}" for n, page in enumerate(pages, 1))
+    # pypdf lets many kinds of error through for broken files; all mean the same here.
+    except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
+        raise UnreadableDocument("it is no readable PDF") from error
+
+
+def _docx_text(raw: bytes) -> str:
+    import zipfile
+    from xml.etree import ElementTree
+
+    limit = 64 * 2**20
+    word = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+    try:
+        with zipfile.ZipFile(io.BytesIO(raw)) as archive, archive.open("word/document.xml") as entry:
+            xml = entry.read(limit + 1)
+        if len(xml) > limit or b"<!DOCTYPE" in xml[:1024]:
+            raise UnreadableDocument("its text is too large or carries a document type")
+        root = ElementTree.fromstring(xml)  # noqa: S314 - no document type, so no entities to expand
+    except (zipfile.BadZipFile, KeyError, ElementTree.ParseError, NotImplementedError) as error:
+        raise UnreadableDocument("it is no readable DOCX") from error
+    paragraphs = []
+    for paragraph in root.iter(f"{word}p"):
+        runs = (
+            node.text or "" if node.tag == f"{word}t" else "\t"
+            for node in paragraph.iter()
+            if node.tag in (f"{word}t", f"{word}tab")
+        )
+        paragraphs.append("".join(runs))
+    return "\n\n".join(paragraphs)
+
+
+class _Text(HTMLParser):
+    """Visible text, with a line break after each block."""
+
+    hidden = frozenset({"script", "style", "noscript", "template"})
+    blocks = frozenset({"p", "div", "li", "tr", "br", "section", "article", "table", "ul", "ol", "pre"})
+    headings: ClassVar[dict[str, str]] = {f"h{n}": "#" * n + " " for n in range(1, 7)}
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.out: list[str] = []
+        self.depth = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in self.hidden:
+            self.depth += 1
+        elif tag in self.headings:
+            self.out.append("\n\n" + self.headings[tag])
+        elif tag in self.blocks:
+            self.out.append("\n")
+        elif tag in ("td", "th"):
+            self.out.append("\t")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self.hidden and self.depth:
+            self.depth -= 1
+        elif tag in self.headings or tag in self.blocks:
+            self.out.append("\n")
+
+    def handle_data(self, data: str) -> None:
+        if not self.depth:
+            self.out.append(re.sub(r"\s+", " ", data))
+
+
+def _html_text(text: str) -> str:
+    parser = _Text()
+    parser.feed(text)
+    parser.close()
+    lines = (line.strip() for line in "".join(parser.out).splitlines())
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
+
+
+def document_spans(text: str, min_chars: int, *, whole: bool) -> list[tuple[int, int]]:
+    """Where documents of more than `min_chars` stand in a user's text: fences, tagged blocks, else the middle of the
+    text; its first and last paragraph are the user's own words and stay (I4).
+
+    Args:
+        whole: the text is a content part of its own beside the question, so all of it is a document.
+    """
+    if len(text) <= min_chars:
+        return []
+    if whole:
+        return [(0, len(text))]
+    spans: list[tuple[int, int]] = []
+    for pattern in (FENCE, TAGGED):
+        for match in pattern.finditer(text):
+            start, end = match.span(2)
+            if end - start > min_chars and all(end <= s or start >= e for s, e in spans):
+                spans.append((start, end))
+    if spans:
+        return sorted(spans)
+    breaks = [m.span() for m in PARAGRAPH.finditer(text)] or [m.span() for m in re.finditer(r"\n", text)]
+    if len(breaks) >= 2:
+        start, end = breaks[0][1], breaks[-1][0]
+    else:
+        start, end = EDGE_CHARS, len(text) - EDGE_CHARS
+    return [(start, end)] if end - start > min_chars else []

@@ -1,0 +1,128 @@
+"""Cuts a text into passages that respect its structure: records, rows, log lines, headings, paragraphs."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+TARGET_CHARS = 700
+MAX_CHARS = 1400
+BLANK = re.compile(r"\n[ \t]*\n")
+SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n")
+DECODER = json.JSONDecoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """Characters `start` to `end` of an artifact's text; `header` (a CSV's first row) belongs to all of its kind."""
+
+    start: int
+    end: int
+
+
+def passages(text: str) -> list[Passage]:
+    """Passages in order, without overlap; together they are the whole text but for white space between them."""
+    spans = _json_records(text) or _lines(text) or _paragraphs(text)
+    return [Passage(start, end) for start, end in _bounded(text, spans) if text[start:end].strip()]
+
+
+def header_of(text: str) -> str:
+    """The first row of a text that looks like a table of separated values: no row is understood without it."""
+    first, newline, rest = text.partition("\n")
+    for separator in (",", "\t", ";", "|"):
+        columns = first.count(separator)
+        if newline and columns >= 1 and len(first) < 1000:
+            rows = [row for row in rest.split("\n", 12)[:12] if row.strip()]
+            if len(rows) >= 3 and all(row.count(separator) >= columns for row in rows[:-1]):
+                return first
+    return ""
+
+
+def _json_records(text: str) -> list[tuple[int, int]]:
+    """Elements of the outermost array, or of the first array that is a member of the outermost object."""
+    start = len(text) - len(text.lstrip())
+    if text[start : start + 1] not in ("[", "{"):
+        return []
+    opening = start
+    if text[start] == "{":
+        match = re.compile(r'"[^"\n]*"\s*:\s*\[').search(text, start)
+        if match is None or match.start() > start + 2000:
+            return _lines(text) if "\n" in text else []
+        opening = match.end() - 1
+    spans, at = [], opening + 1
+    while True:
+        while at < len(text) and text[at] in " \t\r\n,":
+            at += 1
+        if at >= len(text) or text[at] == "]":
+            break
+        try:
+            _, end = DECODER.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            return []
+        spans.append((at, end))
+        at = end
+    if len(spans) < 2:
+        return []
+    spans[0] = (0, spans[0][1]) if opening < 400 else spans[0]
+    if opening >= 400:
+        spans = [*_paragraphs(text[:opening]), *spans]
+    tail = (spans[-1][1], len(text))
+    return [*spans, tail] if text[tail[0] :].strip(" \t\r\n]},") else spans
+
+
+def _lines(text: str) -> list[tuple[int, int]]:
+    """Tables and logs: one line each, lines that are indented belong to the one before."""
+    lines = [(m.start(), m.end()) for m in re.finditer(r"[^\n]+", text)]
+    if len(lines) < 8:
+        return []
+    average = sum(end - start for start, end in lines) / len(lines)
+    blanks = len(BLANK.findall(text))
+    if average > 400 or blanks > len(lines) / 8:
+        return []
+    spans: list[tuple[int, int]] = []
+    for start, end in lines:
+        if spans and text[start] in " \t" and end - spans[-1][0] < MAX_CHARS:
+            spans[-1] = (spans[-1][0], end)
+        else:
+            spans.append((start, end))
+    return spans if len(spans) >= 4 else []
+
+
+def _paragraphs(text: str) -> list[tuple[int, int]]:
+    """Paragraphs gathered up to the target size; a heading begins a new passage."""
+    spans: list[tuple[int, int]] = []
+    for start, end in _split(text, BLANK):
+        heading = text[start : start + 6].lstrip().startswith("#")
+        small = spans and end - spans[-1][0] <= TARGET_CHARS
+        if spans and small and not heading:
+            spans[-1] = (spans[-1][0], end)
+        else:
+            spans.append((start, end))
+    return spans
+
+
+def _split(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, int]]:
+    at = 0
+    for match in pattern.finditer(text):
+        if text[at : match.start()].strip():
+            yield at, match.start()
+        at = match.end()
+    if text[at:].strip():
+        yield at, len(text)
+
+
+def _bounded(text: str, spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Splits passages that are too long at sentences, and what still is at the limit."""
+    for start, end in spans:
+        if end - start <= MAX_CHARS:
+            yield start, end
+            continue
+        piece = start
+        cut = start
+        for s, e in _split(text[start:end], SENTENCE):
+            if start + e - piece > TARGET_CHARS and cut > piece:
+                yield piece, cut
+                piece = start + s
+            cut = start + e
+        for at in range(piece, end, MAX_CHARS):
+            yield at, min(at + MAX_CHARS, end)

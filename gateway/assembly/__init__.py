@@ -1,0 +1,1 @@
+"""Step 5: the wording of what is forwarded: labels, the block of reference material, the request body."""

@@ -1,0 +1,86 @@
+"""Turns a selection into the messages that are forwarded."""
+
+from collections import defaultdict
+from typing import Any
+
+from gateway.assembly.wording import block, file_part, in_place
+from gateway.models.artifacts import Artifact, ProcessingStrategy
+from gateway.models.conversation import ConversationMessage
+from gateway.models.selection import Forwarded, Material, Rendering, Selection
+
+
+def assemble(material: Material, selection: Selection) -> Forwarded:
+    """The forwarded messages: system messages, the window, and the block at the head of the current user message.
+
+    Whatever has no rendering stands as it was sent, the same objects, so that nothing changes unnoticed.
+    """
+    by_message: dict[int, list[Rendering]] = defaultdict(list)
+    in_block: list[Rendering] = []
+    for artifact in material.artifacts:
+        rendering = selection.renderings.get(artifact.artifact_id)
+        if rendering is None:
+            continue
+        if _in_window(artifact, selection, material):
+            by_message[artifact.place.message or 0].append(rendering)
+        elif artifact.place.message is None or rendering.strategy is not ProcessingStrategy.EXCLUDE:
+            in_block.append(rendering)
+    messages: list[dict[str, Any]] = list(material.instructions)
+    indexes = [-1] * len(messages)
+    text = block(in_block)
+    rendered: dict[str, Any] | None = None
+    for index, message in enumerate(material.messages):
+        if index < selection.first and message.role not in ("system", "developer"):
+            continue
+        if index in selection.left_out:
+            continue
+        body = _body(message, selection.frozen)
+        if by_message[index]:
+            body = _apply(body, by_message[index])
+        if index == material.current and text:
+            body = rendered = _with_block(body, text)
+        messages.append(body)
+        indexes.append(index)
+    standing = tuple(r.artifact.artifact_id for r in in_block if r.strategy is ProcessingStrategy.INCLUDE_FULL)
+    return Forwarded(messages, indexes, text, rendered, standing)
+
+
+def _in_window(artifact: Artifact, selection: Selection, material: Material) -> bool:
+    index = artifact.place.message
+    return index is not None and index >= selection.first and index not in selection.left_out
+
+
+def _body(message: ConversationMessage, frozen: bool) -> dict[str, Any]:
+    return message.rendered if frozen and message.rendered is not None else message.body
+
+
+def _apply(body: dict[str, Any], renderings: list[Rendering]) -> dict[str, Any]:
+    """Puts renderings in the place of what they stand for; spans from the last to the first, so that they stay."""
+    changed = dict(body)
+    if body["role"] == "tool":
+        changed["content"] = in_place(renderings[0])
+        return changed
+    for rendering in sorted(renderings, key=lambda r: r.artifact.place.span or (0, 0), reverse=True):
+        place = rendering.artifact.place
+        if place.part is None:
+            changed["content"] = _replace(changed["content"], place.span, in_place(rendering))
+            continue
+        parts = list(changed["content"])
+        if place.span is None:
+            parts[place.part] = file_part(rendering)
+        else:
+            part = parts[place.part]
+            parts[place.part] = {**part, "text": _replace(part["text"], place.span, in_place(rendering))}
+        changed["content"] = parts
+    return changed
+
+
+def _replace(text: str, span: tuple[int, int] | None, by: str) -> str:
+    start, end = span or (0, len(text))
+    return text[:start] + by + text[end:]
+
+
+def _with_block(body: dict[str, Any], text: str) -> dict[str, Any]:
+    content = body.get("content")
+    if isinstance(content, str):
+        return {**body, "content": text + content}
+    return {**body, "content": [{"type": "text", "text": text}, *(content or [])]}

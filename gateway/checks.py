@@ -1,0 +1,115 @@
+"""`gateway check` and `gateway migrate`: says of each thing that the configuration names whether it can be reached."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from gateway.errors import GatewayError
+from gateway.models.exchange import Caller
+from gateway.settings import Settings
+from gateway.storage.engine import open_transactions, parse_url
+from gateway.storage.migrate import migrate
+from gateway.storage.probe import reach_cache, revision_of
+from gateway.storage.schema import REVISION
+from gateway.upstream.openai_compatible import new_client
+from gateway.upstream.probe import reach
+from gateway.upstream.routing import unsupported
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One line of the report; a failed optional check is a warning."""
+
+    name: str
+    ok: bool
+    text: str
+    optional: bool = False
+
+
+def check(settings: Settings) -> list[Result]:
+    """All checks: settings, storage, cache, and each distinct upstream address."""
+    return asyncio.run(_collect(_check, settings))
+
+
+def migrate_now(settings: Settings) -> list[Result]:
+    """Upgrades the schema; safe from any number of processes at once."""
+    return asyncio.run(_collect(_migrate, settings))
+
+
+async def _collect(work: Callable[[Settings], AsyncIterator[Result]], settings: Settings) -> list[Result]:
+    return [result async for result in work(settings)]
+
+
+async def _migrate(settings: Settings) -> AsyncIterator[Result]:
+    where = parse_url(settings.storage.url).render_as_string(hide_password=True)
+    transactions = open_transactions(settings.storage)
+    try:
+        before = await transactions.run(revision_of)
+        await migrate(transactions)
+        after = await transactions.run(revision_of)
+        text = f"{where}: already at {after}" if before == after else f"{where}: {before or 'empty'} -> {after}"
+        yield Result("schema", after == REVISION, text)
+    except GatewayError as error:
+        yield Result("schema", False, f"{where}: {_reason(error)}")
+    finally:
+        await transactions.close()
+
+
+async def _check(settings: Settings) -> AsyncIterator[Result]:
+    yield Result("configuration", True, f"{len(settings.model_list)} models")
+    for warning in settings.warnings:
+        yield Result("configuration", False, warning, optional=True)
+    async for result in _check_storage(settings):
+        yield result
+    if settings.cache.url:
+        problem = await reach_cache(settings.cache.url, settings.cache.timeout)
+        yield Result("cache", problem is None, problem or "reached", optional=True)
+    for entry in settings.model_list:
+        problem = unsupported(entry)
+        if problem:
+            yield Result(f"model {entry.model_name}", False, problem)
+    async for result in _check_upstreams(settings):
+        yield result
+
+
+async def _check_storage(settings: Settings) -> AsyncIterator[Result]:
+    where = parse_url(settings.storage.url).render_as_string(hide_password=True)
+    transactions = open_transactions(settings.storage)
+    try:
+        revision = await transactions.run(revision_of)
+        current = revision == REVISION
+        missing = "run `gateway migrate`, or let `gateway serve` do it at its start"
+        text = f"reached, schema {revision}" if current else f"reached, schema {revision or 'empty'}: {missing}"
+        yield Result(f"storage {where}", current or settings.storage.auto_migrate, text)
+    except GatewayError as error:
+        yield Result(f"storage {where}", False, _reason(error))
+    finally:
+        await transactions.close()
+
+
+async def _check_upstreams(settings: Settings) -> AsyncIterator[Result]:
+    from gateway.upstream.catalogue import Catalogue
+    from gateway.upstream.routing import ConfiguredRouter
+
+    client = new_client(10)
+    router = ConfiguredRouter(settings, Catalogue())
+    caller = Caller("check")
+    seen: set[tuple[str, str | None]] = set()
+    names: list[str | None] = [entry.model_name for entry in settings.model_list if unsupported(entry) is None]
+    try:
+        for name in names or [None]:
+            deployment = router.deployment(name, caller) if name else router.default("", caller)
+            if (deployment.api_base, deployment.api_key) in seen:
+                continue
+            seen.add((deployment.api_base, deployment.api_key))
+            problem = await reach(client, deployment)
+            keyless = deployment.api_key is None
+            text = problem or ("reached" if not keyless else "reached; the client's own key will be used")
+            yield Result(f"upstream {deployment.api_base}", problem is None, text, optional=name is None)
+    finally:
+        await client.aclose()
+
+
+def _reason(error: GatewayError) -> str:
+    cause = error.__cause__
+    return f"{error.message} ({type(cause).__name__})" if cause else error.message

@@ -1,0 +1,169 @@
+"""`ContextManager`: steps 2 to 5 as one call, for the pipeline and for those who use the package as a library."""
+
+from dataclasses import dataclass, replace
+
+from gateway.artifacts.collect import (
+    attachments_to_artifacts,
+    current_turn,
+    documents_in_messages,
+    extract_artifacts_from_messages,
+    text_of,
+    unique_ids,
+)
+from gateway.artifacts.compaction import compact
+from gateway.artifacts.documents import UnreadableDocument
+from gateway.artifacts.passages import header_of, passages
+from gateway.artifacts.ranking import rank
+from gateway.assembly.messages import assemble
+from gateway.errors import InvalidRequest
+from gateway.fitting.budget import Budget
+from gateway.fitting.count import Counting
+from gateway.fitting.fit import Limits, Tools, fit
+from gateway.models.artifacts import Artifact
+from gateway.models.conversation import Context, ConversationMessage, History
+from gateway.models.exchange import ChatRequest, ModelFacts
+from gateway.models.metadata import ContextUtilizationMetadata
+from gateway.models.selection import Fitted, Material
+from gateway.planning.decision import PlanningFacts, should_use_llm_planning
+from gateway.planning.record import plan_of, records_of
+from gateway.ports import TokenCounters
+from gateway.settings import ContextSettings
+
+QUESTION_CHARS = 4000
+TOOLS = Tools(
+    assemble=assemble,
+    rank=rank,
+    passages=lambda text: [(p.start, p.end) for p in passages(text)],
+    compact=compact,
+    header=header_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltContext:
+    """What is forwarded, what is to be remembered of it, and the figures of how it came about."""
+
+    fitted: Fitted
+    utilization: ContextUtilizationMetadata
+    material: Material
+    new_attachments: tuple[Artifact, ...] = ()
+
+
+class ContextManager:
+    """Decides which artifacts and turns enter the window, and words them."""
+
+    def __init__(self, settings: ContextSettings, counters: TokenCounters) -> None:
+        self._settings = settings
+        self._counters = counters
+
+    async def __call__(self, request: ChatRequest, history: History, facts: ModelFacts, budget: Budget) -> BuiltContext:
+        """Collect, plan, fit, assemble.
+
+        Raises:
+            ContextLengthExceeded: it cannot be made to fit (contract §4 I1).
+            InvalidRequest: a `file` part holds no readable document; names the part.
+        """
+        context, current = self._collect(request, history, facts)
+        material = Material(
+            instructions=history.instructions,
+            messages=history.messages,
+            current=current,
+            placed=tuple(context.placed),
+            attached=tuple(context.artifacts),
+            question=_question(history.messages, current, context.placed),
+        )
+        counting = Counting(self._counters.counter(facts), request.forward, material, facts.token_margin)
+        limits = Limits(budget.tokens, self._settings.history_share)
+        fitted = fit(material, limits, counting, TOOLS)
+        utilization = self._utilization(request, material, fitted, budget, counting)
+        if history.restored and utilization.strategy == "passthrough":
+            utilization.strategy = "simple"
+        known = len(history.attachments)
+        return BuiltContext(fitted, utilization, material, material.attached[known:])
+
+    def _collect(self, request: ChatRequest, history: History, facts: ModelFacts) -> tuple[Context, int]:
+        current = current_turn(history)
+        placed = extract_artifacts_from_messages(history.messages, current)
+        try:
+            decode_pdf = not facts.supports_pdf_input
+            minimum = self._settings.document_min_chars
+            placed += documents_in_messages(history.messages, current, minimum, decode_pdf=decode_pdf)
+        except UnreadableDocument as error:
+            raise InvalidRequest(f"A file in messages cannot be read: {error}.", param="messages") from error
+        old = [replace(artifact, historical=True) for artifact in history.attachments]
+        attached = old + attachments_to_artifacts(request.attachments, len(old))
+        unique = unique_ids(placed + attached)
+        return Context(history.messages, (), unique[len(placed) :], unique[: len(placed)]), current
+
+    def _utilization(
+        self, request: ChatRequest, material: Material, fitted: Fitted, budget: Budget, counting: Counting
+    ) -> ContextUtilizationMetadata:
+        settings = self._settings
+        included = len(set(fitted.forwarded.indexes) - {-1})
+        decision = should_use_llm_planning(self._facts(request, material, fitted, budget), settings)
+        records = records_of(material, fitted)
+        utilization = ContextUtilizationMetadata(
+            model_name=request.model,
+            strategy=_strategy(material, fitted),
+            goal=request.options.goal.value,
+            context_window=budget.context_window,
+            budget_tokens=budget.tokens,
+            tokens_used=fitted.tokens,
+            utilization=round(fitted.tokens / budget.tokens, 4) if budget.tokens else None,
+            breakdown=fitted.breakdown,
+            messages_included=included + len(material.instructions),
+            messages_excluded=len(material.messages) - included,
+            planning_reason=decision.reason,
+            fallback_reason="no_planner" if decision.use else None,
+            artifacts_processed=records,
+        )
+        if budget.tokens is None:
+            utilization.warnings.append("context_window_unknown")
+        elif fitted.tokens > settings.warning_threshold * budget.tokens:
+            utilization.warnings.append(f"context_window_above_{settings.warning_threshold:.0%}"[:-1] + "_percent")
+        return utilization
+
+    def _facts(self, request: ChatRequest, material: Material, fitted: Fitted, budget: Budget) -> PlanningFacts:
+        sizes = [a.size_chars for a in material.artifacts]
+        return PlanningFacts(
+            artifacts=len(sizes),
+            planning=request.options.planning,
+            mode=request.options.mode,
+            has_planner=False,
+            all_standing=False,
+            new_historical=any(a.historical for a in material.artifacts),
+            total_chars=sum(sizes),
+            largest_chars=max(sizes, default=0),
+            tokens=fitted.tokens,
+            budget=budget.tokens,
+            expensive_primary=False,
+        )
+
+
+def _strategy(material: Material, fitted: Fitted) -> str:
+    """`heuristic` if an artifact was decided on, `simple` if only turns left, else `passthrough` (contract §6)."""
+    if fitted.selection.renderings and plan_of(material, fitted).artifacts:
+        return "heuristic"
+    if fitted.selection.first > 0 or fitted.selection.left_out:
+        return "simple"
+    return "passthrough"
+
+
+def _question(messages: tuple[ConversationMessage, ...], current: int, placed: list[Artifact]) -> str:
+    """The current user message's own words: its text without what is a document in it."""
+    if not messages:
+        return ""
+    content = messages[current].content
+    here = [a.place for a in placed if a.place.message == current and messages[current].role == "user"]
+    texts = []
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
+    for number, part in enumerate(parts):
+        text = text_of([part]) if isinstance(part, dict) else ""
+        spans = [p.span for p in here if p.span and p.part == (None if isinstance(content, str) else number)]
+        for start, end in sorted(spans, reverse=True):
+            text = text[:start] + "\n" + text[end:]
+        texts.append(text)
+    question = "\n".join(text for text in texts if text.strip())
+    if len(question) <= QUESTION_CHARS:
+        return question
+    return question[: QUESTION_CHARS // 2] + "\n" + question[-QUESTION_CHARS // 2 :]

@@ -1,0 +1,91 @@
+"""Tool calls and their results, paired by adjacency: local servers repeat ids (contract §3.3, §4 I3)."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from gateway.conversation.messages import is_unanswerable
+from gateway.errors import InvalidRequest
+from gateway.models.conversation import ConversationMessage
+
+
+def check_pairs(messages: Sequence[ConversationMessage], first_sent: int, offset: int) -> None:
+    """Every result follows its call, every call but the last message's is answered.
+
+    Args:
+        messages: the whole conversation, stored part first.
+        first_sent: index of the first message that the client sent.
+        offset: index of that message in the client's own `messages`, so that an error can name the field.
+
+    Raises:
+        InvalidRequest: a `tool` message whose call is nowhere, or a call left unanswered; names `messages[i]`.
+    """
+    open_calls: dict[str, int] = {}
+
+    def name(index: int) -> str:
+        return f"messages[{max(index, first_sent) - first_sent + offset}]"
+
+    def all_answered() -> None:
+        for call, at in open_calls.items():
+            text = f"The tool call {call!r} has no result after {name(at)}."
+            raise InvalidRequest(text, param=name(at), code="tool_call_unanswered")
+
+    for index, message in enumerate(messages):
+        if message.role == "tool":
+            if open_calls.pop(str(message.body.get("tool_call_id")), None) is None and index >= first_sent:
+                text = f"{name(index)} answers a tool call that no assistant message before it makes."
+                raise InvalidRequest(text, param=name(index), code="tool_call_unknown")
+            continue
+        all_answered()
+        for call in message.body.get("tool_calls") or ():
+            open_calls[str(call.get("id"))] = index
+    all_answered()
+
+
+def forwardable(messages: Sequence[ConversationMessage]) -> list[ConversationMessage]:
+    """The stored path without what may not be forwarded: empty partial answers, and tool calls that nobody answered
+    (the text beside them stays)."""
+    kept: list[ConversationMessage] = []
+    for index, message in enumerate(messages):
+        if is_unanswerable(message):
+            continue
+        calls = message.body.get("tool_calls")
+        if calls and not _answered(calls, messages[index + 1 :]):
+            if index == len(messages) - 1 and message.status == "complete":
+                kept.append(message)  # the results may be what the client is about to send
+            elif message.content:
+                body = {k: v for k, v in message.body.items() if k != "tool_calls"}
+                kept.append(replace(message, body=body, rendered=None))
+            continue
+        if message.role == "tool" and not _has_call(kept, message):
+            continue
+        kept.append(message)
+    return kept
+
+
+def without_open_calls(messages: Sequence[ConversationMessage]) -> list[ConversationMessage]:
+    """Like `forwardable`, when what follows is no tool result: the last message's calls stay unanswered too."""
+    if not messages or not messages[-1].body.get("tool_calls"):
+        return list(messages)
+    last = messages[-1]
+    if not last.content:
+        return list(messages[:-1])
+    body: dict[str, Any] = {k: v for k, v in last.body.items() if k != "tool_calls"}
+    return [*messages[:-1], replace(last, body=body, rendered=None)]
+
+
+def _answered(calls: Sequence[dict[str, Any]], following: Sequence[ConversationMessage]) -> bool:
+    results = set()
+    for message in following[: len(calls)]:
+        if message.role != "tool":
+            break
+        results.add(str(message.body.get("tool_call_id")))
+    return {str(call.get("id")) for call in calls} <= results
+
+
+def _has_call(kept: Sequence[ConversationMessage], result: ConversationMessage) -> bool:
+    for message in reversed(kept):
+        if message.role != "tool":
+            calls = message.body.get("tool_calls") or ()
+            return str(result.body.get("tool_call_id")) in {str(call.get("id")) for call in calls}
+    return False

@@ -1,0 +1,214 @@
+"""The error tree. Each class has its HTTP status, OpenAI `type` and `code`; the docstring says when it is raised.
+
+GatewayError
+├── InvalidRequest 400                bad input, names the field in `param`
+│   ├── ContextLengthExceeded 400     cannot be made to fit (contract §4 I1)
+│   ├── RequestTooLarge 413
+│   └── NotFound 404
+│       ├── ConversationNotFound      unknown, deleted or another tenant's (contract §2)
+│       ├── CompletionNotFound
+│       ├── ModelNotFound
+│       └── NotRelayed                a path that is nobody's to read (contract §1)
+├── Unauthorized 401
+├── StorageUnavailable 503
+├── ShuttingDown 503
+├── InternalError 500
+└── UpstreamError 502
+    ├── UpstreamUnreachable 502
+    ├── UpstreamTimeout 504
+    ├── UpstreamAuth 502              the operator's key was refused; body withheld (contract §7)
+    ├── UpstreamInvalidResponse 502   not the JSON or SSE that was promised
+    ├── UpstreamInterrupted 502       the answer broke off
+    └── UpstreamRefused               upstream's own status, Retry-After and body
+        └── UpstreamOverflow 400      the provider says that the window is exceeded
+"""
+
+from typing import Any
+
+
+class GatewayError(Exception):
+    """Anything that a client is told in OpenAI's error shape (contract §7)."""
+
+    status = 500
+    type = "server_error"
+    code: str | None = "internal_error"
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        if code is not None:
+            self.code = code
+        self.headers: dict[str, str] = {}
+
+    def body(self) -> dict[str, Any]:
+        """OpenAI's error object: `{"error": {"message", "type", "param", "code"}}`."""
+        error = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+        return {"error": error}
+
+
+class InternalError(GatewayError):
+    """A fault of the gateway's own; the message says nothing of its insides."""
+
+
+class InvalidRequest(GatewayError):
+    """The request breaks a rule; `param` names the field."""
+
+    status = 400
+    type = "invalid_request_error"
+    code = "invalid_request"
+
+
+class ContextLengthExceeded(InvalidRequest):
+    """What must be forwarded cannot be made to fit the budget (contract §4 I1)."""
+
+    code = "context_length_exceeded"
+
+
+class RequestTooLarge(InvalidRequest):
+    """The body is larger than `server.max_body_bytes`."""
+
+    status = 413
+    code = "request_too_large"
+
+
+class NotFound(InvalidRequest):
+    """The thing named does not exist, or not for this tenant."""
+
+    status = 404
+    code = "not_found"
+
+
+class ConversationNotFound(NotFound):
+    """Unknown, deleted, or another tenant's: all behave alike (contract §8)."""
+
+    code = "conversation_not_found"
+
+
+class CompletionNotFound(NotFound):
+    """No such stored completion for this tenant."""
+
+    code = "completion_not_found"
+
+
+class ModelNotFound(NotFound):
+    """The model is not configured and no default upstream may serve it."""
+
+    code = "model_not_found"
+
+
+class NotRelayed(NotFound):
+    """The path is neither served nor relayed (contract §1)."""
+
+    code = "not_relayed"
+
+
+class MethodNotAllowed(InvalidRequest):
+    """The path exists, the method does not."""
+
+    status = 405
+    code = "method_not_allowed"
+
+
+class Unauthorized(GatewayError):
+    """Keys are configured and the request carries none of them (contract §8)."""
+
+    status = 401
+    type = "authentication_error"
+    code = "invalid_api_key"
+
+
+class StorageUnavailable(GatewayError):
+    """The storage cannot be reached or is not on the current schema (contract §3.6)."""
+
+    status = 503
+    type = "server_error"
+    code = "storage_unavailable"
+
+
+class ShuttingDown(GatewayError):
+    """SIGTERM was received; no new requests are taken (contract §9)."""
+
+    status = 503
+    code = "shutting_down"
+
+
+class UpstreamError(GatewayError):
+    """The model's provider did not give an answer."""
+
+    status = 502
+    type = "upstream_error"
+    code: str | None = "upstream_error"
+
+
+class UpstreamUnreachable(UpstreamError):
+    """No connection, or it broke before any byte of an answer."""
+
+    code = "upstream_unreachable"
+
+
+class UpstreamTimeout(UpstreamError):
+    """Upstream took longer than the configured connect, first-byte or idle time."""
+
+    status = 504
+    code = "upstream_timeout"
+
+
+class UpstreamAuth(UpstreamError):
+    """The operator's key was refused (401/403). The body is withheld: it may name the key."""
+
+    code = "upstream_auth"
+
+
+class UpstreamInvalidResponse(UpstreamError):
+    """The answer is not what an OpenAI-compatible server sends."""
+
+    code = "upstream_invalid_response"
+
+
+class UpstreamInterrupted(UpstreamError):
+    """The answer broke off after it had begun."""
+
+    code = "upstream_interrupted"
+
+
+class UpstreamRefused(UpstreamError):
+    """Upstream answered with an error: its status, `Retry-After` and body are kept (contract §7)."""
+
+    code: str | None = "upstream_error"
+
+    def __init__(self, status: int, original: Any, headers: dict[str, str]) -> None:
+        error = original.get("error") if isinstance(original, dict) else None
+        message = error.get("message") if isinstance(error, dict) else None
+        super().__init__(message if isinstance(message, str) else f"The upstream answered with status {status}.")
+        self.status = status
+        self.original = original
+        self.headers = headers
+        if isinstance(error, dict):
+            code = error.get("code")
+            self.code = code if isinstance(code, str) else None
+
+    def body(self) -> dict[str, Any]:
+        """Upstream's body as it is if OpenAI-shaped, else wrapped with the original under `error.upstream`."""
+        if isinstance(self.original, dict) and isinstance(self.original.get("error"), dict):
+            return self.original
+        code = f"upstream_{self.status}"
+        error = {"message": self.message, "type": self.type, "param": None, "code": code}
+        return {"error": {**error, "upstream": self.original}}
+
+
+class UpstreamOverflow(UpstreamRefused):
+    """The provider says that the prompt exceeds the model's window: one refit, then 400 (contract §4 I1)."""
+
+    def __init__(self, original: Any, headers: dict[str, str], reported: int | None, limit: int | None) -> None:
+        super().__init__(400, original, headers)
+        self.reported = reported
+        self.limit = limit
+
+    def body(self) -> dict[str, Any]:
+        """Every provider's wording becomes `context_length_exceeded` (contract §7)."""
+        error = self.original.get("error") if isinstance(self.original, dict) else None
+        if isinstance(error, dict) and error.get("code") == "context_length_exceeded":
+            return super().body()
+        wrapped = {"message": self.message, "type": "invalid_request_error", "param": "messages"}
+        return {"error": {**wrapped, "code": "context_length_exceeded", "upstream": self.original}}

@@ -1,0 +1,90 @@
+"""Tokens of what is forwarded: exact where it matters, a bound and an estimate from its bytes where it does not."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from gateway import jsons
+from gateway.models.conversation import ConversationMessage
+from gateway.models.selection import Forwarded, Material
+from gateway.ports import TokenCounter
+
+REPLY_TOKENS = 3
+BYTES_PER_TOKEN = 4
+MEDIA = ("image_url", "input_audio", "file")
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """`total` is the sum of `breakdown` (contract §6)."""
+
+    total: int
+    breakdown: dict[str, int]
+
+
+class Counting:
+    """Counts forwarded messages of one request for one model, tools and schema included."""
+
+    def __init__(self, counter: TokenCounter, forward: dict[str, Any], material: Material, margin: float) -> None:
+        self._counter = counter
+        self._forward = forward
+        self._material = material
+        self._margin = margin
+        extras = {k: forward[k] for k in ("tools", "functions", "response_format") if forward.get(k)}
+        self._extra_bytes = len(jsons.dumps(extras)) if extras else 0
+        self._tools: int | None = None
+
+    def text(self, text: str) -> int:
+        """Tokens of a text."""
+        return self._counter.text(text)
+
+    def messages(self, forwarded: Forwarded) -> int:
+        """Exact tokens of the messages alone."""
+        return sum(self._counter.message(message) for message in forwarded.messages)
+
+    def exact(self, forwarded: Forwarded) -> Count:
+        """Counted with the model's tokenizer, or with an estimate calibrated on what upstream reports."""
+        if self._tools is None:
+            self._tools = self._counter.tools(self._forward)
+        block = self._counter.text(forwarded.block) if forwarded.block else 0
+        counts = [self._counter.message(message) for message in forwarded.messages]
+        return self._sum(forwarded, counts, self._tools, block)
+
+    def estimate(self, forwarded: Forwarded) -> Count:
+        """From bytes: good enough for figures, not for decisions. A picture counts as the tokenizer would count it."""
+        counts = [_size(message) // BYTES_PER_TOKEN + 4 for message in forwarded.messages]
+        tools = self._extra_bytes // BYTES_PER_TOKEN
+        return self._sum(forwarded, counts, tools, len(forwarded.block) // BYTES_PER_TOKEN)
+
+    def upper_bound(self, forwarded: Forwarded) -> float:
+        """Never less than the exact count: no token of a byte-level vocabulary is shorter than one byte."""
+        framed = sum(_size(message) + 12 for message in forwarded.messages)
+        return (framed + self._extra_bytes + REPLY_TOKENS) * self._margin
+
+    def _sum(self, forwarded: Forwarded, counts: list[int], tools: int, block: int) -> Count:
+        parts = {"system": REPLY_TOKENS, "tools": tools, "history": 0, "artifacts": 0, "current": 0}
+        messages = self._material.messages
+        for index, tokens in zip(forwarded.indexes, counts, strict=True):
+            message: ConversationMessage | None = messages[index] if index >= 0 else None
+            if message is None or message.role in ("system", "developer"):
+                parts["system"] += tokens
+            elif message.role == "tool":
+                parts["artifacts"] += tokens
+            elif index < self._material.current:
+                parts["history"] += tokens
+            elif index == self._material.current and block:
+                parts["artifacts"] += min(block, tokens)
+                parts["current"] += max(0, tokens - block)
+            else:
+                parts["current"] += tokens
+        return Count(sum(parts.values()), parts)
+
+
+def _size(message: dict[str, Any]) -> int:
+    """Bytes of a message as JSON; media count as much as their tokens could at most."""
+    content = message.get("content")
+    if isinstance(content, list) and any(isinstance(p, dict) and p.get("type") in MEDIA for p in content):
+        media = [p for p in content if isinstance(p, dict) and p.get("type") in MEDIA]
+        rest = [p for p in content if p not in media]
+        files = sum(len(jsons.dumps(p)) for p in media if p.get("type") == "file")
+        return len(jsons.dumps({**message, "content": rest})) + 1500 * (len(media)) + files
+    return len(jsons.dumps(message))

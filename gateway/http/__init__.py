@@ -1,0 +1,1 @@
+"""The edge: who asks, what is asked, how answers travel. Pure ASGI: streams and cancellation stay intact."""

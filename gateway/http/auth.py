@@ -1,0 +1,67 @@
+"""Who asks (contract §8)."""
+
+import hashlib
+import hmac
+
+from gateway.errors import StorageUnavailable, Unauthorized
+from gateway.http.edge import Scope
+from gateway.http.receive import header
+from gateway.models.exchange import Caller
+from gateway.ports import ConversationStore
+from gateway.settings import AuthSettings
+
+ANONYMOUS = "anonymous"
+UNKNOWN = "unknown"
+KEPT_HEADERS = (b"openai-organization", b"openai-project", b"openai-beta")
+
+
+class Authenticator:
+    """Finds the tenant of a request. Configured keys are kept as digests and compared in constant time."""
+
+    def __init__(self, settings: AuthSettings, store: ConversationStore) -> None:
+        self._keys = [(_digest(entry.key.get_secret_value()), entry.tenant) for entry in settings.keys]
+        self._store = store
+
+    async def caller(self, scope: Scope) -> Caller:
+        """Who asks. Without configured keys it is whoever holds the bearer token, and that token may go upstream.
+
+        Raises:
+            Unauthorized: keys are configured, and the request carries none of them.
+        """
+        token = _bearer(scope)
+        headers = {k.decode(): v.decode("latin-1") for k, v in scope["headers"] if k in KEPT_HEADERS}
+        if self._keys:
+            return Caller(self._tenant_of(token), None, headers)
+        if token is None:
+            return Caller(ANONYMOUS, None, headers)
+        try:
+            secret = await self._store.secret()
+        except StorageUnavailable:
+            # Whatever needs the storage will fail on its own; the rest is to work all the same (contract §3.6).
+            return Caller(UNKNOWN, token, headers)
+        digest = hmac.new(secret, token.encode("utf-8", "surrogateescape"), hashlib.sha256).hexdigest()
+        return Caller(f"key_{digest[:40]}", token, headers)
+
+    def _tenant_of(self, token: str | None) -> str:
+        given = _digest(token or "")
+        found = None
+        for digest, tenant in self._keys:  # all of them, whichever fits: no early end to measure
+            if hmac.compare_digest(digest, given):
+                found = tenant
+        if found is None:
+            text = "No API key was given." if token is None else "This API key is not known here."
+            raise Unauthorized(f"{text} Send one as 'Authorization: Bearer KEY'.")
+        return found
+
+
+def _bearer(scope: Scope) -> str | None:
+    value = header(scope, b"authorization")
+    if value is None:
+        return None
+    scheme, _, token = value.partition(" ")
+    token = token.strip()
+    return token if scheme.lower() == "bearer" and token else None
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()

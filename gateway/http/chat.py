@@ -1,0 +1,75 @@
+"""`POST /v1/chat/completions`."""
+
+from gateway import jsons
+from gateway.errors import GatewayError
+from gateway.http.auth import Authenticator
+from gateway.http.edge import Receive, Scope, Send, send_json
+from gateway.http.receive import json_object, read_body, until_disconnect
+from gateway.http.wire import parse_chat_request
+from gateway.models.exchange import ChatRequest
+from gateway.pipeline import Pipeline, StreamedAnswer
+from gateway.ports import Clock
+from gateway.settings import Settings
+
+
+class ChatCompletions:
+    """Reads and validates, hands over to the pipeline, and sends what comes back."""
+
+    def __init__(self, pipeline: Pipeline, auth: Authenticator, settings: Settings, clock: Clock) -> None:
+        self._pipeline = pipeline
+        self._auth = auth
+        self._settings = settings
+        self._clock = clock
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        arrived = (self._clock.now(), self._clock.monotonic())
+        caller = await self._auth.caller(scope)
+        server = self._settings.server
+        raw = await read_body(scope, receive, server.max_body_bytes, server.receive_timeout)
+        headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
+        facts = scope["gateway"]
+        body = json_object(raw)
+        request = parse_chat_request(body, headers, caller, self._settings, facts["request_id"], arrived)
+        facts["model"] = request.model
+        facts["tenant"] = caller.tenant
+        if request.options.dry_run:
+            await send_json(send, 200, await until_disconnect(receive, self._pipeline.dry_run(request)))
+        elif request.stream:
+            await until_disconnect(receive, self._stream(request, scope, send))
+        else:
+            await self._answer(request, scope, receive, send)
+
+    async def _answer(self, request: ChatRequest, scope: Scope, receive: Receive, send: Send) -> None:
+        completion = await until_disconnect(receive, self._pipeline.answer(request))
+        headers = {**completion.headers, **_named(completion.conversation_id)}
+        if completion.cost is not None:
+            headers["x-gateway-response-cost"] = f"{completion.cost:f}"
+        scope["gateway"]["conversation_id"] = completion.conversation_id
+        await send_json(send, 200, completion.body, headers)
+
+    async def _stream(self, request: ChatRequest, scope: Scope, send: Send) -> None:
+        answer: StreamedAnswer = await self._pipeline.stream(request)
+        scope["gateway"]["conversation_id"] = answer.conversation_id
+        fields = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
+        headers = {**answer.headers, **fields, **_named(answer.conversation_id)}
+        encoded = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": 200, "headers": encoded})
+        end = b"data: [DONE]\n\n"
+        try:
+            async for chunk in answer.chunks:
+                await send({"type": "http.response.body", "body": _event(chunk), "more_body": True})
+        except GatewayError as error:
+            # The answer has begun, so its status cannot change: an error event, and no [DONE] (contract §7).
+            scope["gateway"]["error_code"] = error.code
+            end = _event(error.body())
+        finally:
+            await answer.chunks.aclose()
+        await send({"type": "http.response.body", "body": end})
+
+
+def _named(conversation_id: str | None) -> dict[str, str]:
+    return {"x-conversation-id": conversation_id} if conversation_id else {}
+
+
+def _event(data: object) -> bytes:
+    return b"data: " + jsons.dumps(data) + b"\n\n"

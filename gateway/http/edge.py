@@ -1,0 +1,85 @@
+"""What holds for every request: an id, errors in OpenAI's shape, one log line without content or keys."""
+
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+import structlog
+from starlette.exceptions import HTTPException
+
+from gateway import jsons
+from gateway.errors import GatewayError, InternalError, MethodNotAllowed, NotFound
+from gateway.ids import new_id
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+log = structlog.get_logger("gateway.http")
+
+
+class ClientDisconnected(Exception):
+    """Nobody is there to be answered any more."""
+
+
+class Edge:
+    """Outermost middleware."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        request_id = new_id("req_")
+        facts: dict[str, Any] = {"request_id": request_id}
+        scope["gateway"] = facts
+        scope["app"] = None  # makes Starlette's router raise instead of answering in plain text
+        status = 499
+
+        async def named(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = [pair for pair in message.get("headers", ()) if pair[0].lower() != b"x-request-id"]
+                message["headers"] = [*headers, (b"x-request-id", request_id.encode())]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, named)
+        except ClientDisconnected:
+            facts["error_code"] = "client_disconnected"
+        except Exception as error:  # the last place where a fault can still become an answer
+            fault = _as_gateway_error(error, request_id)
+            facts["error_code"] = fault.code
+            if status != 499:
+                raise  # the answer has begun: all that is left is to break the connection
+            await send_json(named, fault.status, fault.body(), fault.headers)
+        finally:
+            duration = round(1000 * (time.perf_counter() - started), 1)
+            line = {"method": scope["method"], "path": scope["path"], "status": status, "duration_ms": duration}
+            log.info("request", **line, **facts)
+
+
+def _as_gateway_error(error: Exception, request_id: str) -> GatewayError:
+    if isinstance(error, GatewayError):
+        return error
+    if isinstance(error, HTTPException):
+        if error.status_code == 405:
+            return MethodNotAllowed("This method is not allowed here.")
+        return NotFound("There is nothing at this path.")
+    log.error("request_failed", request_id=request_id, exc_info=error)
+    return InternalError("The gateway failed to answer this request.")
+
+
+async def send_json(send: Send, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
+    """One JSON answer."""
+    content = jsons.dumps(body)
+    encoded = [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in (headers or {}).items()]
+    encoded += [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
+    await send({"type": "http.response.body", "body": content})

@@ -1,0 +1,72 @@
+"""The shape of `messages`: as much as the gateway relies on, and no more."""
+
+from typing import Any
+
+from gateway.errors import InvalidRequest
+
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+
+
+def invalid(param: str, rule: str) -> InvalidRequest:
+    """A 400 that names the field and its rule."""
+    return InvalidRequest(f"{param} {rule}.", param=param, code="invalid_value")
+
+
+def check_messages(messages: Any) -> None:
+    """
+    Raises:
+        InvalidRequest: not a list of messages; names `messages[i]…`.
+    """
+    if messages is None:
+        raise InvalidRequest("messages is required.", param="messages", code="missing_required_parameter")
+    if not isinstance(messages, list) or not messages:
+        raise invalid("messages", "must be a list of at least one message")
+    for index, message in enumerate(messages):
+        _check_message(message, f"messages[{index}]")
+
+
+def _check_message(message: Any, where: str) -> None:
+    if not isinstance(message, dict):
+        raise invalid(where, "must be an object")
+    role = message.get("role")
+    if role not in ROLES:
+        raise invalid(f"{where}.role", f"must be one of {', '.join(ROLES)}")
+    content = message.get("content")
+    if content is None:
+        if role != "assistant":
+            raise invalid(f"{where}.content", "is required")
+    elif isinstance(content, list):
+        _check_parts(content, f"{where}.content")
+    elif not isinstance(content, str):
+        raise invalid(f"{where}.content", "must be a string or a list of parts")
+    if role == "tool" and not isinstance(message.get("tool_call_id"), str):
+        raise invalid(f"{where}.tool_call_id", "must be a string")
+    calls = message.get("tool_calls")
+    if calls is not None:
+        if role != "assistant" or not isinstance(calls, list):
+            raise invalid(f"{where}.tool_calls", "must be a list, on an assistant message")
+        for index, call in enumerate(calls):
+            _check_call(call, f"{where}.tool_calls[{index}]")
+
+
+def _check_parts(parts: list[Any], where: str) -> None:
+    for index, part in enumerate(parts):
+        name = f"{where}[{index}]"
+        if not isinstance(part, dict) or not isinstance(part.get("type"), str):
+            raise invalid(name, "must be an object with a type")
+        if part["type"] == "text" and not isinstance(part.get("text"), str):
+            raise invalid(f"{name}.text", "must be a string")
+        if part["type"] == "file" and not isinstance(part.get("file"), dict):
+            raise invalid(f"{name}.file", "must be an object")
+
+
+def _check_call(call: Any, where: str) -> None:
+    if not isinstance(call, dict) or not isinstance(call.get("id"), str):
+        raise invalid(f"{where}.id", "must be a string")
+    function = call.get("function")
+    if function is None:
+        return  # custom tools carry `custom` instead
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise invalid(f"{where}.function.name", "must be a string")
+    if not isinstance(function.get("arguments", ""), str):
+        raise invalid(f"{where}.function.arguments", "must be a string")

@@ -1,0 +1,1 @@
+"""Data that the steps hand to each other. No I/O, no decisions."""

@@ -1,0 +1,93 @@
+"""Artifacts: any tool result or document, of any size, that may enter a context (contract, Terms)."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+
+class ArtifactType(StrEnum):
+    TOOL_RESULT = "tool_result"
+    DOCUMENT = "document"
+
+
+class ProcessingStrategy(StrEnum):
+    """What happens to an artifact on its way into the context (contract §5)."""
+
+    INCLUDE_FULL = "include_full"
+    SUMMARIZE = "summarize"
+    RAG_EXTRACT = "rag_extract"
+    EXCLUDE = "exclude"
+
+
+class ContextGoal(StrEnum):
+    """What the answer is for; `reasoning` when the request has tools (contract §2)."""
+
+    REASONING = "reasoning"
+    SYNTHESIS = "synthesis"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an artifact stands in the conversation.
+
+    `message` is an index into the conversation's messages (None: it stands in none and can only enter through the
+    block of §4 I6), `part` an index into that message's content parts, `span` the characters of the text it takes up.
+    """
+
+    message: int | None = None
+    part: int | None = None
+    span: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """One tool result or document. `content` is its text; `size_chars` the length of that text."""
+
+    artifact_id: str
+    artifact_type: ArtifactType
+    content: str
+    size_chars: int
+    source: str
+    timestamp: datetime | None = None
+    title: str | None = None
+    historical: bool = False
+    place: Place = Place()
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+class ArtifactDecision(BaseModel):
+    """What was decided for one artifact."""
+
+    model_config = ConfigDict(frozen=True)
+
+    artifact_id: str
+    strategy: ProcessingStrategy
+    priority: int = 1
+    relevance_rationale: str = ""
+    summarization_focus: str | None = None
+    extraction_query: str | None = None
+
+
+class ArtifactPlan(BaseModel):
+    """Decisions for all artifacts of a request, by priority, and why."""
+
+    model_config = ConfigDict(frozen=True)
+
+    artifacts: tuple[ArtifactDecision, ...] = ()
+    search_queries: tuple[str, ...] = ()
+    reasoning: str = ""
+
+
+class RequestAttachment(BaseModel):
+    """A document or data sent with a request (contract §2); `source` is a label and is never fetched."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    attachment_id: str | None = None
+    content: str | None = None
+    title: str | None = None
+    source: str | None = None
+    attachment_type: str = "document"

@@ -1,0 +1,114 @@
+"""One exchange with a model: what is asked, of whom, and what came back."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Protocol
+
+from gateway.models.artifacts import ContextGoal, RequestAttachment
+from gateway.models.conversation import ConversationRef
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks: the tenant, and the client's own key if it may go upstream (contract §8)."""
+
+    tenant: str
+    client_key: str | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ContextOptions:
+    """What a request says of its context (contract §2), defaults applied."""
+
+    mode: str
+    planning: str
+    goal: ContextGoal
+    max_input_tokens: int | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """A validated chat request. `forward` is the body without the gateway's own fields, `messages` apart."""
+
+    request_id: str
+    caller: Caller
+    model: str
+    messages: tuple[dict[str, Any], ...]
+    forward: dict[str, Any]
+    conversation: ConversationRef
+    attachments: tuple[RequestAttachment, ...]
+    options: ContextOptions
+    store: bool
+    stream: bool
+    include_usage: bool
+    choices: int
+    metadata: dict[str, str] | None
+    arrived_at: datetime
+    started: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What is known of a model: prices by LiteLLM's names, exact; windows in tokens."""
+
+    name: str
+    max_input_tokens: int | None = None
+    max_output_tokens: int | None = None
+    context_window: int | None = None
+    prices: dict[str, Decimal] = field(default_factory=dict)
+    tokenizer: str | None = None
+    token_margin: float = 1.0
+    supports_pdf_input: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """Where a model is served, with the key and parameters to use. `provider_model` goes in the body."""
+
+    model: str
+    provider_model: str
+    route: str
+    api_base: str
+    api_key: str | None = field(repr=False)
+    operator_key: bool
+    headers: dict[str, str] = field(default_factory=dict, repr=False)
+    parameters: dict[str, Any] = field(default_factory=dict)
+    connect_timeout: float = 10.0
+    first_byte_timeout: float = 600.0
+    idle_timeout: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class JsonAnswer:
+    """A complete answer: the JSON body as upstream sent it, and the headers that are relayed."""
+
+    body: dict[str, Any]
+    headers: dict[str, str]
+
+
+class ChunkStream(Protocol):
+    """A streamed answer: headers first, then its chunks as upstream sent them."""
+
+    @property
+    def headers(self) -> dict[str, str]: ...
+
+    @property
+    def done(self) -> bool:
+        """Whether upstream said `[DONE]`."""
+        ...
+
+    def chunks(self) -> AsyncIterator[dict[str, Any]]:
+        """Chunks until upstream's `[DONE]`.
+
+        Raises:
+            UpstreamInterrupted, UpstreamTimeout, UpstreamInvalidResponse: the stream did not end well.
+        """
+        ...
+
+
+StreamOpener = AbstractAsyncContextManager[ChunkStream]

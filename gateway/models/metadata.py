@@ -1,0 +1,120 @@
+"""The bill: references and figures only, never content (contract §6)."""
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+PICO = Decimal("0.000000000001")
+"""Each call's prompt and completion cost is rounded to this (contract §6)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactUsageRecord:
+    """How one artifact was used; `processed_size_chars` counts the characters of it that were forwarded."""
+
+    artifact_id: str
+    source: str
+    artifact_type: str
+    strategy: str
+    original_size_chars: int
+    processed_size_chars: int
+    cache_hit: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UsageMetadata:
+    """Tokens of the primary model as upstream reported them, or as counted by the gateway."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CallCost:
+    """One priced call of a model: costs in USD with 12 decimals, None where the model has no known price."""
+
+    purpose: str
+    model: str
+    usage: dict[str, Any]
+    prompt_cost: Decimal | None
+    completion_cost: Decimal | None
+    estimated: bool = False
+    rates: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def total(self) -> Decimal | None:
+        if self.prompt_cost is None or self.completion_cost is None:
+            return None
+        return self.prompt_cost + self.completion_cost
+
+
+@dataclass(frozen=True, slots=True)
+class CostMetadata:
+    """The sum over all calls of a request; null, never 0, when the primary model has no known price."""
+
+    prompt_cost: Decimal | None = None
+    completion_cost: Decimal | None = None
+    planning_cost: Decimal = Decimal(0)
+    total_cost: Decimal | None = None
+    currency: str = "USD"
+    priced: bool = False
+    estimated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ContextPlanningUsage:
+    """Tokens and calls of the internal models."""
+
+    planner: dict[str, int] = field(default_factory=dict)
+    summarizer: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ContextPlanningCost:
+    """Cost of the internal models in USD."""
+
+    planner_cost: Decimal = Decimal(0)
+    summarizer_cost: Decimal = Decimal(0)
+    total_cost: Decimal = Decimal(0)
+
+
+@dataclass(slots=True)
+class ContextUtilizationMetadata:
+    """How the window was used. Tokens throughout; `context_window` and `budget_tokens` are None if unknown."""
+
+    model_name: str
+    strategy: str = "passthrough"
+    goal: str = "synthesis"
+    context_window: int | None = None
+    budget_tokens: int | None = None
+    tokens_used: int = 0
+    utilization: float | None = None
+    breakdown: dict[str, int] = field(
+        default_factory=lambda: {"system": 0, "tools": 0, "history": 0, "artifacts": 0, "current": 0}
+    )
+    messages_included: int = 0
+    messages_excluded: int = 0
+    llm_planning_used: bool = False
+    planning_reason: str | None = None
+    fallback_reason: str | None = None
+    artifacts_processed: list[ArtifactUsageRecord] = field(default_factory=list)
+    planning_usage: ContextPlanningUsage = field(default_factory=ContextPlanningUsage)
+    planning_cost: ContextPlanningCost = field(default_factory=ContextPlanningCost)
+    cache_stats: dict[str, int] = field(default_factory=lambda: {"hits": 0, "misses": 0})
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ResponseMetadata:
+    """`response_metadata` of an answer; `usage` and `cost` are None while they are not known yet."""
+
+    request_id: str
+    conversation_id: str | None
+    upstream_id: str | None
+    model: str
+    routing_path: list[str]
+    usage: UsageMetadata | None
+    cost: CostMetadata | None
+    context_utilization: ContextUtilizationMetadata | None
+    timings_ms: dict[str, float] = field(default_factory=dict)

@@ -1,0 +1,68 @@
+"""Reasoning events: the tool steps of an assistant's answer as they are stored with it (contract, Terms)."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from gateway.models.conversation import ConversationMessage, ReasoningStepRecord
+
+
+def reasoning_events(
+    messages: Sequence[ConversationMessage], answered_at: datetime, message_ids: Sequence[str | None]
+) -> list[dict[str, Any]]:
+    """The tool steps that led to an answer: those at the end of `messages`, since the assistant's last text.
+
+    An event refers to the message that holds its result (`result_message_id`), so that the result is stored once.
+    """
+    start = len(messages)
+    while start and (messages[start - 1].role == "tool" or messages[start - 1].body.get("tool_calls")):
+        start -= 1
+    events: list[dict[str, Any]] = []
+    calls: dict[str, tuple[dict[str, Any], datetime | None]] = {}
+    step = 0
+    for message, message_id in zip(messages[start:], message_ids[start:], strict=True):
+        if message.role == "assistant":
+            step += 1
+            calls = {str(call.get("id")): (call, message.created_at) for call in message.body["tool_calls"]}
+            continue
+        call, called_at = calls.get(str(message.body.get("tool_call_id")), ({}, None))
+        function = call.get("function") or {}
+        event = {
+            "type": "tool_step",
+            "step": step,
+            "tool": function.get("name", ""),
+            "tool_call_id": message.body.get("tool_call_id"),
+            "arguments": function.get("arguments", ""),
+            "result_message_id": message_id,
+            "called_at": called_at.isoformat() if called_at else None,
+            "answered_at": (message.created_at or answered_at).isoformat(),
+        }
+        events.append(event)
+    return events
+
+
+def parse_reasoning_events_to_steps(
+    events: Sequence[Mapping[str, Any]], results: Mapping[str, Any] | None = None
+) -> list[ReasoningStepRecord]:
+    """Stored events back to records.
+
+    An event carries its `result` itself or names the message that holds it; `results` maps message ids to contents.
+    Events of other types are passed over, so that later versions may add some.
+    """
+    steps = []
+    for event in events:
+        if event.get("type") != "tool_step":
+            continue
+        result = event.get("result", (results or {}).get(str(event.get("result_message_id"))))
+        called, answered = event.get("called_at"), event.get("answered_at")
+        record = ReasoningStepRecord(
+            step=int(event.get("step", 0)),
+            tool=str(event.get("tool", "")),
+            tool_call_id=str(event.get("tool_call_id", "")),
+            arguments=str(event.get("arguments", "")),
+            result=result,
+            called_at=datetime.fromisoformat(called) if called else None,
+            answered_at=datetime.fromisoformat(answered) if answered else None,
+        )
+        steps.append(record)
+    return steps

@@ -1,0 +1,80 @@
+"""What was chosen to stand in the window, before it is worded."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from gateway.models.artifacts import Artifact, ProcessingStrategy
+from gateway.models.conversation import ConversationMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """How one artifact is shown: `text` in full (compacted, perhaps), or the characters of `spans`, or nothing.
+
+    `header` (a table's first row) is repeated above an extract that does not begin with it.
+    """
+
+    artifact: Artifact
+    strategy: ProcessingStrategy
+    text: str = ""
+    spans: tuple[tuple[int, int], ...] = ()
+    header: str = ""
+
+    @property
+    def shown_chars(self) -> int:
+        if self.strategy is ProcessingStrategy.INCLUDE_FULL:
+            return len(self.text)
+        return sum(end - start for start, end in self.spans)
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What a context is made of: system messages, the conversation, and its artifacts. `current` is the index of the
+    message that begins the turn under way."""
+
+    instructions: tuple[dict[str, Any], ...]
+    messages: tuple[ConversationMessage, ...]
+    current: int
+    placed: tuple[Artifact, ...] = ()
+    attached: tuple[Artifact, ...] = ()
+    question: str = ""
+
+    @property
+    def artifacts(self) -> tuple[Artifact, ...]:
+        return self.placed + self.attached
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The window: messages from `first` on but for `left_out`; artifacts as `renderings` say, others as they stand.
+
+    `frozen`: messages that were forwarded with a block before keep it.
+    """
+
+    first: int = 0
+    left_out: frozenset[int] = frozenset()
+    renderings: dict[str, Rendering] = field(default_factory=dict)
+    frozen: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarded:
+    """The messages that go upstream. `indexes` says which message of the conversation each of them is (-1: system);
+    `block` is the text put at the head of the current user message, `rendered` that message with it."""
+
+    messages: list[dict[str, Any]]
+    indexes: list[int]
+    block: str = ""
+    rendered: dict[str, Any] | None = None
+    standing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A selection that fits, as it will be sent, with its exact or estimated token count."""
+
+    selection: Selection
+    forwarded: Forwarded
+    tokens: int
+    exact: bool
+    breakdown: dict[str, int]

@@ -1,0 +1,71 @@
+"""What one request leaves behind: its messages, its answers and its bill, committed as a whole (contract §3.6)."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from gateway.models.artifacts import Artifact
+from gateway.models.conversation import ConversationMessage
+from gateway.models.metadata import CallCost
+
+TurnStatus = Literal["complete", "partial", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class NewAnswer:
+    """One choice of the answer as it will be remembered, with the tool steps that led to it."""
+
+    message: ConversationMessage
+    choice: int
+    reasoning_events: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """The cost record of one request. It holds figures and references only and outlives its conversation."""
+
+    request_id: str
+    tenant: str
+    conversation_id: str | None
+    completion_id: str | None
+    model: str
+    status: TurnStatus
+    stream: bool
+    created_at: datetime
+    metadata: dict[str, Any]
+    calls: tuple[CallCost, ...]
+    error_code: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTurn:
+    """The part of a turn that holds content; absent with `store: false` and in mode `off`."""
+
+    conversation_id: str
+    created: bool
+    parent_id: str | None
+    at_head: bool
+    instructions: tuple[dict[str, Any], ...]
+    new_messages: tuple[ConversationMessage, ...]
+    answers: tuple[NewAnswer, ...]
+    attachments: tuple[Artifact, ...] = ()
+    rendered: dict[str, dict[str, Any]] = field(default_factory=dict)
+    completion: dict[str, Any] | None = None
+    completion_metadata: dict[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnCommit:
+    """One transaction: turn and bill together, or the bill alone."""
+
+    ledger: LedgerEntry
+    turn: StoredTurn | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCompletion:
+    """A bill looked up afterwards, with the answer's body if that was stored."""
+
+    ledger: LedgerEntry
+    completion: dict[str, Any] | None = None
+    completion_metadata: dict[str, str] | None = None

@@ -1,0 +1,188 @@
+"""The way of a request: rebuild, collect, plan, fit, assemble, send, account, commit; streams go it too."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from gateway.accounting.metadata import extended_usage
+from gateway.accounting.stream import ChunkRelay
+from gateway.assembly.request import request_body
+from gateway.context import BuiltContext, ContextManager
+from gateway.conversation.rebuild import build_llm_messages
+from gateway.errors import UpstreamInterrupted, UpstreamOverflow, UpstreamRefused
+from gateway.exchange import Exchange, Outcome
+from gateway.fitting.budget import Budget, budget_for, tightened
+from gateway.models.conversation import ConversationMessage, History
+from gateway.models.exchange import ChatRequest, ChunkStream, JsonAnswer
+from gateway.ports import ConversationStore, Router, Upstream
+from gateway.settings import ContextSettings
+from gateway.settlement import Settlement
+
+T = TypeVar("T")
+USAGE_REFUSALS = (400, 404, 422)
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A whole answer: the body for the client, and upstream's headers that are relayed."""
+
+    body: dict[str, Any]
+    headers: dict[str, str]
+    conversation_id: str | None
+    cost: Any = None
+
+
+@dataclass(slots=True)
+class StreamedAnswer:
+    """An answer that has begun: relayed headers, and the chunks still to come."""
+
+    headers: dict[str, str]
+    conversation_id: str | None
+    chunks: AsyncGenerator[dict[str, Any], None] = field(repr=False)
+
+
+class Pipeline:
+    """Answers chat requests. Holds no state between them but what its ports hold."""
+
+    def __init__(
+        self,
+        router: Router,
+        upstream: Upstream,
+        store: ConversationStore,
+        context: ContextManager,
+        settlement: Settlement,
+        settings: ContextSettings,
+    ) -> None:
+        self._router = router
+        self._upstream = upstream
+        self._store = store
+        self._context = context
+        self._settlement = settlement
+        self._settings = settings
+
+    async def answer(self, request: ChatRequest) -> Completion:
+        """The whole story of a request that is answered at once.
+
+        Raises:
+            GatewayError: as drawn in `errors.py`; what the failed call cost is in the ledger by then.
+        """
+        exchange = await self._prepare(request)
+        async with self._settlement.guard(exchange):
+            answer = await self._send(exchange, self._complete)
+            outcome = Outcome.of(answer)
+            bill = await self._settlement.settle(exchange, outcome)
+        usage = extended_usage(bill.usage, bill.calls)
+        body = {**answer.body, "id": exchange.completion_id, "usage": usage, **bill.named()}
+        return Completion(body, answer.headers, exchange.conversation_id, bill.total)
+
+    async def stream(self, request: ChatRequest) -> StreamedAnswer:
+        """The same for a stream: returns once upstream has begun to answer.
+
+        Raises:
+            GatewayError: nothing has been sent yet.
+        """
+        exchange = await self._prepare(request)
+        stack = AsyncExitStack()
+        async with self._settlement.guard(exchange):
+            opened = await self._send(exchange, lambda e: stack.enter_async_context(self._open(e)))
+        return StreamedAnswer(opened.headers, exchange.conversation_id, self._relay(exchange, opened, stack))
+
+    async def dry_run(self, request: ChatRequest) -> dict[str, Any]:
+        """What would be forwarded and what it would cost; no model is called, nothing is stored (contract §5)."""
+        exchange = await self._prepare(request)
+        return self._settlement.estimate(exchange)
+
+    async def _prepare(self, request: ChatRequest) -> Exchange:
+        """Steps 1 to 5: everything that happens before a model is called."""
+        deployment = self._router.deployment(request.model, request.caller)
+        facts = self._router.facts(request.model)
+        clock = self._settlement.clock
+        if request.options.mode == "off":
+            return Exchange(request, deployment, facts, Budget(None, None), _untouched(request), None)
+        budget = budget_for(facts, request.forward, request.options.max_input_tokens, self._settings)
+        history = await build_llm_messages(request, self._store, remembers=request.store, budget_tokens=budget.tokens)
+        rebuilt = clock.monotonic()
+        built = await self._context(request, history, facts, budget)
+        exchange = Exchange(request, deployment, facts, budget, history, built)
+        exchange.timings["rebuild"] = rebuilt - request.started
+        exchange.timings["plan"] = clock.monotonic() - rebuilt
+        if request.store and not request.options.dry_run:
+            await self._reserve(exchange)
+        return exchange
+
+    async def _reserve(self, exchange: Exchange) -> None:
+        """What will have to be stored can be: asked before the model is paid for (contract §3.6)."""
+        history = exchange.history
+        if history.session and history.conversation_id:
+            tenant = exchange.request.caller.tenant
+            exchange.conversation_id = await self._store.claim_session(tenant, history.session, history.conversation_id)
+        else:
+            await self._store.reachable()
+
+    async def _send(self, exchange: Exchange, call: Callable[[Exchange], Awaitable[T]]) -> T:
+        """Step 6. If upstream says overflow all the same, one refit; if it refuses to report usage, once without."""
+        exchange.sent_at = self._settlement.clock.monotonic()
+        refitted = False
+        while True:
+            try:
+                return await call(exchange)
+            except UpstreamOverflow as overflow:
+                if refitted or exchange.built is None:
+                    raise
+                refitted = True
+                await self._refit(exchange, exchange.built, overflow)
+            except UpstreamRefused as refusal:
+                asked = exchange.request.stream and exchange.ask_usage and not exchange.request.include_usage
+                if not asked or refusal.status not in USAGE_REFUSALS or "stream_options" not in str(refusal.original):
+                    raise
+                exchange.ask_usage = False
+
+    async def _refit(self, exchange: Exchange, built: BuiltContext, overflow: UpstreamOverflow) -> None:
+        budget = tightened(exchange.budget, built.fitted.tokens, overflow.reported, overflow.limit)
+        exchange.built = await self._context(exchange.request, exchange.history, exchange.facts, budget)
+        exchange.built.utilization.warnings.append("refitted_after_upstream_overflow")
+        exchange.budget = budget
+
+    async def _complete(self, exchange: Exchange) -> JsonAnswer:
+        return await self._upstream.complete(exchange.deployment, self._body(exchange), exchange.headers)
+
+    def _open(self, exchange: Exchange) -> Any:
+        return self._upstream.stream(exchange.deployment, self._body(exchange), exchange.headers)
+
+    def _body(self, exchange: Exchange) -> dict[str, Any]:
+        exchange.called = True
+        request = exchange.request
+        return request_body(
+            request.forward,
+            exchange.messages,
+            exchange.deployment,
+            stream=request.stream,
+            ask_usage=exchange.ask_usage,
+        )
+
+    async def _relay(
+        self, exchange: Exchange, opened: ChunkStream, stack: AsyncExitStack
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Chunks for the client; turn and bill are committed before the last of them (contract §3.6)."""
+        request = exchange.request
+        relay = ChunkRelay(exchange.completion_id, request.choices, request.include_usage)
+        async with stack, self._settlement.guard(exchange, relay.record):
+            async for chunk in opened.chunks():
+                exchange.upstream_id = exchange.upstream_id or chunk.get("id")
+                for out in relay.push(chunk, lambda: self._settlement.known(exchange)):
+                    yield out
+                    exchange.delivered = True
+            if not (relay.record.finished or opened.done):
+                raise UpstreamInterrupted("The upstream closed the stream before the answer was finished.")
+            outcome = Outcome.of_stream(relay.record)
+            bill = await self._settlement.settle(exchange, outcome)
+        usage = extended_usage(bill.usage, bill.calls)
+        for out in relay.final(bill.named(), usage):
+            yield out
+
+
+def _untouched(request: ChatRequest) -> History:
+    """Mode `off`: the client's messages as they came, nothing remembered."""
+    messages = tuple(ConversationMessage(role=m["role"], body=m) for m in request.messages)
+    return History(conversation_id=None, created=True, instructions=(), messages=messages)

@@ -1,0 +1,57 @@
+"""What was decided for each artifact, as a plan and as records for the metadata: drops are values."""
+
+from gateway.models.artifacts import Artifact, ArtifactDecision, ArtifactPlan, ProcessingStrategy
+from gateway.models.metadata import ArtifactUsageRecord
+from gateway.models.selection import Fitted, Material, Rendering
+
+
+def plan_of(material: Material, fitted: Fitted) -> ArtifactPlan:
+    """The heuristic's decisions, in the order of the artifacts."""
+    decisions = []
+    for priority, artifact in enumerate(material.artifacts, 1):
+        strategy = strategy_of(artifact, material, fitted)
+        decision = ArtifactDecision(artifact_id=artifact.artifact_id, strategy=strategy, priority=priority)
+        decisions.append(decision)
+    return ArtifactPlan(artifacts=tuple(decisions), reasoning="lexical relevance to the question, within the budget")
+
+
+def records_of(material: Material, fitted: Fitted) -> list[ArtifactUsageRecord]:
+    """One record per artifact: references and sizes, never content (contract §6)."""
+    records = []
+    for artifact in material.artifacts:
+        strategy = strategy_of(artifact, material, fitted)
+        rendering = fitted.selection.renderings.get(artifact.artifact_id)
+        record = ArtifactUsageRecord(
+            artifact_id=artifact.artifact_id,
+            source=artifact.source,
+            artifact_type=artifact.artifact_type.value,
+            strategy=strategy.value,
+            original_size_chars=artifact.size_chars,
+            processed_size_chars=_shown(artifact, strategy, rendering),
+        )
+        records.append(record)
+    return records
+
+
+def strategy_of(artifact: Artifact, material: Material, fitted: Fitted) -> ProcessingStrategy:
+    """What stands in the window of an artifact: what its rendering says, else what its message does."""
+    rendering = fitted.selection.renderings.get(artifact.artifact_id)
+    index = artifact.place.message
+    if index is not None and index not in fitted.forwarded.indexes:
+        kept = rendering is not None and rendering.strategy is ProcessingStrategy.RAG_EXTRACT
+        full = rendering is not None and artifact.artifact_id in fitted.forwarded.standing
+        if full:
+            return ProcessingStrategy.INCLUDE_FULL
+        return ProcessingStrategy.RAG_EXTRACT if kept else ProcessingStrategy.EXCLUDE
+    if rendering is not None:
+        return rendering.strategy
+    if index is not None:
+        return ProcessingStrategy.INCLUDE_FULL
+    standing = {name for message in material.messages for name in message.standing}
+    return ProcessingStrategy.INCLUDE_FULL if artifact.artifact_id in standing else ProcessingStrategy.RAG_EXTRACT
+
+
+def _shown(artifact: Artifact, strategy: ProcessingStrategy, rendering: Rendering | None) -> int:
+    if strategy is ProcessingStrategy.EXCLUDE:
+        return 0
+    return artifact.size_chars if rendering is None else rendering.shown_chars

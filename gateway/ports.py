@@ -1,0 +1,137 @@
+"""The Protocols that the steps need. Adapters live in `storage/`, `upstream/` and `tokens.py`; `app.py` wires them."""
+
+from datetime import datetime
+from typing import Any, Protocol
+
+from gateway.models.conversation import ConversationRef, StoredConversation
+from gateway.models.exchange import Caller, Deployment, JsonAnswer, ModelFacts, StreamOpener
+from gateway.models.turn import StoredCompletion, TurnCommit
+
+
+class Clock(Protocol):
+    """Time."""
+
+    def now(self) -> datetime: ...
+
+    def monotonic(self) -> float: ...
+
+
+class ConversationStore(Protocol):
+    """Conversations and bills. Every method is one short transaction.
+
+    Raises:
+        StorageUnavailable: the storage cannot be reached, or not within its timeout.
+    """
+
+    async def secret(self) -> bytes:
+        """The key of keyed hashes; lives in the storage so that replicas and restarts share it (contract §8)."""
+        ...
+
+    async def find_conversation(
+        self, tenant: str, ref: ConversationRef, *, max_bytes: int | None
+    ) -> StoredConversation | None:
+        """The conversation with the end of its path; at least the latest message, and further ones while their
+        bodies stay within `max_bytes` in total (None: all)."""
+        ...
+
+    async def claim_session(self, tenant: str, session: str, conversation_id: str) -> str:
+        """The conversation of that name: `conversation_id`, created now, or the one that has it already."""
+        ...
+
+    async def commit(self, commit: TurnCommit) -> None:
+        """Stores a turn and its bill in one transaction (contract §3.6)."""
+        ...
+
+    async def find_completion(self, tenant: str, completion_id: str) -> StoredCompletion | None:
+        """By `chatcmpl-…` or `req_…` (contract §6)."""
+        ...
+
+    async def list_completions(self, tenant: str, conversation_id: str) -> list[StoredCompletion]:
+        """A conversation's, oldest first (contract §6)."""
+        ...
+
+    async def has_conversation(self, tenant: str, conversation_id: str) -> bool:
+        """Whether this tenant has that conversation."""
+        ...
+
+    async def reachable(self) -> None:
+        """Returns if a turn could be stored now; asked before a model is called (contract §3.6)."""
+        ...
+
+    async def ready(self) -> bool:
+        """Whether the storage answers and is on the current schema."""
+        ...
+
+
+class CacheBackend(Protocol):
+    """A cache that may be down, slow or empty at any time: every fault is a miss (contract §5)."""
+
+    async def get(self, key: str) -> bytes | None: ...
+
+    async def set(self, key: str, value: bytes, ttl: float) -> None: ...
+
+
+class Upstream(Protocol):
+    """A model's provider."""
+
+    async def complete(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> JsonAnswer:
+        """One answer.
+
+        Raises:
+            UpstreamError: as drawn in `errors.py`.
+        """
+        ...
+
+    def stream(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> StreamOpener:
+        """An answer in chunks; leaving the context closes the connection."""
+        ...
+
+
+class Router(Protocol):
+    """Which deployment serves a model, and what is known of that model."""
+
+    def deployment(self, model: str, caller: Caller) -> Deployment:
+        """Where `model` is served for this caller, and with whose key.
+
+        Raises:
+            ModelNotFound: not configured, and no default upstream may serve it.
+        """
+        ...
+
+    def facts(self, model: str) -> ModelFacts: ...
+
+
+class TokenCounter(Protocol):
+    """Counts tokens as the model would, offline."""
+
+    def text(self, text: str) -> int: ...
+
+    def message(self, message: dict[str, Any]) -> int:
+        """Tokens of one message with what frames it."""
+        ...
+
+    def tools(self, forward: dict[str, Any]) -> int:
+        """Tokens of tools and response schema."""
+        ...
+
+
+class TokenCounters(Protocol):
+    """The counter of a model, and what upstream has taught about it."""
+
+    def counter(self, facts: ModelFacts) -> TokenCounter: ...
+
+    def learn(self, facts: ModelFacts, counted: int, reported: int) -> None:
+        """Compares an estimate with what upstream reported (contract §4 I1)."""
+        ...
+
+
+class ModelDirectory(Protocol):
+    """The models that a caller may ask for."""
+
+    async def models(self, caller: Caller) -> list[dict[str, Any]]:
+        """OpenAI's model objects.
+
+        Raises:
+            UpstreamError: the list is the default upstream's, and it did not give it.
+        """
+        ...

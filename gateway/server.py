@@ -1,0 +1,62 @@
+"""Runs the application on uvicorn."""
+
+import ipaddress
+import signal
+
+import structlog
+import uvicorn
+
+from gateway import __version__, logs
+from gateway.app import create_app
+from gateway.settings import Settings
+
+log = structlog.get_logger("gateway.server")
+
+
+def serve(settings: Settings) -> int:
+    """Serves until SIGTERM or SIGINT; running requests then get `server.shutdown_grace` seconds. Returns 0."""
+    logs.configure(settings.server.log_level)
+    for warning in settings.warnings:
+        log.warning("configuration", warning=warning)
+    host = bind_address(settings)
+    config = uvicorn.Config(
+        create_app(settings),
+        host=host,
+        port=settings.server.port,
+        http="httptools",
+        loop="auto",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=True,
+        timeout_graceful_shutdown=max(1, round(settings.server.shutdown_grace)),
+        timeout_keep_alive=75,
+        h11_max_incomplete_event_size=2**16,
+    )
+    server = uvicorn.Server(config)
+    log.info("serving", version=__version__, host=host, port=settings.server.port, models=len(settings.model_list))
+    # uvicorn raises the signal that ended it once more; a gateway that was asked to stop and did, ends with 0.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        server.run()
+    except KeyboardInterrupt:
+        return 0
+    return 0 if server.started else 1
+
+
+def bind_address(settings: Settings) -> str:
+    """The address to listen on: loopback only where anyone could spend the operator's money (contract §8)."""
+    host = settings.server.host
+    exposed = settings.has_operator_key() and not settings.auth.keys and settings.auth.mode != "open"
+    if exposed and not _is_loopback(host):
+        log.warning("bound_to_loopback", asked_for=host, reason="an operator's key is configured, auth.keys are not")
+        return "127.0.0.1"
+    return host
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

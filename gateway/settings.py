@@ -1,0 +1,192 @@
+"""Every setting: its name, meaning and default. Frozen once loaded; nothing else reads environment or files.
+
+Sections of `config.yaml` are ours, but for `model_list` and the three `*_settings` that LiteLLM proxy users already
+have (contract §9). Each setting `section.key` also has the environment name `GATEWAY_SECTION_KEY`.
+"""
+
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+
+
+def _exact_decimal(value: Any) -> Any:
+    """A price as it is written: 2.5e-06 means exactly that, not the nearest double."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number")  # noqa: TRY004 - pydantic turns ValueError into its report
+    return Decimal(str(value)) if isinstance(value, float | int) else value
+
+
+Price = Annotated[Decimal, BeforeValidator(_exact_decimal), Field(ge=0)]
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class ServerSettings(_Section):
+    """The process and its port."""
+
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    max_body_bytes: int = Field(64 * 2**20, gt=0, description="Larger request bodies get a 413.")
+    receive_timeout: Seconds = Field(60.0, description="Seconds within which a request must have arrived.")
+    shutdown_grace: Seconds = Field(30.0, description="Seconds that running requests get after SIGTERM.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
+
+
+class StorageSettings(_Section):
+    """Where conversations and bills are kept."""
+
+    url: str = Field(
+        "sqlite:///context-gateway.db",
+        description="SQLite file or `postgresql+asyncpg://` URL (`DATABASE_URL`).",
+    )
+    pool_size: int = Field(10, ge=1, le=500, description="Most connections to PostgreSQL.")
+    timeout: Seconds = Field(5.0, description="Seconds to wait for a connection or a lock before a 503.")
+    auto_migrate: bool = Field(True, description="Bring the schema up to date at start.")
+
+
+class CacheSettings(_Section):
+    """What may be forgotten at any time."""
+
+    url: str | None = Field(None, description="`redis://` URL (`REDIS_URL`); in-process memory without one.")
+    timeout: Seconds = Field(0.25, description="Seconds after which a cache answer counts as a miss.")
+    max_bytes: int = Field(32 * 2**20, gt=0, description="Most bytes the in-process cache keeps.")
+    document_ttl: Seconds = Field(86400.0, description="Seconds that the text of a decoded document is kept.")
+
+
+class ContextSettings(_Section):
+    """How a context is made (contract §4, §5)."""
+
+    mode: Literal["auto", "simple", "off"] = Field("auto", description="Default of a request's `context.mode`.")
+    planning: Literal["auto", "always", "never"] = Field("auto", description="Default of `context.planning`.")
+    max_input_tokens: int | None = Field(None, gt=0, description="Ceiling on the prompt of every request.")
+    reserved_output_tokens: int = Field(
+        4096,
+        ge=0,
+        description="Kept free for the answer when a request names no limit (at most a quarter of the window).",
+    )
+    history_share: float = Field(
+        0.3, ge=0, le=1, description="Share of the budget for old turns while artifacts compete for it."
+    )
+    warning_threshold: float = Field(0.8, gt=0, le=1, description="Utilization above which a warning is given.")
+    document_min_chars: int = Field(
+        8000,
+        ge=500,
+        description="Text inside a user message longer than this may be treated as a document (I4).",
+    )
+    small_total_chars: int = Field(5000, ge=0, description="Artifacts below this in total need no plan.")
+    large_artifact_chars: int = Field(10000, ge=0, description="An artifact above this is worth a plan.")
+    fits_share: float = Field(0.7, gt=0, le=1, description="Share of the budget below which nothing needs a plan.")
+    near_limit_share: float = Field(0.9, gt=0, le=1, description="Share of the budget from which a plan is needed.")
+    expensive_input_cost_per_token: Price = Field(
+        Decimal("0.00001"), description="Input price in USD above which a primary model counts as expensive."
+    )
+    historical_turns: int = Field(20, ge=0, description="Turns back in which an artifact counts as historical.")
+
+
+class ConversationSettings(_Section):
+    """What is remembered (contract §3)."""
+
+    store: bool = Field(True, description="Default of a request's `store`.")
+
+
+class ApiKey(_Section):
+    """A key that clients may use and whose it is."""
+
+    key: SecretStr = Field(min_length=8)
+    tenant: str = Field(min_length=1, max_length=128, pattern=r"^[\w.:@-]+$")
+
+
+class AuthSettings(_Section):
+    """Who may ask (contract §8)."""
+
+    mode: Literal["auto", "open"] = Field(
+        "auto",
+        description="`open` lets a server with an operator's key listen beyond loopback without `auth.keys`.",
+    )
+    keys: tuple[ApiKey, ...] = Field((), description="Keys accepted; without any, the client's own goes upstream.")
+
+
+class Timeouts(_Section):
+    """How long upstream may take, per model if set there."""
+
+    connect: Seconds = Field(10.0, description="Seconds for a connection.")
+    first_byte: Seconds = Field(600.0, description="Seconds until the answer begins.")
+    idle: Seconds = Field(120.0, description="Seconds between two chunks of an answer.")
+
+
+class UpstreamSettings(Timeouts):
+    """The default upstream, for models that `model_list` does not name, and what holds for all."""
+
+    api_base: str = Field("https://api.openai.com/v1", description="Default upstream (`OPENAI_API_BASE`).")
+    api_key: SecretStr | None = Field(None, description="Operator's key for it (`OPENAI_API_KEY`).")
+    max_connections: int = Field(1000, ge=1, description="Most connections to upstreams.")
+    forward_store: bool = Field(False, description="Send `store` and `metadata` upstream.")
+
+
+class LitellmParams(BaseModel):
+    """A deployment, in LiteLLM's shape. Parameters that are not named here are sent with each request."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
+
+    model: str = Field(min_length=1)
+    api_base: str | None = None
+    api_key: SecretStr | None = None
+    organization: str | None = None
+    extra_headers: dict[str, str] = {}
+    timeout: Timeouts | float | None = None
+
+
+class ModelInfo(BaseModel):
+    """What is known of a model, over LiteLLM's own map: window, prices, tokenizer."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
+
+    max_input_tokens: int | None = Field(None, gt=0)
+    max_output_tokens: int | None = Field(None, gt=0)
+    context_window: int | None = Field(None, gt=0)
+    input_cost_per_token: Price | None = None
+    output_cost_per_token: Price | None = None
+    base_model: str | None = None
+    tokenizer: str | None = None
+    token_margin: float = Field(1.0, ge=0.5, le=4)
+
+
+class ModelEntry(BaseModel):
+    """One entry of `model_list`."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True, protected_namespaces=())
+
+    model_name: str = Field(min_length=1)
+    litellm_params: LitellmParams
+    model_info: ModelInfo = ModelInfo()
+
+
+class Settings(_Section):
+    """The whole configuration."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, protected_namespaces=())
+
+    server: ServerSettings = ServerSettings()
+    storage: StorageSettings = StorageSettings()
+    cache: CacheSettings = CacheSettings()
+    context: ContextSettings = ContextSettings()
+    conversation: ConversationSettings = ConversationSettings()
+    auth: AuthSettings = AuthSettings()
+    upstream: UpstreamSettings = UpstreamSettings()
+    model_list: tuple[ModelEntry, ...] = ()
+    warnings: tuple[str, ...] = Field((), exclude=True)
+
+    def model(self, name: str) -> ModelEntry | None:
+        """The first entry of that `model_name`, or None."""
+        return next((entry for entry in self.model_list if entry.model_name == name), None)
+
+    def has_operator_key(self) -> bool:
+        """Whether anyone who reaches the port could spend the operator's money."""
+        return self.upstream.api_key is not None or any(e.litellm_params.api_key for e in self.model_list)
+
+
+SECTIONS = ("server", "storage", "cache", "context", "conversation", "auth", "upstream")

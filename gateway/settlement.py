@@ -1,0 +1,236 @@
+"""Steps 7 and 8: what an exchange cost, and its one transaction. Whatever happened, there is a bill (contract §6)."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any
+
+import structlog
+
+from gateway.accounting.collect import StreamRecord
+from gateway.accounting.cost import price_call, usage_of
+from gateway.accounting.metadata import billed, response_metadata
+from gateway.errors import (
+    ConversationNotFound,
+    GatewayError,
+    InternalError,
+    InvalidRequest,
+    StorageUnavailable,
+    UpstreamAuth,
+    UpstreamRefused,
+    UpstreamUnreachable,
+)
+from gateway.exchange import Exchange, Outcome
+from gateway.models.metadata import CallCost, ContextUtilizationMetadata, ResponseMetadata
+from gateway.models.turn import LedgerEntry, TurnCommit
+from gateway.ports import Clock, ConversationStore, TokenCounters
+from gateway.turns import stored_turn
+
+log = structlog.get_logger("gateway.settlement")
+UNCHARGED = (UpstreamRefused, UpstreamAuth, UpstreamUnreachable, InvalidRequest, ConversationNotFound)
+REPLY_TOKENS = 3
+MOST_UNRECORDED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """A settled exchange: what the client is told of it."""
+
+    metadata: dict[str, Any]
+    usage: dict[str, Any]
+    calls: tuple[CallCost, ...]
+    conversation_id: str | None
+    total: Decimal | None
+
+    def named(self) -> dict[str, Any]:
+        """The top-level fields of an answer or of a finish chunk."""
+        fields: dict[str, Any] = {"response_metadata": self.metadata}
+        if self.conversation_id:
+            fields["conversation"] = {"id": self.conversation_id}
+        return fields
+
+
+class Settlement:
+    """Accounts for exchanges and commits them."""
+
+    def __init__(self, store: ConversationStore, counters: TokenCounters, clock: Clock) -> None:
+        self._store = store
+        self._counters = counters
+        self.clock = clock
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._unrecorded: deque[TurnCommit] = deque(maxlen=MOST_UNRECORDED)
+
+    def known(self, exchange: Exchange) -> dict[str, Any]:
+        """What the first chunk of a stream says: ids, plan and budget."""
+        fields: dict[str, Any] = {"response_metadata": response_metadata(self._metadata(exchange))}
+        if exchange.conversation_id:
+            fields["conversation"] = {"id": exchange.conversation_id}
+        return fields
+
+    async def settle(self, exchange: Exchange, outcome: Outcome) -> Bill:
+        """Prices the call and commits turn and bill in one transaction.
+
+        Raises:
+            StorageUnavailable: the turn could not be stored: the client must not be told that it was.
+        """
+        exchange.settled = True
+        completion = outcome.completion or {}
+        if isinstance(completion.get("id"), str):
+            exchange.upstream_id = completion["id"]
+        usage, estimated = self._usage(exchange, outcome)
+        tier = completion.get("service_tier")
+        priced = {**usage, "service_tier": tier} if isinstance(tier, str) else usage
+        model = exchange.deployment.route
+        calls = (price_call("primary", model, priced, exchange.facts.prices, estimated=estimated),)
+        known = billed(self._metadata(exchange), calls)
+        metadata = response_metadata(known)
+        bill = Bill(metadata, usage, calls, exchange.conversation_id, known.cost.total_cost if known.cost else None)
+        await self._commit(exchange, outcome, metadata, calls)
+        return bill
+
+    @asynccontextmanager
+    async def guard(self, exchange: Exchange, record: StreamRecord | None = None) -> AsyncIterator[None]:
+        """Whatever ends an exchange early, what it cost and what was delivered of it is kept."""
+        try:
+            yield
+        except (asyncio.CancelledError, GeneratorExit):
+            self._later(self._give_up(exchange, record, None))
+            raise
+        except GatewayError as error:
+            await self._give_up(exchange, record, error)
+            raise
+        except Exception as error:  # a fault of our own must not lose the bill, nor show its insides
+            log.exception("exchange_failed", request_id=exchange.request.request_id)
+            fault = InternalError("The gateway failed to answer this request.")
+            await self._give_up(exchange, record, fault)
+            raise fault from error
+
+    def estimate(self, exchange: Exchange) -> dict[str, Any]:
+        """A dry run: what would be forwarded, and the least and most that the primary call would cost."""
+        prompt = self._prompt_tokens(exchange)
+        limits = [exchange.request.forward.get(name) for name in ("max_completion_tokens", "max_tokens")]
+        most = next((n for n in limits if isinstance(n, int)), exchange.facts.max_output_tokens or 0)
+        costs = []
+        for completion in (0, most):
+            usage = {"prompt_tokens": prompt, "completion_tokens": completion}
+            costs.append(price_call("primary", exchange.deployment.route, usage, exchange.facts.prices).total)
+        return {
+            "object": "context.dry_run",
+            "model": exchange.request.model,
+            "messages": exchange.messages,
+            "response_metadata": response_metadata(self._metadata(exchange)),
+            "estimated_cost": {"min": costs[0], "max": costs[1]},
+        }
+
+    async def drain(self) -> None:
+        """Waits for what is still being recorded; at shutdown."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._record_unrecorded()
+
+    def _later(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _give_up(self, exchange: Exchange, record: StreamRecord | None, error: GatewayError | None) -> None:
+        """Keeps a turn that did not end well: `partial` if something was delivered, else `failed`."""
+        if exchange.settled or not exchange.called:
+            return
+        code = error.code if error else "client_disconnected"
+        if record is not None and record.begun and exchange.delivered:
+            outcome = Outcome.of_stream(record, "partial", code)
+        else:
+            outcome = Outcome("failed", error_code=code, charged=not isinstance(error, UNCHARGED))
+        try:
+            await self.settle(exchange, outcome)
+        except StorageUnavailable:
+            log.warning("turn_not_stored", request_id=exchange.request.request_id, status=outcome.status)
+
+    async def _commit(
+        self, exchange: Exchange, outcome: Outcome, metadata: dict[str, Any], calls: tuple[CallCost, ...]
+    ) -> None:
+        request = exchange.request
+        turn = stored_turn(exchange, outcome) if exchange.conversation_id and exchange.built else None
+        entry = LedgerEntry(
+            request_id=request.request_id,
+            tenant=request.caller.tenant,
+            conversation_id=exchange.conversation_id,
+            completion_id=exchange.completion_id,
+            model=request.model,
+            status=outcome.status,
+            stream=request.stream,
+            created_at=request.arrived_at,
+            metadata=metadata,
+            calls=calls,
+            error_code=outcome.error_code,
+        )
+        commit = TurnCommit(entry, turn)
+        try:
+            await self._store.commit(commit)
+        except StorageUnavailable:
+            self._unrecorded.append(TurnCommit(replace(entry, error_code=entry.error_code or "turn_not_stored")))
+            if turn is not None:
+                raise
+            log.warning("bill_not_recorded_yet", request_id=request.request_id, waiting=len(self._unrecorded))
+            return
+        if self._unrecorded:
+            self._later(self._record_unrecorded())
+
+    async def _record_unrecorded(self) -> None:
+        """Bills that could not be recorded when their request ended; the content of those turns is gone."""
+        while self._unrecorded:
+            commit = self._unrecorded.popleft()
+            try:
+                await self._store.commit(commit)
+            except StorageUnavailable:
+                self._unrecorded.appendleft(commit)
+                log.warning("bills_not_recorded_yet", waiting=len(self._unrecorded))
+                return
+
+    def _usage(self, exchange: Exchange, outcome: Outcome) -> tuple[dict[str, Any], bool]:
+        """Usage as reported, and calibration by it; else counted by the gateway (True)."""
+        if not outcome.charged:
+            return {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}, False
+        if outcome.usage and isinstance(outcome.usage.get("prompt_tokens"), int):
+            fitted = exchange.built.fitted if exchange.built else None
+            if fitted is not None and fitted.exact:
+                self._counters.learn(exchange.facts, fitted.tokens, outcome.usage["prompt_tokens"])
+            return outcome.usage, False
+        counter = self._counters.counter(exchange.facts)
+        prompt = self._prompt_tokens(exchange)
+        completion = 0
+        for choice in (outcome.completion or {}).get("choices", ()):
+            message = choice.get("message") or {}
+            completion += max(0, counter.message(message) - counter.message({}))
+        usage = usage_of({"prompt_tokens": prompt, "completion_tokens": completion})
+        return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": usage.total_tokens}, True
+
+    def _prompt_tokens(self, exchange: Exchange) -> int:
+        if exchange.built is not None and exchange.built.fitted.exact:
+            return exchange.built.fitted.tokens
+        counter = self._counters.counter(exchange.facts)
+        tools = counter.tools(exchange.request.forward)
+        return REPLY_TOKENS + tools + sum(counter.message(message) for message in exchange.messages)
+
+    def _metadata(self, exchange: Exchange) -> ResponseMetadata:
+        request = exchange.request
+        now = self.clock.monotonic()
+        timings = {name: round(1000 * seconds, 3) for name, seconds in exchange.timings.items()}
+        timings["upstream"] = round(1000 * (now - exchange.sent_at), 3) if exchange.sent_at is not None else 0.0
+        timings["total"] = round(1000 * (now - request.started), 3)
+        off = ContextUtilizationMetadata(request.model, goal=request.options.goal.value)
+        return ResponseMetadata(
+            request_id=request.request_id,
+            conversation_id=exchange.conversation_id,
+            upstream_id=exchange.upstream_id,
+            model=request.model,
+            routing_path=[request.model, exchange.deployment.route],
+            usage=None,
+            cost=None,
+            context_utilization=exchange.built.utilization if exchange.built else off,
+            timings_ms={"rebuild": 0.0, "plan": 0.0, **timings},
+        )

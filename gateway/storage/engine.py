@@ -1,0 +1,149 @@
+"""Runs short transactions: SQLite on a thread of its own, PostgreSQL over asyncpg. The queries are the same functions.
+
+A query is a plain function of a SQLAlchemy `Connection`. So one transaction costs one hop to SQLite's thread, not one
+for each statement, and PostgreSQL runs the very same code under SQLAlchemy's greenlet bridge.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
+from sqlalchemy.pool import StaticPool
+
+from gateway.errors import StorageUnavailable
+from gateway.settings import StorageSettings
+
+T = TypeVar("T")
+Work = Callable[[sa.Connection], T]
+
+
+class Transactions(Protocol):
+    """One database. `run` is one transaction: committed if `work` returns, rolled back if it raises."""
+
+    remote: bool
+
+    async def run(self, work: Work[T], *, write: bool = False) -> T: ...
+
+    async def close(self) -> None: ...
+
+
+def open_transactions(settings: StorageSettings) -> Transactions:
+    """The database that `storage.url` names; nothing is connected yet.
+
+    Raises:
+        ValueError: the URL is none, or of a database that is not supported. The message holds no password.
+    """
+    url = parse_url(settings.url)
+    if url.get_backend_name() == "sqlite":
+        return SqliteTransactions(url, settings.timeout)
+    return PostgresTransactions(url, settings)
+
+
+def parse_url(text: str) -> URL:
+    """`storage.url` with its driver: `sqlite:///FILE`, `postgresql+asyncpg://…` (also `postgres://`)."""
+    try:
+        url = make_url(text)
+    except ArgumentError:
+        raise ValueError("storage.url is not a database URL") from None
+    backend = url.drivername.partition("+")[0]
+    if backend == "sqlite":
+        return url.set(drivername="sqlite+pysqlite")
+    if backend in ("postgres", "postgresql"):
+        return url.set(drivername="postgresql+asyncpg")
+    raise ValueError(f"storage.url: {backend!r} is not supported; sqlite or postgresql+asyncpg are")
+
+
+class SqliteTransactions:
+    """One connection on one thread: SQLite has one writer anyway. Every commit is synced to disk."""
+
+    remote = False
+
+    def __init__(self, url: URL, timeout: float) -> None:
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="sqlite")
+        self._timeout = timeout
+        if url.database and url.database != ":memory:":
+            Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+        self._engine = sa.create_engine(
+            url, poolclass=StaticPool, connect_args={"timeout": timeout, "check_same_thread": False}
+        )
+        sa.event.listen(self._engine, "connect", _prepare_sqlite)
+        sa.event.listen(self._engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+
+    async def run(self, work: Work[T], *, write: bool = False) -> T:
+        """One transaction on SQLite's thread. It runs to its end even if the caller is cancelled meanwhile."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self._transaction, work)
+
+    def _transaction(self, work: Work[T]) -> T:
+        try:
+            with self._engine.begin() as connection:
+                return work(connection)
+        except (OperationalError, sqlite3.OperationalError) as error:
+            raise StorageUnavailable("The storage cannot be used right now.") from error
+
+    async def close(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._executor, self._engine.dispose)
+        self._executor.shutdown()
+
+
+def _prepare_sqlite(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None  # SQLAlchemy's events begin transactions, not the driver
+    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+        connection.execute(f"PRAGMA {pragma}").close()
+
+
+class PostgresTransactions:
+    """A pool of asyncpg connections."""
+
+    remote = True
+
+    def __init__(self, url: URL, settings: StorageSettings) -> None:
+        from sqlalchemy.ext.asyncio import create_async_engine
+
+        self._timeout = settings.timeout
+        self._engine = create_async_engine(
+            url,
+            pool_size=settings.pool_size,
+            max_overflow=0,
+            pool_timeout=settings.timeout,
+            pool_use_lifo=True,
+            pool_pre_ping=True,
+            connect_args={"timeout": settings.timeout, "command_timeout": 4 * settings.timeout},
+        )
+
+    async def run(self, work: Work[T], *, write: bool = False) -> T:
+        """One transaction. A write runs to its end even if the caller is cancelled meanwhile; a read is given up."""
+        if not write:
+            return await self._transaction(work)
+        task = asyncio.ensure_future(self._transaction(work))
+        return await asyncio.shield(task)
+
+    async def _transaction(self, work: Work[T]) -> T:
+        try:
+            async with self._engine.begin() as connection:
+                return await connection.run_sync(work)
+        except (OSError, TimeoutError, OperationalError) as error:
+            raise StorageUnavailable("The storage cannot be reached.") from error
+        except DBAPIError as error:
+            if error.connection_invalidated or _is_outage(error):
+                raise StorageUnavailable("The storage cannot be reached.") from error
+            raise
+        except SQLAlchemyError as error:
+            if isinstance(error, sa.exc.TimeoutError):
+                raise StorageUnavailable("The storage's connections are all in use.") from error
+            raise
+
+    async def close(self) -> None:
+        await self._engine.dispose()
+
+
+def _is_outage(error: DBAPIError) -> bool:
+    """Errors of class 08 (connection), 53 (resources), 55 (lock), 57 (shutdown), 3D/28 (no such database, no access),
+    40 (deadlock), 42P01 (the schema is not there yet)."""
+    state = str(getattr(error.orig, "sqlstate", "") or "")
+    return state[:2] in ("08", "28", "3D", "40", "53", "55", "57") or state == "42P01" or not state

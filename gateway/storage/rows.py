@@ -1,0 +1,92 @@
+"""Between rows and the data models."""
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from gateway import jsons
+from gateway.models.artifacts import Artifact, ArtifactType
+from gateway.models.conversation import ConversationMessage
+from gateway.models.metadata import PICO, CallCost
+from gateway.models.reasoning import parse_reasoning_events_to_steps
+from gateway.models.turn import LedgerEntry
+
+
+def pico(value: Decimal | None) -> int | None:
+    """USD as whole picodollars; costs have no further decimals (contract §6)."""
+    return None if value is None else int(value / PICO)
+
+
+def usd(value: int | None) -> Decimal | None:
+    """Picodollars as USD."""
+    return None if value is None else value * PICO
+
+
+def utc(value: datetime) -> datetime:
+    """SQLite gives times back without their zone."""
+    return value if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+def message_of(row: Any, results: dict[str, Any]) -> ConversationMessage:
+    """A stored message; `results` maps ids of messages to contents, for the reasoning events that refer to them."""
+    body = jsons.loads(row.body)
+    if row.role == "tool":
+        results[row.id] = body.get("content")
+    events = jsons.loads(row.reasoning_events) if row.reasoning_events else ()
+    return ConversationMessage(
+        role=row.role,
+        body=body,
+        reasoning_steps=tuple(parse_reasoning_events_to_steps(events, results)) if events else (),
+        sequence_number=row.sequence_number,
+        message_id=row.id,
+        status=row.status,
+        digest=row.digest,
+        rendered=jsons.loads(row.rendered) if row.rendered else None,
+        standing=tuple(jsons.loads(row.standing)) if row.standing else (),
+        created_at=utc(row.created_at),
+    )
+
+
+def attachment_of(row: Any) -> Artifact:
+    """A stored attachment as the artifact that it is."""
+    body = jsons.loads(row.body)
+    return Artifact(
+        artifact_id=row.artifact_id,
+        artifact_type=ArtifactType.DOCUMENT,
+        content=body["content"],
+        size_chars=row.size,
+        source=body["source"],
+        timestamp=utc(row.created_at),
+        title=body["title"],
+        metadata={"attachment_type": body["attachment_type"], "label": body["label"]},
+    )
+
+
+def call_of(row: Any) -> CallCost:
+    """A priced call of the ledger."""
+    return CallCost(
+        purpose=row.purpose,
+        model=row.model,
+        usage=jsons.loads(row.usage),
+        prompt_cost=usd(row.prompt_cost_picousd),
+        completion_cost=usd(row.completion_cost_picousd),
+        estimated=row.estimated,
+        rates=jsons.loads(row.rates),
+    )
+
+
+def entry_of(row: Any, calls: tuple[CallCost, ...] = ()) -> LedgerEntry:
+    """A row of the ledger."""
+    return LedgerEntry(
+        request_id=row.request_id,
+        tenant=row.tenant,
+        conversation_id=row.conversation_id,
+        completion_id=row.completion_id,
+        model=row.model,
+        status=row.status,
+        stream=row.stream,
+        created_at=utc(row.created_at),
+        metadata=jsons.loads(row.response_metadata),
+        calls=calls,
+        error_code=row.error_code,
+    )

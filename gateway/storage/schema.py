@@ -1,0 +1,144 @@
+"""The tables. `migrations/` brings a database to exactly this shape (a test compares both).
+
+Money is kept in whole picodollars (1e-12 USD): exact in both databases, and sums stay exact in SQL.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+REVISION = "0001"
+"""The Alembic revision that this version of the code needs."""
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+secrets = Table(
+    "secrets",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("value", LargeBinary, nullable=False),
+)
+
+conversations = Table(
+    "conversations",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("tenant", String(128), nullable=False),
+    Column("head_id", String(64)),
+    Column("attachments", Integer, nullable=False, default=0),
+    Column("created_at", DateTime(timezone=True), nullable=False),
+    Column("updated_at", DateTime(timezone=True), nullable=False),
+    Index(None, "tenant", "updated_at"),
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("tenant", String(128), primary_key=True),
+    Column("name", String(256), primary_key=True),
+    Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), nullable=False, index=True),
+)
+
+instructions = Table(
+    "instructions",
+    metadata,
+    Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), primary_key=True),
+    Column("digest", String(64), primary_key=True),
+    Column("body", Text, nullable=False),
+)
+
+messages = Table(
+    "messages",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("parent_id", String(64), index=True),
+    Column("sequence_number", Integer, nullable=False),
+    Column("role", String(32), nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("body", Text, nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("size", Integer, nullable=False),
+    Column("rendered", Text),
+    Column("standing", Text),
+    Column("reasoning_events", Text),
+    Column("instructions_digest", String(64)),
+    Column("request_id", String(64), nullable=False, index=True),
+    Column("choice", Integer),
+    Column("created_at", DateTime(timezone=True), nullable=False),
+)
+
+attachments = Table(
+    "attachments",
+    metadata,
+    Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("artifact_id", String(64), nullable=False),
+    Column("size", Integer, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False),
+)
+
+ledger = Table(
+    "ledger",
+    metadata,
+    Column("request_id", String(64), primary_key=True),
+    Column("tenant", String(128), nullable=False),
+    Column("conversation_id", String(64)),
+    Column("completion_id", String(64)),
+    Column("model", Text, nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("stream", Boolean, nullable=False),
+    Column("error_code", Text),
+    Column("prompt_tokens", BigInteger, nullable=False),
+    Column("completion_tokens", BigInteger, nullable=False),
+    Column("total_cost_picousd", BigInteger),
+    Column("estimated", Boolean, nullable=False),
+    Column("response_metadata", Text, nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False),
+    UniqueConstraint("completion_id"),
+    Index(None, "tenant", "conversation_id", "created_at"),
+    Index(None, "created_at"),
+)
+
+ledger_calls = Table(
+    "ledger_calls",
+    metadata,
+    Column("request_id", ForeignKey("ledger.request_id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("purpose", String(32), nullable=False),
+    Column("model", Text, nullable=False),
+    Column("usage", Text, nullable=False),
+    Column("rates", Text, nullable=False),
+    Column("prompt_cost_picousd", BigInteger),
+    Column("completion_cost_picousd", BigInteger),
+    Column("estimated", Boolean, nullable=False),
+)
+
+completions = Table(
+    "completions",
+    metadata,
+    Column("request_id", ForeignKey("ledger.request_id", ondelete="CASCADE"), primary_key=True),
+    Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("body", Text, nullable=False),
+    Column("metadata", Text),
+)

@@ -1,0 +1,213 @@
+"""Conversations and bills (adapter of `ports.ConversationStore`)."""
+
+import secrets as random
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from gateway import jsons
+from gateway.models.artifacts import Artifact
+from gateway.models.conversation import ConversationMessage, ConversationRef, StoredConversation
+from gateway.models.turn import StoredCompletion, TurnCommit
+from gateway.ports import Clock
+from gateway.storage import rows, schema
+from gateway.storage.engine import Transactions
+from gateway.storage.probe import revision_of
+from gateway.storage.write import write_turn
+
+SECRET = "keyed-hash"  # noqa: S105 - the name of the secret, not the secret
+FIRST_PAGE = 32
+PAGE = 512
+
+
+class SqlStore:
+    """Each method is one short transaction; none is open while a model is being waited for (contract §3.7)."""
+
+    def __init__(self, transactions: Transactions, clock: Clock) -> None:
+        self._transactions = transactions
+        self._clock = clock
+        self._secret: bytes | None = None
+
+    async def secret(self) -> bytes:
+        """The key of keyed hashes, made at the first question to a new storage."""
+        if self._secret is None:
+            self._secret = await self._transactions.run(_read_secret, write=True)
+        return self._secret
+
+    async def find_conversation(
+        self, tenant: str, ref: ConversationRef, *, max_bytes: int | None
+    ) -> StoredConversation | None:
+        """See `ports.ConversationStore`."""
+
+        def work(connection: sa.Connection) -> StoredConversation | None:
+            row = _conversation_row(connection, tenant, ref)
+            return _load(connection, row, max_bytes) if row else None
+
+        return await self._transactions.run(work)
+
+    async def claim_session(self, tenant: str, session: str, conversation_id: str) -> str:
+        """See `ports.ConversationStore`."""
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> str:
+            ref = ConversationRef(session=session)
+            row = _conversation_row(connection, tenant, ref)
+            if row is not None:
+                return str(row.id)
+            values = {"id": conversation_id, "tenant": tenant, "created_at": now, "updated_at": now}
+            connection.execute(schema.conversations.insert().values(**values))
+            claim = insert(connection, schema.sessions).on_conflict_do_nothing()
+            named = {"tenant": tenant, "name": session, "conversation_id": conversation_id}
+            if connection.execute(claim.values(**named)).rowcount == 1:
+                return conversation_id
+            connection.execute(schema.conversations.delete().where(schema.conversations.c.id == conversation_id))
+            row = _conversation_row(connection, tenant, ref)
+            return str(row.id) if row is not None else conversation_id
+
+        return await self._transactions.run(work, write=True)
+
+    async def commit(self, commit: TurnCommit) -> None:
+        """See `ports.ConversationStore`."""
+        now = self._clock.now()
+        await self._transactions.run(lambda connection: write_turn(connection, commit, now), write=True)
+
+    async def find_completion(self, tenant: str, completion_id: str) -> StoredCompletion | None:
+        """See `ports.ConversationStore`."""
+        column = schema.ledger.c.request_id if completion_id.startswith("req_") else schema.ledger.c.completion_id
+        found = await self._completions(sa.and_(schema.ledger.c.tenant == tenant, column == completion_id))
+        return found[0] if found else None
+
+    async def list_completions(self, tenant: str, conversation_id: str) -> list[StoredCompletion]:
+        """See `ports.ConversationStore`."""
+        table = schema.ledger
+        return await self._completions(sa.and_(table.c.tenant == tenant, table.c.conversation_id == conversation_id))
+
+    async def has_conversation(self, tenant: str, conversation_id: str) -> bool:
+        """Whether this tenant has that conversation."""
+
+        def work(connection: sa.Connection) -> bool:
+            return _conversation_row(connection, tenant, ConversationRef(conversation_id)) is not None
+
+        return await self._transactions.run(work)
+
+    async def reachable(self) -> None:
+        """See `ports.ConversationStore`."""
+        if self._transactions.remote:
+            await self._transactions.run(lambda connection: connection.execute(sa.text("SELECT 1")).scalar())
+
+    async def ready(self) -> bool:
+        """Whether the storage answers and is on the current schema."""
+        return await self._transactions.run(lambda connection: revision_of(connection) == schema.REVISION)
+
+    async def _completions(self, where: sa.ColumnElement[bool]) -> list[StoredCompletion]:
+        def work(connection: sa.Connection) -> list[StoredCompletion]:
+            joined = schema.ledger.outerjoin(schema.completions)
+            columns = (schema.ledger, schema.completions.c.body, schema.completions.c.metadata)
+            order = (schema.ledger.c.created_at, schema.ledger.c.request_id)
+            found = connection.execute(sa.select(*columns).select_from(joined).where(where).order_by(*order)).all()
+            return [_completion(connection, row) for row in found]
+
+        return await self._transactions.run(work)
+
+
+def insert(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
+    """An insert that knows `ON CONFLICT`; both dialects spell it alike."""
+    return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
+
+
+def _read_secret(connection: sa.Connection) -> bytes:
+    table = schema.secrets
+    new = insert(connection, table).on_conflict_do_nothing().values(name=SECRET, value=random.token_bytes(32))
+    stored = sa.select(table.c.value).where(table.c.name == SECRET)
+    value = connection.execute(stored).scalar()
+    if value is None:
+        connection.execute(new)
+        value = connection.execute(stored).scalar_one()
+    return bytes(value)
+
+
+def _conversation_row(
+    connection: sa.Connection, tenant: str, ref: ConversationRef
+) -> sa.Row[tuple[object, ...]] | None:
+    table = schema.conversations
+    query = sa.select(table).where(table.c.tenant == tenant)
+    if ref.conversation_id is not None:
+        query = query.where(table.c.id == ref.conversation_id)
+    else:
+        named = sa.and_(schema.sessions.c.tenant == tenant, schema.sessions.c.name == ref.session)
+        query = query.join(schema.sessions, schema.sessions.c.conversation_id == table.c.id).where(named)
+    return connection.execute(query).first()
+
+
+def _load(connection: sa.Connection, row: sa.Row[tuple[object, ...]], max_bytes: int | None) -> StoredConversation:
+    head: str | None = row._mapping["head_id"]
+    conversation_id = str(row._mapping["id"])
+    path, truncated, digest = _path(connection, head, max_bytes)
+    known: tuple[dict[str, object], ...] = ()
+    if digest:
+        table = schema.instructions
+        where = sa.and_(table.c.conversation_id == conversation_id, table.c.digest == digest)
+        body = connection.execute(sa.select(table.c.body).where(where)).scalar()
+        known = tuple(jsons.loads(body)) if body else ()
+    attached: tuple[Artifact, ...] = ()
+    if row._mapping["attachments"]:
+        documents = schema.attachments
+        query = sa.select(documents).where(documents.c.conversation_id == conversation_id)
+        attached = tuple(rows.attachment_of(r) for r in connection.execute(query.order_by(documents.c.number)))
+    return StoredConversation(conversation_id, head, path, known, attached, truncated)
+
+
+def _path(
+    connection: sa.Connection, head: str | None, max_bytes: int | None
+) -> tuple[tuple[ConversationMessage, ...], bool, str | None]:
+    """The messages that end at `head`, oldest first, page by page back from there; whether older ones are left; and
+    the digest of the system messages in force."""
+    found: list[sa.Row[tuple[object, ...]]] = []
+    size, page, at = 0, FIRST_PAGE, head
+    while at is not None and (max_bytes is None or size <= max_bytes):
+        rows_back = connection.execute(_PAGE_QUERY, {"head": at, "limit": page}).all()
+        found.extend(rows_back)
+        if not rows_back:
+            break
+        size += sum(r._mapping["size"] for r in rows_back)
+        at = rows_back[-1]._mapping["parent_id"]
+        page = PAGE
+    results: dict[str, object] = {}
+    path = tuple(rows.message_of(row, results) for row in reversed(found))
+    return path, at is not None, found[0]._mapping["instructions_digest"] if found else None
+
+
+def _page_query() -> sa.Select[tuple[object, ...]]:
+    """Ids of a page walk up from `:head` to its ancestors, `:limit` of them, joined with their rows."""
+    table = schema.messages
+    walk = sa.select(table.c.id, table.c.parent_id, sa.literal(1).label("depth")).where(
+        table.c.id == sa.bindparam("head", type_=sa.String)
+    )
+    cte = walk.cte("path", recursive=True)
+    step = sa.select(table.c.id, table.c.parent_id, cte.c.depth + 1).where(
+        sa.and_(table.c.id == cte.c.parent_id, cte.c.depth < sa.bindparam("limit", type_=sa.Integer))
+    )
+    cte = cte.union_all(step)
+    return sa.select(table).join(cte, cte.c.id == table.c.id).order_by(cte.c.depth)
+
+
+_PAGE_QUERY = _page_query()
+
+
+def _completion(connection: sa.Connection, row: sa.Row[tuple[object, ...]]) -> StoredCompletion:
+    request_id = row._mapping["request_id"]
+    calls = schema.ledger_calls
+    query = sa.select(calls).where(calls.c.request_id == request_id).order_by(calls.c.number)
+    entry = rows.entry_of(row, tuple(rows.call_of(r) for r in connection.execute(query)))
+    if row._mapping["body"] is None:
+        return StoredCompletion(entry)
+    body = jsons.loads(row._mapping["body"])
+    table = schema.messages
+    answers = sa.select(table.c.choice, table.c.body).where(
+        table.c.request_id == request_id, table.c.choice.is_not(None)
+    )
+    messages = {r.choice: jsons.loads(r.body) for r in connection.execute(answers)}
+    for choice in body.get("choices", ()):
+        choice["message"] = {**choice["message"], **messages.get(choice.get("index"), {})}
+    metadata = row._mapping["metadata"]
+    return StoredCompletion(entry, body, jsons.loads(metadata) if metadata else None)

@@ -1,0 +1,186 @@
+"""The one place where a turn and its bill are written (contract §3.6, §3.7)."""
+
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from gateway import jsons
+from gateway.ids import content_digest, new_id
+from gateway.models.conversation import ConversationMessage
+from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
+from gateway.storage import schema
+from gateway.storage.rows import pico
+
+
+def write_turn(connection: sa.Connection, commit: TurnCommit, now: datetime) -> None:
+    """Everything a request leaves behind. Turns are appended whole in the order in which they commit: a turn that
+    began at the head is hung on what the head is now."""
+    _write_ledger(connection, commit.ledger)
+    if commit.turn is None:
+        return
+    turn = commit.turn
+    table = schema.conversations
+    lock = sa.select(table.c.head_id, table.c.attachments).where(table.c.id == turn.conversation_id).with_for_update()
+    row = connection.execute(lock).first()
+    if row is None:
+        if not turn.created:
+            return  # deleted while the model was answering: deleted is deleted, the bill stays
+        values = {"id": turn.conversation_id, "tenant": commit.ledger.tenant, "created_at": now, "updated_at": now}
+        connection.execute(table.insert().values(**values))
+    head = row.head_id if row is not None else None
+    parent = head if turn.at_head else turn.parent_id
+    latest = _write_messages(connection, turn, commit.ledger, parent, now)
+    _write_attachments(connection, turn, row.attachments if row is not None else 0, now)
+    if turn.completion is not None:
+        _write_completion(connection, turn, commit.ledger.request_id)
+    changes: dict[str, Any] = {"updated_at": now}
+    if commit.ledger.status != "failed":
+        changes["head_id"] = latest
+    if turn.attachments:
+        changes["attachments"] = table.c.attachments + len(turn.attachments)
+    connection.execute(table.update().where(table.c.id == turn.conversation_id).values(**changes))
+
+
+def _write_messages(
+    connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry, parent: str | None, now: datetime
+) -> str | None:
+    """New messages as a chain, then the answers as siblings; returns the message that the next turn continues."""
+    number = _next_number(connection, parent)
+    digest = _write_instructions(connection, turn)
+    values: list[dict[str, Any]] = []
+    shared = {"conversation_id": turn.conversation_id, "request_id": entry.request_id, "instructions_digest": digest}
+    status = "failed" if entry.status == "failed" else "complete"
+    for message in turn.new_messages:
+        message_id = message.message_id or new_id("msg_")
+        values.append({**shared, **_message(message, message_id, parent, number, now), "status": status})
+        parent, number = message_id, number + 1
+    latest = parent
+    for answer in turn.answers:
+        message_id = answer.message.message_id or new_id("msg_")
+        row = {**shared, **_message(answer.message, message_id, parent, number, now), "choice": answer.choice}
+        events = jsons.dumps_text(answer.reasoning_events) if answer.reasoning_events else None
+        values.append({**row, "reasoning_events": events, "status": answer.message.status})
+        if answer is turn.answers[0]:
+            latest = message_id
+    if values:
+        connection.execute(schema.messages.insert(), values)
+    return latest
+
+
+def _message(
+    message: ConversationMessage, message_id: str, parent: str | None, number: int, now: datetime
+) -> dict[str, Any]:
+    body = jsons.dumps_text(message.body)
+    return {
+        "id": message_id,
+        "parent_id": parent,
+        "sequence_number": number,
+        "role": message.role,
+        "body": body,
+        "digest": message.digest,
+        "size": len(body),
+        "rendered": jsons.dumps_text(message.rendered) if message.rendered is not None else None,
+        "standing": jsons.dumps_text(message.standing) if message.standing else None,
+        "reasoning_events": None,
+        "choice": None,
+        "created_at": message.created_at or now,
+    }
+
+
+def _next_number(connection: sa.Connection, parent: str | None) -> int:
+    if parent is None:
+        return 0
+    table = schema.messages
+    return int(connection.execute(sa.select(table.c.sequence_number).where(table.c.id == parent)).scalar_one()) + 1
+
+
+def _write_instructions(connection: sa.Connection, turn: StoredTurn) -> str | None:
+    """System messages are kept once per conversation; the messages of a turn name those in force."""
+    if not turn.instructions:
+        return None
+    body = jsons.dumps_text(turn.instructions)
+    digest = content_digest(body)
+    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
+    values = {"conversation_id": turn.conversation_id, "digest": digest, "body": body}
+    connection.execute(dialect.insert(schema.instructions).on_conflict_do_nothing().values(**values))
+    return digest
+
+
+def _write_attachments(connection: sa.Connection, turn: StoredTurn, first: int, now: datetime) -> None:
+    values = [
+        {
+            "conversation_id": turn.conversation_id,
+            "number": number,
+            "artifact_id": artifact.artifact_id.partition("-")[0],
+            "size": artifact.size_chars,
+            "body": jsons.dumps_text(
+                {
+                    "title": artifact.title,
+                    "source": artifact.source,
+                    "content": artifact.content,
+                    "label": artifact.metadata.get("label"),
+                    "attachment_type": artifact.metadata.get("attachment_type", "document"),
+                }
+            ),
+            "created_at": now,
+        }
+        for number, artifact in enumerate(turn.attachments, first)
+    ]
+    if values:
+        connection.execute(schema.attachments.insert(), values)
+
+
+def _write_completion(connection: sa.Connection, turn: StoredTurn, request_id: str) -> None:
+    """The answer's envelope; what its messages say stands in `messages` alone, here only their empty fields."""
+    completion = turn.completion or {}
+    choices = [
+        {**choice, "message": {k: v for k, v in (choice.get("message") or {}).items() if not v}}
+        for choice in completion.get("choices", ())
+    ]
+    values = {
+        "request_id": request_id,
+        "conversation_id": turn.conversation_id,
+        "body": jsons.dumps_text({**completion, "choices": choices}),
+        "metadata": jsons.dumps_text(turn.completion_metadata) if turn.completion_metadata is not None else None,
+    }
+    connection.execute(schema.completions.insert().values(**values))
+
+
+def _write_ledger(connection: sa.Connection, entry: LedgerEntry) -> None:
+    usage = entry.metadata.get("usage") or {}
+    total = entry.metadata.get("cost", {}).get("total_cost")
+    values = {
+        "request_id": entry.request_id,
+        "tenant": entry.tenant,
+        "conversation_id": entry.conversation_id,
+        "completion_id": entry.completion_id,
+        "model": entry.model,
+        "status": entry.status,
+        "stream": entry.stream,
+        "error_code": entry.error_code,
+        "prompt_tokens": usage.get("prompt_tokens", 0),
+        "completion_tokens": usage.get("completion_tokens", 0),
+        "total_cost_picousd": pico(total),
+        "estimated": any(call.estimated for call in entry.calls),
+        "response_metadata": jsons.dumps_text(entry.metadata),
+        "created_at": entry.created_at,
+    }
+    connection.execute(schema.ledger.insert().values(**values))
+    calls = [
+        {
+            "request_id": entry.request_id,
+            "number": number,
+            "purpose": call.purpose,
+            "model": call.model,
+            "usage": jsons.dumps_text(call.usage),
+            "rates": jsons.dumps_text(call.rates),
+            "prompt_cost_picousd": pico(call.prompt_cost),
+            "completion_cost_picousd": pico(call.completion_cost),
+            "estimated": call.estimated,
+        }
+        for number, call in enumerate(entry.calls)
+    ]
+    if calls:
+        connection.execute(schema.ledger_calls.insert(), calls)

@@ -1,0 +1,158 @@
+"""Token counts, offline (adapter of `ports.TokenCounters`): tiktoken with the vocabularies of litellm's wheel.
+
+The vocabulary is loaded at the first count (0.3 s, 76 MB), never at import: requests that surely fit do not need one.
+"""
+
+import importlib.util
+import os
+from collections import OrderedDict
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gateway import jsons
+from gateway.models.exchange import ModelFacts
+
+if TYPE_CHECKING:
+    import tiktoken
+
+DEFAULT_ENCODING = "o200k_base"
+MESSAGE_TOKENS = 4
+CALL_TOKENS = 8
+LOW_DETAIL_IMAGE = 85
+HIGH_DETAIL_IMAGE = 1445
+"""85 + 8 tiles of 170: OpenAI's most for an image of unknown size (contract §4 I1)."""
+AUDIO_BYTES_PER_TOKEN = 1600
+PIECE_CHARS = 100_000
+REMEMBERED = 50_000
+MAX_MARGIN = 3.0
+
+
+def vocabulary_folder() -> Path | None:
+    """Where litellm's wheel keeps tiktoken's files; found without importing litellm (it costs seconds)."""
+    spec = importlib.util.find_spec("litellm")
+    if spec is None or spec.origin is None:
+        return None
+    return Path(spec.origin).parent / "litellm_core_utils" / "tokenizers"
+
+
+@lru_cache(maxsize=8)
+def _encoding(name: str) -> "tiktoken.Encoding":
+    folder = vocabulary_folder()
+    if folder is not None:
+        # tiktoken knows no other way to be told where its files are; without it, it would ask the network.
+        os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(folder))
+    import tiktoken
+
+    return tiktoken.get_encoding(name)
+
+
+def encoding_name(facts: ModelFacts) -> tuple[str, bool]:
+    """The encoding to count a model with, and whether that is the model's own."""
+    if facts.tokenizer:
+        return facts.tokenizer, True
+    from tiktoken.model import encoding_name_for_model
+
+    try:
+        return encoding_name_for_model(facts.name.rsplit("/", 1)[-1]), True
+    except KeyError:
+        return DEFAULT_ENCODING, False
+
+
+class TiktokenCounter:
+    """Counts with one encoding; `margin` scales estimates for models whose tokenizer is another."""
+
+    def __init__(self, encoding: str, margin: float) -> None:
+        self._name = encoding
+        self._margin = margin
+        self._known: OrderedDict[tuple[int, int], int] = _remembered(encoding)
+
+    def text(self, text: str) -> int:
+        """Tokens of a text, with the margin."""
+        return self._scaled(self._raw(text))
+
+    def message(self, message: dict[str, Any]) -> int:
+        """Tokens of a message: its content, its calls, and what frames it."""
+        total = MESSAGE_TOKENS
+        content = message.get("content")
+        fixed = 0
+        if isinstance(content, str):
+            total += self._raw(content)
+        elif isinstance(content, list):
+            for part in content:
+                text, media = _part(part)
+                total += self._raw(text) + 1 if text else 0
+                fixed += media
+        for call in message.get("tool_calls") or ():
+            total += CALL_TOKENS + self._raw(jsons.dumps_text(call.get("function") or call))
+        for key in ("name", "refusal", "reasoning_content", "function_call"):
+            value = message.get(key)
+            if value:
+                total += self._raw(value if isinstance(value, str) else jsons.dumps_text(value))
+        return self._scaled(total) + fixed
+
+    def tools(self, forward: dict[str, Any]) -> int:
+        """Tokens of tools, functions and response schema, as their JSON: no provider counts more."""
+        parts = [forward[key] for key in ("tools", "functions", "response_format") if forward.get(key)]
+        return self._scaled(sum(self._raw(jsons.dumps_text(part)) for part in parts))
+
+    def _scaled(self, tokens: int) -> int:
+        return tokens if self._margin == 1.0 else int(tokens * self._margin) + 1
+
+    def _raw(self, text: str) -> int:
+        if len(text) <= 3:
+            return 1 if text else 0
+        key = (len(text), hash(text))
+        count = self._known.get(key)
+        if count is None:
+            encode = _encoding(self._name).encode_ordinary
+            pieces = (text[i : i + PIECE_CHARS] for i in range(0, len(text), PIECE_CHARS))
+            count = sum(len(encode(piece)) for piece in pieces)
+            self._known[key] = count
+            if len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
+        return count
+
+
+@lru_cache(maxsize=8)
+def _remembered(encoding: str) -> OrderedDict[tuple[int, int], int]:
+    """Counts by text for one encoding, oldest forgotten first: a resent history is not counted again."""
+    return OrderedDict()
+
+
+class Counters:
+    """Counters by model, and the margins learned of models whose tokenizer is unknown."""
+
+    def __init__(self) -> None:
+        self._margins: dict[str, float] = {}
+
+    def counter(self, facts: ModelFacts) -> TiktokenCounter:
+        """The counter of a model."""
+        encoding, _ = encoding_name(facts)
+        return TiktokenCounter(encoding, self._margins.get(facts.name, facts.token_margin))
+
+    def learn(self, facts: ModelFacts, counted: int, reported: int) -> None:
+        """Raises a model's margin when upstream reports more than was counted; exact tokenizers are left alone
+        unless a margin was configured for them."""
+        _, exact = encoding_name(facts)
+        if counted <= 0 or reported <= counted or (exact and facts.token_margin == 1.0):
+            return
+        current = self._margins.get(facts.name, facts.token_margin)
+        self._margins[facts.name] = min(MAX_MARGIN, current * reported / counted)
+
+
+def _part(part: Any) -> tuple[str, int]:
+    """The text of a content part, and the tokens of its picture or sound."""
+    if not isinstance(part, dict):
+        return "", 0
+    kind = part.get("type")
+    if kind == "image_url":
+        image = part.get("image_url")
+        detail = image.get("detail") if isinstance(image, dict) else None
+        return "", LOW_DETAIL_IMAGE if detail == "low" else HIGH_DETAIL_IMAGE
+    if kind == "input_audio":
+        audio = part.get("input_audio")
+        data = audio.get("data", "") if isinstance(audio, dict) else ""
+        return "", len(str(data)) // AUDIO_BYTES_PER_TOKEN + 10
+    text = part.get("text")
+    return (text, 0) if isinstance(text, str) else (jsons.dumps_text(part), 0)

@@ -1,0 +1,88 @@
+"""Prices and windows out of LiteLLM's map, read from its wheel without importing it (that costs seconds and 170 MB)."""
+
+import importlib.util
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from gateway.models.exchange import ModelFacts
+from gateway.settings import ModelEntry
+
+MAP_FILE = "model_prices_and_context_window_backup.json"
+
+
+class Catalogue:
+    """LiteLLM's map; read at the first question and kept as small byte strings, one a model."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, bytes] | None = None
+
+    def facts(self, model: str, entry: ModelEntry | None) -> ModelFacts:
+        """What is known of a model.
+
+        The map is asked for `base_model`, the entry's `provider/model`, that without the provider, then the name
+        itself; what `model_info` says outranks it. Prices are exact decimals.
+        """
+        info = entry.model_info if entry else None
+        known = self._find(self._names(model, entry))
+        extra: dict[str, Any] = dict(info.model_extra or {}) if info else {}
+        prices = {k: Decimal(str(v)) for k, v in known.items() if _is_price(k, v)}
+        if info is not None:
+            own = {
+                "input_cost_per_token": info.input_cost_per_token,
+                "output_cost_per_token": info.output_cost_per_token,
+            }
+            configured = {k: v for k, v in own.items() if v is not None}
+            configured |= {k: Decimal(str(v)) for k, v in extra.items() if _is_price(k, v)}
+            if configured:  # a configured price replaces the map's: tiers of another price list must not mix in
+                prices = configured
+        return ModelFacts(
+            name=entry.litellm_params.model if entry else model,
+            max_input_tokens=_first(info and info.max_input_tokens, known.get("max_input_tokens")),
+            max_output_tokens=_first(info and info.max_output_tokens, known.get("max_output_tokens")),
+            context_window=info.context_window if info else None,
+            prices=prices,
+            tokenizer=info.tokenizer if info else None,
+            token_margin=info.token_margin if info else 1.0,
+            supports_pdf_input=bool(extra.get("supports_pdf_input", known.get("supports_pdf_input", False))),
+        )
+
+    def _names(self, model: str, entry: ModelEntry | None) -> list[str]:
+        if entry is None:
+            return [model, model.partition("/")[2]]
+        served = entry.litellm_params.model
+        base = entry.model_info.base_model
+        return [name for name in (base, served, served.partition("/")[2], entry.model_name) if name]
+
+    def _find(self, names: list[str]) -> dict[str, Any]:
+        entries = self._load()
+        for name in names:
+            if name in entries:
+                found: dict[str, Any] = json.loads(entries[name], parse_float=Decimal)
+                return found
+        return {}
+
+    def _load(self) -> dict[str, bytes]:
+        if self._entries is None:
+            path = _map_path()
+            entries = orjson.loads(path.read_bytes()) if path else {}
+            self._entries = {name: orjson.dumps(value) for name, value in entries.items() if name != "sample_spec"}
+        return self._entries
+
+
+def _map_path() -> Path | None:
+    spec = importlib.util.find_spec("litellm")
+    if spec is None or spec.origin is None:
+        return None
+    return Path(spec.origin).parent / MAP_FILE
+
+
+def _is_price(name: str, value: Any) -> bool:
+    return "_cost" in name and isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+
+def _first(*values: Any) -> int | None:
+    return next((int(v) for v in values if isinstance(v, int) and not isinstance(v, bool) and v > 0), None)

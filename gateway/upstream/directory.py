@@ -1,0 +1,36 @@
+"""`GET /v1/models` (adapter of `ports.ModelDirectory`)."""
+
+from typing import Any
+
+import httpx
+
+from gateway import jsons
+from gateway.errors import UpstreamInvalidResponse
+from gateway.models.exchange import Caller
+from gateway.upstream.faults import refusal, translated
+from gateway.upstream.routing import ConfiguredRouter
+
+
+class UpstreamModels:
+    """Configured names; without any, the default upstream's own list."""
+
+    def __init__(self, client: httpx.AsyncClient, router: ConfiguredRouter) -> None:
+        self._client = client
+        self._router = router
+
+    async def models(self, caller: Caller) -> list[dict[str, Any]]:
+        """See `ports.ModelDirectory`."""
+        if self._router.names:
+            return [{"id": n, "object": "model", "created": 0, "owned_by": "gateway"} for n in self._router.names]
+        deployment = self._router.default("", caller)
+        headers = {"authorization": f"Bearer {deployment.api_key}"} if deployment.api_key else {}
+        timeout = httpx.Timeout(30.0, connect=deployment.connect_timeout)
+        with translated(begun=False):
+            response = await self._client.get(f"{deployment.api_base}/models", headers=headers, timeout=timeout)
+        if response.status_code >= 400:
+            raise refusal(response.status_code, response.content, response.headers, deployment)
+        try:
+            data = jsons.loads(response.content)["data"]
+        except (jsons.JSONDecodeError, KeyError, TypeError) as error:
+            raise UpstreamInvalidResponse("The upstream's list of models is not one.") from error
+        return [model for model in data if isinstance(model, dict)]

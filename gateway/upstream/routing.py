@@ -1,0 +1,152 @@
+"""Which deployment serves a model, with whose key (contract §1, §8)."""
+
+from typing import Any
+
+from gateway.errors import ModelNotFound
+from gateway.models.exchange import Caller, Deployment, ModelFacts
+from gateway.settings import ModelEntry, Settings, Timeouts
+from gateway.upstream.catalogue import Catalogue
+
+OPENAI_COMPATIBLE = {
+    "openai": "https://api.openai.com/v1",
+    "text-completion-openai": "https://api.openai.com/v1",
+    "deepseek": "https://api.deepseek.com/v1",
+    "groq": "https://api.groq.com/openai/v1",
+    "mistral": "https://api.mistral.ai/v1",
+    "openrouter": "https://openrouter.ai/api/v1",
+    "together_ai": "https://api.together.xyz/v1",
+    "fireworks_ai": "https://api.fireworks.ai/inference/v1",
+    "xai": "https://api.x.ai/v1",
+    "perplexity": "https://api.perplexity.ai",
+    "cerebras": "https://api.cerebras.ai/v1",
+    "hosted_vllm": None,
+    "custom_openai": None,
+    "openai_like": None,
+    "litellm_proxy": None,
+    "lm_studio": None,
+    "llamafile": None,
+}
+OWN_PARAMETERS = {"model", "api_base", "api_key", "organization", "extra_headers", "timeout", "base_url"}
+ROUTER_PARAMETERS = {"rpm", "tpm", "weight", "order", "max_retries", "num_retries", "stream_timeout", "tags"}
+
+
+class ConfiguredRouter:
+    """Models of `model_list`, and the default upstream for all others (adapter of `ports.Router`)."""
+
+    def __init__(self, settings: Settings, catalogue: Catalogue) -> None:
+        self._settings = settings
+        self._catalogue = catalogue
+        self._entries: dict[str, ModelEntry] = {}
+        for entry in settings.model_list:
+            self._entries.setdefault(entry.model_name, entry)
+        self._facts: dict[str, ModelFacts] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """Configured model names, in their order."""
+        return list(self._entries)
+
+    def deployment(self, model: str, caller: Caller) -> Deployment:
+        """Where `model` is served for this caller.
+
+        Raises:
+            ModelNotFound: not in `model_list`, and the default upstream is not for this caller.
+        """
+        entry = self._entries.get(model)
+        if entry is None:
+            return self.default(model, caller)
+        params = entry.litellm_params
+        operator_key = params.api_key.get_secret_value() if params.api_key else None
+        if operator_key is None and self._settings.auth.keys and self._settings.upstream.api_key:
+            operator_key = self._settings.upstream.api_key.get_secret_value()
+        key = operator_key or caller.client_key
+        provider, name = split_provider(params.model)
+        timeouts = self._timeouts(params.timeout)
+        headers = dict(params.extra_headers)
+        if params.organization:
+            headers["OpenAI-Organization"] = params.organization
+        extras: dict[str, Any] = params.model_extra or {}
+        parameters = {k: v for k, v in extras.items() if k not in OWN_PARAMETERS | ROUTER_PARAMETERS}
+        return Deployment(
+            model=model,
+            provider_model=name,
+            route=params.model,
+            api_base=self.api_base(entry, provider),
+            api_key=key,
+            operator_key=operator_key is not None,
+            headers=headers,
+            parameters=parameters,
+            connect_timeout=timeouts.connect,
+            first_byte_timeout=timeouts.first_byte,
+            idle_timeout=timeouts.idle,
+        )
+
+    def default(self, model: str, caller: Caller) -> Deployment:
+        """The default upstream: with the operator's key if it has one, else with the client's own.
+
+        Raises:
+            ModelNotFound: keys are configured, so the client's own goes nowhere, and the operator named none.
+        """
+        upstream = self._settings.upstream
+        operator_key = upstream.api_key.get_secret_value() if upstream.api_key else None
+        if operator_key is None and self._settings.auth.keys:
+            raise ModelNotFound(f"The model {model!r} does not exist here.", param="model")
+        return Deployment(
+            model=model,
+            provider_model=model,
+            route=f"openai/{model}",
+            api_base=upstream.api_base.rstrip("/"),
+            api_key=operator_key or caller.client_key,
+            operator_key=operator_key is not None,
+            connect_timeout=upstream.connect,
+            first_byte_timeout=upstream.first_byte,
+            idle_timeout=upstream.idle,
+        )
+
+    def facts(self, model: str) -> ModelFacts:
+        """What is known of a model: its entry's `model_info` over LiteLLM's map."""
+        if model not in self._facts:
+            if len(self._facts) > 1000:  # names come from clients
+                self._facts.clear()
+            self._facts[model] = self._catalogue.facts(model, self._entries.get(model))
+        return self._facts[model]
+
+    def api_base(self, entry: ModelEntry, provider: str) -> str:
+        """The base URL of an entry: its own, its provider's, or the default upstream's."""
+        base = entry.litellm_params.api_base or str((entry.litellm_params.model_extra or {}).get("base_url") or "")
+        if base:
+            return base.rstrip("/")
+        if provider == "openai":
+            return self._settings.upstream.api_base.rstrip("/")
+        known = OPENAI_COMPATIBLE.get(provider)
+        if known is None:
+            raise ModelNotFound(f"The model {entry.model_name!r} names no api_base.", param="model")
+        return known
+
+    def _timeouts(self, configured: Timeouts | float | None) -> Timeouts:
+        upstream = self._settings.upstream
+        if isinstance(configured, Timeouts):
+            return configured
+        first_byte = configured if configured is not None else upstream.first_byte
+        return Timeouts(connect=upstream.connect, first_byte=first_byte, idle=upstream.idle)
+
+
+def split_provider(model: str) -> tuple[str, str]:
+    """LiteLLM's `provider/model`; a name without a known provider is OpenAI's."""
+    provider, slash, name = model.partition("/")
+    if slash and provider in OPENAI_COMPATIBLE:
+        return provider, name
+    return "openai", model
+
+
+def unsupported(entry: ModelEntry) -> str | None:
+    """Why an entry cannot be served, or None: it needs an `api_base` or a provider with OpenAI's protocol."""
+    params = entry.litellm_params
+    if params.api_base or (params.model_extra or {}).get("base_url"):
+        return None
+    provider, _ = split_provider(params.model)
+    if provider == "openai" and "/" in params.model and not params.model.startswith("openai/"):
+        return f"the provider of {params.model!r} does not speak OpenAI's protocol; name an api_base that does"
+    if OPENAI_COMPATIBLE.get(provider) is None:
+        return f"{params.model!r} needs an api_base"
+    return None

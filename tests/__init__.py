@@ -1,0 +1,1 @@
+"""Tests: `unit` without I/O, `integration` on real services, `acceptance` against the server on a port."""

@@ -1,0 +1,153 @@
+"""Fixtures of all tests. Servers start when a test first asks for them, so that unit tests stay fast.
+
+Names with `module_` live as long as a test module, since a gateway costs a second to start. What they share
+is made as new for each test: `upstream` is cleared, and a gateway that a test has killed is started again.
+"""
+
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.factory import ClientFactory, GatewayFactory, sqlite_url
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+from tests.support.postgres import Postgres, PostgresProcess
+from tests.support.services import own_postgres, own_valkey, postgres_server, valkey_server
+from tests.support.valkey import Valkey, ValkeyProcess
+
+STORAGES = ["sqlite", "postgres"]
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """One PostgreSQL for the whole run."""
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def session_valkey() -> Iterator[Valkey]:
+    """One Valkey for the whole run; tests take `valkey`."""
+    with valkey_server() as server:
+        yield server
+
+
+@pytest.fixture
+def valkey(session_valkey: Valkey) -> Valkey:
+    """The run's Valkey, empty."""
+    session_valkey.flush()
+    return session_valkey
+
+
+@pytest.fixture
+def chaos_postgres() -> Iterator[PostgresProcess]:
+    """A PostgreSQL of the test's own, to freeze and kill."""
+    with own_postgres() as process:
+        yield process
+
+
+@pytest.fixture
+def chaos_valkey() -> Iterator[ValkeyProcess]:
+    """A Valkey of the test's own, to freeze and kill."""
+    with own_valkey() as process:
+        yield process
+
+
+def _new_storage(kind: str, request: pytest.FixtureRequest, directory: Path) -> str:
+    if kind == "sqlite":
+        return sqlite_url(directory)
+    server: Postgres = request.getfixturevalue("postgres")
+    return server.new_database()
+
+
+@pytest.fixture(params=STORAGES)
+def storage_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The URL of an empty database for this test, once on each kind of storage."""
+    return _new_storage(request.param, request, tmp_path_factory.mktemp("storage"))
+
+
+@pytest.fixture(scope="module", params=STORAGES)
+def module_storage_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The same for a whole module: where `gateway` stores."""
+    return _new_storage(request.param, request, tmp_path_factory.mktemp("storage"))
+
+
+@pytest.fixture(scope="module")
+def module_upstream() -> Iterator[MockUpstream]:
+    """The mock that the module's gateways call; tests take `upstream`."""
+    with MockUpstream() as mock:
+        yield mock
+
+
+@pytest.fixture
+def upstream(module_upstream: MockUpstream) -> Iterator[MockUpstream]:
+    """The mock upstream, as new. At the end of the test nothing invalid may have been sent to it.
+
+    A test whose client itself sends what is invalid ends with `upstream.violations.clear()`.
+    """
+    module_upstream.clear()
+    yield module_upstream
+    found = list(module_upstream.violations)
+    module_upstream.clear()
+    assert not found, "the upstream was sent invalid requests"
+
+
+@pytest.fixture
+def start_gateway(upstream: MockUpstream, tmp_path: Path) -> Iterator[GatewayFactory]:
+    """Starts gateways before `upstream`: `start_gateway(config_overrides, env)`; ends them after the test."""
+    factory = GatewayFactory(upstream, tmp_path)
+    yield factory
+    factory.close()
+
+
+@pytest.fixture(scope="module")
+def module_start_gateway(
+    module_upstream: MockUpstream, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayFactory]:
+    """`start_gateway` for fixtures of a module's own: a gateway with other settings, shared by its tests."""
+    factory = GatewayFactory(module_upstream, tmp_path_factory.mktemp("gateways"))
+    yield factory
+    factory.close()
+
+
+@pytest.fixture(scope="module")
+def module_gateway(
+    module_upstream: MockUpstream, module_storage_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayProcess]:
+    """The module's gateway with the default configuration; tests take `gateway`."""
+    factory = GatewayFactory(module_upstream, tmp_path_factory.mktemp("gateway"), module_storage_url)
+    yield factory()
+    factory.close()
+
+
+@pytest.fixture
+def gateway(module_gateway: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
+    """A running gateway before `upstream`, once on each kind of storage (at `module_storage_url`)."""
+    if not module_gateway.alive:
+        module_gateway.start()
+    return module_gateway
+
+
+@pytest.fixture
+def make_client() -> Iterator[ClientFactory]:
+    """Makes OpenAI SDK clients without retries: `make_client(gateway)`; closes them after the test."""
+    factory = ClientFactory()
+    yield factory
+    factory.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the end of a gateway's log with the failure of the test that used it."""
+    report = yield
+    if isinstance(item, pytest.Function) and report.failed:
+        processes: list[GatewayProcess] = []
+        for value in item.funcargs.values():
+            started = value.started if isinstance(value, GatewayFactory) else [value]
+            processes += [one for one in started if isinstance(one, GatewayProcess) and one not in processes]
+        for process in processes:
+            report.sections.append((f"log of the gateway on port {process.port}", process.log_tail()))
+    return report

@@ -1,0 +1,1 @@
+"""What the acceptance and integration tests stand on: a mock upstream, the server, real services."""

@@ -1,0 +1,108 @@
+"""Gateways and clients set up for a test, and an end for each of them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from openai import OpenAI
+
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+
+SMALL_MODEL_INFO = {
+    "max_input_tokens": 4096,
+    "max_output_tokens": 512,
+    "tokenizer": "o200k_base",
+    "input_cost_per_token": 1e-06,
+    "output_cost_per_token": 2e-06,
+}
+"""A window that tests can fill, at prices that they can reckon."""
+
+
+def default_config(upstream: MockUpstream, storage_url: str) -> dict[str, Any]:
+    """`gpt-4o`, `gpt-4o-mini` (the default planner and summarizer) and `small`, all on the mock upstream."""
+
+    def deployment(name: str, **more: Any) -> dict[str, Any]:
+        params = {"model": f"openai/{name}", "api_base": upstream.base_url, "api_key": "sk-upstream"}
+        return {"model_name": name, "litellm_params": params, **more}
+
+    return {
+        "model_list": [
+            deployment("gpt-4o"),
+            deployment("gpt-4o-mini"),
+            deployment("small", model_info=dict(SMALL_MODEL_INFO)),
+        ],
+        "storage": {"url": storage_url},
+    }
+
+
+def merged(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with `overrides` laid over it: objects are merged, anything else is replaced, None takes out."""
+    result = dict(base)
+    for name, value in overrides.items():
+        if value is None:
+            result.pop(name, None)
+        elif isinstance(value, Mapping) and isinstance(result.get(name), Mapping):
+            result[name] = merged(result[name], value)
+        else:
+            result[name] = value
+    return result
+
+
+class GatewayFactory:
+    """Called with what differs from the default configuration, starts a gateway; `close` ends them all."""
+
+    def __init__(self, upstream: MockUpstream, directory: Path, storage_url: str | None = None) -> None:
+        self.upstream = upstream
+        self.started: list[GatewayProcess] = []
+        self._directory = directory
+        self._storage_url = storage_url
+
+    def __call__(
+        self,
+        config_overrides: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
+        *,
+        start: bool = True,
+    ) -> GatewayProcess:
+        """A running gateway (with `start=False`: one to be started), storing in an SQLite file of its own
+        unless `config_overrides` or the factory name another `storage.url`.
+        """
+        directory = self._directory / f"gateway-{len(self.started)}"
+        directory.mkdir()
+        storage_url = self._storage_url or sqlite_url(directory)
+        config = merged(default_config(self.upstream, storage_url), config_overrides or {})
+        gateway = GatewayProcess(config, env, directory=directory)
+        self.started.append(gateway)
+        if start:
+            gateway.start()
+        return gateway
+
+    def close(self) -> None:
+        """Kill what still runs; a test of an orderly end calls `terminate` itself."""
+        for gateway in self.started:
+            gateway.close()
+
+
+class ClientFactory:
+    """Makes OpenAI SDK clients (no retries of their own, so that every request counts), and closes them."""
+
+    def __init__(self) -> None:
+        self._clients: list[OpenAI] = []
+
+    def __call__(self, at: GatewayProcess | MockUpstream, api_key: str = "sk-test", **more: Any) -> OpenAI:
+        """A client for `at`; `more` goes to `OpenAI(…)`."""
+        options = {"max_retries": 0, "timeout": 30.0} | more
+        client = OpenAI(base_url=at.base_url, api_key=api_key, **options)
+        self._clients.append(client)
+        return client
+
+    def close(self) -> None:
+        """Close all clients made."""
+        for client in self._clients:
+            client.close()
+
+
+def sqlite_url(directory: Path) -> str:
+    """The URL of an SQLite file in `directory`."""
+    return f"sqlite:///{directory / 'gateway.db'}"

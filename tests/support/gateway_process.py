@@ -1,0 +1,136 @@
+"""The gateway as its operators run it: a process of its own, on a port, with a configuration file."""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from tests.support.ports import free_port
+from tests.support.process import START_SECONDS, ChildProcess
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+_SCRUBBED_PREFIXES = ("OPENAI_", "GATEWAY_", "CONTEXT_PLANNER_", "SUMMARIZER_")
+_SCRUBBED_NAMES = ("DATABASE_URL", "REDIS_URL", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+
+
+class GatewayProcess(ChildProcess):
+    """One running `gateway serve`; made but not started until `start` or a `with` block."""
+
+    def __init__(
+        self,
+        config: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
+        *,
+        directory: Path | None = None,
+        port: int | None = None,
+    ) -> None:
+        """`config` is what the config file will hold (None: no `--config` at all), `env` goes on top of the
+        scrubbed environment, `directory` is for config, log and working files (default: a temporary one).
+        """
+        self._own_directory = directory is None
+        self.directory = Path(tempfile.mkdtemp(prefix="gateway-")) if directory is None else directory
+        super().__init__(self.directory / "gateway.log")
+        self.port = port or free_port()
+        self.env = scrubbed_environment() | dict(env or {})
+        self.config = config
+        self.config_path = self.directory / "config.yaml"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """`http://127.0.0.1:PORT`."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def base_url(self) -> str:
+        """What an OpenAI client takes as its base URL: `…/v1`."""
+        return f"{self.url}/v1"
+
+    def start(self) -> None:
+        """Write the configuration, start the server and wait until `/health/ready` is 200.
+
+        Raises ProcessError with the end of the log when the server ends or is not ready in time.
+        """
+        self.spawn_only()
+        with httpx.Client(base_url=self.url, trust_env=False, timeout=5) as client:
+            self.wait_ready(lambda: _is_ready(client), START_SECONDS, "the gateway")
+
+    def spawn_only(self) -> None:
+        """Start without waiting, for tests of a start that fails or takes its time."""
+        args = [sys.executable, "-m", "gateway", "serve", "--host", "127.0.0.1", "--port", str(self.port)]
+        if self.config is not None:
+            self.config_path.write_text(json.dumps(self.config, indent=1), encoding="utf-8")
+            args += ["--config", str(self.config_path)]
+        self.spawn(args, env=self.env, cwd=self.directory)
+
+    def terminate(self, timeout: float = 20.0) -> int:
+        """SIGTERM, and the exit code; ProcessError if the server outlives `timeout` seconds."""
+        return self.stop(timeout=timeout)
+
+    def restart(self) -> None:
+        """End the server if it runs, and start it on the same port, directory and (now current) `config`."""
+        if self.alive:
+            self.terminate()
+        self.start()
+
+    def close(self) -> None:
+        """End the server however it is, and remove a directory of our own making."""
+        self.kill9()
+        if self._own_directory:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def log_lines(self) -> list[dict[str, Any]]:
+        """The JSON objects among the lines of the log, over all starts; other lines are left out."""
+        parsed: list[dict[str, Any]] = []
+        for line in self.log_text().splitlines():
+            try:
+                value = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(value, dict):
+                parsed.append(value)
+        return parsed
+
+    def log_text(self) -> str:
+        """All that the server has printed, to look for what must not be there."""
+        return self.log.read_text("utf-8", "replace") if self.log.exists() else ""
+
+    def rss_mb(self) -> float:
+        """Resident memory of the server's main process, in MiB."""
+        for line in Path(f"/proc/{self.pid}/status").read_text("ascii").splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) / 1024
+        raise ProcessLookupError(f"process {self.pid} holds no memory: it has ended")
+
+
+def scrubbed_environment() -> dict[str, str]:
+    """Our environment, this repository's package first, without what configures a gateway or a proxy."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.upper().startswith(_SCRUBBED_PREFIXES) and name.upper() not in _SCRUBBED_NAMES
+    }
+    path = [str(REPOSITORY), *filter(None, [kept.get("PYTHONPATH")])]
+    return kept | {"PYTHONPATH": os.pathsep.join(path)}
+
+
+def _is_ready(client: httpx.Client) -> bool:
+    try:
+        return client.get("/health/ready").status_code == 200
+    except httpx.TransportError:
+        return False
