@@ -1,6 +1,8 @@
 """`ContextManager`: steps 2 to 5 as one call, for the pipeline and for those who use the package as a library."""
 
+import asyncio
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gateway.artifacts.collect import (
     attachments_to_artifacts,
@@ -30,6 +32,7 @@ from gateway.ports import TokenCounters
 from gateway.settings import ContextSettings
 
 QUESTION_CHARS = 4000
+INLINE_CHARS = 100_000
 TOOLS = Tools(
     assemble=assemble,
     rank=rank,
@@ -63,6 +66,14 @@ class ContextManager:
             ContextLengthExceeded: it cannot be made to fit (contract §4 I1).
             InvalidRequest: a `file` part holds no readable document; names the part.
         """
+        size = sum(message_size(m.body) for m in history.messages) + sum(a.size_chars for a in history.attachments)
+        size += sum(len(a.content or "") for a in request.attachments)
+        if size < INLINE_CHARS:
+            return self._build(request, history, facts, budget)
+        # Counting and ranking much text takes a while; streams of other requests must not wait for it.
+        return await asyncio.to_thread(self._build, request, history, facts, budget)
+
+    def _build(self, request: ChatRequest, history: History, facts: ModelFacts, budget: Budget) -> BuiltContext:
         context, current = self._collect(request, history, facts)
         material = Material(
             instructions=history.instructions,
@@ -138,6 +149,16 @@ class ContextManager:
             budget=budget.tokens,
             expensive_primary=False,
         )
+
+
+def message_size(message: dict[str, Any]) -> int:
+    """Characters of a message's content, roughly: enough to tell much from little."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return len(content)
+    parts = content if isinstance(content, list) else []
+    texts = (str(part.get("text") or part.get("file") or "") for part in parts if isinstance(part, dict))
+    return sum(len(text) for text in texts)
 
 
 def _strategy(material: Material, fitted: Fitted) -> str:

@@ -92,9 +92,29 @@ class TiktokenCounter:
         return self._scaled(total) + fixed
 
     def tools(self, forward: dict[str, Any]) -> int:
-        """Tokens of tools, functions and response schema, as their JSON: no provider counts more."""
-        parts = [forward[key] for key in ("tools", "functions", "response_format") if forward.get(key)]
-        return self._scaled(sum(self._raw(jsons.dumps_text(part)) for part in parts))
+        """Tokens of tools, functions and response schema.
+
+        OpenAI's published way of counting a tool: its name and description with 7 around them, each parameter with 3,
+        12 for the end; what is nested deeper counts as its JSON.
+        """
+        total = 0
+        functions = [t.get("function", t) for t in forward.get("tools") or () if isinstance(t, dict)]
+        functions += [f for f in forward.get("functions") or () if isinstance(f, dict)]
+        for function in functions:
+            total += 7 + self._raw(f"{function.get('name')}:{function.get('description') or ''}")
+            parameters = function.get("parameters")
+            properties = parameters.get("properties") if isinstance(parameters, dict) else None
+            rest = {k: v for k, v in function.items() if k not in ("name", "description", "parameters", "strict")}
+            if isinstance(properties, dict):
+                total += 3 + sum(3 + self._raw(f"{n}:{jsons.dumps_text(p)}") for n, p in properties.items())
+                rest["parameters"] = {k: v for k, v in parameters.items() if k in ("$defs", "definitions", "required")}
+            elif parameters:
+                rest["parameters"] = parameters
+            total += self._raw(jsons.dumps_text(rest)) if any(rest.values()) else 0
+        total += 12 if functions else 0
+        if forward.get("response_format"):
+            total += self._raw(jsons.dumps_text(forward["response_format"]))
+        return self._scaled(total)
 
     def _scaled(self, tokens: int) -> int:
         return tokens if self._margin == 1.0 else int(tokens * self._margin) + 1

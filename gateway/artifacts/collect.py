@@ -82,6 +82,7 @@ def documents_in_messages(
         parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
         is_list = isinstance(content, list)
         last_text = max((i for i, p in enumerate(parts) if _is_text(p)), default=-1)
+        over_long = sum(len(p["text"]) for p in parts if _is_text(p)) > min_chars
         for number, part in enumerate(parts):
             if not isinstance(part, dict):
                 continue
@@ -90,9 +91,9 @@ def documents_in_messages(
                 text = file_text(part.get("file") or {}, decode_pdf=decode_pdf)
                 if text is not None:
                     found.append(_file_artifact(part["file"], text, prefix, place))
-            elif _is_text(part) and len(part["text"]) > min_chars:
-                whole = is_list and number != last_text
-                for start, end in document_spans(part["text"], min_chars, whole=whole):
+            elif _is_text(part) and over_long:
+                beside = is_list and number != last_text
+                for start, end in document_spans(part["text"], min_chars, beside=beside):
                     found.append(_span_artifact(part["text"][start:end], prefix, place, (start, end)))
     return [replace(a, historical=(a.place.message or 0) < current) for a in found]
 

@@ -26,6 +26,8 @@ TEXT_TYPES = ("application/json", "application/xml", "application/yaml", "applic
 FENCE = re.compile(r"^(`{3,}|~{3,})[^\n]*\n(.*?)^\1[ \t]*$", re.DOTALL | re.MULTILINE)
 TAGGED = re.compile(r"<([A-Za-z][\w:.-]*)(?:\s[^<>]*)?>(.*?)</\1\s*>", re.DOTALL)
 PARAGRAPH = re.compile(r"\n[ \t]*\n")
+PART_CHARS = 1000
+MARKED_CHARS = 200
 EDGE_CHARS = 1000
 """How much of a text without paragraphs counts as its first and as its last one."""
 
@@ -154,28 +156,33 @@ def _html_text(text: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
 
 
-def document_spans(text: str, min_chars: int, *, whole: bool) -> list[tuple[int, int]]:
-    """Where documents of more than `min_chars` stand in a user's text: fences, tagged blocks, else the middle of the
-    text; its first and last paragraph are the user's own words and stay (I4).
+def document_spans(text: str, min_chars: int, *, beside: bool) -> list[tuple[int, int]]:
+    """Where documents stand in a text of an over-long user message: fences, tagged blocks, else the middle of an
+    over-long text; its first and last paragraph are the user's own words and stay (I4).
 
     Args:
-        whole: the text is a content part of its own beside the question, so all of it is a document.
+        min_chars: what counts as over-long.
+        beside: the text is a content part of its own beside the question: all of it is a document, unless it is short
+            and nothing marks it as one.
     """
+    if beside and (len(text) > PART_CHARS or (len(text) > MARKED_CHARS and _is_marked(text))):
+        return [(0, len(text))]
     if len(text) <= min_chars:
         return []
-    if whole:
-        return [(0, len(text))]
     spans: list[tuple[int, int]] = []
     for pattern in (FENCE, TAGGED):
         for match in pattern.finditer(text):
             start, end = match.span(2)
-            if end - start > min_chars and all(end <= s or start >= e for s, e in spans):
+            if end - start > PART_CHARS and all(end <= s or start >= e for s, e in spans):
                 spans.append((start, end))
-    if spans:
+    if sum(end - start for start, end in spans) > len(text) / 2:
         return sorted(spans)
     breaks = [m.span() for m in PARAGRAPH.finditer(text)] or [m.span() for m in re.finditer(r"\n", text)]
-    if len(breaks) >= 2:
-        start, end = breaks[0][1], breaks[-1][0]
-    else:
-        start, end = EDGE_CHARS, len(text) - EDGE_CHARS
-    return [(start, end)] if end - start > min_chars else []
+    if len(breaks) >= 2 and breaks[-1][0] - breaks[0][1] > PART_CHARS:
+        return [(breaks[0][1], breaks[-1][0])]
+    return [(EDGE_CHARS, len(text) - EDGE_CHARS)]
+
+
+def _is_marked(text: str) -> bool:
+    stripped = text.strip()
+    return stripped.startswith("```") or TAGGED.fullmatch(stripped) is not None

@@ -2,12 +2,7 @@
 
 import logging
 import re
-from collections.abc import Sequence
-from functools import cache
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import Stemmer
+from collections.abc import Callable, Sequence
 
 PIECE = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
@@ -93,14 +88,18 @@ STOPWORDS = frozenset(
 )
 
 
-@cache
-def _stemmer() -> "Stemmer.Stemmer":
+Stem = Callable[[list[str]], list[str]]
+
+
+def stemmer() -> Stem:
+    """A stemmer of one's own: PyStemmer's are not to be shared between threads."""
     import Stemmer
 
-    return Stemmer.Stemmer("english")
+    stem: Stem = Stemmer.Stemmer("english").stemWords
+    return stem
 
 
-def terms(text: str) -> list[str]:
+def terms(text: str, stem: Stem) -> list[str]:
     """Search terms: words stemmed, identifiers whole and in pieces, CJK as pairs of characters."""
     found: list[str] = []
     for match in re.finditer(r"[\w]+(?:[.:/@-][\w]+)*", text):
@@ -117,17 +116,16 @@ def terms(text: str) -> list[str]:
             found.extend(p.lower() for p in pieces if p.lower() not in STOPWORDS)
         else:
             found.append(lowered)
-    stem = _stemmer().stemWords
-    stemmed: list[str] = stem(found)
-    return stemmed
+    return stem(found)
 
 
 def rank(question: str, documents: Sequence[str]) -> list[float]:
     """A score for each document, 0 where no term of the question occurs; higher is better, the order repeatable."""
-    wanted = set(terms(question))
+    stem = stemmer()
+    wanted = set(terms(question, stem))
     if not wanted or not documents:
         return [0.0] * len(documents)
-    tokens = [terms(document) for document in documents]
+    tokens = [terms(document, stem) for document in documents]
     vocabulary = {term for document in tokens for term in document}
     query = sorted(wanted & vocabulary)
     if not query:

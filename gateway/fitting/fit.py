@@ -205,14 +205,27 @@ class _Reduction:
 
     def _choose(self, candidates: list[Candidate], limit: float) -> Fitted:
         """Takes old turns up to their share, then passages, then further turns, while their estimates fit."""
-        competing = any(c.score > 0 or not c.artifact.historical for c in candidates)
+        competing = any(self._relevant(c) for c in candidates)
         share = limit * self.share if competing else limit
         used, first = self._take_turns(self.material.current, share, 0.0)
         chosen: dict[str, list[Candidate]] = {}
+        relevant = [c for c in candidates if self._relevant(c)]
+        used, everything = self._take_passages(relevant, chosen, used, limit)
+        used, first = self._take_turns(first, limit, used)
+        latest_first = sorted((c for c in candidates if not self._relevant(c)), key=self._age)
+        _, rest = self._take_passages(latest_first, chosen, used, limit)
+        self.exhausted = everything and rest and first == 0
+        renderings = {**self.pointers, **{key: self._extract(taken) for key, taken in chosen.items()}}
+        selection = Selection(first, self.left_out, renderings, frozen=False)
+        forwarded = self.tools.assemble(self.material, selection)
+        return _fitted(selection, forwarded, self.counting.exact, self.counting)
+
+    def _take_passages(
+        self, candidates: list[Candidate], chosen: dict[str, list[Candidate]], used: float, limit: float
+    ) -> tuple[float, bool]:
+        """Adds to `chosen` what fits; returns the tokens used by then, and whether everything fitted."""
         everything = True
         for candidate in candidates:
-            if candidate.artifact.historical and candidate.score <= 0:
-                continue
             artifact_id = candidate.artifact.artifact_id
             cost = candidate.tokens + (0 if artifact_id in chosen else LABEL_TOKENS)
             if used + cost <= limit:
@@ -220,12 +233,15 @@ class _Reduction:
                 chosen.setdefault(artifact_id, []).append(candidate)
             else:
                 everything = False
-        used, first = self._take_turns(first, limit, used)
-        self.exhausted = everything and first == 0
-        renderings = {**self.pointers, **{key: self._extract(taken) for key, taken in chosen.items()}}
-        selection = Selection(first, self.left_out, renderings, frozen=False)
-        forwarded = self.tools.assemble(self.material, selection)
-        return _fitted(selection, forwarded, self.counting.exact, self.counting)
+        return used, everything
+
+    def _relevant(self, candidate: Candidate) -> bool:
+        """Whether it bears on the question, or belongs to the turn under way."""
+        return candidate.score > 0 or not candidate.artifact.historical
+
+    def _age(self, candidate: Candidate) -> tuple[int, int]:
+        """Sorts the latest artifact first, its passages in their order."""
+        return -(candidate.artifact.place.message or 0), candidate.order
 
     def _take_turns(self, first: int, limit: float, used: float) -> tuple[float, int]:
         """Whole turns before `first`, newest first. One that does not fit ends the run: nothing older is taken."""
