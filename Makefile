@@ -3,7 +3,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --require-virtualenv --no-input --quiet
-export PYTHONDONTWRITEBYTECODE = 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run demo test check format compat chaos bench eval clean

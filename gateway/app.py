@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import structlog
 from starlette.routing import Route, Router
 
+from gateway.artifacts.files import FileReader
 from gateway.clock import SystemClock
 from gateway.context import ContextManager
 from gateway.errors import StorageUnavailable
@@ -15,20 +15,24 @@ from gateway.http.chat import ChatCompletions
 from gateway.http.completions import StoredCompletions
 from gateway.http.edge import App, Edge
 from gateway.http.service import Live, Models, Ready
+from gateway.logs import get_logger
 from gateway.pipeline import Pipeline
 from gateway.settings import Settings
 from gateway.settlement import Settlement
+from gateway.storage.cache import open_cache
 from gateway.storage.engine import Transactions, open_transactions
 from gateway.storage.migrate import migrate
 from gateway.storage.store import SqlStore
 from gateway.tokens import Counters
 from gateway.upstream.catalogue import Catalogue
+from gateway.upstream.client import new_client, warm_up
 from gateway.upstream.directory import UpstreamModels
-from gateway.upstream.openai_compatible import HttpUpstream, new_client
+from gateway.upstream.openai_compatible import HttpUpstream
 from gateway.upstream.routing import ConfiguredRouter
 
 RETRY_SECONDS = 1.0
-log = structlog.get_logger("gateway.app")
+WARM_UP_AFTER = 0.25
+log = get_logger("gateway.app")
 
 
 def create_app(settings: Settings) -> App:
@@ -39,8 +43,10 @@ def create_app(settings: Settings) -> App:
     counters = Counters()
     settlement = Settlement(store, counters, clock)
     client = new_client(settings.upstream.max_connections)
-    router = ConfiguredRouter(settings, Catalogue())
-    context = ContextManager(settings.context, counters)
+    catalogue = Catalogue()
+    router = ConfiguredRouter(settings, catalogue)
+    cache = open_cache(settings.cache, clock)
+    context = ContextManager(settings.context, counters, FileReader(cache, settings.cache.document_ttl))
     pipeline = Pipeline(router, HttpUpstream(client), store, context, settlement, settings.context)
     auth = Authenticator(settings.auth, store)
     chat = ChatCompletions(pipeline, auth, settings, clock)
@@ -51,12 +57,15 @@ def create_app(settings: Settings) -> App:
     async def lifespan(_: object) -> AsyncIterator[None]:
         preparing = asyncio.ensure_future(_prepare_storage(settings, transactions))
         await asyncio.wait({preparing}, timeout=settings.storage.timeout)
+        warming = asyncio.ensure_future(_warm_up(catalogue))
         try:
             yield
         finally:
             preparing.cancel()
+            warming.cancel()
             await settlement.drain()
             await client.aclose()
+            await cache.close()
             await transactions.close()
 
     routes = [
@@ -69,6 +78,13 @@ def create_app(settings: Settings) -> App:
         Route("/v1/chat/completions/{completion_id}", stored, methods=["GET"]),
     ]
     return Edge(Router(routes, lifespan=lifespan))
+
+
+async def _warm_up(catalogue: Catalogue) -> None:
+    """Once the server answers, loads what its first request would otherwise wait for."""
+    await asyncio.sleep(WARM_UP_AFTER)
+    await asyncio.to_thread(warm_up)
+    await asyncio.to_thread(catalogue.load)
 
 
 async def _prepare_storage(settings: Settings, transactions: Transactions) -> None:

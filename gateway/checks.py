@@ -11,7 +11,7 @@ from gateway.storage.engine import open_transactions, parse_url
 from gateway.storage.migrate import migrate
 from gateway.storage.probe import reach_cache, revision_of
 from gateway.storage.schema import REVISION
-from gateway.upstream.openai_compatible import new_client
+from gateway.upstream.client import new_client
 from gateway.upstream.probe import reach
 from gateway.upstream.routing import unsupported
 

@@ -13,11 +13,10 @@ from gateway.artifacts.collect import (
     unique_ids,
 )
 from gateway.artifacts.compaction import compact
-from gateway.artifacts.documents import UnreadableDocument
+from gateway.artifacts.files import FilePlace, FileReader
 from gateway.artifacts.passages import header_of, passages
 from gateway.artifacts.ranking import rank
 from gateway.assembly.messages import assemble
-from gateway.errors import InvalidRequest
 from gateway.fitting.budget import Budget
 from gateway.fitting.count import Counting
 from gateway.fitting.fit import Limits, Tools, fit
@@ -55,8 +54,9 @@ class BuiltContext:
 class ContextManager:
     """Decides which artifacts and turns enter the window, and words them."""
 
-    def __init__(self, settings: ContextSettings, counters: TokenCounters) -> None:
+    def __init__(self, settings: ContextSettings, counters: TokenCounters, files: FileReader) -> None:
         self._settings = settings
+        self._files = files
         self._counters = counters
 
     async def __call__(self, request: ChatRequest, history: History, facts: ModelFacts, budget: Budget) -> BuiltContext:
@@ -66,15 +66,25 @@ class ContextManager:
             ContextLengthExceeded: it cannot be made to fit (contract §4 I1).
             InvalidRequest: a `file` part holds no readable document; names the part.
         """
-        size = sum(message_size(m.body) for m in history.messages) + sum(a.size_chars for a in history.attachments)
+        files = await self._files.read(
+            history.messages,
+            history.stored,
+            request.caller.tenant,
+            decode_pdf=not facts.supports_pdf_input,
+            keep=request.store,
+        )
+        size = sum(map(len, files.values()))
+        size += sum(message_size(m.body) for m in history.messages) + sum(a.size_chars for a in history.attachments)
         size += sum(len(a.content or "") for a in request.attachments)
         if size < INLINE_CHARS:
-            return self._build(request, history, facts, budget)
+            return self._build(request, history, facts, budget, files)
         # Counting and ranking much text takes a while; streams of other requests must not wait for it.
-        return await asyncio.to_thread(self._build, request, history, facts, budget)
+        return await asyncio.to_thread(self._build, request, history, facts, budget, files)
 
-    def _build(self, request: ChatRequest, history: History, facts: ModelFacts, budget: Budget) -> BuiltContext:
-        context, current = self._collect(request, history, facts)
+    def _build(
+        self, request: ChatRequest, history: History, facts: ModelFacts, budget: Budget, files: dict[FilePlace, str]
+    ) -> BuiltContext:
+        context, current = self._collect(request, history, files)
         material = Material(
             instructions=history.instructions,
             messages=history.messages,
@@ -92,15 +102,10 @@ class ContextManager:
         known = len(history.attachments)
         return BuiltContext(fitted, utilization, material, material.attached[known:])
 
-    def _collect(self, request: ChatRequest, history: History, facts: ModelFacts) -> tuple[Context, int]:
+    def _collect(self, request: ChatRequest, history: History, files: dict[FilePlace, str]) -> tuple[Context, int]:
         current = current_turn(history)
         placed = extract_artifacts_from_messages(history.messages, current)
-        try:
-            decode_pdf = not facts.supports_pdf_input
-            minimum = self._settings.document_min_chars
-            placed += documents_in_messages(history.messages, current, minimum, decode_pdf=decode_pdf)
-        except UnreadableDocument as error:
-            raise InvalidRequest(f"A file in messages cannot be read: {error}.", param="messages") from error
+        placed += documents_in_messages(history.messages, current, self._settings.document_min_chars, files)
         old = [replace(artifact, historical=True) for artifact in history.attachments]
         attached = old + attachments_to_artifacts(request.attachments, len(old))
         unique = unique_ids(placed + attached)

@@ -1,50 +1,69 @@
-"""Structured logs: one JSON object a line on stderr, without content and without keys."""
+"""Structured logs: one JSON object a line on stderr, without content and without keys.
+
+The standard library's logging with a formatter of our own: structlog costs a tenth of a second at import.
+"""
 
 import logging
 import re
 import sys
+from datetime import UTC, datetime
 from typing import Any
 
-import structlog
+from gateway import jsons
 
-SECRETS = re.compile(r"(?i)(bearer\s+|sk-|://[^:/@\s]+:)[^\s'\"@,;]+")
+SECRETS = re.compile(r"(?i)(bearer\s+|\bsk-|://[^:/@\s]*:(?=[^@/\s]+@))[^\s'\"@,;]+")
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+QUIET = ("httpx", "httpcore", "uvicorn.access", "alembic", "bm25s", "asyncio", "aiohttp")
+
+
+class Log:
+    """A logger that takes an event's name and its fields."""
+
+    def __init__(self, name: str) -> None:
+        self._logger = logging.getLogger(name)
+
+    def info(self, event: str, **fields: Any) -> None:
+        """What happened as it should."""
+        if self._logger.isEnabledFor(logging.INFO):
+            self._logger.info(event, extra={"fields": fields})
+
+    def warning(self, event: str, **fields: Any) -> None:
+        """What an operator should know of."""
+        self._logger.warning(event, extra={"fields": fields})
+
+    def fault(self, event: str, error: BaseException, **fields: Any) -> None:
+        """What should not have happened, with the fault's traceback."""
+        self._logger.error(event, extra={"fields": fields}, exc_info=error)
+
+
+def get_logger(name: str) -> Log:
+    """The logger of that name."""
+    return Log(name)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a record; whatever looks like a key or a password is blotted out."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as a line."""
+        line: dict[str, Any] = {
+            "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return SECRETS.sub(r"\1***", jsons.dumps_text(line))
 
 
 def configure(level: str) -> None:
     """Sends the gateway's own logs and those of its libraries the same way."""
-    shared: list[Any] = [
-        structlog.stdlib.add_logger_name,
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-        _without_secrets,
-    ]
-    structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            *shared,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        cache_logger_on_first_use=True,
-    )
-    formatter = structlog.stdlib.ProcessorFormatter(
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, structlog.processors.JSONRenderer()],
-        foreign_pre_chain=shared,
-    )
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(formatter)
+    handler.setFormatter(JsonFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(LEVELS[level])
-    for name in ("httpx", "httpcore", "uvicorn.access", "alembic", "bm25s"):
+    for name in QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
-
-
-def _without_secrets(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:
-    """Tracebacks and messages of libraries may quote an address with its password, or a header."""
-    for name, value in event.items():
-        if isinstance(value, str):
-            event[name] = SECRETS.sub(r"\1***", value)
-    return event

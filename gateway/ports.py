@@ -70,6 +70,8 @@ class CacheBackend(Protocol):
 
     async def set(self, key: str, value: bytes, ttl: float) -> None: ...
 
+    async def close(self) -> None: ...
+
 
 class Upstream(Protocol):
     """A model's provider."""

@@ -3,14 +3,13 @@
 import ipaddress
 import signal
 
-import structlog
 import uvicorn
 
 from gateway import __version__, logs
 from gateway.app import create_app
 from gateway.settings import Settings
 
-log = structlog.get_logger("gateway.server")
+log = logs.get_logger("gateway.server")
 
 
 def serve(settings: Settings) -> int:

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
-import structlog
-
 from gateway.accounting.collect import StreamRecord
 from gateway.accounting.cost import price_call, usage_of
 from gateway.accounting.metadata import billed, response_metadata
@@ -24,12 +22,13 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.exchange import Exchange, Outcome
+from gateway.logs import get_logger
 from gateway.models.metadata import CallCost, ContextUtilizationMetadata, ResponseMetadata
 from gateway.models.turn import LedgerEntry, TurnCommit
 from gateway.ports import Clock, ConversationStore, TokenCounters
 from gateway.turns import stored_turn
 
-log = structlog.get_logger("gateway.settlement")
+log = get_logger("gateway.settlement")
 UNCHARGED = (UpstreamRefused, UpstreamAuth, UpstreamUnreachable, InvalidRequest, ConversationNotFound)
 REPLY_TOKENS = 3
 MOST_UNRECORDED = 10_000
@@ -103,7 +102,7 @@ class Settlement:
             await self._give_up(exchange, record, error)
             raise
         except Exception as error:  # a fault of our own must not lose the bill, nor show its insides
-            log.exception("exchange_failed", request_id=exchange.request.request_id)
+            log.fault("exchange_failed", error, request_id=exchange.request.request_id)
             fault = InternalError("The gateway failed to answer this request.")
             await self._give_up(exchange, record, fault)
             raise fault from error

@@ -1,10 +1,10 @@
 """Finds the artifacts of a request: tool results, attachments, files, and documents inside messages (contract §4)."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from gateway.artifacts.documents import document_spans, file_text
+from gateway.artifacts.documents import document_spans
 from gateway.ids import artifact_id
 from gateway.models.artifacts import Artifact, ArtifactType, Place, RequestAttachment
 from gateway.models.conversation import ConversationMessage, History, ReasoningStepRecord
@@ -66,13 +66,10 @@ def attachments_to_artifacts(attachments: Sequence[RequestAttachment], first: in
 
 
 def documents_in_messages(
-    messages: Sequence[ConversationMessage], current: int, min_chars: int, *, decode_pdf: bool
+    messages: Sequence[ConversationMessage], current: int, min_chars: int, files: Mapping[tuple[int, int], str]
 ) -> list[Artifact]:
-    """Text files in `file` parts, and what is plainly a document inside a user message (I4).
-
-    Args:
-        decode_pdf: whether PDF parts are read here because the model cannot take them.
-    """
+    """Documents in `file` parts (`files`: their texts by message and part), and what is plainly a document inside a
+    user message (I4)."""
     found: list[Artifact] = []
     for index, message in enumerate(messages):
         if message.role != "user":
@@ -88,7 +85,7 @@ def documents_in_messages(
                 continue
             place = Place(index, number if is_list else None)
             if part.get("type") == "file":
-                text = file_text(part.get("file") or {}, decode_pdf=decode_pdf)
+                text = files.get((index, number))
                 if text is not None:
                     found.append(_file_artifact(part["file"], text, prefix, place))
             elif _is_text(part) and over_long:

@@ -2,8 +2,10 @@
 
 import base64
 import binascii
+import hashlib
 import io
 import re
+from dataclasses import dataclass
 from html.parser import HTMLParser
 from typing import Any, ClassVar
 
@@ -36,25 +38,50 @@ class UnreadableDocument(Exception):
     """The file claims to be a document but cannot be read; the message says why."""
 
 
-def file_text(file: dict[str, Any], *, decode_pdf: bool) -> str | None:
-    """The text of a `file` part's inline data, or None for what is to be forwarded as it is.
+@dataclass(frozen=True, slots=True)
+class InlineFile:
+    """A document inside a `file` part: its bytes, and what kind of document they claim to be."""
+
+    raw: bytes
+    kind: str
+
+    @property
+    def digest(self) -> str:
+        """The same for the same bytes read in the same way."""
+        return f"{self.kind}:{hashlib.sha256(self.raw).hexdigest()}"
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether reading it takes so long that its text is worth keeping."""
+        return self.kind in ("pdf", "docx")
+
+    def text(self) -> str:
+        """
+        Raises:
+            UnreadableDocument: the data is no document of that kind.
+        """
+        return _decode(self.raw, self.kind)
+
+
+def inline_file(file: dict[str, Any], *, decode_pdf: bool) -> InlineFile | None:
+    """The document of a `file` part's inline data, or None for what is to be forwarded as it is.
 
     Raises:
-        UnreadableDocument: the data is not base64, or no document of the kind that it names.
+        UnreadableDocument: the data is not base64.
     """
     data = file.get("file_data")
     if not isinstance(data, str):
         return None
     header, comma, encoded = data.partition(",")
-    media = header[5:].split(";")[0].strip().lower() if data.startswith("data:") and comma else ""
+    is_url = data.startswith("data:") and bool(comma)
+    media = header[5:].split(";")[0].strip().lower() if is_url else ""
     kind = _kind(str(file.get("filename") or "").lower(), media)
     if kind is None or (kind == "pdf" and not decode_pdf):
         return None
     try:
-        raw = base64.b64decode(encoded if media or data.startswith("data:") else data, validate=True)
+        return InlineFile(base64.b64decode(encoded if is_url else data, validate=True), kind)
     except (binascii.Error, ValueError):
         raise UnreadableDocument("its data is not base64") from None
-    return _decode(raw, kind)
 
 
 def _kind(name: str, media: str) -> str | None:

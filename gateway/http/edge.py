@@ -4,12 +4,12 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-import structlog
 from starlette.exceptions import HTTPException
 
 from gateway import jsons
 from gateway.errors import GatewayError, InternalError, MethodNotAllowed, NotFound
 from gateway.ids import new_id
+from gateway.logs import get_logger
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -17,7 +17,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-log = structlog.get_logger("gateway.http")
+log = get_logger("gateway.http")
 
 
 class ClientDisconnected(Exception):
@@ -72,7 +72,7 @@ def _as_gateway_error(error: Exception, request_id: str) -> GatewayError:
         if error.status_code == 405:
             return MethodNotAllowed("This method is not allowed here.")
         return NotFound("There is nothing at this path.")
-    log.error("request_failed", request_id=request_id, exc_info=error)
+    log.fault("request_failed", error, request_id=request_id)
     return InternalError("The gateway failed to answer this request.")
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
 from gateway.errors import StorageUnavailable
@@ -59,6 +59,17 @@ def parse_url(text: str) -> URL:
     raise ValueError(f"storage.url: {backend!r} is not supported; sqlite or postgresql+asyncpg are")
 
 
+def insert_if_new(connection: sa.Connection, table: sa.Table) -> Any:
+    """An insert that leaves a row alone that is there already; only the dialect in use is loaded."""
+    if connection.dialect.name == "sqlite":
+        from sqlalchemy.dialects.sqlite import insert
+
+        return insert(table).on_conflict_do_nothing()
+    from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+
+    return postgresql_insert(table).on_conflict_do_nothing()
+
+
 class SqliteTransactions:
     """One connection on one thread: SQLite has one writer anyway. Every commit is synced to disk."""
 
@@ -70,7 +81,10 @@ class SqliteTransactions:
         if url.database and url.database != ":memory:":
             Path(url.database).parent.mkdir(parents=True, exist_ok=True)
         self._engine = sa.create_engine(
-            url, poolclass=StaticPool, connect_args={"timeout": timeout, "check_same_thread": False}
+            url,
+            hide_parameters=True,
+            poolclass=StaticPool,
+            connect_args={"timeout": timeout, "check_same_thread": False},
         )
         sa.event.listen(self._engine, "connect", _prepare_sqlite)
         sa.event.listen(self._engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
@@ -85,6 +99,10 @@ class SqliteTransactions:
                 return work(connection)
         except (OperationalError, sqlite3.OperationalError) as error:
             raise StorageUnavailable("The storage cannot be used right now.") from error
+        except DatabaseError as error:
+            if type(error) is not DatabaseError:
+                raise
+            raise StorageUnavailable("The storage's file is no usable database.") from error
 
     async def close(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._executor, self._engine.dispose)
@@ -108,6 +126,7 @@ class PostgresTransactions:
         self._timeout = settings.timeout
         self._engine = create_async_engine(
             url,
+            hide_parameters=True,  # parameters are what people wrote, and errors are logged
             pool_size=settings.pool_size,
             max_overflow=0,
             pool_timeout=settings.timeout,

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 import gateway
 from gateway.storage import schema
 from gateway.storage.engine import Transactions
+from gateway.storage.probe import revision_of
 
 LOCK = 0x636F6E7465787467  # "contextg": any number that no other application on the database uses
 
@@ -22,7 +23,8 @@ def migrations_folder() -> Path:
 async def migrate(transactions: Transactions) -> None:
     """Upgrades to this version's revision, in one transaction under an advisory lock, so that any number of
     processes may try at once. A schema that is newer than this version is left alone."""
-    await transactions.run(_upgrade, write=True)
+    if await transactions.run(revision_of) != schema.REVISION:
+        await transactions.run(_upgrade, write=True)
 
 
 def _upgrade(connection: sa.Connection) -> None:

@@ -11,10 +11,17 @@ from gateway.models.metadata import PICO, CallCost
 from gateway.models.reasoning import parse_reasoning_events_to_steps
 from gateway.models.turn import LedgerEntry
 
+MOST = 2**63 - 1
+
 
 def pico(value: Decimal | None) -> int | None:
     """USD as whole picodollars; costs have no further decimals (contract §6)."""
-    return None if value is None else int(value / PICO)
+    return None if value is None else whole(value / PICO)
+
+
+def whole(value: Any) -> int:
+    """A figure as the database can keep it; what an upstream reports beyond that stands in the metadata alone."""
+    return max(-MOST, min(MOST, int(value)))
 
 
 def usd(value: int | None) -> Decimal | None:

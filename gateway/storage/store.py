@@ -3,7 +3,6 @@
 import secrets as random
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from gateway import jsons
 from gateway.models.artifacts import Artifact
@@ -11,13 +10,12 @@ from gateway.models.conversation import ConversationMessage, ConversationRef, St
 from gateway.models.turn import StoredCompletion, TurnCommit
 from gateway.ports import Clock
 from gateway.storage import rows, schema
-from gateway.storage.engine import Transactions
+from gateway.storage.engine import Transactions, insert_if_new
 from gateway.storage.probe import revision_of
 from gateway.storage.write import write_turn
 
 SECRET = "keyed-hash"  # noqa: S105 - the name of the secret, not the secret
-FIRST_PAGE = 32
-PAGE = 512
+UNLIMITED = 2**62
 
 
 class SqlStore:
@@ -56,7 +54,7 @@ class SqlStore:
                 return str(row.id)
             values = {"id": conversation_id, "tenant": tenant, "created_at": now, "updated_at": now}
             connection.execute(schema.conversations.insert().values(**values))
-            claim = insert(connection, schema.sessions).on_conflict_do_nothing()
+            claim = insert_if_new(connection, schema.sessions)
             named = {"tenant": tenant, "name": session, "conversation_id": conversation_id}
             if connection.execute(claim.values(**named)).rowcount == 1:
                 return conversation_id
@@ -73,6 +71,8 @@ class SqlStore:
 
     async def find_completion(self, tenant: str, completion_id: str) -> StoredCompletion | None:
         """See `ports.ConversationStore`."""
+        if "\x00" in completion_id:  # PostgreSQL takes no NUL, and nothing has such an id
+            return None
         column = schema.ledger.c.request_id if completion_id.startswith("req_") else schema.ledger.c.completion_id
         found = await self._completions(sa.and_(schema.ledger.c.tenant == tenant, column == completion_id))
         return found[0] if found else None
@@ -80,6 +80,8 @@ class SqlStore:
     async def list_completions(self, tenant: str, conversation_id: str) -> list[StoredCompletion]:
         """See `ports.ConversationStore`."""
         table = schema.ledger
+        if "\x00" in conversation_id:
+            return []
         return await self._completions(sa.and_(table.c.tenant == tenant, table.c.conversation_id == conversation_id))
 
     async def has_conversation(self, tenant: str, conversation_id: str) -> bool:
@@ -110,14 +112,9 @@ class SqlStore:
         return await self._transactions.run(work)
 
 
-def insert(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
-    """An insert that knows `ON CONFLICT`; both dialects spell it alike."""
-    return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
-
-
 def _read_secret(connection: sa.Connection) -> bytes:
     table = schema.secrets
-    new = insert(connection, table).on_conflict_do_nothing().values(name=SECRET, value=random.token_bytes(32))
+    new = insert_if_new(connection, table).values(name=SECRET, value=random.token_bytes(32))
     stored = sa.select(table.c.value).where(table.c.name == SECRET)
     value = connection.execute(stored).scalar()
     if value is None:
@@ -129,6 +126,8 @@ def _read_secret(connection: sa.Connection) -> bytes:
 def _conversation_row(
     connection: sa.Connection, tenant: str, ref: ConversationRef
 ) -> sa.Row[tuple[object, ...]] | None:
+    if "\x00" in f"{ref.conversation_id}{ref.session}":
+        return None
     table = schema.conversations
     query = sa.select(table).where(table.c.tenant == tenant)
     if ref.conversation_id is not None:
@@ -160,38 +159,32 @@ def _load(connection: sa.Connection, row: sa.Row[tuple[object, ...]], max_bytes:
 def _path(
     connection: sa.Connection, head: str | None, max_bytes: int | None
 ) -> tuple[tuple[ConversationMessage, ...], bool, str | None]:
-    """The messages that end at `head`, oldest first, page by page back from there; whether older ones are left; and
-    the digest of the system messages in force."""
-    found: list[sa.Row[tuple[object, ...]]] = []
-    size, page, at = 0, FIRST_PAGE, head
-    while at is not None and (max_bytes is None or size <= max_bytes):
-        rows_back = connection.execute(_PAGE_QUERY, {"head": at, "limit": page}).all()
-        found.extend(rows_back)
-        if not rows_back:
-            break
-        size += sum(r._mapping["size"] for r in rows_back)
-        at = rows_back[-1]._mapping["parent_id"]
-        page = PAGE
+    """The messages that end at `head`, oldest first; whether older ones are left; the digest of the system messages
+    in force."""
+    if head is None:
+        return (), False, None
+    limit = max_bytes if max_bytes is not None else UNLIMITED
+    found = connection.execute(_PATH_QUERY, {"head": head, "limit": limit}).all()
     results: dict[str, object] = {}
     path = tuple(rows.message_of(row, results) for row in reversed(found))
-    return path, at is not None, found[0]._mapping["instructions_digest"] if found else None
+    left = bool(found) and found[-1]._mapping["parent_id"] is not None
+    return path, left, found[0]._mapping["instructions_digest"] if found else None
 
 
-def _page_query() -> sa.Select[tuple[object, ...]]:
-    """Ids of a page walk up from `:head` to its ancestors, `:limit` of them, joined with their rows."""
+def _path_query() -> sa.Select[tuple[object, ...]]:
+    """Walks up from `:head` over small columns while the sizes add up to no more than `:limit`, and only then reads
+    the bodies."""
     table = schema.messages
-    walk = sa.select(table.c.id, table.c.parent_id, sa.literal(1).label("depth")).where(
-        table.c.id == sa.bindparam("head", type_=sa.String)
-    )
-    cte = walk.cte("path", recursive=True)
-    step = sa.select(table.c.id, table.c.parent_id, cte.c.depth + 1).where(
-        sa.and_(table.c.id == cte.c.parent_id, cte.c.depth < sa.bindparam("limit", type_=sa.Integer))
-    )
-    cte = cte.union_all(step)
+    depth = sa.literal(1).label("depth")
+    walk = sa.select(table.c.id, table.c.parent_id, depth, sa.cast(table.c.size, sa.BigInteger).label("total"))
+    cte = walk.where(table.c.id == sa.bindparam("head", type_=sa.String)).cte("path", recursive=True)
+    total = cte.c.total + table.c.size
+    within = sa.and_(table.c.id == cte.c.parent_id, total <= sa.bindparam("limit", type_=sa.BigInteger))
+    cte = cte.union_all(sa.select(table.c.id, table.c.parent_id, cte.c.depth + 1, total).where(within))
     return sa.select(table).join(cte, cte.c.id == table.c.id).order_by(cte.c.depth)
 
 
-_PAGE_QUERY = _page_query()
+_PATH_QUERY = _path_query()
 
 
 def _completion(connection: sa.Connection, row: sa.Row[tuple[object, ...]]) -> StoredCompletion:

@@ -4,14 +4,14 @@ from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from gateway import jsons
 from gateway.ids import content_digest, new_id
 from gateway.models.conversation import ConversationMessage
 from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
 from gateway.storage import schema
-from gateway.storage.rows import pico
+from gateway.storage.engine import insert_if_new
+from gateway.storage.rows import pico, whole
 
 
 def write_turn(connection: sa.Connection, commit: TurnCommit, now: datetime) -> None:
@@ -102,9 +102,8 @@ def _write_instructions(connection: sa.Connection, turn: StoredTurn) -> str | No
         return None
     body = jsons.dumps_text(turn.instructions)
     digest = content_digest(body)
-    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
     values = {"conversation_id": turn.conversation_id, "digest": digest, "body": body}
-    connection.execute(dialect.insert(schema.instructions).on_conflict_do_nothing().values(**values))
+    connection.execute(insert_if_new(connection, schema.instructions).values(**values))
     return digest
 
 
@@ -148,6 +147,11 @@ def _write_completion(connection: sa.Connection, turn: StoredTurn, request_id: s
     connection.execute(schema.completions.insert().values(**values))
 
 
+def _storable(text: str) -> str:
+    """PostgreSQL takes no NUL in a text; everything else that is kept stands in JSON, which escapes it."""
+    return text.replace("\x00", "\ufffd")
+
+
 def _write_ledger(connection: sa.Connection, entry: LedgerEntry) -> None:
     usage = entry.metadata.get("usage") or {}
     total = entry.metadata.get("cost", {}).get("total_cost")
@@ -156,12 +160,12 @@ def _write_ledger(connection: sa.Connection, entry: LedgerEntry) -> None:
         "tenant": entry.tenant,
         "conversation_id": entry.conversation_id,
         "completion_id": entry.completion_id,
-        "model": entry.model,
+        "model": _storable(entry.model),
         "status": entry.status,
         "stream": entry.stream,
-        "error_code": entry.error_code,
-        "prompt_tokens": usage.get("prompt_tokens", 0),
-        "completion_tokens": usage.get("completion_tokens", 0),
+        "error_code": _storable(entry.error_code) if entry.error_code else None,
+        "prompt_tokens": whole(usage.get("prompt_tokens", 0)),
+        "completion_tokens": whole(usage.get("completion_tokens", 0)),
         "total_cost_picousd": pico(total),
         "estimated": any(call.estimated for call in entry.calls),
         "response_metadata": jsons.dumps_text(entry.metadata),
@@ -173,7 +177,7 @@ def _write_ledger(connection: sa.Connection, entry: LedgerEntry) -> None:
             "request_id": entry.request_id,
             "number": number,
             "purpose": call.purpose,
-            "model": call.model,
+            "model": _storable(call.model),
             "usage": jsons.dumps_text(call.usage),
             "rates": jsons.dumps_text(call.rates),
             "prompt_cost_picousd": pico(call.prompt_cost),

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from gateway.errors import UpstreamInvalidResponse
 
 MAX_EVENT_BYTES = 32 * 2**20
+MARK = b"\xef\xbb\xbf"
 LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
@@ -20,8 +21,13 @@ async def events(source: AsyncIterator[bytes]) -> AsyncIterator[tuple[str, bytes
     name = ""
     data: list[bytes] = []
     size = 0
+    begun = False
     async for piece in source:
         buffer += piece
+        if not begun:
+            if len(buffer) < len(MARK) and MARK.startswith(buffer):
+                continue
+            begun, buffer = True, buffer.removeprefix(MARK)
         held = b"\r" if buffer.endswith(b"\r") else b""  # perhaps half of \r\n
         *lines, rest = LINE_END.split(buffer[: len(buffer) - len(held)])
         buffer = rest + held

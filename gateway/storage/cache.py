@@ -1,0 +1,98 @@
+"""What may be forgotten at any time (adapters of `ports.CacheBackend`): process memory, or Redis."""
+
+from collections import OrderedDict
+from typing import Any
+
+from gateway.logs import get_logger
+from gateway.ports import CacheBackend, Clock
+from gateway.settings import CacheSettings
+
+log = get_logger("gateway.cache")
+PREFIX = "context-gateway:"
+
+
+def open_cache(settings: CacheSettings, clock: Clock) -> CacheBackend:
+    """Redis if `cache.url` names one, else memory; nothing is connected yet."""
+    if settings.url:
+        return RedisCache(settings.url, settings.timeout, clock)
+    return MemoryCache(settings.max_bytes, clock)
+
+
+class MemoryCache:
+    """Least recently used values leave when `max_bytes` are exceeded."""
+
+    def __init__(self, max_bytes: int, clock: Clock) -> None:
+        self._max_bytes = max_bytes
+        self._clock = clock
+        self._values: OrderedDict[str, tuple[float, bytes]] = OrderedDict()
+        self._size = 0
+
+    async def get(self, key: str) -> bytes | None:
+        """The value, or None if it is unknown or its time is over."""
+        found = self._values.get(key)
+        if found is None:
+            return None
+        if found[0] <= self._clock.monotonic():
+            self._drop(key)
+            return None
+        self._values.move_to_end(key)
+        return found[1]
+
+    async def set(self, key: str, value: bytes, ttl: float) -> None:
+        """Keeps a value for `ttl` seconds at most."""
+        self._drop(key)
+        self._values[key] = (self._clock.monotonic() + ttl, value)
+        self._size += len(key) + len(value)
+        while self._size > self._max_bytes and self._values:
+            self._drop(next(iter(self._values)))
+
+    async def close(self) -> None:
+        """Forgets everything."""
+        self._values.clear()
+
+    def _drop(self, key: str) -> None:
+        found = self._values.pop(key, None)
+        if found is not None:
+            self._size -= len(key) + len(found[1])
+
+
+class RedisCache:
+    """Redis or Valkey. Every fault is a miss; after one, it is left alone for a moment."""
+
+    PAUSE = 2.0
+
+    def __init__(self, url: str, timeout_seconds: float, clock: Clock) -> None:
+        self._url = url
+        self._timeout = timeout_seconds
+        self._clock = clock
+        self._client: Any = None
+        self._paused_until = 0.0
+
+    async def get(self, key: str) -> bytes | None:
+        """The value, or None if it is unknown or the cache cannot be asked."""
+        value: bytes | None = await self._run("GET", PREFIX + key)
+        return value
+
+    async def set(self, key: str, value: bytes, ttl: float) -> None:
+        """Keeps a value for `ttl` seconds, if the cache can be reached."""
+        await self._run("SET", PREFIX + key, value, "PX", max(1, int(ttl * 1000)))
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        if self._client is not None:
+            await self._client.aclose()
+
+    async def _run(self, *command: Any) -> Any:
+        if self._clock.monotonic() < self._paused_until:
+            return None
+        from redis.asyncio import Redis
+        from redis.exceptions import RedisError
+
+        if self._client is None:
+            self._client = Redis.from_url(self._url, socket_timeout=self._timeout, socket_connect_timeout=self._timeout)
+        try:
+            return await self._client.execute_command(*command)
+        except (RedisError, OSError, TimeoutError) as error:
+            self._paused_until = self._clock.monotonic() + self.PAUSE
+            log.warning("cache_unavailable", reason=type(error).__name__)
+            return None
