@@ -27,6 +27,7 @@ from gateway.tokens import Counters
 from gateway.upstream.catalogue import Catalogue
 from gateway.upstream.client import new_client, warm_up
 from gateway.upstream.directory import UpstreamModels
+from gateway.upstream.files import UpstreamFiles
 from gateway.upstream.openai_compatible import HttpUpstream
 from gateway.upstream.routing import ConfiguredRouter
 
@@ -47,7 +48,9 @@ def create_app(settings: Settings) -> App:
     router = ConfiguredRouter(settings, catalogue)
     cache = open_cache(settings.cache, clock)
     context = ContextManager(settings.context, counters, FileReader(cache, settings.cache.document_ttl))
-    pipeline = Pipeline(router, HttpUpstream(client), store, context, settlement, settings.context)
+    pipeline = Pipeline(
+        router, HttpUpstream(client), store, UpstreamFiles(client, router), context, settlement, settings.context
+    )
     auth = Authenticator(settings.auth, store)
     chat = ChatCompletions(pipeline, auth, settings, clock)
     stored = StoredCompletions(store, auth)

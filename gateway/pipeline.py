@@ -1,5 +1,6 @@
 """The way of a request: rebuild, collect, plan, fit, assemble, send, account, commit; streams go it too."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -7,20 +8,23 @@ from typing import Any, TypeVar
 
 from gateway.accounting.metadata import extended_usage
 from gateway.accounting.stream import ChunkRelay
+from gateway.artifacts.attached import with_content
 from gateway.assembly.request import request_body
 from gateway.context import BuiltContext, ContextManager
 from gateway.conversation.rebuild import build_llm_messages
-from gateway.errors import UpstreamInterrupted, UpstreamOverflow, UpstreamRefused
+from gateway.errors import UpstreamInterrupted, UpstreamOverflow, UpstreamRefused, UpstreamTimeout
 from gateway.exchange import Exchange, Outcome
 from gateway.fitting.budget import Budget, budget_for, tightened
 from gateway.models.conversation import ConversationMessage, History
 from gateway.models.exchange import ChatRequest, ChunkStream, JsonAnswer
-from gateway.ports import ConversationStore, Router, Upstream
+from gateway.ports import ConversationStore, FileStore, Router, Upstream
 from gateway.settings import ContextSettings
 from gateway.settlement import Settlement
 
 T = TypeVar("T")
 USAGE_REFUSALS = (400, 404, 422)
+USAGE_SECONDS = 10.0
+"""How long a finished answer is held for the upstream's usage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,12 @@ class StreamedAnswer:
     headers: dict[str, str]
     conversation_id: str | None
     chunks: AsyncGenerator[dict[str, Any], None] = field(repr=False)
+    _close: Callable[[], Awaitable[None]] = field(repr=False)
+
+    async def aclose(self) -> None:
+        """Ends the upstream call, wherever it is, and keeps what it cost; to be called in any case."""
+        await self.chunks.aclose()
+        await self._close()
 
 
 class Pipeline:
@@ -50,6 +60,7 @@ class Pipeline:
         router: Router,
         upstream: Upstream,
         store: ConversationStore,
+        files: FileStore,
         context: ContextManager,
         settlement: Settlement,
         settings: ContextSettings,
@@ -57,6 +68,7 @@ class Pipeline:
         self._router = router
         self._upstream = upstream
         self._store = store
+        self._files = files
         self._context = context
         self._settlement = settlement
         self._settings = settings
@@ -86,7 +98,13 @@ class Pipeline:
         stack = AsyncExitStack()
         async with self._settlement.guard(exchange):
             opened = await self._send(exchange, lambda e: stack.enter_async_context(self._open(e)))
-        return StreamedAnswer(opened.headers, exchange.conversation_id, self._relay(exchange, opened, stack))
+
+        async def close() -> None:
+            await stack.aclose()
+            self._settlement.abandon(exchange)
+
+        chunks = self._relay(exchange, opened, stack)
+        return StreamedAnswer(opened.headers, exchange.conversation_id, chunks, close)
 
     async def dry_run(self, request: ChatRequest) -> dict[str, Any]:
         """What would be forwarded and what it would cost; no model is called, nothing is stored (contract §5)."""
@@ -101,6 +119,7 @@ class Pipeline:
         if request.options.mode == "off":
             return Exchange(request, deployment, facts, Budget(None, None), _untouched(request), None)
         budget = budget_for(facts, request.forward, request.options.max_input_tokens, self._settings)
+        request = await with_content(request, self._files)
         history = await build_llm_messages(request, self._store, remembers=request.store, budget_tokens=budget.tokens)
         rebuilt = clock.monotonic()
         built = await self._context(request, history, facts, budget)
@@ -168,7 +187,7 @@ class Pipeline:
         request = exchange.request
         relay = ChunkRelay(exchange.completion_id, request.choices, request.include_usage)
         async with stack, self._settlement.guard(exchange, relay.record):
-            async for chunk in opened.chunks():
+            async for chunk in _until_usage(opened.chunks(), relay):
                 exchange.upstream_id = exchange.upstream_id or chunk.get("id")
                 for out in relay.push(chunk, lambda: self._settlement.known(exchange)):
                     yield out
@@ -180,6 +199,23 @@ class Pipeline:
         usage = extended_usage(bill.usage, bill.calls)
         for out in relay.final(bill.named(), usage):
             yield out
+
+
+async def _until_usage(
+    chunks: AsyncGenerator[dict[str, Any], None], relay: ChunkRelay
+) -> AsyncGenerator[dict[str, Any], None]:
+    """All chunks; but once every choice is finished, no fault and no silence keeps the answer from its client."""
+    while True:
+        try:
+            async with asyncio.timeout(USAGE_SECONDS if relay.record.finished else None):
+                chunk = await anext(chunks)
+        except StopAsyncIteration:
+            return
+        except (TimeoutError, UpstreamInterrupted, UpstreamTimeout):
+            if relay.record.finished:
+                return
+            raise
+        yield chunk
 
 
 def _untouched(request: ChatRequest) -> History:

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from gateway.models.conversation import ConversationRef, StoredConversation
-from gateway.models.exchange import Caller, Deployment, JsonAnswer, ModelFacts, StreamOpener
+from gateway.models.exchange import Caller, Deployment, JsonAnswer, ModelFacts, StoredFile, StreamOpener
 from gateway.models.turn import StoredCompletion, TurnCommit
 
 
@@ -86,6 +86,18 @@ class Upstream(Protocol):
 
     def stream(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> StreamOpener:
         """An answer in chunks; leaving the context closes the connection."""
+        ...
+
+
+class FileStore(Protocol):
+    """Files that a client keeps with its upstream."""
+
+    async def fetch(self, file_id: str, caller: Caller) -> StoredFile:
+        """
+        Raises:
+            NotFound: no such file, or not for this caller.
+            UpstreamError: as drawn in `errors.py`.
+        """
         ...
 
 

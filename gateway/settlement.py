@@ -124,6 +124,11 @@ class Settlement:
             "estimated_cost": {"min": costs[0], "max": costs[1]},
         }
 
+    def abandon(self, exchange: Exchange) -> None:
+        """An answer that nobody waits for any more; does nothing once it is settled."""
+        if not exchange.settled:
+            self._later(self._give_up(exchange, None, None))
+
     async def drain(self) -> None:
         """Waits for what is still being recorded; at shutdown."""
         while self._tasks:

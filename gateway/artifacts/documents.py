@@ -84,6 +84,21 @@ def inline_file(file: dict[str, Any], *, decode_pdf: bool) -> InlineFile | None:
         raise UnreadableDocument("its data is not base64") from None
 
 
+def stored_document(name: str, media_type: str, content: bytes) -> InlineFile:
+    """A stored file as a document.
+
+    Raises:
+        UnreadableDocument: neither its name nor its content says that it is text.
+    """
+    kind = _kind(name.lower(), media_type.split(";")[0].strip().lower())
+    if kind is None:
+        try:
+            content.decode("utf-8")
+        except UnicodeDecodeError:
+            raise UnreadableDocument("it is no text document") from None
+    return InlineFile(content, kind or "text")
+
+
 def _kind(name: str, media: str) -> str | None:
     if media == "application/pdf" or name.endswith(".pdf"):
         return "pdf"

@@ -48,7 +48,13 @@ class ChatCompletions:
         await send_json(send, 200, completion.body, headers)
 
     async def _stream(self, request: ChatRequest, scope: Scope, send: Send) -> None:
-        answer: StreamedAnswer = await self._pipeline.stream(request)
+        answer = await self._pipeline.stream(request)
+        try:
+            await self._send_stream(answer, scope, send)
+        finally:
+            await answer.aclose()
+
+    async def _send_stream(self, answer: StreamedAnswer, scope: Scope, send: Send) -> None:
         scope["gateway"]["conversation_id"] = answer.conversation_id
         fields = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
         headers = {**answer.headers, **fields, **_named(answer.conversation_id)}
@@ -62,8 +68,6 @@ class ChatCompletions:
             # The answer has begun, so its status cannot change: an error event, and no [DONE] (contract §7).
             scope["gateway"]["error_code"] = error.code
             end = _event(error.body())
-        finally:
-            await answer.chunks.aclose()
         await send({"type": "http.response.body", "body": end})
 
 

@@ -1,6 +1,6 @@
 """One exchange with a model: what is asked, of whom, and what came back."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -91,6 +91,15 @@ class JsonAnswer:
     headers: dict[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file that a client keeps with its upstream."""
+
+    name: str
+    media_type: str
+    content: bytes
+
+
 class ChunkStream(Protocol):
     """A streamed answer: headers first, then its chunks as upstream sent them."""
 
@@ -102,7 +111,7 @@ class ChunkStream(Protocol):
         """Whether upstream said `[DONE]`."""
         ...
 
-    def chunks(self) -> AsyncIterator[dict[str, Any]]:
+    def chunks(self) -> AsyncGenerator[dict[str, Any], None]:
         """Chunks until upstream's `[DONE]`.
 
         Raises:

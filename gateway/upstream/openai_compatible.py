@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import httpx
@@ -117,7 +117,7 @@ class HttpChunkStream:
     def headers(self) -> dict[str, str]:
         return relayed_headers(self._response.headers)
 
-    async def chunks(self) -> AsyncIterator[dict[str, Any]]:
+    async def chunks(self) -> AsyncGenerator[dict[str, Any], None]:
         """Chunks until `[DONE]`, or until the connection is closed in good order.
 
         Raises:

@@ -1,0 +1,44 @@
+"""Files that a client stored with the default upstream (adapter of `ports.FileStore`)."""
+
+import re
+from urllib.parse import quote
+
+import httpx
+
+from gateway import jsons
+from gateway.errors import NotFound
+from gateway.models.exchange import Caller, Deployment, StoredFile
+from gateway.upstream.faults import refusal, translated
+from gateway.upstream.routing import ConfiguredRouter
+
+FILE_ID = re.compile(r"[\w-]{1,128}\Z")
+SECONDS = 60.0
+
+
+class UpstreamFiles:
+    """`/v1/files` with the client's own key; files of the operator's account are nobody's to read (contract §1)."""
+
+    def __init__(self, client: httpx.AsyncClient, router: ConfiguredRouter) -> None:
+        self._client = client
+        self._router = router
+
+    async def fetch(self, file_id: str, caller: Caller) -> StoredFile:
+        """See `ports.FileStore`."""
+        deployment = self._router.default("", caller)
+        if deployment.operator_key or not FILE_ID.match(file_id):
+            raise NotFound("There is no such file for this key.")
+        described = jsons.loads((await self._get(f"files/{quote(file_id)}", deployment)).content)
+        content = await self._get(f"files/{quote(file_id)}/content", deployment)
+        name = described.get("filename") if isinstance(described, dict) else None
+        return StoredFile(str(name or file_id), content.headers.get("content-type", ""), content.content)
+
+    async def _get(self, path: str, deployment: Deployment) -> httpx.Response:
+        headers = {"authorization": f"Bearer {deployment.api_key}"} if deployment.api_key else {}
+        timeout = httpx.Timeout(SECONDS, connect=deployment.connect_timeout)
+        with translated(begun=False):
+            response = await self._client.get(f"{deployment.api_base}/{path}", headers=headers, timeout=timeout)
+        if response.status_code == 404:
+            raise NotFound("There is no such file for this key.")
+        if response.status_code >= 400:
+            raise refusal(response.status_code, response.content, response.headers, deployment)
+        return response
