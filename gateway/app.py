@@ -48,9 +48,8 @@ def create_app(settings: Settings) -> App:
     router = ConfiguredRouter(settings, catalogue)
     cache = open_cache(settings.cache, clock)
     context = ContextManager(settings.context, counters, FileReader(cache, settings.cache.document_ttl))
-    pipeline = Pipeline(
-        router, HttpUpstream(client), store, UpstreamFiles(client, router), context, settlement, settings.context
-    )
+    upstream, files = HttpUpstream(client), UpstreamFiles(client, router)
+    pipeline = Pipeline(router, upstream, store, files, context, settlement, settings.context)
     auth = Authenticator(settings.auth, store)
     chat = ChatCompletions(pipeline, auth, settings, clock)
     stored = StoredCompletions(store, auth)

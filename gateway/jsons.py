@@ -1,5 +1,7 @@
 """JSON as the whole house reads and writes it: orjson, with Decimal written as a number."""
 
+import json
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -7,6 +9,17 @@ import orjson
 
 JSONDecodeError = orjson.JSONDecodeError
 loads = orjson.loads
+LONG_NUMBER = re.compile(rb"\d{19}")
+
+
+def loads_exact(raw: bytes) -> Any:
+    """`loads`, but whole numbers of any size keep their value: orjson turns those beyond 64 bits into doubles.
+
+    Raises:
+        JSONDecodeError: it is no JSON; NaN and Infinity are none either.
+    """
+    value = loads(raw)
+    return json.loads(raw) if LONG_NUMBER.search(raw) else value
 
 
 def _plain(value: Any) -> Any:
@@ -19,7 +32,12 @@ def _plain(value: Any) -> Any:
 
 def dumps(value: Any) -> bytes:
     """Compact UTF-8 JSON. Money keeps its value: 12 decimals and a double's shortest form agree."""
-    return orjson.dumps(value, default=_plain)
+    try:
+        return orjson.dumps(value, default=_plain)
+    except TypeError as error:
+        if "64-bit" not in str(error):
+            raise
+        return json.dumps(value, default=_plain, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def dumps_text(value: Any) -> str:
@@ -29,4 +47,7 @@ def dumps_text(value: Any) -> str:
 
 def canonical(value: Any) -> bytes:
     """Keys sorted, so that values that are equal as JSON give the same bytes."""
-    return orjson.dumps(value, default=_plain, option=orjson.OPT_SORT_KEYS)
+    try:
+        return orjson.dumps(value, default=_plain, option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # whole numbers beyond 64 bits
+        return json.dumps(value, default=_plain, sort_keys=True, separators=(",", ":")).encode()

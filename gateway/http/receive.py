@@ -55,7 +55,7 @@ def json_object(raw: bytes) -> dict[str, Any]:
         InvalidRequest: it is none.
     """
     try:
-        body = jsons.loads(raw)
+        body = jsons.loads_exact(raw)
     except jsons.JSONDecodeError as error:
         raise InvalidRequest(f"The request body is not valid JSON: {error}.", code="invalid_json") from None
     if not isinstance(body, dict):
