@@ -1,0 +1,70 @@
+"""Documentation is tested: what exists is named, and what is named exists."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from gateway import app, errors
+from gateway.configuration import environment_names
+from gateway.http import receive
+from gateway.http.wire import CONTEXT_FIELDS
+from gateway.settings import SECTIONS, Settings
+
+ROOT = Path(__file__).parents[2]
+CONFIGURATION = (ROOT / "docs/configuration.md").read_text()
+API = (ROOT / "docs/api.md").read_text()
+README = (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_setting_is_documented_with_its_default(section: str) -> None:
+    model = Settings.model_fields[section].annotation
+    assert model is not None
+    for name, field in model.model_fields.items():
+        row = re.search(rf"^\| `{section}\.{name}` \|.*$", CONFIGURATION, re.MULTILINE)
+        assert row, f"{section}.{name} is not in docs/configuration.md"
+        default = field.get_default(call_default_factory=True)
+        if isinstance(default, int | float | str) and not isinstance(default, bool):
+            assert f"`{default}`" in row.group(), f"the default of {section}.{name} is {default}"
+
+
+def test_every_environment_name_is_documented() -> None:
+    missing = [name for name in environment_names() if f"`{name}`" not in CONFIGURATION]
+    assert not missing
+
+
+def test_every_documented_setting_exists() -> None:
+    known = {f"{s}.{k}" for s in SECTIONS for k in getattr(Settings.model_fields[s].annotation, "model_fields", {})}
+    documented = set(re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|", CONFIGURATION, re.MULTILINE))
+    assert documented == known
+
+
+def test_every_error_code_is_documented() -> None:
+    classes = [c for m in (errors, receive) for _, c in inspect.getmembers(m, inspect.isclass)]
+    codes = {c.code for c in classes if issubclass(c, errors.GatewayError) and c.code}
+    codes |= {m for f in (ROOT / "gateway").rglob("*.py") for m in re.findall(r'code="([a-z_]+)"', f.read_text())}
+    missing = sorted(code for code in codes if f"`{code}`" not in API)
+    assert not missing
+
+
+def test_every_endpoint_is_documented() -> None:
+    routes = re.findall(r'Route\("([^"]+)".*?methods=\["(\w+)"\]', inspect.getsource(app))
+    assert len(routes) >= 7
+    for path, method in routes:
+        shown = f"{method} {path.replace(':path', '')}"
+        assert shown in API, f"{shown} is not in docs/api.md"
+
+
+def test_every_field_of_context_is_documented() -> None:
+    missing = sorted(name for name in CONTEXT_FIELDS if f"context.{name}" not in API)
+    assert not missing
+
+
+def test_the_commands_of_the_readme_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"^make (\w+)", README, re.MULTILINE):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"make {target}"
+    for linked in re.findall(r"\]\((docs/[^)]+)\)", README):
+        assert (ROOT / linked).exists(), linked
