@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 DEFAULT_ENCODING = "o200k_base"
 MESSAGE_TOKENS = 4
-CALL_TOKENS = 8
+CALL_TOKENS = 6
 LOW_DETAIL_IMAGE = 85
 HIGH_DETAIL_IMAGE = 1445
 """85 + 8 tiles of 170: OpenAI's most for an image of unknown size (contract §4 I1)."""

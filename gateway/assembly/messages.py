@@ -22,7 +22,7 @@ def assemble(material: Material, selection: Selection) -> Forwarded:
             continue
         if _in_window(artifact, selection, material):
             by_message[artifact.place.message or 0].append(rendering)
-        elif artifact.place.message is None or rendering.strategy is not ProcessingStrategy.EXCLUDE:
+        elif artifact.place.message is None or artifact.artifact_id in selection.recalled:
             in_block.append(rendering)
     messages: list[dict[str, Any]] = list(material.instructions)
     indexes = [-1] * len(messages)

@@ -139,17 +139,19 @@ class _Reduction:
         floor = self._floor()
         room = self.budget - floor.tokens
         candidates = self._candidates()
-        best, limit = floor, float(room)
+        best, limit, too_much = floor, float(room), float("inf")
         for _ in range(ROUNDS):
             fitted = self._choose(candidates, limit)
-            if fitted.tokens <= self.budget and fitted.tokens >= best.tokens:
-                best = fitted
             slack = self.budget - fitted.tokens
-            if 0 <= slack <= self.budget * (1 - FILLED) or (slack >= 0 and self.exhausted):
+            if slack < 0:
+                too_much = limit
+                limit = max(limit + 1.1 * slack - 8, limit / 2)
+                continue
+            if fitted.tokens >= best.tokens:
+                best = fitted
+            if slack <= self.budget * (1 - FILLED) or self.exhausted or too_much - limit < 1:
                 break
-            limit += slack if slack > 0 else slack * 1.1 - 8
-            if limit <= 0:
-                break
+            limit = min(limit + slack, (limit + too_much) / 2)
         return best
 
     def _floor(self) -> Fitted:
@@ -181,8 +183,7 @@ class _Reduction:
         """Passages of all artifacts, best first; without any term of the question, current ones in their order."""
         found: list[tuple[Artifact, int, int]] = []
         for artifact in self.material.artifacts:
-            gone = artifact.place.message in self.left_out
-            if self.pointers[artifact.artifact_id].strategy is ProcessingStrategy.EXCLUDE and not gone:
+            if artifact.place.message not in self.left_out:
                 found.extend((artifact, start, end) for start, end in self.tools.passages(artifact.content))
         texts = [artifact.content[start:end] for artifact, start, end in found]
         scores = self.tools.rank(self.material.question, texts)
@@ -209,6 +210,7 @@ class _Reduction:
         share = limit * self.share if competing else limit
         used, first = self._take_turns(self.material.current, share, 0.0)
         chosen: dict[str, list[Candidate]] = {}
+        candidates = [c for c in candidates if not self._stands(c.artifact, first)]
         relevant = [c for c in candidates if self._relevant(c)]
         used, everything = self._take_passages(relevant, chosen, used, limit)
         used, first = self._take_turns(first, limit, used)
@@ -216,9 +218,14 @@ class _Reduction:
         _, rest = self._take_passages(latest_first, chosen, used, limit)
         self.exhausted = everything and rest and first == 0
         renderings = {**self.pointers, **{key: self._extract(taken) for key, taken in chosen.items()}}
-        selection = Selection(first, self.left_out, renderings, frozen=False)
+        selection = Selection(first, self.left_out, renderings, frozenset(chosen), frozen=False)
         forwarded = self.tools.assemble(self.material, selection)
         return _fitted(selection, forwarded, self.counting.exact, self.counting)
+
+    def _stands(self, artifact: Artifact, first: int) -> bool:
+        """Whether it is in the window in full already, too small to be reduced."""
+        full = self.pointers[artifact.artifact_id].strategy is ProcessingStrategy.INCLUDE_FULL
+        return full and (artifact.place.message or 0) >= first
 
     def _take_passages(
         self, candidates: list[Candidate], chosen: dict[str, list[Candidate]], used: float, limit: float

@@ -48,12 +48,14 @@ class Material:
 class Selection:
     """The window: messages from `first` on but for `left_out`; artifacts as `renderings` say, others as they stand.
 
-    `frozen`: messages that were forwarded with a block before keep it.
+    `recalled` names the artifacts that stand in the block although their message is not in the window. `frozen`:
+    messages that were forwarded with a block before keep it.
     """
 
     first: int = 0
     left_out: frozenset[int] = frozenset()
     renderings: dict[str, Rendering] = field(default_factory=dict)
+    recalled: frozenset[str] = frozenset()
     frozen: bool = True
 
 
