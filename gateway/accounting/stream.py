@@ -5,6 +5,7 @@ from typing import Any
 
 from gateway.accounting.collect import StreamRecord
 
+ENVELOPE = ("created", "model", "system_fingerprint", "service_tier")
 OWN = ("id", "object", "created", "model", "choices", "usage")
 
 
@@ -20,13 +21,13 @@ class ChunkRelay:
         self._include_usage = include_usage
         self._extras: dict[str, Any] = {}
         self._held: list[dict[str, Any]] = []
-        self._last: dict[str, Any] = {}
+        self._envelope: dict[str, Any] = {}
         self._first = True
 
     def push(self, chunk: dict[str, Any], known: Callable[[], dict[str, Any]]) -> list[dict[str, Any]]:
         """The chunks to send now; what is `known` goes on the first of all."""
         self.record.add(chunk)
-        self._last = chunk
+        self._envelope.update({k: chunk[k] for k in ENVELOPE if chunk.get(k) is not None})
         if not chunk.get("choices"):
             self._extras.update({k: v for k, v in chunk.items() if k not in OWN and v is not None})
             return []
@@ -45,17 +46,13 @@ class ChunkRelay:
 
     def final(self, known: dict[str, Any], usage: dict[str, Any]) -> list[dict[str, Any]]:
         """The held finish chunk with the whole bill, and the usage chunk if the client asked for one."""
+        envelope = {"id": self._id, "object": "chat.completion.chunk", **self._envelope}
         if not self._held:  # upstream said it was done without saying why
             finish = {"index": 0, "delta": {}, "finish_reason": "stop"}
-            self._held.append({**self._envelope(), "choices": [finish]})
+            self._held.append({**envelope, "choices": [finish], **({"usage": None} if self._include_usage else {})})
         self._held[0] = {**self._held[0], **self._extras, **known}
         out = list(self._held)
         if self._include_usage:
             metadata = {"response_metadata": known["response_metadata"]}
-            out.append({**self._envelope(), "choices": [], "usage": usage, **metadata})
+            out.append({**envelope, "choices": [], "usage": usage, **metadata})
         return out
-
-    def _envelope(self) -> dict[str, Any]:
-        names = ("created", "model", "system_fingerprint", "service_tier")
-        kept = {name: self._last[name] for name in names if self._last.get(name) is not None}
-        return {"id": self._id, "object": "chat.completion.chunk", **kept}

@@ -216,7 +216,7 @@ class _Reduction:
         used, first = self._take_turns(first, limit, used)
         latest_first = sorted((c for c in candidates if not self._relevant(c)), key=self._age)
         _, rest = self._take_passages(latest_first, chosen, used, limit)
-        self.exhausted = everything and rest and first == 0
+        self.exhausted = everything and rest and (first == 0 or bool(self.left_out))
         renderings = {**self.pointers, **{key: self._extract(taken) for key, taken in chosen.items()}}
         selection = Selection(first, self.left_out, renderings, frozenset(chosen), frozen=False)
         forwarded = self.tools.assemble(self.material, selection)
@@ -251,7 +251,10 @@ class _Reduction:
         return -(candidate.artifact.place.message or 0), candidate.order
 
     def _take_turns(self, first: int, limit: float, used: float) -> tuple[float, int]:
-        """Whole turns before `first`, newest first. One that does not fit ends the run: nothing older is taken."""
+        """Whole turns before `first`, newest first. One that does not fit ends the run: nothing older is taken, and
+        none at all where a step of the current turn has left."""
+        if self.left_out:
+            return used, first
         for turn in reversed([t for t in self.turns if t.end <= first]):
             cost = self._turn_tokens(turn)
             if used + cost > limit:

@@ -17,32 +17,49 @@ async def events(source: AsyncIterator[bytes]) -> AsyncIterator[tuple[str, bytes
     Raises:
         UpstreamInvalidResponse: one event exceeds 32 MB.
     """
-    buffer = b""
     name = ""
     data: list[bytes] = []
     size = 0
-    begun = False
-    async for piece in source:
-        buffer += piece
-        if not begun:
-            if len(buffer) < len(MARK) and MARK.startswith(buffer):
-                continue
-            begun, buffer = True, buffer.removeprefix(MARK)
-        held = b"\r" if buffer.endswith(b"\r") else b""  # perhaps half of \r\n
-        *lines, rest = LINE_END.split(buffer[: len(buffer) - len(held)])
-        buffer = rest + held
-        size += len(piece)
+    async for line in _lines(source):
+        if not line:
+            if data:
+                yield name or "message", b"\n".join(data)
+            name, data, size = "", [], 0
+            continue
+        size = _checked(size + len(line))
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if field == b"data":
+            data.append(value)
+        elif field == b"event":
+            name = value.decode("utf-8", "replace")
+
+
+async def _lines(source: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Complete lines without their ends. A piece is looked through once: a line in many pieces costs its length, not
+    its square."""
+    waiting: list[bytes] = []
+    size = 0
+    after_cr = False
+    first = True
+    async for raw in source:
+        piece = raw[1:] if after_cr and raw.startswith(b"\n") else raw  # the other half of \r\n
+        after_cr = raw.endswith(b"\r") if raw else after_cr
+        if b"\n" not in piece and b"\r" not in piece:
+            waiting.append(piece)
+            size = _checked(size + len(piece))
+            continue
+        head, *lines = LINE_END.split(piece)
+        lines.insert(0, b"".join((*waiting, head)))
+        rest = lines.pop()
+        waiting, size = [rest], len(rest)
+        if first:
+            first, lines[0] = False, lines[0].removeprefix(MARK)
         for line in lines:
-            if not line:
-                if data:
-                    yield name or "message", b"\n".join(data)
-                name, data, size = "", [], len(buffer)
-                continue
-            field, _, value = line.partition(b":")
-            value = value.removeprefix(b" ")
-            if field == b"data":
-                data.append(value)
-            elif field == b"event":
-                name = value.decode("utf-8", "replace")
-        if size > MAX_EVENT_BYTES:
-            raise UpstreamInvalidResponse("The upstream sent an event of more than 32 MB.")
+            yield line
+
+
+def _checked(size: int) -> int:
+    if size > MAX_EVENT_BYTES:
+        raise UpstreamInvalidResponse("The upstream sent an event of more than 32 MB.")
+    return size
