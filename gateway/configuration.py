@@ -37,7 +37,7 @@ def load_settings(path: str | None, environ: Mapping[str, str], overrides: Mappi
     origin = path or "environment"
     raw = _read_file(path) if path else {}
     warnings: list[str] = []
-    raw = _from_litellm(_resolve(raw, environ, "", origin), warnings)
+    raw = _from_litellm(_resolve(raw, environ, "", origin), origin, warnings)
     _apply_environment(raw, environ)
     for name, value in (overrides or {}).items():
         section, key = name.split(".")
@@ -86,12 +86,15 @@ def _resolve(value: Any, environ: Mapping[str, str], where: str, origin: str) ->
     return value
 
 
-def _from_litellm(raw: dict[str, Any], warnings: list[str]) -> dict[str, Any]:
+def _from_litellm(raw: dict[str, Any], origin: str, warnings: list[str]) -> dict[str, Any]:
     """Maps LiteLLM's own sections where there is an equivalent, and warns where not (contract §9)."""
     for section in LITELLM_SECTIONS:
-        for key, value in (raw.pop(section, None) or {}).items():
+        values = raw.pop(section, None) or {}
+        if not isinstance(values, dict):
+            raise ConfigurationError(f"{origin}: {section}: must be a mapping")
+        for key, value in values.items():
             if key == "master_key" and value:
-                auth = raw.setdefault("auth", {})
+                auth = raw["auth"] = dict(raw.get("auth") or {})
                 auth["keys"] = [*auth.get("keys", []), {"key": value, "tenant": "master"}]
             elif key in ("request_timeout", "timeout") and value:
                 raw.setdefault("upstream", {}).setdefault("first_byte", value)
@@ -106,6 +109,8 @@ def _apply_environment(raw: dict[str, Any], environ: Mapping[str, str]) -> None:
             text = environ[name]
             is_text = key in ("url", "api_key", "api_base", "host")
             section_values = raw.get(section) or {}
+            if not isinstance(section_values, dict):
+                continue  # reported as what it is, with the rest
             raw[section] = {**section_values, key: text if is_text else yaml.safe_load(text)}
 
 

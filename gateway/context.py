@@ -11,6 +11,7 @@ from gateway.artifacts.collect import (
     extract_artifacts_from_messages,
     text_of,
     unique_ids,
+    without_repeats,
 )
 from gateway.artifacts.compaction import compact
 from gateway.artifacts.files import FilePlace, FileReader
@@ -97,7 +98,8 @@ class ContextManager:
         limits = Limits(budget.tokens, self._settings.history_share)
         fitted = fit(material, limits, counting, TOOLS)
         utilization = self._utilization(request, material, fitted, budget, counting)
-        if history.restored and utilization.strategy == "passthrough":
+        utilization.messages_excluded += history.unread
+        if (history.restored or history.unread) and utilization.strategy == "passthrough":
             utilization.strategy = "simple"
         known = len(history.attachments)
         return BuiltContext(fitted, utilization, material, material.attached[known:])
@@ -107,7 +109,7 @@ class ContextManager:
         placed = extract_artifacts_from_messages(history.messages, current)
         placed += documents_in_messages(history.messages, current, self._settings.document_min_chars, files)
         old = [replace(artifact, historical=True) for artifact in history.attachments]
-        attached = old + attachments_to_artifacts(request.attachments, len(old))
+        attached = without_repeats(old + attachments_to_artifacts(request.attachments, len(old)))
         unique = unique_ids(placed + attached)
         return Context(history.messages, (), unique[len(placed) :], unique[: len(placed)]), current
 
@@ -117,7 +119,7 @@ class ContextManager:
         settings = self._settings
         included = len(set(fitted.forwarded.indexes) - {-1})
         decision = should_use_llm_planning(self._facts(request, material, fitted, budget), settings)
-        records = records_of(material, fitted)
+        records = records_of(material, fitted, named=request.store)
         utilization = ContextUtilizationMetadata(
             model_name=request.model,
             strategy=_strategy(material, fitted),

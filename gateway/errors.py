@@ -208,7 +208,7 @@ class UpstreamOverflow(UpstreamRefused):
     def body(self) -> dict[str, Any]:
         """Every provider's wording becomes `context_length_exceeded` (contract §7)."""
         error = self.original.get("error") if isinstance(self.original, dict) else None
-        if isinstance(error, dict) and error.get("code") == "context_length_exceeded":
-            return super().body()
         wrapped = {"message": self.message, "type": "invalid_request_error", "param": "messages"}
+        if isinstance(error, dict) and error.get("code") == "context_length_exceeded":
+            return {**self.original, "error": {**wrapped, **error}}
         return {"error": {**wrapped, "code": "context_length_exceeded", "upstream": self.original}}

@@ -9,7 +9,8 @@ import orjson
 
 JSONDecodeError = orjson.JSONDecodeError
 loads = orjson.loads
-LONG_NUMBER = re.compile(rb"\d{19}")
+ORJSON_LIMITS = re.compile("64-bit|[Rr]ecursion")
+LONG_NUMBER = re.compile(rb"(?<![.\d])\d{19}")
 
 
 def loads_exact(raw: bytes) -> Any:
@@ -35,7 +36,7 @@ def dumps(value: Any) -> bytes:
     try:
         return orjson.dumps(value, default=_plain)
     except TypeError as error:
-        if "64-bit" not in str(error):
+        if not ORJSON_LIMITS.search(str(error)):
             raise
         return json.dumps(value, default=_plain, ensure_ascii=False, separators=(",", ":")).encode()
 

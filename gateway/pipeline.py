@@ -12,7 +12,14 @@ from gateway.artifacts.attached import with_content
 from gateway.assembly.request import request_body
 from gateway.context import BuiltContext, ContextManager
 from gateway.conversation.rebuild import build_llm_messages
-from gateway.errors import UpstreamInterrupted, UpstreamOverflow, UpstreamRefused, UpstreamTimeout
+from gateway.errors import (
+    ConversationNotFound,
+    InvalidRequest,
+    UpstreamInterrupted,
+    UpstreamOverflow,
+    UpstreamRefused,
+    UpstreamTimeout,
+)
 from gateway.exchange import Exchange, Outcome
 from gateway.fitting.budget import Budget, budget_for, tightened
 from gateway.models.conversation import ConversationMessage, History
@@ -116,7 +123,11 @@ class Pipeline:
         deployment = self._router.deployment(request.model, request.caller)
         facts = self._router.facts(request.model)
         clock = self._settlement.clock
+        if request.attachments and not _can_attach(request):
+            text = "Attachments need a user message to stand with, and a context.mode other than off."
+            raise InvalidRequest(text, param="attachments", code="invalid_value")
         if request.options.mode == "off":
+            await self._check_conversation(request)
             return Exchange(request, deployment, facts, Budget(None, None), _untouched(request), None)
         budget = budget_for(facts, request.forward, request.options.max_input_tokens, self._settings)
         request = await with_content(request, self._files)
@@ -129,6 +140,12 @@ class Pipeline:
         if request.store and not request.options.dry_run:
             await self._reserve(exchange)
         return exchange
+
+    async def _check_conversation(self, request: ChatRequest) -> None:
+        """Mode `off` does not look into conversations, but an unknown one is unknown all the same."""
+        named = request.conversation.conversation_id
+        if named and not await self._store.has_conversation(request.caller.tenant, named):
+            raise ConversationNotFound("No such conversation.", param="conversation")
 
     async def _reserve(self, exchange: Exchange) -> None:
         """What will have to be stored can be: asked before the model is paid for (contract §3.6)."""
@@ -194,6 +211,7 @@ class Pipeline:
                     exchange.delivered = True
             if not (relay.record.finished or opened.done):
                 raise UpstreamInterrupted("The upstream closed the stream before the answer was finished.")
+            relay.conclude()
             outcome = Outcome.of_stream(relay.record)
             bill = await self._settlement.settle(exchange, outcome)
         usage = extended_usage(bill.usage, bill.calls)
@@ -207,15 +225,22 @@ async def _until_usage(
     """All chunks; but once every choice is finished, no fault and no silence keeps the answer from its client."""
     while True:
         try:
-            async with asyncio.timeout(USAGE_SECONDS if relay.record.finished else None):
+            async with asyncio.timeout(USAGE_SECONDS if relay.record.complete else None):
                 chunk = await anext(chunks)
         except StopAsyncIteration:
             return
         except (TimeoutError, UpstreamInterrupted, UpstreamTimeout):
-            if relay.record.finished:
+            if relay.record.complete:
                 return
             raise
         yield chunk
+
+
+def _can_attach(request: ChatRequest) -> bool:
+    """Documents enter through the block at the head of the current user message; a conversation may have one."""
+    has_user = any(message["role"] == "user" for message in request.messages)
+    continues = request.conversation.conversation_id or request.conversation.session
+    return request.options.mode != "off" and bool(has_user or continues)
 
 
 def _untouched(request: ChatRequest) -> History:

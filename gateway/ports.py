@@ -30,8 +30,8 @@ class ConversationStore(Protocol):
     async def find_conversation(
         self, tenant: str, ref: ConversationRef, *, max_bytes: int | None
     ) -> StoredConversation | None:
-        """The conversation with the end of its path; at least the latest message, and further ones while their
-        bodies stay within `max_bytes` in total (None: all)."""
+        """The conversation with the end of its path: whole turns, at least the latest, and further ones while what
+        they take up in a window stays within `max_bytes` (None: all)."""
         ...
 
     async def claim_session(self, tenant: str, session: str, conversation_id: str) -> str:

@@ -4,10 +4,10 @@ Sections of `config.yaml` are ours, but for `model_list` and the three `*_settin
 have (contract §9). Each setting `section.key` also has the environment name `GATEWAY_SECTION_KEY`.
 """
 
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
 
 def _exact_decimal(value: Any) -> Any:
@@ -15,6 +15,11 @@ def _exact_decimal(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("must be a number")  # noqa: TRY004 - pydantic turns ValueError into its report
     return Decimal(str(value)) if isinstance(value, float | int) else value
+
+
+def _yaml_off(value: Any) -> Any:
+    """YAML reads the bare word `off` as false."""
+    return "off" if value is False else value
 
 
 Price = Annotated[Decimal, BeforeValidator(_exact_decimal), Field(ge=0)]
@@ -60,7 +65,9 @@ class CacheSettings(_Section):
 class ContextSettings(_Section):
     """How a context is made (contract §4, §5)."""
 
-    mode: Literal["auto", "simple", "off"] = Field("auto", description="Default of a request's `context.mode`.")
+    mode: Annotated[Literal["auto", "simple", "off"], BeforeValidator(_yaml_off)] = Field(
+        "auto", description="Default of a request's `context.mode`."
+    )
     planning: Literal["auto", "always", "never"] = Field("auto", description="Default of `context.planning`.")
     max_input_tokens: int | None = Field(None, gt=0, description="Ceiling on the prompt of every request.")
     reserved_output_tokens: int = Field(
@@ -153,6 +160,18 @@ class ModelInfo(BaseModel):
     base_model: str | None = None
     tokenizer: str | None = None
     token_margin: float = Field(1.0, ge=0.5, le=4)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _prices_are_numbers(cls, values: Any) -> Any:
+        """YAML reads `9e-08` as a text; what is no number at all must not be ignored either."""
+        if not isinstance(values, dict):
+            return values
+        prices = {k: v for k, v in values.items() if "_cost" in str(k) and isinstance(v, str)}
+        try:
+            return {**values, **{name: Decimal(text) for name, text in prices.items()}}
+        except InvalidOperation:
+            raise ValueError(f"prices must be numbers: {', '.join(prices)}") from None
 
 
 class ModelEntry(BaseModel):

@@ -1,6 +1,7 @@
 """Steps 7 and 8: what an exchange cost, and its one transaction. Whatever happened, there is a bill (contract §6)."""
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.accounting.collect import StreamRecord
-from gateway.accounting.cost import price_call, usage_of
+from gateway.accounting.cost import is_figure, price_call, usage_of
 from gateway.accounting.metadata import billed, response_metadata
 from gateway.errors import (
     ConversationNotFound,
@@ -75,7 +76,6 @@ class Settlement:
         Raises:
             StorageUnavailable: the turn could not be stored: the client must not be told that it was.
         """
-        exchange.settled = True
         completion = outcome.completion or {}
         if isinstance(completion.get("id"), str):
             exchange.upstream_id = completion["id"]
@@ -88,6 +88,7 @@ class Settlement:
         metadata = response_metadata(known)
         bill = Bill(metadata, usage, calls, exchange.conversation_id, known.cost.total_cost if known.cost else None)
         await self._commit(exchange, outcome, metadata, calls)
+        exchange.settled = True
         return bill
 
     @asynccontextmanager
@@ -145,14 +146,22 @@ class Settlement:
         if exchange.settled or not exchange.called:
             return
         code = error.code if error else "client_disconnected"
-        if record is not None and record.begun and exchange.delivered:
-            outcome = Outcome.of_stream(record, "partial", code)
-        else:
-            outcome = Outcome("failed", error_code=code, charged=not isinstance(error, UNCHARGED))
+        outcome = Outcome("failed", error_code=code, charged=not isinstance(error, UNCHARGED))
         try:
+            if record is not None and record.begun and exchange.delivered:
+                outcome = Outcome.of_stream(record, "partial", code)
             await self.settle(exchange, outcome)
         except StorageUnavailable:
             log.warning("turn_not_stored", request_id=exchange.request.request_id, status=outcome.status)
+        except Exception as fault:  # noqa: BLE001 - whatever is wrong with the answer, the bill is kept
+            log.fault("turn_not_kept", fault, request_id=exchange.request.request_id)
+            await self._keep_bill(exchange, code)
+
+    async def _keep_bill(self, exchange: Exchange, code: str | None) -> None:
+        """The bill alone, for an answer that cannot be understood."""
+        exchange.built = None
+        with contextlib.suppress(StorageUnavailable):
+            await self.settle(exchange, Outcome("failed", error_code=code))
 
     async def _commit(
         self, exchange: Exchange, outcome: Outcome, metadata: dict[str, Any], calls: tuple[CallCost, ...]
@@ -176,6 +185,7 @@ class Settlement:
         try:
             await self._store.commit(commit)
         except StorageUnavailable:
+            exchange.settled = True
             self._unrecorded.append(TurnCommit(replace(entry, error_code=entry.error_code or "turn_not_stored")))
             if turn is not None:
                 raise
@@ -199,19 +209,25 @@ class Settlement:
         """Usage as reported, and calibration by it; else counted by the gateway (True)."""
         if not outcome.charged:
             return {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}, False
-        if outcome.usage and isinstance(outcome.usage.get("prompt_tokens"), int):
+        reported = outcome.usage or {}
+        if is_figure(reported.get("prompt_tokens")) and is_figure(reported.get("completion_tokens")):
             fitted = exchange.built.fitted if exchange.built else None
             if fitted is not None and fitted.exact:
-                self._counters.learn(exchange.facts, fitted.tokens, outcome.usage["prompt_tokens"])
-            return outcome.usage, False
+                self._counters.learn(exchange.facts, fitted.tokens, reported["prompt_tokens"])
+            return reported, False
+        prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")
+        if not is_figure(prompt):
+            prompt = self._prompt_tokens(exchange)
+        if not is_figure(completion):
+            completion = self._completion_tokens(exchange, outcome.completion or {})
+        total = usage_of({"prompt_tokens": prompt, "completion_tokens": completion}).total_tokens
+        figures = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total}
+        return {**reported, **figures}, True
+
+    def _completion_tokens(self, exchange: Exchange, completion: dict[str, Any]) -> int:
         counter = self._counters.counter(exchange.facts)
-        prompt = self._prompt_tokens(exchange)
-        completion = 0
-        for choice in (outcome.completion or {}).get("choices", ()):
-            message = choice.get("message") or {}
-            completion += max(0, counter.message(message) - counter.message({}))
-        usage = usage_of({"prompt_tokens": prompt, "completion_tokens": completion})
-        return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": usage.total_tokens}, True
+        messages = [choice.get("message") or {} for choice in completion.get("choices", ())]
+        return sum(max(0, counter.message(message) - counter.message({})) for message in messages)
 
     def _prompt_tokens(self, exchange: Exchange) -> int:
         if exchange.built is not None and exchange.built.fitted.exact:

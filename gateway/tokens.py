@@ -98,14 +98,14 @@ class TiktokenCounter:
         12 for the end; what is nested deeper counts as its JSON.
         """
         total = 0
-        functions = [t.get("function", t) for t in forward.get("tools") or () if isinstance(t, dict)]
-        functions += [f for f in forward.get("functions") or () if isinstance(f, dict)]
+        named = [t.get("function", t) for t in forward.get("tools") or () if isinstance(t, dict)]
+        functions = [f for f in (*named, *(forward.get("functions") or ())) if isinstance(f, dict)]
         for function in functions:
             total += 7 + self._raw(f"{function.get('name')}:{function.get('description') or ''}")
             parameters = function.get("parameters")
             properties = parameters.get("properties") if isinstance(parameters, dict) else None
             rest = {k: v for k, v in function.items() if k not in ("name", "description", "parameters", "strict")}
-            if isinstance(properties, dict):
+            if isinstance(parameters, dict) and isinstance(properties, dict):
                 total += 3 + sum(3 + self._raw(f"{n}:{jsons.dumps_text(p)}") for n, p in properties.items())
                 rest["parameters"] = {k: v for k, v in parameters.items() if k in ("$defs", "definitions", "required")}
             elif parameters:
@@ -120,8 +120,8 @@ class TiktokenCounter:
         return tokens if self._margin == 1.0 else int(tokens * self._margin) + 1
 
     def _raw(self, text: str) -> int:
-        if len(text) <= 3:
-            return 1 if text else 0
+        if not text:
+            return 0
         key = (len(text), hash(text))
         count = self._known.get(key)
         if count is None:

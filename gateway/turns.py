@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from gateway.conversation.messages import message_digest
+from gateway.conversation.messages import content_text, message_digest
 from gateway.exchange import Exchange, Outcome
 from gateway.ids import new_id
 from gateway.models.conversation import ConversationMessage
@@ -52,6 +52,7 @@ def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
         attachments=built.new_attachments,
         completion=completion,
         completion_metadata=request.metadata,
+        prefilled=prefill is not None,
     )
 
 
@@ -59,8 +60,9 @@ def _answer(choice: dict[str, Any], outcome: Outcome, prefill: ConversationMessa
     """As it will be sent again: without the fields that say nothing, which not every provider takes back."""
     message = {k: v for k, v in choice["message"].items() if v or k == "content"}
     message.setdefault("role", "assistant")
-    if prefill is not None and isinstance(prefill.content, str) and isinstance(message.get("content"), str):
-        message["content"] = prefill.content + message["content"]
+    before = content_text(prefill.content) if prefill is not None else None
+    if before and isinstance(message.get("content"), str):
+        message["content"] = before + message["content"]
     status = "partial" if outcome.status == "partial" else "complete"
     return ConversationMessage(
         "assistant", message, message_id=new_id("msg_"), status=status, digest=message_digest(message)

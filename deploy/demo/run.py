@@ -20,8 +20,8 @@ HANDBOOK = HERE / "handbook.md"
 TITLE = "Field handbook of the Skerrow station"
 INSTRUCTIONS = "You answer from the attached handbook, in one short sentence."
 BATTERIES = Question("How long do the batteries carry the light alone?", "nine hours")
-LAUNCH = Question("What is the name of the launch?", "Petrel")
-ENGINES = Question("What are the two engines called?", "Hector and Paris")
+CALL_SIGN = Question("What is the radio call sign of the station?", "Copper Heron")
+LAUNCH = Question("What is the launch called, and how many does she carry?", "Petrel")
 SECONDS_TO_ANSWER = 300.0
 NEXT = """\
   curl http://127.0.0.1:8000/v1/chat/completions \\
@@ -112,11 +112,11 @@ def _story(children: Children, folder: Path) -> None:
     paragraph("""Only the new question is sent, with the id of the conversation. The gateway remembers what
         was said, and the document.""")
     same: Json = {"conversation": first.conversation_id}
-    second = ask(gateway, LAUNCH, same)
+    second = ask(gateway, CALL_SIGN, same)
 
     heading("3. The same conversation, streamed")
     paragraph("The words come as the model says them. The bill comes with the last chunk.")
-    third = ask(gateway, ENGINES, same, stream=True)
+    third = ask(gateway, LAUNCH, same, stream=True)
     if {second.conversation_id, third.conversation_id} != {first.conversation_id}:
         raise DemoFailed("the follow-ups name another conversation")
 

@@ -10,6 +10,7 @@ WIDTH = 80
 LABEL = 11
 IS_TERMINAL = sys.stdout.isatty()
 SECONDS_BETWEEN_LINES = 10
+REST_OF_WORD = 8  # room for what may still come of a word that arrives in pieces
 BOLD, DIM, GREEN, YELLOW, RED = "1", "2", "32", "33", "31"
 
 
@@ -93,7 +94,7 @@ class Flow:
             print("  " + coloured(self._label.ljust(LABEL), DIM), end="")
             self._column = LABEL + 2
         shown = piece.replace("\n", " ")
-        if self._column + len(shown) > WIDTH and shown.startswith(" "):
+        if self._column + len(shown) > WIDTH - REST_OF_WORD and shown.startswith(" "):
             shown = shown.lstrip()
             print("\n" + " " * (LABEL + 2), end="")
             self._column = LABEL + 2

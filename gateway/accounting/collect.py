@@ -22,10 +22,10 @@ class StreamRecord:
         if isinstance(chunk.get("usage"), dict):
             self.usage = chunk["usage"]
         for choice in chunk.get("choices") or ():
-            index = choice.get("index", 0)
+            index = choice["index"]
             message = self._messages.setdefault(index, {"role": "assistant", "content": None})
             _merge(message, choice.get("delta") or {})
-            if choice.get("finish_reason") is not None:
+            if choice.get("finish_reason"):
                 self._finish[index] = choice["finish_reason"]
             logprobs = choice.get("logprobs")
             if isinstance(logprobs, dict):
@@ -33,8 +33,23 @@ class StreamRecord:
 
     @property
     def finished(self) -> bool:
-        """Whether every choice has its finish reason."""
+        """Whether every choice that has begun has its finish reason."""
+        return bool(self._finish) and all(index in self._finish for index in self._messages)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every choice that was asked for has its finish reason."""
         return len(self._finish) >= self._expected
+
+    def missing_finishes(self) -> list[dict[str, Any]]:
+        """Finish choices for an upstream that said it was done without saying why."""
+        found = []
+        for index in sorted(self._messages) or [0]:
+            if index not in self._finish:
+                calls = self._messages.get(index, {}).get("tool_calls_by_index")
+                reason = "tool_calls" if calls else "stop"
+                found.append({"index": index, "delta": {}, "finish_reason": reason})
+        return found
 
     @property
     def begun(self) -> bool:
@@ -85,12 +100,15 @@ def _merge(message: dict[str, Any], delta: dict[str, Any]) -> None:
 
 def _merge_calls(calls: dict[int, dict[str, Any]], fragments: list[dict[str, Any]]) -> None:
     for position, fragment in enumerate(fragments):
-        index = fragment.get("index", position)
+        index = fragment.get("index")
+        index = index if isinstance(index, int) else position
         call = calls.setdefault(index, {"id": "", "type": "function", "function": {"name": "", "arguments": ""}})
         for key, value in fragment.items():
             if key == "function" and isinstance(value, dict):
                 function = call["function"]
                 for name, text in value.items():
+                    if text is None:
+                        continue
                     known = function.get(name)
                     function[name] = known + text if isinstance(known, str) and isinstance(text, str) else text
             elif key == "id":

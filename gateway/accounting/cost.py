@@ -60,12 +60,11 @@ def price_call(
     return CallCost(purpose, model, recorded, _round(prompt_cost), _round(completion_cost), estimated, rates.used)
 
 
-def _prompt_cost(
-    rates: Rates, rate: Decimal, prompt: int, details: Mapping[str, Any], usage: Mapping[str, Any]
-) -> Decimal:
+def _prompt_cost(rates: Rates, rate: Decimal, prompt: int, details: Any, usage: Mapping[str, Any]) -> Decimal:
     cached = _count(details, "cached_tokens") or _count(usage, "cache_read_input_tokens")
     written = _count(details, "cache_creation_tokens") or _count(usage, "cache_creation_input_tokens")
-    split = details.get("cache_creation_token_details") or usage.get("cache_creation") or {}
+    named = details.get("cache_creation_token_details") if isinstance(details, Mapping) else None
+    split = named or usage.get("cache_creation") or {}
     hour = min(written, _count(split, "ephemeral_1h_input_tokens"))
     audio = _count(details, "audio_tokens")
     cost = ZERO
@@ -85,7 +84,7 @@ def _prompt_cost(
     return cost + rate * rest
 
 
-def _completion_cost(rates: Rates, rate: Decimal, completion: int, details: Mapping[str, Any]) -> Decimal:
+def _completion_cost(rates: Rates, rate: Decimal, completion: int, details: Any) -> Decimal:
     cost = ZERO
     rest = completion
     for name, price_name in (
@@ -130,6 +129,11 @@ def _round(value: Decimal) -> Decimal:
     return value.quantize(PICO, rounding=ROUND_HALF_EVEN)
 
 
-def _count(usage: Mapping[str, Any], name: str) -> int:
-    value = usage.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+def is_figure(value: Any) -> bool:
+    """Whether it is a count of tokens: a whole number, not below 0."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _count(usage: Any, name: str) -> int:
+    value = usage.get(name) if isinstance(usage, Mapping) else None
+    return int(value) if value is not None and is_figure(value) else 0

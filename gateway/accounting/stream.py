@@ -39,20 +39,29 @@ class ChunkRelay:
         if self._first:
             out.update(known())
             self._first = False
-        if self._held or self.record.finished:
+        if self.record.finished:
             self._held.append(out)
             return []
-        return [out]
+        released, self._held = self._held, []  # another choice has begun: none of these was the last finish
+        return [*released, out]
+
+    def conclude(self) -> None:
+        """Upstream is done; makes up for finish chunks that it did not send."""
+        missing = self.record.missing_finishes()
+        if missing:
+            chunk = {**self._named(), "choices": missing}
+            self.record.add(chunk)
+            self._held.append({**chunk, "usage": None} if self._include_usage else chunk)
 
     def final(self, known: dict[str, Any], usage: dict[str, Any]) -> list[dict[str, Any]]:
         """The held finish chunk with the whole bill, and the usage chunk if the client asked for one."""
-        envelope = {"id": self._id, "object": "chat.completion.chunk", **self._envelope}
-        if not self._held:  # upstream said it was done without saying why
-            finish = {"index": 0, "delta": {}, "finish_reason": "stop"}
-            self._held.append({**envelope, "choices": [finish], **({"usage": None} if self._include_usage else {})})
+        self.conclude()
         self._held[0] = {**self._held[0], **self._extras, **known}
         out = list(self._held)
         if self._include_usage:
             metadata = {"response_metadata": known["response_metadata"]}
-            out.append({**envelope, "choices": [], "usage": usage, **metadata})
+            out.append({**self._named(), "choices": [], "usage": usage, **metadata})
         return out
+
+    def _named(self) -> dict[str, Any]:
+        return {"id": self._id, "object": "chat.completion.chunk", **self._envelope}

@@ -65,6 +65,14 @@ def attachments_to_artifacts(attachments: Sequence[RequestAttachment], first: in
     return found
 
 
+def without_repeats(attached: Iterable[Artifact]) -> list[Artifact]:
+    """The same content attached again is the same artifact, wherever it was attached first."""
+    first: dict[str, Artifact] = {}
+    for artifact in attached:
+        first.setdefault(artifact.artifact_id, artifact)
+    return list(first.values())
+
+
 def documents_in_messages(
     messages: Sequence[ConversationMessage], current: int, min_chars: int, files: Mapping[tuple[int, int], str]
 ) -> list[Artifact]:

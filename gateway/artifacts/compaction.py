@@ -12,12 +12,18 @@ def compact(text: str) -> str:
     if not stripped.startswith(("{", "[")):
         return text
     try:
-        value = json.loads(text, parse_float=_Digits, parse_int=_Digits, object_pairs_hook=_Pairs)
+        value = json.loads(
+            text, parse_float=_Digits, parse_int=_Digits, object_pairs_hook=_Pairs, parse_constant=_no_json
+        )
         shorter = "".join(_write(value))
         shorter.encode()
     except (ValueError, RecursionError):  # no JSON, too deep, or an escaped lone surrogate
         return text
     return shorter if len(shorter) < len(text) else text
+
+
+def _no_json(constant: str) -> object:
+    raise ValueError(f"{constant} is no JSON")
 
 
 class _Digits(str):

@@ -222,7 +222,8 @@ def document_spans(text: str, min_chars: int, *, beside: bool) -> list[tuple[int
     breaks = [m.span() for m in PARAGRAPH.finditer(text)] or [m.span() for m in re.finditer(r"\n", text)]
     if len(breaks) >= 2 and breaks[-1][0] - breaks[0][1] > PART_CHARS:
         return [(breaks[0][1], breaks[-1][0])]
-    return [(EDGE_CHARS, len(text) - EDGE_CHARS)]
+    edge = min(EDGE_CHARS, len(text) // 4)
+    return [(edge, len(text) - edge)]
 
 
 def _is_marked(text: str) -> bool:

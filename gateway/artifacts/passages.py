@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 TARGET_CHARS = 700
 MAX_CHARS = 1400
@@ -63,11 +64,12 @@ def _json_records(text: str) -> list[tuple[int, int]]:
         at = end
     if len(spans) < 2:
         return []
-    spans[0] = (0, spans[0][1]) if opening < 400 else spans[0]
-    if opening >= 400:
-        spans = [*_paragraphs(text[:opening]), *spans]
-    tail = (spans[-1][1], len(text))
-    return [*spans, tail] if text[tail[0] :].strip(" \t\r\n]},") else spans
+    starts = [start for start, _ in spans]
+    if opening < 400:
+        starts[0] = 0
+    # What stands between two records, a comma, belongs to the first of them; what closes the array to the last.
+    records = [(start, start + len(text[start:end].rstrip())) for start, end in pairwise([*starts, len(text)])]
+    return records if opening < 400 else [*_paragraphs(text[: starts[0]]), *records]
 
 
 def _lines(text: str) -> list[tuple[int, int]]:
@@ -112,17 +114,20 @@ def _split(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, int]]:
 
 
 def _bounded(text: str, spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Splits passages that are too long at sentences, and what still is at the limit."""
+    """Splits passages that are too long at sentences, and a sentence that still is at the limit."""
     for start, end in spans:
         if end - start <= MAX_CHARS:
             yield start, end
             continue
-        piece = start
-        cut = start
-        for s, e in _split(text[start:end], SENTENCE):
-            if start + e - piece > TARGET_CHARS and cut > piece:
-                yield piece, cut
-                piece = start + s
-            cut = start + e
-        for at in range(piece, end, MAX_CHARS):
-            yield at, min(at + MAX_CHARS, end)
+        piece: tuple[int, int] | None = None
+        for sentence_start, sentence_end in _split(text[start:end], SENTENCE):
+            for at in range(start + sentence_start, start + sentence_end, MAX_CHARS):
+                until = min(at + MAX_CHARS, start + sentence_end)
+                if piece and until - piece[0] <= TARGET_CHARS:
+                    piece = (piece[0], until)
+                    continue
+                if piece:
+                    yield piece
+                piece = (at, until)
+        if piece:
+            yield piece

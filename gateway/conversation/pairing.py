@@ -1,5 +1,6 @@
 """Tool calls and their results, paired by adjacency: local servers repeat ids (contract §3.3, §4 I3)."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,25 +21,28 @@ def check_pairs(messages: Sequence[ConversationMessage], first_sent: int, offset
     Raises:
         InvalidRequest: a `tool` message whose call is nowhere, or a call left unanswered; names `messages[i]`.
     """
-    open_calls: dict[str, int] = {}
+    open_calls: list[tuple[str, int]] = []
 
     def name(index: int) -> str:
         return f"messages[{max(index, first_sent) - first_sent + offset}]"
 
     def all_answered() -> None:
-        for call, at in open_calls.items():
+        for call, at in open_calls:
             text = f"The tool call {call!r} has no result after {name(at)}."
             raise InvalidRequest(text, param=name(at), code="tool_call_unanswered")
 
     for index, message in enumerate(messages):
         if message.role == "tool":
-            if open_calls.pop(str(message.body.get("tool_call_id")), None) is None and index >= first_sent:
+            answered = str(message.body.get("tool_call_id"))
+            match = next((call for call in open_calls if call[0] == answered), None)
+            if match is not None:
+                open_calls.remove(match)
+            elif index >= first_sent:
                 text = f"{name(index)} answers a tool call that no assistant message before it makes."
                 raise InvalidRequest(text, param=name(index), code="tool_call_unknown")
             continue
         all_answered()
-        for call in message.body.get("tool_calls") or ():
-            open_calls[str(call.get("id"))] = index
+        open_calls = [(str(call.get("id")), index) for call in message.body.get("tool_calls") or ()]
     all_answered()
 
 
@@ -75,12 +79,12 @@ def without_open_calls(messages: Sequence[ConversationMessage]) -> list[Conversa
 
 
 def _answered(calls: Sequence[dict[str, Any]], following: Sequence[ConversationMessage]) -> bool:
-    results = set()
+    results: Counter[str] = Counter()
     for message in following[: len(calls)]:
         if message.role != "tool":
             break
-        results.add(str(message.body.get("tool_call_id")))
-    return {str(call.get("id")) for call in calls} <= results
+        results[str(message.body.get("tool_call_id"))] += 1
+    return Counter(str(call.get("id")) for call in calls) <= results
 
 
 def _has_call(kept: Sequence[ConversationMessage], result: ConversationMessage) -> bool:

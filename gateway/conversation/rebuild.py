@@ -65,7 +65,7 @@ def _new_conversation(request: ChatRequest, remembers: bool) -> History:
 
 def _continued(request: ChatRequest, stored: StoredConversation, remembers: bool) -> History:
     sent_instructions, sent = _split(request)
-    path = _whole_turns(stored)
+    path = list(stored.path)
     place = continue_path(path, sent)
     kept, new = path[: place.kept], sent[place.first_new :]
     parent = kept[-1].message_id if kept else None
@@ -86,14 +86,6 @@ def _continued(request: ChatRequest, stored: StoredConversation, remembers: bool
         parent_id=parent,
         at_head=place.kept == len(path),
         attachments=stored.attachments,
+        unread=stored.unread if kept else 0,
         restored=len(base) - place.first_new + place.restored if base else 0,
     )
-
-
-def _whole_turns(stored: StoredConversation) -> list[ConversationMessage]:
-    """The path without a first turn that was read in part only."""
-    path = list(stored.path)
-    if not stored.truncated:
-        return path
-    starts = [i for i, message in enumerate(path) if message.role == "user"]
-    return path[starts[0] :] if starts else path

@@ -60,6 +60,11 @@ def parse_chat_request(
     for name in ("tools", "functions"):
         if forward.get(name) is not None and not isinstance(forward[name], list):
             raise invalid(name, "must be a list")
+        for index, tool in enumerate(forward.get(name) or ()):
+            if not isinstance(tool, dict):
+                raise invalid(f"{name}[{index}]", "must be an object")
+            if not isinstance(tool.get("function", {}), dict):
+                raise invalid(f"{name}[{index}].function", "must be an object")
     metadata = _metadata(forward, settings)
     conversation = _conversation(forward, context, metadata, headers)
     store = _store(forward, settings)
@@ -107,7 +112,7 @@ def _options(
     limit = _whole(context, "max_input_tokens", 1, 2**31, "context.")
     text = headers.get("x-context-max-input-tokens")
     if limit is None and text:
-        if not text.isascii() or not text.isdigit() or not 0 < int(text[:12]) <= 2**31:
+        if not (text.isascii() and text.isdigit() and len(text) <= 10 and 0 < int(text) <= 2**31):
             raise invalid("x-context-max-input-tokens", "must be a whole number above 0")
         limit = int(text)
     dry_run = context.get("dry_run")

@@ -61,7 +61,11 @@ class StoredConversation:
     path: tuple[ConversationMessage, ...] = ()
     instructions: tuple[dict[str, Any], ...] = ()
     attachments: tuple[Artifact, ...] = ()
-    truncated: bool = False
+
+    @property
+    def unread(self) -> int:
+        """How many messages of the path are older than what was read."""
+        return (self.path[0].sequence_number or 0) if self.path else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,7 @@ class History:
     session: str | None = None
     attachments: tuple[Artifact, ...] = ()
     restored: int = 0
+    unread: int = 0
 
     @property
     def new_messages(self) -> tuple[ConversationMessage, ...]:

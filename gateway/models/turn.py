@@ -49,9 +49,9 @@ class StoredTurn:
     new_messages: tuple[ConversationMessage, ...]
     answers: tuple[NewAnswer, ...]
     attachments: tuple[Artifact, ...] = ()
-    rendered: dict[str, dict[str, Any]] = field(default_factory=dict)
     completion: dict[str, Any] | None = None
     completion_metadata: dict[str, str] | None = None
+    prefilled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

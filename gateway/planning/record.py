@@ -15,15 +15,19 @@ def plan_of(material: Material, fitted: Fitted) -> ArtifactPlan:
     return ArtifactPlan(artifacts=tuple(decisions), reasoning="lexical relevance to the question, within the budget")
 
 
-def records_of(material: Material, fitted: Fitted) -> list[ArtifactUsageRecord]:
-    """One record per artifact: references and sizes, never content (contract §6)."""
+def records_of(material: Material, fitted: Fitted, *, named: bool = True) -> list[ArtifactUsageRecord]:
+    """One record per artifact: references and sizes, never content (contract §6).
+
+    Args:
+        named: whether a source may name the title or tool, which somebody wrote: not with `store: false` (§2).
+    """
     records = []
     for artifact in material.artifacts:
         strategy = strategy_of(artifact, material, fitted)
         rendering = fitted.selection.renderings.get(artifact.artifact_id)
         record = ArtifactUsageRecord(
             artifact_id=artifact.artifact_id,
-            source=artifact.source,
+            source=artifact.source if named else _nameless(artifact.source),
             artifact_type=artifact.artifact_type.value,
             strategy=strategy.value,
             original_size_chars=artifact.size_chars,
@@ -31,6 +35,12 @@ def records_of(material: Material, fitted: Fitted) -> list[ArtifactUsageRecord]:
         )
         records.append(record)
     return records
+
+
+def _nameless(source: str) -> str:
+    """`attachment:0:title` -> `attachment:0`, `history:msg_3:tool` -> `history:msg_3`, `step_2:tool` -> `step_2`."""
+    kind, _, rest = source.partition(":")
+    return kind if kind.startswith("step_") else f"{kind}:{rest.partition(':')[0]}"
 
 
 def strategy_of(artifact: Artifact, material: Material, fitted: Fitted) -> ProcessingStrategy:

@@ -77,7 +77,7 @@ messages = Table(
     Column("status", String(16), nullable=False),
     Column("body", Text, nullable=False),
     Column("digest", String(64), nullable=False),
-    Column("size", Integer, nullable=False),
+    Column("weight", Integer, nullable=False),
     Column("rendered", Text),
     Column("standing", Text),
     Column("reasoning_events", Text),

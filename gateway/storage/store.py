@@ -141,7 +141,7 @@ def _conversation_row(
 def _load(connection: sa.Connection, row: sa.Row[tuple[object, ...]], max_bytes: int | None) -> StoredConversation:
     head: str | None = row._mapping["head_id"]
     conversation_id = str(row._mapping["id"])
-    path, truncated, digest = _path(connection, head, max_bytes)
+    path, digest = _path(connection, head, max_bytes)
     known: tuple[dict[str, object], ...] = ()
     if digest:
         table = schema.instructions
@@ -153,34 +153,34 @@ def _load(connection: sa.Connection, row: sa.Row[tuple[object, ...]], max_bytes:
         documents = schema.attachments
         query = sa.select(documents).where(documents.c.conversation_id == conversation_id)
         attached = tuple(rows.attachment_of(r) for r in connection.execute(query.order_by(documents.c.number)))
-    return StoredConversation(conversation_id, head, path, known, attached, truncated)
+    return StoredConversation(conversation_id, head, path, known, attached)
 
 
 def _path(
     connection: sa.Connection, head: str | None, max_bytes: int | None
-) -> tuple[tuple[ConversationMessage, ...], bool, str | None]:
-    """The messages that end at `head`, oldest first; whether older ones are left; the digest of the system messages
-    in force."""
+) -> tuple[tuple[ConversationMessage, ...], str | None]:
+    """The messages that end at `head`, oldest first, and the digest of the system messages in force."""
     if head is None:
-        return (), False, None
+        return (), None
     limit = max_bytes if max_bytes is not None else UNLIMITED
     found = connection.execute(_PATH_QUERY, {"head": head, "limit": limit}).all()
     results: dict[str, object] = {}
     path = tuple(rows.message_of(row, results) for row in reversed(found))
-    left = bool(found) and found[-1]._mapping["parent_id"] is not None
-    return path, left, found[0]._mapping["instructions_digest"] if found else None
+    return path, found[0]._mapping["instructions_digest"] if found else None
 
 
 def _path_query() -> sa.Select[tuple[object, ...]]:
-    """Walks up from `:head` over small columns while the sizes add up to no more than `:limit`, and only then reads
-    the bodies."""
+    """Walks up from `:head` over small columns while the weights add up to no more than `:limit`, and on to the user
+    message that begins the turn it is in; only then reads the bodies."""
     table = schema.messages
     depth = sa.literal(1).label("depth")
-    walk = sa.select(table.c.id, table.c.parent_id, depth, sa.cast(table.c.size, sa.BigInteger).label("total"))
+    weight = sa.cast(table.c.weight, sa.BigInteger).label("total")
+    walk = sa.select(table.c.id, table.c.parent_id, table.c.role, depth, weight)
     cte = walk.where(table.c.id == sa.bindparam("head", type_=sa.String)).cte("path", recursive=True)
-    total = cte.c.total + table.c.size
-    within = sa.and_(table.c.id == cte.c.parent_id, total <= sa.bindparam("limit", type_=sa.BigInteger))
-    cte = cte.union_all(sa.select(table.c.id, table.c.parent_id, cte.c.depth + 1, total).where(within))
+    total = cte.c.total + table.c.weight
+    within = sa.or_(total <= sa.bindparam("limit", type_=sa.BigInteger), cte.c.role != "user")
+    step = sa.select(table.c.id, table.c.parent_id, table.c.role, cte.c.depth + 1, total)
+    cte = cte.union_all(step.where(sa.and_(table.c.id == cte.c.parent_id, within)))
     return sa.select(table).join(cte, cte.c.id == table.c.id).order_by(cte.c.depth)
 
 
@@ -201,6 +201,6 @@ def _completion(connection: sa.Connection, row: sa.Row[tuple[object, ...]]) -> S
     )
     messages = {r.choice: jsons.loads(r.body) for r in connection.execute(answers)}
     for choice in body.get("choices", ()):
-        choice["message"] = {**choice["message"], **messages.get(choice.get("index"), {})}
+        choice["message"] = {**messages.get(choice.get("index"), {}), **choice["message"]}
     metadata = row._mapping["metadata"]
     return StoredCompletion(entry, body, jsons.loads(metadata) if metadata else None)

@@ -13,6 +13,9 @@ from gateway.storage import schema
 from gateway.storage.engine import insert_if_new
 from gateway.storage.rows import pico, whole
 
+REDUCIBLE_BYTES = 8000
+REDUCED_BYTES = 500
+
 
 def write_turn(connection: sa.Connection, commit: TurnCommit, now: datetime) -> None:
     """Everything a request leaves behind. Turns are appended whole in the order in which they commit: a turn that
@@ -32,13 +35,14 @@ def write_turn(connection: sa.Connection, commit: TurnCommit, now: datetime) -> 
     head = row.head_id if row is not None else None
     parent = head if turn.at_head else turn.parent_id
     latest = _write_messages(connection, turn, commit.ledger, parent, now)
-    _write_attachments(connection, turn, row.attachments if row is not None else 0, now)
+    if commit.ledger.status != "failed":
+        _write_attachments(connection, turn, row.attachments if row is not None else 0, now)
     if turn.completion is not None:
         _write_completion(connection, turn, commit.ledger.request_id)
     changes: dict[str, Any] = {"updated_at": now}
     if commit.ledger.status != "failed":
         changes["head_id"] = latest
-    if turn.attachments:
+    if turn.attachments and commit.ledger.status != "failed":
         changes["attachments"] = table.c.attachments + len(turn.attachments)
     connection.execute(table.update().where(table.c.id == turn.conversation_id).values(**changes))
 
@@ -80,13 +84,19 @@ def _message(
         "role": message.role,
         "body": body,
         "digest": message.digest,
-        "size": len(body),
+        "weight": _weight(message, len(body)),
         "rendered": jsons.dumps_text(message.rendered) if message.rendered is not None else None,
         "standing": jsons.dumps_text(message.standing) if message.standing else None,
         "reasoning_events": None,
         "choice": None,
         "created_at": message.created_at or now,
     }
+
+
+def _weight(message: ConversationMessage, size: int) -> int:
+    """Bytes that a message takes up in a window at least: tool results and documents can be reduced to a label."""
+    reducible = message.role == "tool" or (message.role == "user" and size > REDUCIBLE_BYTES)
+    return min(size, REDUCED_BYTES) if reducible else size
 
 
 def _next_number(connection: sa.Connection, parent: str | None) -> int:
@@ -135,7 +145,7 @@ def _write_completion(connection: sa.Connection, turn: StoredTurn, request_id: s
     """The answer's envelope; what its messages say stands in `messages` alone, here only their empty fields."""
     completion = turn.completion or {}
     choices = [
-        {**choice, "message": {k: v for k, v in (choice.get("message") or {}).items() if not v}}
+        {**choice, "message": _told_apart(choice.get("message") or {}, whole=turn.prefilled)}
         for choice in completion.get("choices", ())
     ]
     values = {
@@ -145,6 +155,11 @@ def _write_completion(connection: sa.Connection, turn: StoredTurn, request_id: s
         "metadata": jsons.dumps_text(turn.completion_metadata) if turn.completion_metadata is not None else None,
     }
     connection.execute(schema.completions.insert().values(**values))
+
+
+def _told_apart(message: dict[str, Any], *, whole: bool) -> dict[str, Any]:
+    """What the remembered message does not say: its empty fields; after a prefill all, as remembered is both."""
+    return {k: v for k, v in message.items() if whole or not v}
 
 
 def _storable(text: str) -> str:

@@ -57,16 +57,27 @@ def relayed_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 def refusal(status: int, raw: bytes, headers: Mapping[str, str], deployment: Deployment) -> UpstreamError:
     """The error for an answer whose status says that there is none."""
-    if status in (401, 403) and deployment.operator_key:
-        return UpstreamAuth("The upstream refused the gateway's key.")
+    if deployment.operator_key and deployment.api_key:
+        raw = raw.replace(deployment.api_key.encode(), b"***")  # some providers quote the key that they refuse
     try:
         original: Any = jsons.loads(raw)
     except jsons.JSONDecodeError:
         original = raw.decode("utf-8", "replace")[:4000]
+    if deployment.operator_key and (status in (401, 403) or _named_status(original) in (401, 403)):
+        return UpstreamAuth("The upstream refused the gateway's key.")
     kept = relayed_headers(headers)
     if status in (400, 413, 422, 500) and _is_overflow(original):
         return UpstreamOverflow(original, kept, *_reported_tokens(original))
     return UpstreamRefused(status, original, kept)
+
+
+def _named_status(original: Any) -> int | None:
+    """The status that an error names inside an answer whose own status is another."""
+    error = original.get("error") if isinstance(original, dict) else None
+    code = error.get("code") or error.get("status") if isinstance(error, dict) else None
+    if isinstance(code, str) and code.isdigit():
+        return int(code[:3])
+    return code if isinstance(code, int) else None
 
 
 def _is_overflow(original: Any) -> bool:

@@ -28,13 +28,14 @@ class HttpUpstream:
         async with self._opened(deployment, body, headers) as response:
             raw = await self._read(response, deployment)
             try:
-                answer = jsons.loads(raw)
+                answer = jsons.loads_exact(raw)
             except jsons.JSONDecodeError as error:
                 raise UpstreamInvalidResponse("The upstream's answer is not JSON.") from error
             if not isinstance(answer, dict) or not isinstance(answer.get("choices"), list):
                 if isinstance(answer, dict) and answer.get("error"):
                     raise refusal(502, raw, response.headers, deployment)
                 raise UpstreamInvalidResponse("The upstream's answer holds no choices.")
+            _check_choices(answer["choices"], "message")
             return JsonAnswer(answer, relayed_headers(response.headers))
 
     @contextlib.asynccontextmanager
@@ -132,14 +133,33 @@ class HttpChunkStream:
                     self.done = True
                     return
                 try:
-                    chunk = jsons.loads(data)
+                    chunk = jsons.loads_exact(data)
                 except jsons.JSONDecodeError as error:
                     raise UpstreamInvalidResponse("The upstream sent an event that is not JSON.") from error
                 if not isinstance(chunk, dict):
                     raise UpstreamInvalidResponse("The upstream sent an event that is no object.")
                 if chunk.get("error") and not chunk.get("choices"):
                     raise refusal(502, data, {}, self._deployment)
+                _check_choices(chunk.get("choices") or [], "delta")
                 yield chunk
+
+
+def _check_choices(choices: Any, part: str) -> None:
+    """What all later steps rely on; a missing index is the choice's position.
+
+    Raises:
+        UpstreamInvalidResponse: choices, their messages or tool calls are not what OpenAI's protocol says.
+    """
+    if not isinstance(choices, list):
+        raise UpstreamInvalidResponse("The upstream's choices are no list.")
+    for position, choice in enumerate(choices):
+        message = choice.get(part) if isinstance(choice, dict) else False
+        calls = message.get("tool_calls") if isinstance(message, dict) else None
+        calls_fit = calls is None or (isinstance(calls, list) and all(isinstance(call, dict) for call in calls))
+        if not (message is None or isinstance(message, dict)) or not calls_fit:
+            raise UpstreamInvalidResponse("The upstream's answer holds a choice that is none.")
+        if not isinstance(choice.get("index"), int):
+            choice["index"] = position
 
 
 @contextlib.asynccontextmanager

@@ -57,10 +57,12 @@ class ConfiguredRouter:
             return self.default(model, caller)
         params = entry.litellm_params
         operator_key = params.api_key.get_secret_value() if params.api_key else None
-        if operator_key is None and self._settings.auth.keys and self._settings.upstream.api_key:
-            operator_key = self._settings.upstream.api_key.get_secret_value()
-        key = operator_key or caller.client_key
         provider, name = split_provider(params.model)
+        api_base = self.api_base(entry, provider)
+        upstream = self._settings.upstream
+        if operator_key is None and upstream.api_key and api_base == upstream.api_base.rstrip("/"):
+            operator_key = upstream.api_key.get_secret_value()  # its own address, and no other, gets that key
+        key = operator_key or caller.client_key
         timeouts = self._timeouts(params.timeout)
         headers = dict(params.extra_headers)
         if params.organization:
@@ -71,7 +73,7 @@ class ConfiguredRouter:
             model=model,
             provider_model=name,
             route=params.model,
-            api_base=self.api_base(entry, provider),
+            api_base=api_base,
             api_key=key,
             operator_key=operator_key is not None,
             headers=headers,

@@ -116,7 +116,7 @@ def upgrade() -> None:
         sa.Column("status", sa.String(length=16), nullable=False),
         sa.Column("body", sa.Text(), nullable=False),
         sa.Column("digest", sa.String(length=64), nullable=False),
-        sa.Column("size", sa.Integer(), nullable=False),
+        sa.Column("weight", sa.Integer(), nullable=False),
         sa.Column("rendered", sa.Text(), nullable=True),
         sa.Column("standing", sa.Text(), nullable=True),
         sa.Column("reasoning_events", sa.Text(), nullable=True),
