@@ -98,7 +98,11 @@ async def _check_upstreams(settings: Settings) -> AsyncIterator[Result]:
     names: list[str | None] = [entry.model_name for entry in settings.model_list if unsupported(entry) is None]
     try:
         for name in names or [None]:
-            deployment = router.deployment(name, caller) if name else router.default("", caller)
+            try:
+                deployment = router.deployment(name, caller) if name else router.default("", caller)
+            except GatewayError:
+                yield Result("models", False, "model_list is empty, and the default upstream has no key")
+                continue
             if (deployment.api_base, deployment.api_key) in seen:
                 continue
             seen.add((deployment.api_base, deployment.api_key))

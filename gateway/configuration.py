@@ -42,6 +42,7 @@ def load_settings(path: str | None, environ: Mapping[str, str], overrides: Mappi
     for name, value in (overrides or {}).items():
         section, key = name.split(".")
         raw.setdefault(section, {})[key] = value
+    raw = {name: value for name, value in raw.items() if value is not None}  # an empty section says nothing
     try:
         return Settings.model_validate({**raw, "warnings": tuple(warnings)})
     except ValidationError as error:

@@ -30,7 +30,8 @@ class Exchange:
     ask_usage: bool = True
     called: bool = False
     delivered: bool = False
-    settled: bool = False
+    committing: bool = False
+    given_up: bool = False
     sent_at: float | None = None
     timings: dict[str, float] = field(default_factory=dict)
 

@@ -9,6 +9,9 @@ import orjson
 
 JSONDecodeError = orjson.JSONDecodeError
 loads = orjson.loads
+MAX_DEPTH = 200
+OPENING = b"[{"
+NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 ORJSON_LIMITS = re.compile("64-bit|[Rr]ecursion")
 LONG_NUMBER = re.compile(rb"(?<![.\d])\d{19}")
 
@@ -52,3 +55,27 @@ def canonical(value: Any) -> bytes:
         return orjson.dumps(value, default=_plain, option=orjson.OPT_SORT_KEYS)
     except TypeError:  # whole numbers beyond 64 bits
         return json.dumps(value, default=_plain, sort_keys=True, separators=(",", ":")).encode()
+
+
+def is_deep(raw: bytes, value: Any) -> bool:
+    """Whether a value is nested more deeply than orjson can write it again.
+
+    Brackets inside strings are counted at first, which can only say too much; then the value itself is measured.
+    """
+    depth = deepest = 0
+    for byte in raw.translate(None, NOT_BRACKETS):
+        depth += 1 if byte in OPENING else -1
+        deepest = max(deepest, depth)
+    if deepest <= MAX_DEPTH:
+        return False
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [child for item in level for child in _children(item)]
+        if not level:
+            return False
+    return True
+
+
+def _children(value: Any) -> list[Any]:
+    members = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [member for member in members if isinstance(member, dict | list)]

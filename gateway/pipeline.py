@@ -169,7 +169,7 @@ class Pipeline:
                 refitted = True
                 await self._refit(exchange, exchange.built, overflow)
             except UpstreamRefused as refusal:
-                asked = exchange.request.stream and exchange.ask_usage and not exchange.request.include_usage
+                asked = exchange.request.stream and exchange.ask_usage
                 if not asked or refusal.status not in USAGE_REFUSALS or "stream_options" not in str(refusal.original):
                     raise
                 exchange.ask_usage = False

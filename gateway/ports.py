@@ -31,7 +31,7 @@ class ConversationStore(Protocol):
         self, tenant: str, ref: ConversationRef, *, max_bytes: int | None
     ) -> StoredConversation | None:
         """The conversation with the end of its path: whole turns, at least the latest, and further ones while what
-        they take up in a window stays within `max_bytes` (None: all)."""
+        they take up in a window stays within `max_bytes` (None: all, with all branches)."""
         ...
 
     async def claim_session(self, tenant: str, session: str, conversation_id: str) -> str:

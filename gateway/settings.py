@@ -158,7 +158,7 @@ class ModelInfo(BaseModel):
     input_cost_per_token: Price | None = None
     output_cost_per_token: Price | None = None
     base_model: str | None = None
-    tokenizer: str | None = None
+    tokenizer: Literal["o200k_base", "o200k_harmony", "cl100k_base", "p50k_base"] | None = None
     token_margin: float = Field(1.0, ge=0.5, le=4)
 
     @model_validator(mode="before")

@@ -88,7 +88,6 @@ class Settlement:
         metadata = response_metadata(known)
         bill = Bill(metadata, usage, calls, exchange.conversation_id, known.cost.total_cost if known.cost else None)
         await self._commit(exchange, outcome, metadata, calls)
-        exchange.settled = True
         return bill
 
     @asynccontextmanager
@@ -97,24 +96,31 @@ class Settlement:
         try:
             yield
         except (asyncio.CancelledError, GeneratorExit):
-            self._later(self._give_up(exchange, record, None))
+            if self._claim(exchange):
+                self._later(self._give_up(exchange, record, None))
             raise
         except GatewayError as error:
-            await self._give_up(exchange, record, error)
+            if self._claim(exchange):
+                await self._give_up(exchange, record, error)
             raise
         except Exception as error:  # a fault of our own must not lose the bill, nor show its insides
             log.fault("exchange_failed", error, request_id=exchange.request.request_id)
             fault = InternalError("The gateway failed to answer this request.")
-            await self._give_up(exchange, record, fault)
+            if self._claim(exchange):
+                await self._give_up(exchange, record, fault)
             raise fault from error
 
     def estimate(self, exchange: Exchange) -> dict[str, Any]:
         """A dry run: what would be forwarded, and the least and most that the primary call would cost."""
         prompt = self._prompt_tokens(exchange)
+        exchange.conversation_id = None if exchange.history.created else exchange.conversation_id
         limits = [exchange.request.forward.get(name) for name in ("max_completion_tokens", "max_tokens")]
-        most = next((n for n in limits if isinstance(n, int)), exchange.facts.max_output_tokens or 0)
-        costs = []
-        for completion in (0, most):
+        most = next((n for n in limits if isinstance(n, int)), exchange.facts.max_output_tokens)
+        costs: list[Decimal | None] = []
+        for completion in (0, most * exchange.request.choices if most else None):
+            if completion is None:
+                costs.append(None)
+                continue
             usage = {"prompt_tokens": prompt, "completion_tokens": completion}
             costs.append(price_call("primary", exchange.deployment.route, usage, exchange.facts.prices).total)
         return {
@@ -127,8 +133,14 @@ class Settlement:
 
     def abandon(self, exchange: Exchange) -> None:
         """An answer that nobody waits for any more; does nothing once it is settled."""
-        if not exchange.settled:
+        if self._claim(exchange):
             self._later(self._give_up(exchange, None, None))
+
+    def _claim(self, exchange: Exchange) -> bool:
+        """Whether giving up is still to be done: once, if a model was called and no commit is under way."""
+        first = exchange.called and not exchange.committing and not exchange.given_up
+        exchange.given_up = exchange.given_up or first
+        return first
 
     async def drain(self) -> None:
         """Waits for what is still being recorded; at shutdown."""
@@ -143,8 +155,6 @@ class Settlement:
 
     async def _give_up(self, exchange: Exchange, record: StreamRecord | None, error: GatewayError | None) -> None:
         """Keeps a turn that did not end well: `partial` if something was delivered, else `failed`."""
-        if exchange.settled or not exchange.called:
-            return
         code = error.code if error else "client_disconnected"
         outcome = Outcome("failed", error_code=code, charged=not isinstance(error, UNCHARGED))
         try:
@@ -181,16 +191,18 @@ class Settlement:
             calls=calls,
             error_code=outcome.error_code,
         )
-        commit = TurnCommit(entry, turn)
+        exchange.committing = True  # from here on it runs to its end, whoever leaves
         try:
-            await self._store.commit(commit)
+            await self._store.commit(TurnCommit(entry, turn))
         except StorageUnavailable:
-            exchange.settled = True
             self._unrecorded.append(TurnCommit(replace(entry, error_code=entry.error_code or "turn_not_stored")))
             if turn is not None:
                 raise
             log.warning("bill_not_recorded_yet", request_id=request.request_id, waiting=len(self._unrecorded))
             return
+        except Exception:  # the answer cannot be stored as it is; its bill still can
+            exchange.committing = False
+            raise
         if self._unrecorded:
             self._later(self._record_unrecorded())
 

@@ -7,6 +7,7 @@ import importlib.util
 import os
 from collections import OrderedDict
 from functools import lru_cache
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     import tiktoken
 
 DEFAULT_ENCODING = "o200k_base"
+AVAILABLE = ("o200k_base", "o200k_harmony", "cl100k_base", "p50k_base")
+"""What litellm's wheel has the vocabulary of."""
 MESSAGE_TOKENS = 4
 CALL_TOKENS = 6
 LOW_DETAIL_IMAGE = 85
@@ -54,9 +57,10 @@ def encoding_name(facts: ModelFacts) -> tuple[str, bool]:
     from tiktoken.model import encoding_name_for_model
 
     try:
-        return encoding_name_for_model(facts.name.rsplit("/", 1)[-1]), True
+        name = encoding_name_for_model(facts.name.rsplit("/", 1)[-1])
     except KeyError:
         return DEFAULT_ENCODING, False
+    return (name, True) if name in AVAILABLE else (DEFAULT_ENCODING, False)
 
 
 class TiktokenCounter:
@@ -117,7 +121,7 @@ class TiktokenCounter:
         return self._scaled(total)
 
     def _scaled(self, tokens: int) -> int:
-        return tokens if self._margin == 1.0 else int(tokens * self._margin) + 1
+        return tokens if self._margin == 1.0 else ceil(tokens * self._margin)
 
     def _raw(self, text: str) -> int:
         if not text:

@@ -64,6 +64,8 @@ def _answer(choice: dict[str, Any], outcome: Outcome, prefill: ConversationMessa
     if before and isinstance(message.get("content"), str):
         message["content"] = before + message["content"]
     status = "partial" if outcome.status == "partial" else "complete"
+    if status == "partial":
+        message.pop("tool_calls", None)  # nobody will answer them (contract §3.6)
     return ConversationMessage(
         "assistant", message, message_id=new_id("msg_"), status=status, digest=message_digest(message)
     )

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+SPLIT_CALLS = 1000
+
 
 class StreamRecord:
     """What has been delivered so far: choices, usage, finish reasons and upstream's own fields."""
@@ -73,7 +75,7 @@ class StreamRecord:
             message = {k: v for k, v in self._messages[index].items() if k != "tool_calls_by_index"}
             calls = self._messages[index].get("tool_calls_by_index")
             if calls:
-                message["tool_calls"] = [calls[i] for i in sorted(calls)]
+                message["tool_calls"] = [{k: v for k, v in calls[i].items() if k != "split"} for i in sorted(calls)]
             choice = {"index": index, "message": message, "finish_reason": self._finish.get(index)}
             choice["logprobs"] = self._logprobs.get(index)
             choices.append(choice)
@@ -102,6 +104,7 @@ def _merge_calls(calls: dict[int, dict[str, Any]], fragments: list[dict[str, Any
     for position, fragment in enumerate(fragments):
         index = fragment.get("index")
         index = index if isinstance(index, int) else position
+        index = _place(calls, index, fragment.get("id"))
         call = calls.setdefault(index, {"id": "", "type": "function", "function": {"name": "", "arguments": ""}})
         for key, value in fragment.items():
             if key == "function" and isinstance(value, dict):
@@ -115,6 +118,21 @@ def _merge_calls(calls: dict[int, dict[str, Any]], fragments: list[dict[str, Any
                 call["id"] = value or call["id"]
             elif key != "index" and value is not None:
                 call[key] = value
+
+
+def _place(calls: dict[int, dict[str, Any]], index: int, call_id: Any) -> int:
+    """Where a fragment belongs: some providers send all calls with one index; a new id begins a new call, and what
+    follows without an id belongs to the last that began there."""
+    if index not in calls or not calls[index]["id"]:
+        return index
+    later = [i for i in calls if i == index or i >= SPLIT_CALLS]
+    if not call_id:
+        return later[-1] if calls[index].get("split") else index
+    same = next((i for i in calls if calls[i]["id"] == call_id), None)
+    if same is not None:
+        return same
+    calls[index]["split"] = True
+    return SPLIT_CALLS + len(calls)
 
 
 def _merge_lists(target: dict[str, Any], more: dict[str, Any]) -> None:

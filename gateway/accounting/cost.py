@@ -8,6 +8,7 @@ from typing import Any
 from gateway.models.metadata import PICO, CallCost, ContextPlanningCost, CostMetadata, UsageMetadata
 
 ZERO = Decimal(0)
+MOST_TOKENS = 10**12
 TIER = re.compile(r"_above_(\d+)k_tokens")
 SERVICE_TIERS = ("priority", "flex", "batches", "balanced", "ultrafast")
 
@@ -130,8 +131,8 @@ def _round(value: Decimal) -> Decimal:
 
 
 def is_figure(value: Any) -> bool:
-    """Whether it is a count of tokens: a whole number, not below 0."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    """Whether it is a count of tokens: a whole number, not below 0 and not absurd."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS
 
 
 def _count(usage: Any, name: str) -> int:

@@ -9,6 +9,8 @@ from gateway.ids import artifact_id
 from gateway.models.artifacts import Artifact, ArtifactType, Place, RequestAttachment
 from gateway.models.conversation import ConversationMessage, History, ReasoningStepRecord
 
+TITLE_CHARS = 100
+
 
 def text_of(content: object) -> str:
     """The text of a tool message's content; parts that are no text are passed over."""
@@ -57,7 +59,7 @@ def attachments_to_artifacts(attachments: Sequence[RequestAttachment], first: in
             artifact_type=ArtifactType.DOCUMENT,
             content=content,
             size_chars=len(content),
-            source=f"attachment:{number}:{title}",
+            source=f"attachment:{number}:{' '.join(title.split())[:TITLE_CHARS]}",
             title=title,
             metadata={"attachment_type": attachment.attachment_type, "label": attachment.source},
         )

@@ -8,6 +8,8 @@ from gateway import jsons
 from gateway.models.conversation import ConversationMessage
 
 INSTRUCTION_ROLES = ("system", "developer")
+SAID_FIELDS = ("tool_call_id", "name", "refusal", "function_call")
+ANSWER_FIELDS = ("content", "tool_calls", "refusal", "audio", "function_call")
 
 
 def content_text(content: Any) -> str | None:
@@ -20,15 +22,19 @@ def content_text(content: Any) -> str | None:
 
 
 def message_digest(message: Mapping[str, Any]) -> str:
-    """Equal for messages that count as the same: outer white space is ignored (contract §3.1)."""
+    """Equal for messages that count as the same (contract §3.1): outer white space is ignored, and so is what clients
+    drop: reasoning, annotations, empty fields."""
     text = content_text(message.get("content"))
     content = text.strip() if text is not None else message.get("content")
     identity: list[Any] = [message.get("role"), content or ""]
     for call in message.get("tool_calls") or ():
         function = call.get("function") or {}
-        identity.append([call.get("id"), function.get("name"), function.get("arguments")])
-    if message.get("tool_call_id") is not None:
-        identity.append(message["tool_call_id"])
+        identity.append([call.get("id"), function.get("name"), function.get("arguments"), call.get("custom")])
+    audio = message.get("audio")
+    said = {name: message[name] for name in SAID_FIELDS if message.get(name)}
+    if isinstance(audio, dict) and audio.get("id"):
+        said["audio"] = audio["id"]
+    identity.append(said)
     return hashlib.sha256(jsons.canonical(identity)).hexdigest()[:40]
 
 
@@ -43,5 +49,5 @@ def is_tool_step(message: ConversationMessage) -> bool:
 
 
 def is_unanswerable(message: ConversationMessage) -> bool:
-    """A partial answer that left no text: nothing of it can be forwarded."""
-    return message.role == "assistant" and not message.content and not message.body.get("tool_calls")
+    """A partial answer that left nothing: there is nothing of it to forward."""
+    return message.status == "partial" and not any(message.body.get(name) for name in ANSWER_FIELDS)

@@ -46,6 +46,21 @@ def check_pairs(messages: Sequence[ConversationMessage], first_sent: int, offset
     all_answered()
 
 
+def regrouped(path: Sequence[ConversationMessage]) -> list[ConversationMessage]:
+    """The path with its turns whole: where another request's turn was committed between a call and its results, the
+    results and all that followed from them go back to their call (contract §3.7)."""
+    turns: list[list[ConversationMessage]] = []
+    for message in path:
+        if message.role == "user" or not turns:
+            turns.append([])
+        elif message.role == "tool" and not _has_call(turns[-1], message):
+            owner = next((i for i in range(len(turns) - 2, -1, -1) if _has_call(turns[i], message)), None)
+            if owner is not None:
+                turns.append(turns.pop(owner))  # it was committed whole only now; what follows belongs to it, too
+        turns[-1].append(message)
+    return [message for turn in turns for message in turn]
+
+
 def forwardable(messages: Sequence[ConversationMessage]) -> list[ConversationMessage]:
     """The stored path without what may not be forwarded: empty partial answers, and tool calls that nobody answered
     (the text beside them stays)."""

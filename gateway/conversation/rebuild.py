@@ -1,10 +1,11 @@
 """Rebuilds the conversation of a request: `build_llm_messages()` (contract §3)."""
 
 from dataclasses import replace
+from typing import Any
 
-from gateway.conversation.matching import continue_path
+from gateway.conversation.matching import Continuation, continue_path
 from gateway.conversation.messages import INSTRUCTION_ROLES, new_message
-from gateway.conversation.pairing import check_pairs, forwardable, without_open_calls
+from gateway.conversation.pairing import check_pairs, forwardable, regrouped, without_open_calls
 from gateway.errors import ConversationNotFound
 from gateway.ids import new_id
 from gateway.models.conversation import ConversationMessage, History, StoredConversation
@@ -65,14 +66,14 @@ def _new_conversation(request: ChatRequest, remembers: bool) -> History:
 
 def _continued(request: ChatRequest, stored: StoredConversation, remembers: bool) -> History:
     sent_instructions, sent = _split(request)
-    path = list(stored.path)
-    place = continue_path(path, sent)
+    head = regrouped(stored.path)
+    path, place = _best_branch(head, stored, sent)
     kept, new = path[: place.kept], sent[place.first_new :]
     parent = kept[-1].message_id if kept else None
     base = forwardable(kept)
     if not (new and new[0].role == "tool"):
         base = without_open_calls(base)
-    if any(message["role"] in INSTRUCTION_ROLES for message in request.messages):
+    if sent_instructions and not place.first_new:
         base = [message for message in base if message.role not in INSTRUCTION_ROLES]
     first = (kept[-1].sequence_number or 0) + 1 if kept else 0
     messages = [*base, *(replace(m, sequence_number=first + i) for i, m in enumerate(new))]
@@ -80,12 +81,30 @@ def _continued(request: ChatRequest, stored: StoredConversation, remembers: bool
     return History(
         conversation_id=stored.conversation_id if remembers else None,
         created=False,
-        instructions=sent_instructions or stored.instructions,
+        instructions=sent_instructions or _in_force(stored, kept),
         messages=tuple(messages),
         stored=len(base),
         parent_id=parent,
-        at_head=place.kept == len(path),
+        at_head=path is head and place.kept == len(path),
         attachments=stored.attachments,
         unread=stored.unread if kept else 0,
         restored=len(base) - place.first_new + place.restored if base else 0,
     )
+
+
+def _best_branch(
+    head: list[ConversationMessage], stored: StoredConversation, sent: list[ConversationMessage]
+) -> tuple[list[ConversationMessage], Continuation]:
+    """The branch that shares most with what was sent; the head's unless another shares more."""
+    best, place = head, continue_path(head, sent)
+    for branch in stored.branches:
+        other = continue_path(branch, sent)
+        if other.first_new > place.first_new:
+            best, place = list(branch), other
+    return best, place
+
+
+def _in_force(stored: StoredConversation, kept: list[ConversationMessage]) -> tuple[dict[str, Any], ...]:
+    """The system messages that stood at the point where the request continues."""
+    digest = kept[-1].instructions_digest if kept else None
+    return stored.instructions.get(digest or "", ())

@@ -25,6 +25,8 @@ LABEL_TOKENS = 60
 """What a label costs at most; pointers are counted exactly."""
 ELISION_TOKENS = 4
 FILLED = 0.985
+MOST_NAMED = 20
+"""How many attached documents of which nothing is shown are still named."""
 ROUNDS = 7
 
 Assemble = Callable[[Material, Selection], Forwarded]
@@ -133,7 +135,8 @@ class _Reduction:
         self.left_out: frozenset[int] = frozenset()
         self.exhausted = False
         self.costs: dict[int, int] = {}
-        self.pointers = {a.artifact_id: self._pointer(a) for a in material.artifacts}
+        named = [a for a in material.attached if not a.historical][:MOST_NAMED]
+        self.pointers = {a.artifact_id: self._pointer(a) for a in (*material.placed, *named)}
 
     def run(self) -> Fitted:
         floor = self._floor()
@@ -163,6 +166,10 @@ class _Reduction:
             fitted = _fitted(selection, forwarded, self.counting.exact, self.counting)
             if fitted.tokens <= self.budget:
                 return fitted
+            attached = {a.artifact_id for a in self.material.attached}
+            if attached & self.pointers.keys():  # saying that they were left out is less than what has to be there
+                self.pointers = {key: value for key, value in self.pointers.items() if key not in attached}
+                continue
             if len(steps) <= 1:
                 text = (
                     f"The current message and what must stand with it take {fitted.tokens} tokens; "
@@ -224,7 +231,8 @@ class _Reduction:
 
     def _stands(self, artifact: Artifact, first: int) -> bool:
         """Whether it is in the window in full already, too small to be reduced."""
-        full = self.pointers[artifact.artifact_id].strategy is ProcessingStrategy.INCLUDE_FULL
+        pointer = self.pointers.get(artifact.artifact_id)
+        full = pointer is not None and pointer.strategy is ProcessingStrategy.INCLUDE_FULL
         return full and (artifact.place.message or 0) >= first
 
     def _take_passages(

@@ -1,11 +1,12 @@
 """`POST /v1/chat/completions`."""
 
 from gateway import jsons
-from gateway.errors import GatewayError
-from gateway.http.auth import Authenticator
+from gateway.errors import GatewayError, StorageUnavailable
+from gateway.http.auth import UNKNOWN, Authenticator
 from gateway.http.edge import Receive, Scope, Send, send_json
 from gateway.http.receive import json_object, read_body, until_disconnect
 from gateway.http.wire import parse_chat_request
+from gateway.models.conversation import ConversationRef
 from gateway.models.exchange import ChatRequest
 from gateway.pipeline import Pipeline, StreamedAnswer
 from gateway.ports import Clock
@@ -30,6 +31,8 @@ class ChatCompletions:
         facts = scope["gateway"]
         body = json_object(raw)
         request = parse_chat_request(body, headers, caller, self._settings, facts["request_id"], arrived)
+        if caller.tenant == UNKNOWN and (request.store or request.conversation != ConversationRef()):
+            raise StorageUnavailable("The storage cannot be reached.")
         facts["model"] = request.model
         facts["tenant"] = caller.tenant
         if request.options.dry_run:

@@ -58,6 +58,8 @@ def json_object(raw: bytes) -> dict[str, Any]:
         body = jsons.loads_exact(raw)
     except jsons.JSONDecodeError as error:
         raise InvalidRequest(f"The request body is not valid JSON: {error}.", code="invalid_json") from None
+    if jsons.is_deep(raw, body):
+        raise InvalidRequest("The request body is nested too deeply.", code="invalid_json")
     if not isinstance(body, dict):
         raise InvalidRequest("The request body must be a JSON object.", code="invalid_json")
     return body

@@ -38,6 +38,7 @@ class ConversationMessage:
     rendered: dict[str, Any] | None = None
     standing: tuple[str, ...] = ()
     created_at: datetime | None = None
+    instructions_digest: str | None = None
 
     @property
     def content(self) -> Any:
@@ -54,13 +55,15 @@ class ConversationRef:
 
 @dataclass(frozen=True, slots=True)
 class StoredConversation:
-    """What a request needs of a stored conversation: the path that ends at its head, oldest message first."""
+    """What a request needs of a stored conversation: the path that ends at its head, oldest message first, and for a
+    resend those of its other branches. `instructions` are system messages by the digest that messages name."""
 
     conversation_id: str
     head_id: str | None
     path: tuple[ConversationMessage, ...] = ()
-    instructions: tuple[dict[str, Any], ...] = ()
+    instructions: dict[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)
     attachments: tuple[Artifact, ...] = ()
+    branches: tuple[tuple[ConversationMessage, ...], ...] = ()
 
     @property
     def unread(self) -> int:

@@ -58,6 +58,8 @@ def strategy_of(artifact: Artifact, material: Material, fitted: Fitted) -> Proce
     if index is not None:
         return ProcessingStrategy.INCLUDE_FULL
     standing = {name for message in material.messages for name in message.standing}
+    if not fitted.selection.frozen:
+        return ProcessingStrategy.EXCLUDE
     return ProcessingStrategy.INCLUDE_FULL if artifact.artifact_id in standing else ProcessingStrategy.RAG_EXTRACT
 
 

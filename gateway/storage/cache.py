@@ -88,11 +88,13 @@ class RedisCache:
         from redis.asyncio import Redis
         from redis.exceptions import RedisError
 
-        if self._client is None:
-            self._client = Redis.from_url(self._url, socket_timeout=self._timeout, socket_connect_timeout=self._timeout)
         try:
+            if self._client is None:
+                self._client = Redis.from_url(
+                    self._url, socket_timeout=self._timeout, socket_connect_timeout=self._timeout
+                )
             return await self._client.execute_command(*command)
-        except (RedisError, OSError, TimeoutError) as error:
+        except (RedisError, OSError, TimeoutError, ValueError) as error:
             self._paused_until = self._clock.monotonic() + self.PAUSE
             log.warning("cache_unavailable", reason=type(error).__name__)
             return None

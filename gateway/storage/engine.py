@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
 from gateway.errors import StorageUnavailable
@@ -31,6 +31,9 @@ class Transactions(Protocol):
     async def run(self, work: Work[T], *, write: bool = False) -> T: ...
 
     async def close(self) -> None: ...
+
+
+LIBPQ_ONLY = ("sslmode", "channel_binding", "gssencmode", "target_session_attrs", "connect_timeout", "options")
 
 
 def open_transactions(settings: StorageSettings) -> Transactions:
@@ -55,7 +58,11 @@ def parse_url(text: str) -> URL:
     if backend == "sqlite":
         return url.set(drivername="sqlite+pysqlite")
     if backend in ("postgres", "postgresql"):
-        return url.set(drivername="postgresql+asyncpg")
+        url = url.set(drivername="postgresql+asyncpg")
+        mode = url.query.get("sslmode")  # libpq's name, which hosted databases hand out
+        if mode is not None and "ssl" not in url.query:
+            url = url.update_query_dict({"ssl": mode})
+        return url.difference_update_query(LIBPQ_ONLY)
     raise ValueError(f"storage.url: {backend!r} is not supported; sqlite or postgresql+asyncpg are")
 
 
@@ -79,7 +86,10 @@ class SqliteTransactions:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="sqlite")
         self._timeout = timeout
         if url.database and url.database != ":memory:":
-            Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+            try:
+                Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ValueError(f"storage.url: {error.filename}: {error.strerror}") from None
         self._engine = sa.create_engine(
             url,
             hide_parameters=True,
@@ -146,7 +156,8 @@ class PostgresTransactions:
         try:
             async with self._engine.begin() as connection:
                 return await connection.run_sync(work)
-        except (OSError, TimeoutError, OperationalError) as error:
+        except (OSError, TimeoutError, OperationalError, InterfaceError, TypeError) as error:
+            # TypeError: asyncpg's word for a parameter of the URL that it does not know
             raise StorageUnavailable("The storage cannot be reached.") from error
         except DBAPIError as error:
             if error.connection_invalidated or _is_outage(error):

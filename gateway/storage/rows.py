@@ -51,6 +51,7 @@ def message_of(row: Any, results: dict[str, Any]) -> ConversationMessage:
         rendered=jsons.loads(row.rendered) if row.rendered else None,
         standing=tuple(jsons.loads(row.standing)) if row.standing else (),
         created_at=utc(row.created_at),
+        instructions_digest=row.instructions_digest,
     )
 
 

@@ -15,7 +15,6 @@ from gateway.storage.probe import revision_of
 from gateway.storage.write import write_turn
 
 SECRET = "keyed-hash"  # noqa: S105 - the name of the secret, not the secret
-UNLIMITED = 2**62
 
 
 class SqlStore:
@@ -141,32 +140,58 @@ def _conversation_row(
 def _load(connection: sa.Connection, row: sa.Row[tuple[object, ...]], max_bytes: int | None) -> StoredConversation:
     head: str | None = row._mapping["head_id"]
     conversation_id = str(row._mapping["id"])
-    path, digest = _path(connection, head, max_bytes)
-    known: tuple[dict[str, object], ...] = ()
-    if digest:
-        table = schema.instructions
-        where = sa.and_(table.c.conversation_id == conversation_id, table.c.digest == digest)
-        body = connection.execute(sa.select(table.c.body).where(where)).scalar()
-        known = tuple(jsons.loads(body)) if body else ()
+    branches: tuple[tuple[ConversationMessage, ...], ...] = ()
+    if max_bytes is None:
+        path, branches = _tree(connection, conversation_id, head)
+    else:
+        path = _path(connection, head, max_bytes)
+    table = schema.instructions
+    query = sa.select(table.c.digest, table.c.body).where(table.c.conversation_id == conversation_id)
+    named = {message.instructions_digest for message in path[-1:]} if max_bytes is not None else None
+    if named is not None:
+        query = query.where(table.c.digest.in_([digest for digest in named if digest]))
+    known = {row.digest: tuple(jsons.loads(row.body)) for row in connection.execute(query)}
     attached: tuple[Artifact, ...] = ()
     if row._mapping["attachments"]:
         documents = schema.attachments
         query = sa.select(documents).where(documents.c.conversation_id == conversation_id)
         attached = tuple(rows.attachment_of(r) for r in connection.execute(query.order_by(documents.c.number)))
-    return StoredConversation(conversation_id, head, path, known, attached)
+    return StoredConversation(conversation_id, head, path, known, attached, branches)
 
 
-def _path(
-    connection: sa.Connection, head: str | None, max_bytes: int | None
-) -> tuple[tuple[ConversationMessage, ...], str | None]:
-    """The messages that end at `head`, oldest first, and the digest of the system messages in force."""
+def _path(connection: sa.Connection, head: str | None, max_bytes: int) -> tuple[ConversationMessage, ...]:
+    """The messages that end at `head`, oldest first."""
     if head is None:
-        return (), None
-    limit = max_bytes if max_bytes is not None else UNLIMITED
-    found = connection.execute(_PATH_QUERY, {"head": head, "limit": limit}).all()
+        return ()
+    found = connection.execute(_PATH_QUERY, {"head": head, "limit": max_bytes}).all()
     results: dict[str, object] = {}
-    path = tuple(rows.message_of(row, results) for row in reversed(found))
-    return path, found[0]._mapping["instructions_digest"] if found else None
+    return tuple(rows.message_of(row, results) for row in reversed(found))
+
+
+def _tree(
+    connection: sa.Connection, conversation_id: str, head: str | None
+) -> tuple[tuple[ConversationMessage, ...], tuple[tuple[ConversationMessage, ...], ...]]:
+    """The path that ends at `head`, and those of all other branches, latest first; failed turns are in none."""
+    table = schema.messages
+    where = sa.and_(table.c.conversation_id == conversation_id, table.c.status != "failed")
+    order = (table.c.sequence_number, table.c.created_at)
+    results: dict[str, object] = {}
+    parents: dict[str, str | None] = {}
+    messages: dict[str, ConversationMessage] = {}
+    for row in connection.execute(sa.select(table).where(where).order_by(*order)):
+        parents[row.id] = row.parent_id
+        messages[row.id] = rows.message_of(row, results)
+    inner = set(parents.values())
+    leaves = [leaf for leaf in reversed(messages) if leaf not in inner and leaf != head]
+
+    def path_to(leaf: str | None) -> tuple[ConversationMessage, ...]:
+        path = []
+        while leaf is not None and leaf in messages:
+            path.append(messages[leaf])
+            leaf = parents[leaf]
+        return tuple(reversed(path))
+
+    return path_to(head), tuple(path_to(leaf) for leaf in leaves)
 
 
 def _path_query() -> sa.Select[tuple[object, ...]]:

@@ -30,7 +30,6 @@ class UpstreamModels:
         if response.status_code >= 400:
             raise refusal(response.status_code, response.content, response.headers, deployment)
         try:
-            data = jsons.loads(response.content)["data"]
+            return [model for model in jsons.loads(response.content)["data"] if isinstance(model, dict)]
         except (jsons.JSONDecodeError, KeyError, TypeError) as error:
             raise UpstreamInvalidResponse("The upstream's list of models is not one.") from error
-        return [model for model in data if isinstance(model, dict)]

@@ -6,7 +6,7 @@ from urllib.parse import quote
 import httpx
 
 from gateway import jsons
-from gateway.errors import NotFound
+from gateway.errors import NotFound, UpstreamInvalidResponse
 from gateway.models.exchange import Caller, Deployment, StoredFile
 from gateway.upstream.faults import refusal, translated
 from gateway.upstream.routing import ConfiguredRouter
@@ -27,7 +27,10 @@ class UpstreamFiles:
         deployment = self._router.default("", caller)
         if deployment.operator_key or not FILE_ID.match(file_id):
             raise NotFound("There is no such file for this key.")
-        described = jsons.loads((await self._get(f"files/{quote(file_id)}", deployment)).content)
+        try:
+            described = jsons.loads((await self._get(f"files/{quote(file_id)}", deployment)).content)
+        except jsons.JSONDecodeError as error:
+            raise UpstreamInvalidResponse("The upstream's description of the file is not JSON.") from error
         content = await self._get(f"files/{quote(file_id)}/content", deployment)
         name = described.get("filename") if isinstance(described, dict) else None
         return StoredFile(str(name or file_id), content.headers.get("content-type", ""), content.content)
@@ -39,6 +42,8 @@ class UpstreamFiles:
             response = await self._client.get(f"{deployment.api_base}/{path}", headers=headers, timeout=timeout)
         if response.status_code == 404:
             raise NotFound("There is no such file for this key.")
+        if 300 <= response.status_code < 400:
+            raise UpstreamInvalidResponse(f"The upstream answered with status {response.status_code}.")
         if response.status_code >= 400:
             raise refusal(response.status_code, response.content, response.headers, deployment)
         return response

@@ -14,6 +14,7 @@ from gateway.upstream.faults import refusal, relayed_headers, translated
 from gateway.upstream.sse import events
 
 MAX_ANSWER_BYTES = 256 * 2**20
+MAX_CHOICES = 128
 DONE = b"[DONE]"
 
 
@@ -158,7 +159,8 @@ def _check_choices(choices: Any, part: str) -> None:
         calls_fit = calls is None or (isinstance(calls, list) and all(isinstance(call, dict) for call in calls))
         if not (message is None or isinstance(message, dict)) or not calls_fit:
             raise UpstreamInvalidResponse("The upstream's answer holds a choice that is none.")
-        if not isinstance(choice.get("index"), int):
+        index = choice.get("index")
+        if not isinstance(index, int) or not 0 <= index < MAX_CHOICES:
             choice["index"] = position
 
 

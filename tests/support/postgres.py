@@ -162,9 +162,7 @@ class PostgresProcess(Postgres, ChildProcess):
 def _runs(pid: int) -> bool:
     """Whether a process that is not our child lives; a zombie that nobody has collected yet does not."""
     try:
-        return (
-            Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0] not in "ZX"
-        )
+        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
 

@@ -75,9 +75,7 @@ def test_a_gate_opens_and_a_stall_is_released(mock: MockUpstream, http: httpx.Cl
         assert answer.result(5).text.endswith("data: [DONE]\n\n")
 
 
-def test_a_peer_that_does_not_wait_is_noticed_before_the_answer(
-    mock: MockUpstream, http: httpx.Client
-) -> None:
+def test_a_peer_that_does_not_wait_is_noticed_before_the_answer(mock: MockUpstream, http: httpx.Client) -> None:
     for script in (Reply(delay_first=60), Reply(delay_body=60), Reply(gate=threading.Event())):
         mock.clear()
         mock.handler = lambda _, script=script: script

@@ -45,9 +45,7 @@ def text_of(chunks: list[ChatCompletionChunk], index: int = 0) -> str:
     return "".join(choice.delta.content or "" for choice in choices)
 
 
-def test_a_plain_answer_echoes_with_honest_usage_and_is_recorded(
-    mock: MockUpstream, client: openai.OpenAI
-) -> None:
+def test_a_plain_answer_echoes_with_honest_usage_and_is_recorded(mock: MockUpstream, client: openai.OpenAI) -> None:
     answer = client.chat.completions.create(model="gpt-4o", messages=HELLO)
     assert answer.choices[0].message.content == "echo: Hello there, mock"
     assert answer.choices[0].finish_reason == "stop"
@@ -93,17 +91,13 @@ def test_several_choices(mock: MockUpstream, client: openai.OpenAI, streamed: bo
     assert texts == ["one  two\n three ", "one  two\n three  [choice 1]"]
 
 
-def test_parallel_tool_calls_plain_and_streamed_in_fragments(
-    mock: MockUpstream, client: openai.OpenAI
-) -> None:
+def test_parallel_tool_calls_plain_and_streamed_in_fragments(mock: MockUpstream, client: openai.OpenAI) -> None:
     calls = [("search", {"query": "größe ✓"}), ("fetch", {"url": "https://example.org/a/long/path"})]
     mock.reply(tool_calls=calls)
     answer = client.chat.completions.create(model="gpt-4o", messages=HELLO)
     assert answer.choices[0].finish_reason == "tool_calls"
     plain = answer.choices[0].message.tool_calls or []
-    assert [
-        (c.function.name, json.loads(c.function.arguments)) for c in plain if c.type == "function"
-    ] == calls
+    assert [(c.function.name, json.loads(c.function.arguments)) for c in plain if c.type == "function"] == calls
 
     mock.reply(tool_calls=calls)
     gathered: dict[int, list[str]] = {}
@@ -129,18 +123,14 @@ def test_raw_messages_keep_unknown_fields_in_both_forms(mock: MockUpstream, http
     assert answer["service_tier"] == "flex"
     assert "usage" not in answer
     mock.reply(message=message)
-    lines = http.post("/chat/completions", json={"model": "m", "messages": HELLO, "stream": True}).text.split(
-        "\n\n"
-    )
+    lines = http.post("/chat/completions", json={"model": "m", "messages": HELLO, "stream": True}).text.split("\n\n")
     assert lines[-2:] == ["data: [DONE]", ""]
     deltas = [json.loads(line[6:])["choices"][0]["delta"] for line in lines[:-2]]
     assert "".join(delta.get("reasoning_content", "") for delta in deltas) == "six times seven"
     assert {"x_blocks": [1, 2]} in deltas
 
 
-def test_scripted_statuses_bodies_and_headers(
-    mock: MockUpstream, client: openai.OpenAI, http: httpx.Client
-) -> None:
+def test_scripted_statuses_bodies_and_headers(mock: MockUpstream, client: openai.OpenAI, http: httpx.Client) -> None:
     mock.reply(status=429, headers={"Retry-After": "7"})
     with pytest.raises(openai.RateLimitError) as limited:
         stream(client)
@@ -157,9 +147,7 @@ def test_scripted_statuses_bodies_and_headers(
     mock.reply(chunks=[{"error": {"message": "late"}}], send_done=False)
     with pytest.raises(openai.APIError, match="late"):
         stream(client)
-    mock.handler = lambda record: (
-        Reply(text=record.body["model"].upper()) if record.body["model"] == "x" else None
-    )
+    mock.handler = lambda record: Reply(text=record.body["model"].upper()) if record.body["model"] == "x" else None
     assert text_of(stream(client, model="x")) == "X"
     assert text_of(stream(client)).startswith("echo")
 

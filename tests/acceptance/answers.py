@@ -1,0 +1,158 @@
+"""What answers say, read from outside: the gateway's own fields of an SDK's object, and a stream byte for byte."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import httpx
+from openai import BaseModel
+
+from tests.support.gateway_process import GatewayProcess
+from tests.support.process import wait_until
+
+Json = dict[str, Any]
+
+
+def user(content: Any) -> Any:
+    """A user message; `Any`, since the SDK's own types for messages are narrower than what goes over the wire."""
+    return {"role": "user", "content": content}
+
+
+def assistant(content: str) -> Json:
+    """An assistant's message as the gateway sends it again."""
+    return {"role": "assistant", "content": content}
+
+
+def usage_of(prompt: int, completion: int, **details: Any) -> Json:
+    """Usage as a provider reports it."""
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion, **details}
+
+
+def extra(answer: BaseModel, name: str) -> Any:
+    """A field that the SDK does not know."""
+    return (answer.model_extra or {})[name]
+
+
+def conversation_of(answer: BaseModel) -> str:
+    """The id of the conversation that a completion or a chunk names."""
+    found = extra(answer, "conversation")
+    assert set(found) == {"id"}
+    assert isinstance(found["id"], str)
+    return found["id"]
+
+
+def bill_of(answer: BaseModel) -> Json:
+    """`response_metadata` of a completion or a chunk."""
+    found: Json = extra(answer, "response_metadata")
+    return found
+
+
+def exact(text: str | bytes) -> Any:
+    """JSON with its numbers as they are written."""
+    return json.loads(text, parse_float=Decimal)
+
+
+def http(gateway: GatewayProcess, token: str | None = "sk-test") -> httpx.Client:
+    """A plain HTTP client at `…/v1`, for what an SDK does not show."""
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    return httpx.Client(base_url=gateway.base_url, headers=headers, trust_env=False, timeout=30)
+
+
+def chat(gateway: GatewayProcess, **body: Any) -> Json:
+    """A chat; the answer with its headers as `_headers`, numbers as they are written."""
+    with http(gateway) as client:
+        answer = client.post("/chat/completions", json=body)
+    assert answer.status_code == 200, answer.text
+    found: Json = exact(answer.text)
+    return {**found, "_headers": answer.headers}
+
+
+def stored(gateway: GatewayProcess, completion_id: str, token: str = "sk-test") -> Json:
+    """The stored completion or bill of that id (`chatcmpl-…`, `req_…`), numbers as they are written."""
+    with http(gateway, token) as client:
+        answer = client.get(f"/chat/completions/{completion_id}")
+    assert answer.status_code == 200, answer.text
+    found: Json = exact(answer.text)
+    return found
+
+
+def stored_of(gateway: GatewayProcess, conversation_id: str, token: str = "sk-test") -> list[Json]:
+    """A conversation's stored completions, oldest first."""
+    with http(gateway, token) as client:
+        answer = client.get("/chat/completions", params={"conversation": conversation_id})
+    assert answer.status_code == 200, answer.text
+    found: list[Json] = exact(answer.text)["data"]
+    return found
+
+
+def wait_for_bill(gateway: GatewayProcess, completion_id: str, seconds: float = 5) -> Json:
+    """The stored completion once it is there: an abandoned one is recorded after its client has left."""
+    with http(gateway) as client:
+        path = f"/chat/completions/{completion_id}"
+        wait_until(lambda: client.get(path).status_code == 200, seconds, f"the bill of {completion_id}")
+    return stored(gateway, completion_id)
+
+
+@dataclass
+class Wire:
+    """A stream as it came over the wire."""
+
+    status: int
+    headers: httpx.Headers
+    chunks: list[Json] = field(default_factory=list)
+    """All events but `[DONE]`, numbers as they are written."""
+    done: bool = False
+
+    @property
+    def error(self) -> Json | None:
+        """The error that ended the stream."""
+        found: Json | None = self.chunks[-1].get("error") if self.chunks else None
+        return found
+
+    @property
+    def text(self) -> str:
+        """What choice 0 says."""
+        return self.text_of(0)
+
+    def text_of(self, index: int) -> str:
+        """What a choice says."""
+        found = [c for chunk in self.chunks for c in chunk.get("choices", []) if c["index"] == index]
+        return "".join(c["delta"].get("content") or "" for c in found)
+
+    @property
+    def finish(self) -> Json:
+        """The last chunk with a finish reason."""
+        return [c for c in self.chunks if any(x.get("finish_reason") for x in c.get("choices", []))][-1]
+
+
+def read_stream(gateway: GatewayProcess, body: Mapping[str, Any], **headers: str) -> Wire:
+    """Streams a chat request, and checks on the way what no real client may ever meet (contract §6)."""
+    with http(gateway) as client:
+        response = client.post("/chat/completions", json={**body, "stream": True}, headers=headers)
+    wire = Wire(response.status_code, response.headers)
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"].split(";")[0] == "text/event-stream"
+    assert response.text.endswith("\n\n")
+    for event in response.text.removesuffix("\n\n").split("\n\n"):
+        lines = [line for line in event.split("\n") if not line.startswith(":")]
+        if not lines:
+            continue
+        assert not wire.done, "only comments may follow [DONE]"
+        assert len(lines) == 1, "one line of data an event"
+        assert lines[0].startswith("data: "), "no named event, no other field"
+        if lines[0] == "data: [DONE]":
+            wire.done = True
+            continue
+        chunk = exact(lines[0].removeprefix("data: "))
+        assert not wire.error, "an error event is the end of the stream"
+        wire.chunks.append(chunk)
+        if "error" not in chunk:
+            assert isinstance(chunk["choices"], list), "a chunk without choices breaks clients"
+            assert "metadata" not in chunk, "no top-level metadata of ours"
+    asked = bool((body.get("stream_options") or {}).get("include_usage"))
+    empty = [chunk for chunk in wire.chunks if chunk.get("choices") == []]
+    assert len(empty) == (1 if asked and wire.done else 0), "choices: [] is for the usage chunk that was asked for"
+    assert wire.done != bool(wire.error), "a stream ends with [DONE] or with an error event"
+    return wire

@@ -1,0 +1,145 @@
+"""Keys and tenants (contract §8)."""
+
+from typing import Any
+
+import openai
+import pytest
+
+from tests.acceptance.answers import conversation_of, http, user
+from tests.support.factory import ClientFactory, GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+
+ASK: Any = [user("hello")]
+ALICE, BOB, ALICE_TOO = "gw-alice-key-1", "gw-bob-key-22", "gw-alice-key-3"
+KEYS = [{"key": ALICE, "tenant": "alice"}, {"key": BOB, "tenant": "bob"}, {"key": ALICE_TOO, "tenant": "alice"}]
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def module_guarded(module_start_gateway: GatewayFactory, request: pytest.FixtureRequest) -> GatewayProcess:
+    storage = {} if request.param == "sqlite" else {"url": request.getfixturevalue("postgres").new_database()}
+    return module_start_gateway({"auth": {"keys": KEYS}, "storage": storage})
+
+
+@pytest.fixture
+def guarded(module_guarded: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
+    """A gateway with keys of two tenants, once on each kind of storage."""
+    return module_guarded
+
+
+PATHS = ["/chat/completions/chatcmpl-x", "/chat/completions?conversation=conv_x", "/models", "/models/gpt-4o"]
+
+
+@pytest.mark.parametrize("token", [None, "sk-unknown", "", ALICE[:-1], ALICE + "x", ALICE.upper()])
+def test_s8_only_configured_keys_are_accepted(
+    guarded: GatewayProcess, upstream: MockUpstream, token: str | None
+) -> None:
+    """401 in OpenAI's shape otherwise, on every path; the answer does not repeat the key."""
+    with http(guarded, token) as client:
+        answers = [client.post("/chat/completions", json={"model": "gpt-4o", "messages": ASK}), *map(client.get, PATHS)]
+    for answer in answers:
+        assert answer.status_code == 401
+        error = answer.json()["error"]
+        assert (error["type"], error["code"]) == ("authentication_error", "invalid_api_key")
+        assert not token or token not in answer.text
+    assert not upstream.chats
+
+
+def test_s8_the_sdk_sees_an_authentication_error(guarded: GatewayProcess, make_client: ClientFactory) -> None:
+    """`openai.AuthenticationError`, before anything of the request is judged."""
+    with pytest.raises(openai.AuthenticationError):
+        make_client(guarded, "sk-wrong").chat.completions.create(model="no such model", messages=ASK)
+
+
+def test_s8_configured_keys_never_go_upstream(
+    guarded: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
+) -> None:
+    """Upstream gets the operator's key alone."""
+    make_client(guarded, ALICE).chat.completions.create(model="gpt-4o", messages=ASK)
+    assert upstream.last.headers["authorization"] == "Bearer sk-upstream"
+    assert ALICE not in str(upstream.last.headers) + upstream.last.raw.decode()
+
+
+def test_s8_a_model_without_a_key_does_not_get_the_clients(
+    start_gateway: GatewayFactory, upstream: MockUpstream, make_client: ClientFactory
+) -> None:
+    """With keys configured, the client's token goes nowhere: not to a model without a key, not to the default."""
+    keyless = {"model_name": "keyless", "litellm_params": {"model": "openai/gpt-4o", "api_base": upstream.base_url}}
+    gateway = start_gateway(
+        {"auth": {"keys": KEYS}, "model_list": [keyless], "upstream": {"api_base": upstream.base_url}}
+    )
+    client = make_client(gateway, ALICE)
+    client.chat.completions.create(model="keyless", messages=ASK)
+    assert "authorization" not in upstream.last.headers
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.chat.completions.create(model="anything", messages=ASK)
+    assert caught.value.code == "model_not_found"
+    assert len(upstream.chats) == 1
+
+
+def test_s8_tenants_are_apart(guarded: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory) -> None:
+    """Another tenant's id behaves exactly as one that does not exist; two keys of one tenant share all."""
+    alice, bob, alice_too = (make_client(guarded, key) for key in (ALICE, BOB, ALICE_TOO))
+    answer = alice.chat.completions.create(model="gpt-4o", messages=ASK)
+    body = {"conversation": conversation_of(answer)}
+    request_id = (answer.model_extra or {})["response_metadata"]["request_id"]
+    unknown = {"conversation": "conv_" + "0" * 32}
+    with pytest.raises(openai.NotFoundError) as foreign:
+        bob.chat.completions.create(model="gpt-4o", messages=ASK, extra_body=body)
+    with pytest.raises(openai.NotFoundError) as missing:
+        bob.chat.completions.create(model="gpt-4o", messages=ASK, extra_body=unknown)
+    assert foreign.value.body == missing.value.body
+    with http(guarded, BOB) as theirs, http(guarded, ALICE_TOO) as ours:
+        for path in (
+            f"/chat/completions/{answer.id}",
+            f"/chat/completions/{request_id}",
+            f"/chat/completions?conversation={body['conversation']}",
+        ):
+            assert theirs.get(path).status_code == 404
+            assert ours.get(path).status_code == 200
+        assert theirs.get(f"/chat/completions/{answer.id}").json() == theirs.get("/chat/completions/chatcmpl-0").json()
+    again: Any = [user("again")]
+    alice_too.chat.completions.create(model="gpt-4o", messages=again, extra_body=body)
+    assert [m["content"] for m in upstream.last.body["messages"]] == ["hello", "echo: hello", "again"]
+
+
+def test_s8_without_keys_the_clients_token_goes_to_the_default_upstream(
+    own_key_gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
+) -> None:
+    """The client's own bearer token goes up, and tenants are told apart by it."""
+    client = make_client(own_key_gateway, "sk-mine")
+    answer = client.chat.completions.create(model="gpt-4o", messages=ASK)
+    assert upstream.last.headers["authorization"] == "Bearer sk-mine"
+    body = {"conversation": conversation_of(answer)}
+    with pytest.raises(openai.NotFoundError):
+        make_client(own_key_gateway, "sk-yours").chat.completions.create(model="gpt-4o", messages=ASK, extra_body=body)
+    client.models.list()
+    assert upstream.requests[-1].headers["authorization"] == "Bearer sk-mine"
+
+
+def test_s8_no_token_is_anonymous(own_key_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """Without a token the tenant is "anonymous", and no authorization goes up."""
+    with http(own_key_gateway, None) as client:
+        answer = client.post("/chat/completions", json={"model": "gpt-4o", "messages": ASK})
+        assert answer.status_code == 200
+        assert "authorization" not in upstream.last.headers
+        again = {"model": "gpt-4o", "messages": ASK, "conversation": answer.json()["conversation"]["id"]}
+        assert client.post("/chat/completions", json=again).status_code == 200
+    with http(own_key_gateway, "sk-someone") as client:
+        assert client.post("/chat/completions", json=again).status_code == 404
+
+
+def test_s8_an_operators_key_keeps_the_clients_at_home(
+    one_gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
+) -> None:
+    """A model with an operator's key gets that one, never the client's."""
+    make_client(one_gateway, "sk-private").chat.completions.create(model="gpt-4o", messages=ASK)
+    assert upstream.last.headers["authorization"] == "Bearer sk-upstream"
+    assert "sk-private" not in str(upstream.last.headers) + upstream.last.raw.decode()
+
+
+def test_s8_keys_are_nowhere_in_the_clear(module_guarded: GatewayProcess, guarded: GatewayProcess) -> None:
+    """Neither in the log nor in the database file."""
+    assert not any(key in guarded.log_text() for key in (ALICE, BOB, "sk-upstream"))
+    for file in guarded.directory.glob("gateway.db*"):
+        assert not any(key.encode() in file.read_bytes() for key in (ALICE, BOB, "sk-upstream"))

@@ -1,0 +1,242 @@
+"""The official SDK, sync and async, with nothing changed but the base URL (contract §1)."""
+
+from typing import Any
+
+import httpx
+import pytest
+from openai import AsyncOpenAI, NotFoundError
+from pydantic import BaseModel
+
+from tests.acceptance.answers import Json, bill_of, conversation_of, extra, http, stored, user
+from tests.support.factory import ClientFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+
+ASK: Any = [user("hello there")]
+PIXEL = "data:image/png;base64,iVBORw0KGgo="
+EVERY_KIND: Any = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "  spaced \n", "name": "Ada"},
+    {"role": "assistant", "content": None, "refusal": "I would rather not."},
+    {"role": "user", "content": [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": PIXEL}}]},
+    {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [
+            {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{ "x" : 1.0 }'}},
+            {"id": "b", "type": "custom", "custom": {"name": "g", "input": "go"}},
+        ],
+    },
+    {"role": "tool", "tool_call_id": "b", "content": "B"},
+    {
+        "role": "tool",
+        "tool_call_id": "a",
+        "content": [{"type": "text", "text": "A", "cache_control": {"type": "ephemeral"}}],
+    },
+    {"role": "developer", "content": "A late word."},
+    {"role": "assistant", "content": [{"type": "text", "text": "done"}], "x_unknown": {"deep": [1, 2.5, None]}},
+    {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}]},
+]
+UNKNOWN: Json = {
+    "temperature": 0.7,
+    "seed": 9007199254740993,
+    "logit_bias": {"50256": -100},
+    "reasoning_effort": "low",
+    "safety_identifier": "user-1",
+    "prompt_cache_key": "k",
+    "x_new": {"nested": [1, 1.5, True, None, "ü"]},
+    "tools": [{"type": "function", "function": {"name": "f", "strict": True, "parameters": {"type": "object"}}}],
+    "tool_choice": "auto",
+    "response_format": {"type": "json_object"},
+}
+
+
+def test_s1_a_chat(gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory) -> None:
+    """The plainest use: the model's answer under the gateway's id, with its conversation and bill."""
+    answer = make_client(gateway).chat.completions.create(model="gpt-4o", messages=ASK)
+    assert answer.choices[0].message.content == "echo: hello there"
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.object == "chat.completion"
+    assert answer.model == "gpt-4o"
+    assert answer.id.startswith("chatcmpl-")
+    assert "mock" not in answer.id
+    assert conversation_of(answer).startswith("conv_")
+    assert bill_of(answer)["context_utilization"]["strategy"] == "passthrough"
+
+
+async def test_s1_the_asynchronous_sdk(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """`AsyncOpenAI`: a chat, its continuation by id, and a stream."""
+    async with AsyncOpenAI(base_url=gateway.base_url, api_key="sk-test", max_retries=0) as client:
+        answer = await client.chat.completions.create(model="gpt-4o", messages=ASK)
+        body = {"conversation": conversation_of(answer)}
+        again: Any = [user("again")]
+        stream = await client.chat.completions.create(model="gpt-4o", messages=again, stream=True, extra_body=body)
+        chunks = [chunk async for chunk in stream]
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "echo: again"
+    assert conversation_of(chunks[-1]) == body["conversation"]
+    assert [m["content"] for m in upstream.last.body["messages"]] == ["hello there", "echo: hello there", "again"]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("mode", ["auto", "simple", "off"])
+def test_s1_the_request_goes_up_as_it_came(
+    one_gateway: GatewayProcess, upstream: MockUpstream, mode: str, streamed: bool
+) -> None:
+    """Messages equal as JSON values, unknown fields untouched, nothing of the gateway's own added."""
+    body = {"model": "gpt-4o", "messages": EVERY_KIND, **UNKNOWN, "stream": streamed}
+    with http(one_gateway) as client:
+        answer = client.post("/chat/completions", json={**body, "context": {"mode": mode}})
+    assert answer.status_code == 200, answer.text
+    sent = upstream.last.body
+    assert sent.pop("stream_options", None) == ({"include_usage": True} if streamed else None)
+    assert sent == body
+    assert upstream.last.headers["content-type"].startswith("application/json")
+
+
+def test_s1_numbers_of_any_size_go_up_untouched(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """Untouched means untouched: integers beyond 64 bits, and decimals as they are written."""
+    raw = b'{"model":"gpt-4o","messages":[{"role":"user","content":"x"}],"big":123456789012345678901234567890,"f":0.10}'
+    with http(one_gateway) as client:
+        assert client.post("/chat/completions", content=raw).status_code == 200
+    assert upstream.last.body["big"] == 123456789012345678901234567890
+
+
+def test_s1_the_answer_comes_back_as_it_was(
+    gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
+) -> None:
+    """Unknown fields at every level come back untouched; so they stand in the stored completion."""
+    message = {
+        "role": "assistant",
+        "content": "yes",
+        "refusal": None,
+        "reasoning_content": "because",
+        "annotations": [{"type": "url_citation", "url_citation": {"url": "u"}}],
+        "audio": {"id": "audio_1", "data": "AAAA", "expires_at": 1, "transcript": "yes"},
+        "x_unknown": [1, 2.5, None],
+    }
+    choice = {"message": message, "logprobs": {"content": [], "refusal": None}, "content_filter_results": {"hate": 1}}
+    usage = {
+        "prompt_tokens": 9,
+        "completion_tokens": 1,
+        "total_tokens": 10,
+        "x_detail": {"a": 1},
+        "prompt_tokens_details": None,
+    }
+    extras = {"service_tier": "default", "x_groq": {"id": "g"}, "citations": ["c"]}
+    upstream.reply(choices=[choice], usage=usage, extra=extras)
+    with http(gateway) as client:
+        answer = client.post("/chat/completions", json={"model": "gpt-4o", "messages": ASK}).json()
+    assert answer["choices"] == [{"index": 0, "finish_reason": "stop", **choice}]
+    assert {name: answer[name] for name in extras} == extras
+    assert answer["system_fingerprint"] == "fp_mock"
+    assert {k: v for k, v in answer["usage"].items() if k not in ("cost", "cost_details")} == usage
+    added = set(answer) - {"object", "created", "model", "system_fingerprint", *extras, "choices"}
+    assert added == {"id", "usage", "conversation", "response_metadata"}
+    assert "metadata" not in answer
+    found = stored(gateway, answer["id"])
+    assert found["choices"] == answer["choices"]
+    assert {name: found[name] for name in extras} == extras
+
+
+def test_s1_headers_up_and_down(
+    one_gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
+) -> None:
+    """`OpenAI-*` go up; `x-ratelimit-*`, `openai-*`, `retry-after` come down; the request id is the gateway's."""
+    upstream.reply(
+        text="x",
+        headers={
+            "x-ratelimit-remaining-requests": "9",
+            "openai-organization": "org-answer",
+            "retry-after": "1",
+            "set-cookie": "a=b",
+            "x-internal": "secret",
+        },
+    )
+    client = make_client(one_gateway, organization="org-1", project="proj-1")
+    raw = client.chat.completions.with_raw_response.create(
+        model="gpt-4o",
+        messages=ASK,
+        extra_headers={"OpenAI-Beta": "assistants=v2", "X-Private": "mine", "Cookie": "c=d"},
+    )
+    up, down = upstream.last.headers, raw.headers
+    assert (up["openai-organization"], up["openai-project"], up["openai-beta"]) == ("org-1", "proj-1", "assistants=v2")
+    assert not {"x-private", "cookie", "x-conversation-id"} & set(up)
+    assert (down["x-ratelimit-remaining-requests"], down["openai-organization"]) == ("9", "org-answer")
+    assert (down["openai-processing-ms"], down["retry-after"]) == ("1", "1")
+    assert not {"set-cookie", "x-internal"} & set(down)
+    assert down["x-request-id"] == bill_of(raw.parse())["request_id"]
+
+
+def test_s1_parallel_tool_calls_and_several_choices(
+    one_gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
+) -> None:
+    """Several calls in one message, several choices in one answer."""
+    tools: Any = UNKNOWN["tools"]
+    client = make_client(one_gateway)
+    upstream.reply(text=None, tool_calls=[("f", {"x": 1}), ("f", {"x": 2})])
+    calls = client.chat.completions.create(model="gpt-4o", messages=ASK, tools=tools).choices[0].message.tool_calls
+    assert [c.function.arguments for c in calls or [] if c.type == "function"] == ['{"x": 1}', '{"x": 2}']
+    upstream.reply(text="same")
+    answer = client.chat.completions.create(model="gpt-4o", messages=ASK, n=3)
+    assert [c.message.content for c in answer.choices] == ["same", "same [choice 1]", "same [choice 2]"]
+    assert [c["message"]["content"] for c in stored(one_gateway, answer.id)["choices"]] == [
+        c.message.content for c in answer.choices
+    ]
+
+
+class City(BaseModel):
+    name: str
+    people: int
+
+
+def test_s1_structured_output(one_gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory) -> None:
+    """`.parse()` with a pydantic model; its json_schema goes up as the SDK made it."""
+    upstream.reply(text='{"name": "Bern", "people": 134000}')
+    answer = make_client(one_gateway).chat.completions.parse(model="gpt-4o", messages=ASK, response_format=City)
+    assert answer.choices[0].message.parsed == City(name="Bern", people=134000)
+    form = upstream.last.body["response_format"]
+    assert (form["type"], form["json_schema"]["name"], form["json_schema"]["strict"]) == ("json_schema", "City", True)
+    assert form["json_schema"]["schema"]["required"] == ["name", "people"]
+
+
+def test_s6_a_stored_completion(gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory) -> None:
+    """`client.chat.completions.retrieve(id)` returns it with the same bill; another tenant's does not exist."""
+    client = make_client(gateway)
+    answer = client.chat.completions.create(model="gpt-4o", messages=ASK, metadata={"topic": "sea"})
+    assert "metadata" not in upstream.last.body, "store and metadata go up together or not at all"
+    found = client.chat.completions.retrieve(answer.id)
+    assert found.id == answer.id
+    assert found.choices[0].message.content == "echo: hello there"
+    assert bill_of(found) == bill_of(answer)
+    assert extra(found, "metadata") == {"topic": "sea"}
+    assert bill_of(client.chat.completions.retrieve(bill_of(answer)["request_id"])) == bill_of(answer)
+    with pytest.raises(NotFoundError):
+        client.with_options(api_key="sk-another").chat.completions.retrieve(answer.id)
+
+
+def test_s9_models(one_gateway: GatewayProcess, own_key_gateway: GatewayProcess, make_client: ClientFactory) -> None:
+    """The configured models; without any, the default upstream's own list."""
+    client = make_client(one_gateway)
+    assert [model.id for model in client.models.list()] == ["gpt-4o", "gpt-4o-mini", "small"]
+    assert client.models.retrieve("small").object == "model"
+    with pytest.raises(NotFoundError) as caught:
+        client.models.retrieve("large")
+    assert caught.value.code == "model_not_found"
+    assert [model.id for model in make_client(own_key_gateway).models.list()] == ["gpt-4o", "gpt-4o-mini", "small"]
+
+
+def test_s1_connections_are_kept(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """Twenty requests in a row take one connection to upstream."""
+    with http(one_gateway) as client:
+        for _ in range(20):
+            assert client.post("/chat/completions", json={"model": "gpt-4o", "messages": ASK}).status_code == 200
+    assert upstream.connections_opened <= 1
+
+
+def test_s1_a_large_answer(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """Megabytes come through, streamed or not."""
+    text = "0123456789abcde " * 65536
+    with http(one_gateway) as client:
+        upstream.reply(text=text)
+        answer: httpx.Response = client.post("/chat/completions", json={"model": "gpt-4o", "messages": ASK})
+    assert answer.json()["choices"][0]["message"]["content"] == text

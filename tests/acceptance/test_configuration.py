@@ -1,0 +1,98 @@
+"""`config.yaml`: LiteLLM's shape and our sections; what is wrong is named (contract §9)."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.answers import http, user
+from tests.acceptance.command import config_file, gateway_command
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+
+WRONG: list[tuple[str, list[str]]] = [
+    ("storage:\n  ulr: x\n", ["storage.ulr", "'url'"]),
+    ("contxt:\n  mode: auto\n", ["contxt", "'context'"]),
+    ("context:\n  max_input_token: 5\n", ["context.max_input_token", "'max_input_tokens'"]),
+    ("upstream:\n  idel: 5\n", ["upstream.idel", "'idle'"]),
+    ("auth:\n  keys:\n    - {key: long-enough-key, tennant: a}\n", ["auth.keys[0].tennant", "'tenant'"]),
+    ("server:\n  port: many\n", ["server.port"]),
+    ("server:\n  port: 99999\n", ["server.port"]),
+    ("context:\n  mode: fast\n", ["context.mode"]),
+    ("context:\n  warning_threshold: 2\n", ["context.warning_threshold"]),
+    ("model_list:\n  - {model_name: a}\n", ["model_list[0].litellm_params"]),
+    ("model_list:\n  - {model_name: a, litellm_params: {api_base: x}}\n", ["model_list[0].litellm_params.model"]),
+    ("model_list: {a: b}\n", ["model_list"]),
+    ("storage:\n  url: mysql://localhost/x\n", ["mysql"]),
+    ("upstream:\n  api_key: os.environ/NOT_SET_AT_ALL\n", ["upstream.api_key", "NOT_SET_AT_ALL"]),
+    ("a: [\n", ["YAML"]),
+    ("- just\n- a list\n", ["mapping"]),
+    ("auth:\n  keys:\n    - {key: short, tenant: a}\n", ["auth.keys[0].key"]),
+]
+
+
+RUNS = [("check", text, named) for text, named in WRONG] + [("serve", *WRONG[index]) for index in (0, 5, 13)]
+
+
+@pytest.mark.parametrize(
+    ("command", "text", "named"), RUNS, ids=[f"{run}: {text.splitlines()[-1].strip()}" for run, text, _ in RUNS]
+)
+def test_s9_a_wrong_setting_is_named(tmp_path: Path, command: str, text: str, named: list[str]) -> None:
+    """An unknown key is an error that names file, path and the nearest right name; no traceback."""
+    path = config_file(tmp_path, text)
+    done = gateway_command(command, "--config", str(path), directory=tmp_path)
+    said = done.stdout + done.stderr
+    assert done.returncode != 0
+    assert "Traceback" not in said
+    assert "mysql" in named or str(path) in said
+    for name in named:
+        assert name in said
+
+
+def test_s9_a_missing_file(tmp_path: Path) -> None:
+    """Named, with what the system says of it."""
+    done = gateway_command("serve", "--config", "nowhere.yaml", directory=tmp_path)
+    assert done.returncode == 2
+    assert "nowhere.yaml" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+LITELLM = """
+model_list:
+  - model_name: house
+    litellm_params:
+      model: openai/gpt-4o
+      api_base: {api_base}
+      api_key: os.environ/HOUSE_KEY
+      temperature: 0.25
+      rpm: 10
+    model_info:
+      max_input_tokens: 1000
+      input_cost_per_token: 0.000002
+      output_cost_per_token: 4e-6
+litellm_settings:
+  drop_params: true
+  request_timeout: 30
+general_settings:
+  master_key: os.environ/MASTER_KEY
+"""
+
+
+def test_s9_the_file_of_a_litellm_proxy(upstream: MockUpstream, tmp_path: Path) -> None:
+    """`model_list` works as it stands, `master_key` is a key; what has no equivalent is warned about."""
+    path = config_file(tmp_path, LITELLM.format(api_base=upstream.base_url))
+    env = {"HOUSE_KEY": "sk-house", "MASTER_KEY": "sk-master-key", "GATEWAY_CONFIG": str(path)}
+    with GatewayProcess(None, env, directory=tmp_path) as gateway:
+        body = {"model": "house", "messages": [user("hello")]}
+        with http(gateway, "sk-nobody") as client:
+            assert client.post("/chat/completions", json=body).status_code == 401
+        upstream.reply(text="x", usage={"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15})
+        with http(gateway, "sk-master-key") as client:
+            answer = client.post("/chat/completions", json=body).json()
+    assert upstream.last.headers["authorization"] == "Bearer sk-house"
+    assert upstream.last.body["model"] == "gpt-4o"
+    assert upstream.last.body["temperature"] == 0.25
+    assert "rpm" not in upstream.last.body
+    assert answer["response_metadata"]["cost"]["total_cost"] == 0.00004
+    assert answer["response_metadata"]["context_utilization"]["budget_tokens"] == 750
+    assert any("drop_params" in str(line.get("warning")) for line in gateway.log_lines())
+    assert not any(key in gateway.log_text() for key in ("sk-house", "sk-master-key"))

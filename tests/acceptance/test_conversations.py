@@ -1,0 +1,230 @@
+"""Conversations by id and by session: deltas, resends, branches, repeats, tenants (contract §3.1, §3.4-3.7, §8)."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from openai import NotFoundError, OpenAI
+from openai.types.chat import ChatCompletion
+
+from tests.acceptance.answers import Json, assistant, bill_of, conversation_of, user
+from tests.support.factory import ClientFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+
+SYSTEM = {"role": "system", "content": "Be brief."}
+U1, A1, U2, A2 = user("first"), assistant("one"), user("second"), assistant("two")
+
+
+def send(
+    client: OpenAI, *messages: Any, reply: str | None = None, upstream: MockUpstream, **body: Any
+) -> ChatCompletion:
+    if reply is not None:
+        upstream.reply(text=reply)
+    return client.chat.completions.create(model="gpt-4o", messages=list(messages), extra_body=body)
+
+
+@pytest.fixture
+def client(gateway: GatewayProcess, make_client: ClientFactory) -> OpenAI:
+    return make_client(gateway)
+
+
+@pytest.fixture
+def two_turns(client: OpenAI, upstream: MockUpstream) -> str:
+    """The id of a conversation U1 A1 U2 A2."""
+    first = conversation_of(send(client, U1, reply="one", upstream=upstream))
+    assert conversation_of(send(client, U2, reply="two", upstream=upstream, conversation=first)) == first
+    assert upstream.last.body["messages"] == [U1, A1, U2]
+    return first
+
+
+def forwarded(upstream: MockUpstream) -> list[Json]:
+    found: list[Json] = upstream.last.body["messages"]
+    return found
+
+
+def test_s2_the_ways_to_name_a_conversation(client: OpenAI, upstream: MockUpstream, two_turns: str) -> None:
+    """`conversation` as id or object, header, metadata; the first that is present counts."""
+    again = user("third")
+    for body in (
+        {"conversation": two_turns},
+        {"conversation": {"id": two_turns}},
+        {"metadata": {"conversation_id": two_turns}},
+    ):
+        answer = send(client, again, upstream=upstream, **body)
+        assert conversation_of(answer) == two_turns
+        assert forwarded(upstream)[:4] == [U1, A1, U2, A2]
+        assert "conversation" not in upstream.last.body
+    raw = client.chat.completions.with_raw_response.create(
+        model="gpt-4o", messages=[user("third")], extra_headers={"X-Conversation-Id": two_turns}
+    )
+    assert raw.headers["x-conversation-id"] == conversation_of(raw.parse()) == two_turns
+    other = conversation_of(send(client, user("elsewhere"), upstream=upstream))
+    raw = client.chat.completions.with_raw_response.create(
+        model="gpt-4o",
+        messages=[user("which?")],
+        extra_headers={"X-Conversation-Id": two_turns},
+        extra_body={"conversation": other, "metadata": {"conversation_id": two_turns}},
+    )
+    assert raw.headers["x-conversation-id"] == other
+
+
+def test_s3_1_branch_on_edit(client: OpenAI, upstream: MockUpstream, two_turns: str) -> None:
+    """The first difference branches; the branch is then the head, and nothing stored is rewritten."""
+    edited = user("second, edited")
+    send(client, U1, A1, edited, reply="two, edited", upstream=upstream, conversation=two_turns)
+    assert forwarded(upstream) == [U1, A1, edited]
+    send(client, user("third"), upstream=upstream, conversation=two_turns)
+    assert forwarded(upstream) == [U1, A1, edited, assistant("two, edited"), user("third")]
+
+
+def test_s3_4_a_regenerated_answer(client: OpenAI, upstream: MockUpstream, two_turns: str) -> None:
+    """The same messages without the last answer: a second answer to the same question, not a second question."""
+    send(client, U1, A1, U2, reply="two again", upstream=upstream, conversation=two_turns)
+    assert forwarded(upstream) == [U1, A1, U2]
+    send(client, user("third"), upstream=upstream, conversation=two_turns)
+    assert forwarded(upstream) == [U1, A1, U2, assistant("two again"), user("third")]
+
+
+def test_s3_4_an_edited_answer_branches(client: OpenAI, upstream: MockUpstream, two_turns: str) -> None:
+    """A client may rewrite what the assistant said; what it sends is what is forwarded."""
+    sent = [U1, A1, U2, assistant("2!"), user("third")]
+    send(client, *sent, upstream=upstream, conversation=two_turns)
+    assert forwarded(upstream) == sent
+
+
+def test_s3_4_n_answers_are_siblings(client: OpenAI, upstream: MockUpstream) -> None:
+    """With `n` > 1 the answers are siblings and the first is continued; a resend may choose another."""
+    upstream.reply(choices=[{"message": {"role": "assistant", "content": text}} for text in ("left", "right")])
+    answer = client.chat.completions.create(model="gpt-4o", messages=[U1], n=2)
+    conversation = conversation_of(answer)
+    send(client, U2, upstream=upstream, conversation=conversation)
+    assert forwarded(upstream) == [U1, assistant("left"), U2]
+    send(client, U1, assistant("right"), U2, upstream=upstream, conversation=conversation)
+    assert forwarded(upstream) == [U1, assistant("right"), U2]
+
+
+def test_s3_4_a_prefill(client: OpenAI, upstream: MockUpstream) -> None:
+    """A trailing assistant message is a prefill: stored is prefill plus completion."""
+    answer = send(client, U1, assistant("It is"), reply=" so.", upstream=upstream)
+    assert forwarded(upstream) == [U1, assistant("It is")]
+    assert answer.choices[0].message.content == " so."
+    send(client, U2, upstream=upstream, conversation=conversation_of(answer))
+    assert forwarded(upstream) == [U1, assistant("It is so."), U2]
+
+
+@pytest.mark.parametrize("resend", [False, True])
+def test_s3_1_genuine_repeats_are_kept(client: OpenAI, upstream: MockUpstream, resend: bool) -> None:
+    """ "yes", "yes": the same words again are another message."""
+    said: list[Json] = []
+    body: Json = {}
+    for _ in range(4):
+        sent = [*said, user("yes")] if resend else [user("yes")]
+        body = {"conversation": conversation_of(send(client, *sent, reply="ok", upstream=upstream, **body))}
+        assert forwarded(upstream) == [*said, user("yes")]
+        said += [user("yes"), assistant("ok")]
+
+
+def test_s3_1_outer_white_space_is_no_difference(client: OpenAI, upstream: MockUpstream) -> None:
+    """What differs only in outer white space is the same and is forwarded as first stored."""
+    answer = send(client, user("first \n"), reply="\n one", upstream=upstream)
+    body = {"conversation": conversation_of(answer)}
+    send(client, user("first"), assistant("one"), U2, reply="two", upstream=upstream, **body)
+    assert forwarded(upstream) == [user("first \n"), assistant("\n one"), U2]
+    parts = [{"type": "text", "text": "first"}]
+    send(client, user(parts), assistant("one"), U2, assistant("two"), user("third"), upstream=upstream, **body)
+    assert forwarded(upstream) == [user("first \n"), assistant("\n one"), U2, A2, user("third")]
+
+
+def test_s3_1_system_messages(client: OpenAI, upstream: MockUpstream) -> None:
+    """System messages sent replace the stored ones; if none are sent, the stored stand."""
+    body = {"conversation": conversation_of(send(client, SYSTEM, U1, reply="one", upstream=upstream))}
+    send(client, U2, reply="two", upstream=upstream, **body)
+    assert forwarded(upstream) == [SYSTEM, U1, A1, U2]
+    long = {"role": "developer", "content": "Be long."}
+    send(client, long, user("third"), reply="three", upstream=upstream, **body)
+    assert forwarded(upstream) == [long, U1, A1, U2, A2, user("third")]
+    send(client, U1, A1, U2, A2, user("third"), assistant("three"), user("fourth"), upstream=upstream, **body)
+    assert forwarded(upstream)[:2] == [long, U1]
+    assert [m["role"] for m in forwarded(upstream)].count("developer") == 1
+
+
+@pytest.mark.parametrize("by_header", [False, True])
+def test_s2_sessions(client: OpenAI, upstream: MockUpstream, by_header: bool) -> None:
+    """A name of the client's own: created at first use, one per tenant and name; an id outranks it."""
+    name = f"chat {by_header}"
+    headers = {"X-Context-Session": name} if by_header else {}
+    body: Json = {} if by_header else {"context": {"session": name}}
+
+    def in_session(client: OpenAI, message: Any, **more: Any) -> str:
+        extra = {**body, **more}
+        return conversation_of(
+            client.chat.completions.create(model="gpt-4o", messages=[message], extra_headers=headers, extra_body=extra)
+        )
+
+    upstream.reply(text="one")
+    first = in_session(client, U1)
+    upstream.reply(text="two")
+    assert in_session(client, U2) == first
+    assert forwarded(upstream) == [U1, A1, U2]
+    elsewhere = conversation_of(send(client, user("elsewhere"), reply="there", upstream=upstream))
+    assert in_session(client, user("x"), conversation=elsewhere) == elsewhere
+    assert in_session(client.with_options(api_key="sk-another"), U1) != first
+    assert forwarded(upstream) == [U1]
+    assert in_session(client, user("third")) == first
+    assert forwarded(upstream) == [U1, A1, U2, A2, user("third")]
+
+
+def test_s2_a_session_used_first_by_many_at_once(client: OpenAI, upstream: MockUpstream) -> None:
+    """One conversation per tenant and name, also when eight requests are the first."""
+    with ThreadPoolExecutor(8) as pool:
+        made = [
+            pool.submit(send, client, user(f"n{i}"), upstream=upstream, context={"session": "race"}) for i in range(8)
+        ]
+        assert len({conversation_of(each.result()) for each in made}) == 1
+    send(client, user("last"), upstream=upstream, context={"session": "race"})
+    texts = [m["content"] for m in forwarded(upstream) if m["role"] == "user"]
+    assert sorted(texts[:-1]) == [f"n{i}" for i in range(8)]
+
+
+def test_s3_7_requests_at_once_lose_nothing(client: OpenAI, upstream: MockUpstream, two_turns: str) -> None:
+    """Each sees what was committed when it began; turns are appended whole in the order they commit."""
+    gate = threading.Event()
+    texts = [f"parallel {i}" for i in range(8)]
+    for _ in texts:
+        upstream.reply(gate=gate)
+    with ThreadPoolExecutor(8) as pool:
+        made = [pool.submit(send, client, user(t), upstream=upstream, conversation=two_turns) for t in texts]
+        upstream.wait_for_chats(10)
+        gate.set()
+        assert {conversation_of(each.result()) for each in made} == {two_turns}
+    for chat in upstream.chats[2:]:
+        assert chat.body["messages"][:4] == [U1, A1, U2, A2]
+        assert len(chat.body["messages"]) == 5
+    send(client, user("last"), upstream=upstream, conversation=two_turns)
+    messages = forwarded(upstream)
+    assert messages[:4] == [U1, A1, U2, A2]
+    pairs = list(zip(messages[4:-1:2], messages[5:-1:2], strict=True))
+    assert sorted(question["content"] for question, _ in pairs) == texts
+    assert all(answer == assistant(f"echo: {question['content']}") for question, answer in pairs)
+
+
+@pytest.mark.parametrize("wrong", ["conv_" + "0" * 32, "conv_x", "nothing like an id", "", "conv_' OR 1=1 --"])
+def test_s2_unknown_conversations(client: OpenAI, upstream: MockUpstream, two_turns: str, wrong: str) -> None:
+    """Unknown, deleted or another tenant's: 404 `conversation_not_found`, all alike."""
+    with pytest.raises(NotFoundError) as unknown:
+        send(client, U1, upstream=upstream, conversation=wrong)
+    assert unknown.value.code == "conversation_not_found"
+    with pytest.raises(NotFoundError) as foreign:
+        send(client.with_options(api_key="sk-another"), U1, upstream=upstream, conversation=two_turns)
+    assert foreign.value.body == unknown.value.body
+    assert len(upstream.chats) == 2, "nothing went up"
+
+
+def test_s3_5_every_answer_names_its_conversation(client: OpenAI, upstream: MockUpstream) -> None:
+    """Body, header and bill agree; ids cannot be guessed."""
+    raw = client.chat.completions.with_raw_response.create(model="gpt-4o", messages=[U1])
+    answer = raw.parse()
+    assert raw.headers["x-conversation-id"] == conversation_of(answer) == bill_of(answer)["conversation_id"]
+    assert len(conversation_of(answer).removeprefix("conv_")) >= 22

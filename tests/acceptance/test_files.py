@@ -1,0 +1,176 @@
+"""Text `file` parts become artifacts; what is no text is forwarded (contract §2)."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.acceptance.answers import Json, exact, http, user
+from tests.acceptance.documents import docx, file_part, keeper, lamps, pdf, prompt_tokens, prose, text_of
+from tests.support.factory import GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream, Reply
+
+ASK = "Who is the keeper of lamp 83? Answer with the name alone."
+FACT = "Name581x"
+SECTIONS = lamps(120).split("\n\n## ")
+ROWS = [(i, f"Name{i * 7}x", prose(i, 25)) for i in range(300)]
+LONG: dict[str, tuple[str, str | None, bytes]] = {
+    "txt": ("lamps.txt", "text/plain", lamps(120).encode()),
+    "md": ("lamps.md", "text/markdown", lamps(120).encode()),
+    "md by its name alone": ("lamps.md", None, lamps(120).encode()),
+    "csv": (
+        "lamps.csv",
+        "text/csv",
+        b"lamp,keeper,notes\n" + "".join(f"lamp {i},{n},{t}\n" for i, n, t in ROWS).encode(),
+    ),
+    "json": (
+        "lamps.json",
+        "application/json",
+        json.dumps([{"lamp": f"lamp {i}", "keeper": n, "notes": t} for i, n, t in ROWS], indent=2).encode(),
+    ),
+    "html": (
+        "lamps.html",
+        "text/html",
+        (
+            "<html><head><style>.x{}</style><script>let keeper = 'Name581x'</script></head><body>"
+            + "".join(f"<h2>Lamp {i}</h2><p>{keeper(i)} {prose(i, 40)}</p>" for i in range(120))
+            + "</body></html>"
+        ).encode(),
+    ),
+    "docx": (
+        "lamps.docx",
+        "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+        docx([f"{keeper(i)} {prose(i, 40)}" for i in range(120)]),
+    ),
+}
+
+
+def ask(gateway: GatewayProcess, content: Any, **more: Any) -> Json:
+    with http(gateway) as client:
+        answer = client.post("/chat/completions", json={"model": "small", "messages": [user(content)], **more})
+    assert answer.status_code == 200, answer.text
+    found: Json = exact(answer.text)
+    return found
+
+
+@pytest.mark.parametrize("kind", LONG)
+def test_s2_a_file_longer_than_the_window(one_gateway: GatewayProcess, upstream: MockUpstream, kind: str) -> None:
+    """It becomes an artifact, reduced and labelled; the fact that is asked for stands in what is forwarded."""
+    name, media, data = LONG[kind]
+    answer = ask(one_gateway, [file_part(name, data, media), {"type": "text", "text": ASK}])
+    sent = upstream.last.body
+    assert prompt_tokens(sent) <= 4096 - 512
+    text = text_of(sent)
+    assert FACT in text
+    assert ASK in text
+    assert not any(part["type"] == "file" for part in sent["messages"][-1]["content"])
+    (record,) = answer["response_metadata"]["context_utilization"]["artifacts_processed"]
+    assert record["strategy"] == "rag_extract"
+    assert record["source"].startswith("file:")
+    assert record["artifact_id"] in text
+    assert name in text
+    assert 0 < record["processed_size_chars"] < record["original_size_chars"]
+    assert "let keeper" not in text, "a script is no text of a page"
+
+
+@pytest.mark.parametrize("kind", ["pdf", "docx", "html", "txt"])
+def test_s2_a_short_file_that_the_model_cannot_take(
+    one_gateway: GatewayProcess, upstream: MockUpstream, kind: str
+) -> None:
+    """Whole, as text in the message's own place."""
+    lines = [keeper(i) for i in range(5)]
+    made: dict[str, tuple[str, str, bytes]] = {
+        "pdf": ("a.pdf", "application/pdf", pdf(lines)),
+        "docx": ("a.docx", "application/vnd.openxmlformats-officedocument.wordprocessingml.document", docx(lines)),
+        "html": ("a.html", "text/html", "".join(f"<p>{line}</p>" for line in lines).encode()),
+        "txt": ("a.txt", "text/plain", "\n".join(lines).encode()),
+    }
+    name, media, data = made[kind]
+    answer = ask(one_gateway, [file_part(name, data, media), {"type": "text", "text": "Who keeps lamp 3?"}])
+    text = text_of(upstream.last.body)
+    assert all(line in text for line in lines)
+    assert not any(part["type"] == "file" for part in upstream.last.body["messages"][-1]["content"])
+    (record,) = answer["response_metadata"]["context_utilization"]["artifacts_processed"]
+    assert record["strategy"] == "include_full"
+    assert record["processed_size_chars"] == record["original_size_chars"]
+
+
+def test_s2_a_pdf_for_a_model_that_takes_it(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """gpt-4o reads PDF itself: the part is forwarded as it came."""
+    part = file_part("a.pdf", pdf(["hello"]), "application/pdf")
+    ask(one_gateway, [part, {"type": "text", "text": "What does it say?"}], model="gpt-4o")
+    assert upstream.last.body["messages"] == [user([part, {"type": "text", "text": "What does it say?"}])]
+
+
+def test_s2_images_audio_and_foreign_files_are_forwarded(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """Images and audio are forwarded, and so are files that are no documents or live at the provider."""
+    parts = [
+        {"type": "image_url", "image_url": {"url": "https://example.invalid/never-fetched.png"}},
+        {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "mp3"}},
+        {"type": "file", "file": {"file_id": "file-at-the-provider"}},
+        file_part("movie.mp4", b"\x00\x01\x02", "video/mp4"),
+        {"type": "text", "text": "What is all this?"},
+    ]
+    ask(one_gateway, parts, model="gpt-4o")
+    assert upstream.last.body["messages"] == [user(parts)]
+
+
+@pytest.mark.parametrize(
+    ("name", "media", "data"),
+    [
+        ("a.pdf", "application/pdf", b"this is no PDF"),
+        ("a.pdf", "application/pdf", pdf(["x"])[:200]),
+        ("a.docx", "application/vnd.openxmlformats-officedocument.wordprocessingml.document", b"PK\x03\x04 no archive"),
+        ("a.docx", "application/vnd.openxmlformats-officedocument.wordprocessingml.document", docx(["x"])[:-30]),
+    ],
+)
+def test_s7_a_file_that_cannot_be_read(
+    one_gateway: GatewayProcess, upstream: MockUpstream, name: str, media: str, data: bytes
+) -> None:
+    """Bad input is a 4xx that names the field; nothing goes up."""
+    body = {"model": "small", "messages": [user("hi"), user([file_part(name, data, media)])]}
+    with http(one_gateway) as client:
+        answer = client.post("/chat/completions", json=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"].startswith("messages[1].content[0]")
+    assert not upstream.chats
+
+
+def test_s2_a_file_belongs_to_its_conversation(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """A follow-up by id gets another fact of the same file."""
+    name, media, data = LONG["md"]
+    first = ask(one_gateway, [file_part(name, data, media), {"type": "text", "text": ASK}])
+    assert FACT in text_of(upstream.last.body)
+    ask(one_gateway, "And who is the keeper of lamp 14?", conversation=first["conversation"])
+    assert "Name98x" in text_of(upstream.last.body)
+    assert prompt_tokens(upstream.last.body) <= 4096 - 512
+
+
+def test_s2_an_attachment_by_file_id(own_key_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """`attachment_id` is a `/v1/files` id of the client's own key; it belongs to the conversation from then on."""
+    upstream.files["file-abc"] = lamps(5).encode()
+    upstream.routes["GET /v1/files/file-abc"] = Reply(json={"id": "file-abc", "object": "file", "filename": "lamps.md"})
+    first = ask(own_key_gateway, "Who keeps lamp 3?", model="gpt-4o", attachments=[{"attachment_id": "file-abc"}])
+    assert {request.headers.get("authorization") for request in upstream.requests} == {"Bearer sk-test"}
+    assert lamps(5) in text_of(upstream.last.body)
+    fetched = len(upstream.requests)
+    ask(own_key_gateway, "And lamp 4?", model="gpt-4o", conversation=first["conversation"])
+    assert keeper(4) in text_of(upstream.last.body)
+    assert len(upstream.requests) == fetched + 1, "the file is not fetched again"
+
+
+def test_s2_a_file_id_that_is_not_there(
+    own_key_gateway: GatewayProcess, start_gateway: GatewayFactory, upstream: MockUpstream
+) -> None:
+    """404 naming the attachment; files of the operator's account are nobody's to read."""
+    body = {"model": "gpt-4o", "messages": [user("x")], "attachments": [{"attachment_id": "file-abc"}]}
+    operators = start_gateway({"upstream": {"api_base": upstream.base_url, "api_key": "sk-operator"}})
+    for gateway in (own_key_gateway, operators):
+        with http(gateway) as client:
+            answer = client.post("/chat/completions", json=body)
+        assert answer.status_code == 404
+        assert answer.json()["error"]["param"].startswith("attachments[0]")
+        upstream.files["file-abc"] = b"the operator's own"
+    assert not upstream.chats
+    assert not any(request.headers.get("authorization") == "Bearer sk-operator" for request in upstream.requests)

@@ -1,0 +1,238 @@
+"""What a call costs, recomputed in decimals from LiteLLM's own map (contract §6)."""
+
+import importlib.util
+import json
+from decimal import ROUND_HALF_EVEN, Decimal
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.answers import Json, chat, read_stream, usage_of, user
+from tests.support.factory import GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+
+ASK = [user("hello there")]
+ZERO = Decimal(0)
+OWN_PRICES: dict[str, Json] = {
+    "free": {"input_cost_per_token": 0, "output_cost_per_token": 0},
+    "half": {"input_cost_per_token": 1e-06},
+    "tiny": {"input_cost_per_token": 1e-13, "output_cost_per_token": 1e-13},
+    "odd": {"input_cost_per_token": 3.7e-07, "output_cost_per_token": 1.1e-06, "cache_read_input_token_cost": 9e-08},
+    "house-brand": {},
+    "sonnet": {"base_model": "claude-sonnet-4-5"},
+    "gemini": {"base_model": "gemini/gemini-2.5-pro"},
+    "flash": {"base_model": "gemini/gemini-2.5-flash"},
+}
+
+
+@cache
+def price_map() -> Json:
+    spec = importlib.util.find_spec("litellm")
+    assert spec is not None
+    assert spec.origin is not None
+    path = Path(spec.origin).parent / "model_prices_and_context_window_backup.json"
+    found: Json = json.loads(path.read_text("utf-8"), parse_float=Decimal)
+    return found
+
+
+def rounded(parts: Json, prices: Json) -> Decimal:
+    """The sum of tokens times prices, rounded as the contract says."""
+    total = sum((Decimal(prices[name]) * tokens for name, tokens in parts.items()), ZERO)
+    return total.quantize(Decimal("1e-12"), rounding=ROUND_HALF_EVEN)
+
+
+@pytest.fixture(scope="module")
+def module_shop(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> GatewayProcess:
+    models = [
+        {
+            "model_name": name,
+            "litellm_params": {"model": f"openai/{name}", "api_base": module_upstream.base_url, "api_key": "sk-up"},
+            "model_info": info,
+        }
+        for name, info in [("gpt-4o", {}), *OWN_PRICES.items()]
+    ]
+    return module_start_gateway({"model_list": models})
+
+
+@pytest.fixture
+def shop(module_shop: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
+    """A gateway with models of all kinds of prices."""
+    return module_shop
+
+
+CASES: list[tuple[str, str, Json, Json, Json, Json]] = [
+    ("gpt-4o", "gpt-4o", usage_of(1000, 333), {}, {"input_cost_per_token": 1000}, {"output_cost_per_token": 333}),
+    (
+        "gpt-4o",
+        "gpt-4o",
+        usage_of(1000, 7, prompt_tokens_details={"cached_tokens": 896}),
+        {},
+        {"input_cost_per_token": 104, "cache_read_input_token_cost": 896},
+        {"output_cost_per_token": 7},
+    ),
+    (
+        "gpt-4o",
+        "gpt-4o",
+        usage_of(1000, 7, prompt_tokens_details={"cached_tokens": 896}),
+        {"service_tier": "priority"},
+        {"input_cost_per_token_priority": 104, "cache_read_input_token_cost_priority": 896},
+        {"output_cost_per_token_priority": 7},
+    ),
+    (
+        "gpt-4o",
+        "gpt-4o",
+        usage_of(10, 5),
+        {"service_tier": "default"},
+        {"input_cost_per_token": 10},
+        {"output_cost_per_token": 5},
+    ),
+    (
+        "sonnet",
+        "claude-sonnet-4-5",
+        usage_of(1000, 50, prompt_tokens_details={"cached_tokens": 300, "cache_creation_tokens": 400}),
+        {},
+        {"input_cost_per_token": 300, "cache_read_input_token_cost": 300, "cache_creation_input_token_cost": 400},
+        {"output_cost_per_token": 50},
+    ),
+    (
+        "sonnet",
+        "claude-sonnet-4-5",
+        usage_of(
+            1000,
+            50,
+            prompt_tokens_details={
+                "cache_creation_tokens": 400,
+                "cache_creation_token_details": {"ephemeral_5m_input_tokens": 100, "ephemeral_1h_input_tokens": 300},
+            },
+        ),
+        {},
+        {
+            "input_cost_per_token": 600,
+            "cache_creation_input_token_cost": 100,
+            "cache_creation_input_token_cost_above_1hr": 300,
+        },
+        {"output_cost_per_token": 50},
+    ),
+    (
+        "gemini",
+        "gemini/gemini-2.5-pro",
+        usage_of(200_000, 100),
+        {},
+        {"input_cost_per_token": 200_000},
+        {"output_cost_per_token": 100},
+    ),
+    (
+        "gemini",
+        "gemini/gemini-2.5-pro",
+        usage_of(200_001, 100, prompt_tokens_details={"cached_tokens": 1}),
+        {},
+        {"input_cost_per_token_above_200k_tokens": 200_000, "cache_read_input_token_cost_above_200k_tokens": 1},
+        {"output_cost_per_token_above_200k_tokens": 100},
+    ),
+    (
+        "flash",
+        "gemini/gemini-2.5-flash",
+        usage_of(100, 90, completion_tokens_details={"reasoning_tokens": 60}),
+        {},
+        {"input_cost_per_token": 100},
+        {"output_cost_per_token": 30, "output_cost_per_reasoning_token": 60},
+    ),
+]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(("model", "known_as", "usage", "extra", "prompt", "completion"), CASES)
+def test_s6_prices_go_by_litellms_map(
+    shop: GatewayProcess,
+    upstream: MockUpstream,
+    model: str,
+    known_as: str,
+    usage: Json,
+    extra: Json,
+    prompt: Json,
+    completion: Json,
+    streamed: bool,
+) -> None:
+    """Cached input, cache writes, reasoning, context tiers, service tier; totals equal their parts exactly."""
+    upstream.reply(text="x", usage=usage, extra=extra)
+    if streamed:
+        asked = {"model": model, "messages": ASK, "stream_options": {"include_usage": True}}
+        wire = read_stream(shop, asked)
+        bill, shown = wire.finish["response_metadata"], wire.chunks[-1]["usage"]
+    else:
+        answer = chat(shop, model=model, messages=ASK)
+        bill, shown = answer["response_metadata"], answer["usage"]
+        assert Decimal(answer["_headers"]["x-gateway-response-cost"]) == bill["cost"]["total_cost"]
+    prices = price_map()[known_as]
+    cost = bill["cost"]
+    assert cost["prompt_cost"] == rounded(prompt, prices)
+    assert cost["completion_cost"] == rounded(completion, prices)
+    assert cost["planning_cost"] == 0
+    assert cost["total_cost"] == cost["prompt_cost"] + cost["completion_cost"] > 0
+    assert (cost["currency"], cost["priced"], cost["estimated"]) == ("USD", True, False)
+    assert bill["usage"] == {name: usage[name] for name in ("prompt_tokens", "completion_tokens", "total_tokens")}
+    assert {name: shown[name] for name in usage} == usage, "usage is as upstream reported it"
+    assert shown["cost"] == cost["total_cost"]
+    parts = {"upstream_inference_cost": cost["total_cost"], "planner_cost": 0, "summarizer_cost": 0}
+    assert shown["cost_details"] == parts
+
+
+@pytest.mark.parametrize(
+    ("model", "usage", "prompt", "completion"),
+    [
+        ("free", usage_of(1000, 500), ZERO, ZERO),
+        ("tiny", usage_of(5, 15), ZERO, Decimal("2e-12")),  # 0.5 and 1.5 picodollars: half to even
+        ("tiny", usage_of(25, 35), Decimal("2e-12"), Decimal("4e-12")),
+        (
+            "odd",
+            usage_of(1001, 17, prompt_tokens_details={"cached_tokens": 1000}),
+            Decimal("9e-08") * 1000 + Decimal("3.7e-07"),
+            Decimal("1.1e-06") * 17,
+        ),
+    ],
+)
+def test_s6_configured_prices(
+    shop: GatewayProcess, upstream: MockUpstream, model: str, usage: Json, prompt: Decimal, completion: Decimal
+) -> None:
+    """A configured price of 0 is a price; rounding is half-even at 12 decimals."""
+    upstream.reply(text="x", usage=usage)
+    cost = chat(shop, model=model, messages=ASK)["response_metadata"]["cost"]
+    assert (cost["prompt_cost"], cost["completion_cost"]) == (prompt, completion)
+    assert cost["total_cost"] == prompt + completion
+    assert cost["priced"] is True
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("model", ["house-brand", "half"])
+def test_s6_an_unknown_price_is_null(shop: GatewayProcess, upstream: MockUpstream, model: str, streamed: bool) -> None:
+    """A model without a known price: cost `null` and `priced` false, never 0."""
+    upstream.reply(text="x", usage=usage_of(10, 5))
+    if streamed:
+        wire = read_stream(shop, {"model": model, "messages": ASK, "stream_options": {"include_usage": True}})
+        bill, shown = wire.finish["response_metadata"], wire.chunks[-1]["usage"]
+    else:
+        answer = chat(shop, model=model, messages=ASK)
+        bill, shown = answer["response_metadata"], answer["usage"]
+        assert "x-gateway-response-cost" not in answer["_headers"]
+    cost = bill["cost"]
+    assert (cost["prompt_cost"], cost["completion_cost"], cost["total_cost"]) == (None, None, None)
+    assert cost["priced"] is False
+    assert shown["cost"] is None
+    assert shown["cost_details"]["upstream_inference_cost"] is None
+    assert (shown["prompt_tokens"], shown["completion_tokens"]) == (10, 5)
+
+
+def test_s6_usage_missing_is_estimated(shop: GatewayProcess, upstream: MockUpstream) -> None:
+    """Counted by the gateway, `estimated` true."""
+    upstream.reply(text="alpha beta gamma", usage=None)
+    answer = chat(shop, model="gpt-4o", messages=ASK)
+    bill, usage = answer["response_metadata"], answer["usage"]
+    assert bill["cost"]["estimated"] is True
+    assert usage["completion_tokens"] == 3
+    assert usage["total_tokens"] == usage["prompt_tokens"] + 3
+    assert bill["cost"]["prompt_cost"] == usage["prompt_tokens"] * price_map()["gpt-4o"]["input_cost_per_token"]
+    assert (
+        bill["cost"]["total_cost"] == bill["cost"]["prompt_cost"] + 3 * price_map()["gpt-4o"]["output_cost_per_token"]
+    )

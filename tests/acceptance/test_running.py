@@ -1,0 +1,205 @@
+"""Running it: the command line, the defaults, health, logs, an orderly end (contract §9)."""
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from tests.acceptance.answers import assistant, conversation_of, http, stored, user
+from tests.acceptance.command import config_file, gateway_command
+from tests.support.factory import ClientFactory, GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+from tests.support.postgres import Postgres
+from tests.support.process import wait_until
+
+ASK: Any = [user("hello")]
+
+
+def test_s9_version(tmp_path: Path) -> None:
+    """`gateway --version`, and `gateway` alone says how it is used."""
+    done = gateway_command("--version", directory=tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.startswith("context-gateway ")
+    assert not done.stderr
+    bare = gateway_command(directory=tmp_path)
+    assert bare.returncode == 2
+    assert "usage: gateway" in bare.stderr
+
+
+def test_s9_no_configuration_at_all(upstream: MockUpstream, tmp_path: Path, make_client: ClientFactory) -> None:
+    """It serves: SQLite file in its folder, the client's own key to the upstream that the environment names."""
+    directory = tmp_path / "bare"
+    directory.mkdir()
+    with GatewayProcess(None, {"OPENAI_API_BASE": upstream.base_url}, directory=directory) as gateway:
+        answer = make_client(gateway, "sk-mine").chat.completions.create(model="gpt-4o", messages=ASK)
+        assert upstream.last.headers["authorization"] == "Bearer sk-mine"
+        body = {"conversation": conversation_of(answer)}
+        gateway.restart()
+        again: Any = [user("again")]
+        client = make_client(gateway, "sk-mine")
+        client.chat.completions.create(model="gpt-4o", messages=again, extra_body=body)
+        assert [m["content"] for m in upstream.last.body["messages"]] == ["hello", "echo: hello", "again"]
+    assert sorted(path.suffix for path in directory.iterdir() if path.name != "gateway.log")[0] == ".db"
+
+
+def test_s9_the_operators_key_of_the_environment(
+    upstream: MockUpstream, tmp_path: Path, make_client: ClientFactory
+) -> None:
+    """`OPENAI_API_KEY` and `DATABASE_URL` count without any file."""
+    env = {
+        "OPENAI_API_BASE": upstream.base_url,
+        "OPENAI_API_KEY": "sk-operator",
+        "DATABASE_URL": f"sqlite:///{tmp_path / 'elsewhere.db'}",
+    }
+    with GatewayProcess(None, env, directory=tmp_path) as gateway:
+        make_client(gateway, "sk-mine").chat.completions.create(model="gpt-4o", messages=ASK)
+        assert upstream.last.headers["authorization"] == "Bearer sk-operator"
+    assert (tmp_path / "elsewhere.db").exists()
+    assert "sk-operator" not in gateway.log_text()
+
+
+def test_s9_health(gateway: GatewayProcess) -> None:
+    """Both are there for anyone, key or not."""
+    with http(gateway, None) as client:
+        assert client.get(f"{gateway.url}/health/live").status_code == 200
+        assert client.get(f"{gateway.url}/health/ready").status_code == 200
+
+
+def test_s9_sigterm_lets_streams_finish(
+    gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
+) -> None:
+    """No new requests, running ones finish, exit code 0, and the turn is there after the restart."""
+    upstream.reply(text="one two three", stall_after=3)
+    client = make_client(gateway)
+    stream = client.chat.completions.create(model="gpt-4o", messages=ASK, stream=True)
+    first = next(stream)
+    codes: list[int] = []
+    ending = threading.Thread(target=lambda: codes.append(gateway.terminate()))
+    ending.start()
+    _until_refused(gateway)
+    upstream.release()
+    rest = list(stream)
+    ending.join()
+    assert codes == [0]
+    assert "".join(c.choices[0].delta.content or "" for c in [first, *rest]) == "one two three"
+    assert rest[-1].choices[0].finish_reason == "stop"
+    gateway.start()
+    body = {"conversation": conversation_of(first)}
+    again: Any = [user("again")]
+    make_client(gateway).chat.completions.create(model="gpt-4o", messages=again, extra_body=body)
+    assert upstream.last.body["messages"] == [*ASK, assistant("one two three"), user("again")]
+
+
+def _until_refused(gateway: GatewayProcess) -> None:
+    """New requests are turned away: the port is closed, or the answer is a 503."""
+
+    def refused() -> bool:
+        with http(gateway) as client:
+            try:
+                return client.get("/models").status_code == 503
+            except httpx.TransportError:
+                return True
+
+    wait_until(refused, 5, "new requests are still taken")
+
+
+def test_s9_what_outlives_the_grace_is_cut(
+    start_gateway: GatewayFactory, upstream: MockUpstream, make_client: ClientFactory
+) -> None:
+    """After the grace period the rest is cut as an abandoned stream: cancelled, `partial`, billed."""
+    gateway = start_gateway({"server": {"shutdown_grace": 1.0}})
+    upstream.reply(text="one two three", stall_after=3)
+    stream = make_client(gateway).chat.completions.create(model="gpt-4o", messages=ASK, stream=True)
+    seen = [next(stream) for _ in range(3)]
+    assert gateway.terminate(timeout=10) == 0
+    assert upstream.last.disconnected.wait(2)
+    with pytest.raises((openai.APIError, httpx.TransportError)):
+        list(stream)
+    gateway.start()
+    bill = stored(gateway, seen[0].id)
+    assert bill["status"] == "partial"
+    assert bill["choices"][0]["message"]["content"] == "one two"
+    assert bill["response_metadata"]["cost"]["estimated"] is True
+
+
+def test_s9_logs_are_json_without_content(
+    start_gateway: GatewayFactory, upstream: MockUpstream, make_client: ClientFactory
+) -> None:
+    """One JSON object a line, on debug too; a request's id is there, its words and keys are not."""
+    gateway = start_gateway({"server": {"log_level": "debug"}})
+    client = make_client(gateway, "sk-client-secret")
+    upstream.reply(text="zyzzyva answered")
+    said: Any = [user("zyzzyva asked")]
+    raw = client.chat.completions.with_raw_response.create(
+        model="gpt-4o", messages=said, extra_body={"attachments": [{"title": "zyzzyva", "content": "zyzzyva text"}]}
+    )
+    upstream.reply(status=500, body=b"zyzzyva failed")
+    with pytest.raises(openai.InternalServerError):
+        client.chat.completions.create(model="gpt-4o", messages=said, stream=True)
+    with http(gateway, "sk-client-secret") as plain:
+        plain.post("/chat/completions", content=b'{"zyzzyva": ')
+        plain.get("/chat/completions", params={"conversation": "zyzzyva"})
+    assert gateway.terminate() == 0
+    lines = gateway.log_text().splitlines()
+    assert len(lines) == len(gateway.log_lines()) > 0
+    mine = [line for line in gateway.log_lines() if line.get("request_id") == raw.headers["x-request-id"]]
+    assert any(line.get("status") == 200 for line in mine)
+    for word in ("zyzzyva", "sk-client-secret", "sk-upstream"):
+        assert word not in gateway.log_text()
+
+
+def test_s9_check_reaches_what_it_names(upstream: MockUpstream, tmp_path: Path, start_gateway: GatewayFactory) -> None:
+    """`gateway check`: 0 when all is well, 1 with the culprit's name when not, and no secret in its words."""
+    params = {"model": "openai/gpt-4o", "api_base": upstream.base_url, "api_key": "sk-upstream-secret"}
+    good = {"model_list": [{"model_name": "gpt-4o", "litellm_params": params}]}
+    done = gateway_command("check", "--config", str(config_file(tmp_path, json.dumps(good))), directory=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert upstream.base_url in done.stdout
+    upstream.stop()
+    try:
+        done = gateway_command("check", "--config", str(tmp_path / "config.yaml"), directory=tmp_path)
+    finally:
+        upstream.start()
+    assert done.returncode == 1
+    assert upstream.base_url in done.stdout
+    env = {"DATABASE_URL": "postgresql+asyncpg://someone:database-secret@127.0.0.1:1/none"}
+    lost = gateway_command("check", "--config", str(tmp_path / "config.yaml"), directory=tmp_path, env=env)
+    assert lost.returncode == 1
+    assert "storage" in lost.stdout
+    assert not any("secret" in each.stdout + each.stderr for each in (done, lost))
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_s9_migrate(
+    request: pytest.FixtureRequest, tmp_path: Path, upstream: MockUpstream, start_gateway: GatewayFactory, kind: str
+) -> None:
+    """It makes the schema once and says so; a second run changes nothing; without it the server is not ready."""
+    if kind == "sqlite":
+        url = f"sqlite:///{tmp_path / 'g.db'}"
+    else:
+        server: Postgres = request.getfixturevalue("postgres")
+        url = server.new_database()
+    env = {"DATABASE_URL": url, "GATEWAY_STORAGE_AUTO_MIGRATE": "false"}
+    gateway = start_gateway({"storage": {"url": url, "auto_migrate": False}}, start=False)
+    gateway.spawn_only()
+    wait_until(lambda: _get(f"{gateway.url}/health/live") == 200, 20, "the server")
+    assert _get(f"{gateway.url}/health/ready") == 503
+    first = gateway_command("migrate", directory=tmp_path, env=env)
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert "empty" in first.stdout
+    again = gateway_command("migrate", directory=tmp_path, env=env)
+    assert again.returncode == 0
+    assert "already" in again.stdout
+    wait_until(lambda: _get(f"{gateway.url}/health/ready") == 200, 5, "readiness")
+
+
+def _get(url: str) -> int:
+    try:
+        return httpx.get(url, trust_env=False, timeout=5).status_code
+    except httpx.TransportError:
+        return 0

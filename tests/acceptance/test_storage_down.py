@@ -1,0 +1,149 @@
+"""What happens while PostgreSQL is gone: before the call, and at the commit (contract §3.6, §9)."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from tests.acceptance.answers import assistant, bill_of, conversation_of, http, stored, stored_of, user
+from tests.support.factory import ClientFactory, GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+from tests.support.postgres import PostgresProcess
+from tests.support.process import wait_until
+
+ASK: Any = [user("hello")]
+DOWN: dict[str, Callable[[PostgresProcess], None]] = {
+    "killed": PostgresProcess.kill9,
+    "frozen": PostgresProcess.pause,
+}
+
+
+def up_again(postgres: PostgresProcess) -> None:
+    if postgres.alive:
+        postgres.resume()
+    else:
+        postgres.start()
+
+
+def ready(gateway: GatewayProcess) -> httpx.Response:
+    with http(gateway) as client:
+        return client.get(f"{gateway.url}/health/ready")
+
+
+@pytest.fixture
+def on_postgres(start_gateway: GatewayFactory, chaos_postgres: PostgresProcess) -> GatewayProcess:
+    """A gateway on a PostgreSQL that the test may end; it waits 0.4 s for its storage."""
+    return start_gateway({"storage": {"url": chaos_postgres.new_database(), "timeout": 0.4}})
+
+
+@pytest.mark.parametrize("way", DOWN)
+def test_s3_6_storage_down_before_the_call(
+    on_postgres: GatewayProcess,
+    chaos_postgres: PostgresProcess,
+    upstream: MockUpstream,
+    make_client: ClientFactory,
+    way: str,
+) -> None:
+    """503 `storage_unavailable` and no model is paid for; what leaves nothing stored still works; then all is well."""
+    client = make_client(on_postgres)
+    upstream.reply(text="one")
+    body = {"conversation": conversation_of(client.chat.completions.create(model="gpt-4o", messages=ASK))}
+    DOWN[way](chaos_postgres)
+    for streamed in (False, True):
+        with pytest.raises(openai.InternalServerError) as caught:
+            client.chat.completions.create(model="gpt-4o", messages=ASK, stream=streamed)
+        assert (caught.value.status_code, caught.value.code) == (503, "storage_unavailable")
+        with pytest.raises(openai.InternalServerError) as caught:
+            client.chat.completions.create(model="gpt-4o", messages=ASK, extra_body=body, stream=streamed)
+        assert (caught.value.status_code, caught.value.code) == (503, "storage_unavailable")
+        assert "postgres" not in caught.value.response.text.lower(), "no connection string"
+    assert len(upstream.chats) == 1
+    answer = client.chat.completions.create(model="gpt-4o", messages=ASK, store=False)
+    assert answer.choices[0].message.content == "echo: hello"
+    upstream.reply(text="a stream")
+    chunks = list(client.chat.completions.create(model="gpt-4o", messages=ASK, store=False, stream=True))
+    assert "".join(c.choices[0].delta.content or "" for c in chunks) == "a stream"
+    off = client.chat.completions.create(model="gpt-4o", messages=ASK, extra_body={"context": {"mode": "off"}})
+    assert off.choices[0].message.content == "echo: hello"
+    not_ready = ready(on_postgres)
+    assert not_ready.status_code == 503
+    with http(on_postgres) as plain:
+        assert plain.get(f"{on_postgres.url}/health/live").status_code == 200
+    up_again(chaos_postgres)
+    wait_until(lambda: ready(on_postgres).status_code == 200, 10, "readiness")
+    client.chat.completions.create(model="gpt-4o", messages=[user("again")], extra_body=body)
+    assert upstream.last.body["messages"] == [*ASK, assistant("one"), user("again")]
+    request_id = bill_of(answer)["request_id"]
+    with http(on_postgres) as plain:  # the bill of what worked meanwhile is not lost
+        path = f"/chat/completions/{request_id}"
+        wait_until(lambda: plain.get(path).status_code == 200, 5, "the late bill")
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_s3_6_storage_down_at_the_commit(
+    on_postgres: GatewayProcess,
+    chaos_postgres: PostgresProcess,
+    upstream: MockUpstream,
+    make_client: ClientFactory,
+    streamed: bool,
+) -> None:
+    """An error instead of the acknowledgement: no JSON body, no [DONE]; no half turn, and the bill comes later."""
+    client = make_client(on_postgres)
+    upstream.reply(text="one")
+    body = {"conversation": conversation_of(client.chat.completions.create(model="gpt-4o", messages=ASK))}
+    gate = threading.Event()
+    upstream.reply(text="lost answer", gate=gate)
+    request = {"model": "gpt-4o", "messages": [user("lost")], "stream": streamed, **body}
+    with ThreadPoolExecutor(1) as pool, http(on_postgres) as plain:
+        waiting = pool.submit(plain.post, "/chat/completions", json=request)
+        upstream.wait_for_chats(2)
+        chaos_postgres.kill9()
+        gate.set()
+        answer = waiting.result()
+    if streamed:
+        assert answer.status_code == 200
+        assert "[DONE]" not in answer.text
+        assert '"finish_reason":"stop"' not in answer.text
+        assert "storage_unavailable" in answer.text.removesuffix("\n\n").rpartition("\n\n")[2]
+    else:
+        assert answer.status_code == 503
+        assert answer.json()["error"]["code"] == "storage_unavailable"
+        assert "lost answer" not in answer.text
+    chaos_postgres.start()
+    wait_until(lambda: ready(on_postgres).status_code == 200, 10, "readiness")
+    client.chat.completions.create(model="gpt-4o", messages=[user("again")], extra_body=body)
+    assert upstream.last.body["messages"] == [*ASK, assistant("one"), user("again")]
+    wait_until(lambda: len(stored_of(on_postgres, body["conversation"])) == 3, 5, "the late bill")
+    late = stored(on_postgres, answer.headers["x-request-id"])
+    assert late["response_metadata"]["cost"]["total_cost"] > 0
+    assert late["choices"] == []
+
+
+def test_s9_a_start_without_storage(
+    start_gateway: GatewayFactory, chaos_postgres: PostgresProcess, upstream: MockUpstream, make_client: ClientFactory
+) -> None:
+    """The server starts without its storage, is not ready, serves what needs none, and gets ready by itself."""
+    url = chaos_postgres.new_database()
+    chaos_postgres.kill9()
+    gateway = start_gateway({"storage": {"url": url, "timeout": 0.5}}, start=False)
+    gateway.spawn_only()
+
+    def live() -> bool:
+        try:
+            return httpx.get(f"{gateway.url}/health/live", trust_env=False).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    wait_until(live, 20, "the server")
+    assert ready(gateway).status_code == 503
+    client = make_client(gateway)
+    client.chat.completions.create(model="gpt-4o", messages=ASK, store=False)
+    assert len(upstream.chats) == 1
+    chaos_postgres.start()
+    wait_until(lambda: ready(gateway).status_code == 200, 15, "readiness")
+    assert conversation_of(client.chat.completions.create(model="gpt-4o", messages=ASK))

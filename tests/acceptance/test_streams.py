@@ -1,0 +1,181 @@
+"""Streams: what comes through, where the bill stands, and what no client may ever meet (contract §6)."""
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from tests.acceptance.answers import bill_of, conversation_of, extra, read_stream, stored, user
+from tests.support.factory import ClientFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+
+ASK: Any = [user("Tell me of the sea")]
+TEXT = "The sea is wide – größer als alles 🌊, and  keeps its  white space.\n\n"
+CHAT = {"model": "small", "messages": ASK}
+USAGE = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
+COST = 11 * Decimal("1e-06") + 7 * Decimal("2e-06")
+
+
+def test_s6_a_stream_carries_the_answer_and_its_bill(
+    gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
+) -> None:
+    """The first chunk says what is known, the finish chunk all: ids, conversation, bill."""
+    upstream.reply(text=TEXT, usage=USAGE)
+    with make_client(gateway).chat.completions.with_streaming_response.create(
+        model="small", messages=ASK, stream=True
+    ) as raw:
+        chunks = list(raw.parse())
+        header = raw.headers["x-conversation-id"]
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == TEXT
+    assert len({chunk.id for chunk in chunks}) == 1
+    assert chunks[0].id.startswith("chatcmpl-")
+    assert "mock" not in chunks[0].id, "the id is the gateway's, not upstream's"
+    first, last = chunks[0], chunks[-1]
+    assert last.choices[0].finish_reason == "stop"
+    assert conversation_of(first) == conversation_of(last) == header
+    assert all("response_metadata" not in (chunk.model_extra or {}) for chunk in chunks[1:-1])
+    known, bill = bill_of(first), bill_of(last)
+    assert known["request_id"] == bill["request_id"] == raw.headers["x-request-id"]
+    assert "cost" not in known
+    assert known["context_utilization"]["budget_tokens"] == bill["context_utilization"]["budget_tokens"] == 4096 - 512
+    assert bill["usage"] == USAGE
+    assert Decimal(str(bill["cost"]["total_cost"])) == COST
+    assert bill["cost"]["estimated"] is False
+    assert bill["upstream_id"].startswith("chatcmpl-mock")
+
+
+def test_s3_6_the_turn_is_committed_before_done(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """A turn counts as answered with [DONE]; by then turn and bill are committed."""
+    upstream.reply(text=TEXT, usage=USAGE)
+    wire = read_stream(gateway, CHAT)
+    found = stored(gateway, wire.chunks[0]["id"])
+    assert found["choices"][0]["message"]["content"] == TEXT
+    assert found["response_metadata"] == wire.finish["response_metadata"]
+    assert found["conversation"] == wire.finish["conversation"]
+
+
+def test_s6_no_usage_chunk_unless_asked(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """The gateway always asks upstream itself; the client gets a usage chunk only if it asked."""
+    upstream.reply(text=TEXT, usage=USAGE)
+    wire = read_stream(one_gateway, CHAT)
+    assert upstream.last.body["stream_options"] == {"include_usage": True}
+    assert wire.text == TEXT
+    assert not any(chunk.get("usage") for chunk in wire.chunks)
+    assert wire.finish["response_metadata"]["usage"] == USAGE
+
+
+@pytest.mark.parametrize("asked", [False, None])
+def test_s6_usage_that_was_declined_is_not_sent(
+    one_gateway: GatewayProcess, upstream: MockUpstream, asked: bool | None
+) -> None:
+    """`include_usage: false` is no wish for a usage chunk, and other stream options go up untouched."""
+    upstream.reply(text=TEXT, usage=USAGE)
+    options = {"include_usage": asked, "include_obfuscation": False}
+    wire = read_stream(one_gateway, {**CHAT, "stream_options": options})
+    assert upstream.last.body["stream_options"] == {"include_usage": True, "include_obfuscation": False}
+    assert not any(chunk.get("usage") for chunk in wire.chunks)
+    assert wire.finish["response_metadata"]["usage"] == USAGE
+
+
+def test_s6_the_usage_chunk_that_was_asked_for(
+    one_gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
+) -> None:
+    """`choices: []` with usage, `usage.cost`, `usage.cost_details` and `response_metadata`, last of all."""
+    upstream.reply(text=TEXT, usage={**USAGE, "prompt_tokens_details": {"cached_tokens": 0}})
+    client = make_client(one_gateway)
+    chunks = list(
+        client.chat.completions.create(model="small", messages=ASK, stream=True, stream_options={"include_usage": True})
+    )
+    *others, last = chunks
+    assert last.choices == []
+    assert all(chunk.choices and chunk.usage is None for chunk in others)
+    assert last.usage is not None
+    assert (last.usage.prompt_tokens, last.usage.completion_tokens, last.usage.total_tokens) == (11, 7, 18)
+    assert last.usage.prompt_tokens_details is not None
+    assert Decimal(str(extra(last.usage, "cost"))) == COST
+    details = {name: Decimal(str(part)) for name, part in extra(last.usage, "cost_details").items()}
+    assert details == {"upstream_inference_cost": COST, "planner_cost": 0, "summarizer_cost": 0}
+    assert bill_of(last) == bill_of(others[-1])
+    assert last.id == others[0].id
+
+
+def test_s6_upstream_without_stream_options(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """If upstream refuses to report usage, the gateway tries again without, and counts itself."""
+    upstream.refuse_stream_options = True
+    upstream.reply(text="alpha beta gamma")
+    wire = read_stream(one_gateway, CHAT)
+    assert wire.text == "alpha beta gamma"
+    assert ["stream_options" in chat.body for chat in upstream.chats] == [True, False]
+    assert upstream.chats[0].body["messages"] == upstream.chats[1].body["messages"]
+    assert wire.finish["response_metadata"]["cost"]["estimated"] is True
+    assert wire.finish["response_metadata"]["usage"]["completion_tokens"] == 3
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_s6_usage_missing_is_counted_by_the_gateway(
+    one_gateway: GatewayProcess, upstream: MockUpstream, asked: bool
+) -> None:
+    """Usage missing: counted by the gateway, `estimated` true, and priced."""
+    upstream.reply(text="alpha beta gamma", usage=None)
+    wire = read_stream(one_gateway, {**CHAT, **({"stream_options": {"include_usage": True}} if asked else {})})
+    bill = wire.finish["response_metadata"]
+    assert bill["cost"]["estimated"] is True
+    assert bill["usage"]["completion_tokens"] == 3
+    prompt = bill["usage"]["prompt_tokens"]
+    assert 5 <= prompt <= 15
+    assert bill["usage"]["total_tokens"] == prompt + 3
+    assert bill["cost"]["total_cost"] == prompt * Decimal("1e-06") + 3 * Decimal("2e-06")
+    if asked:
+        assert wire.chunks[-1]["usage"]["prompt_tokens"] == prompt
+        assert wire.chunks[-1]["usage"]["cost"] == bill["cost"]["total_cost"]
+
+
+def test_s6_only_the_finish_chunk_of_the_last_choice_is_held(
+    one_gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """`n` > 1: both choices come through, and the bill stands on the finish chunk of the last."""
+    upstream.reply(choices=[{"message": {"content": "short"}}, {"message": {"content": "a b c d e f"}}], usage=USAGE)
+    wire = read_stream(one_gateway, {**CHAT, "n": 2})
+    assert (wire.text_of(0), wire.text_of(1)) == ("short", "a b c d e f")
+    finishes = [c for c in wire.chunks if c["choices"][0].get("finish_reason")]
+    assert [c["choices"][0]["index"] for c in finishes] == [0, 1]
+    assert "response_metadata" not in finishes[0]
+    assert finishes[1] is wire.chunks[-1]
+    assert finishes[1]["response_metadata"]["cost"]["total_cost"] == COST
+    kept = stored(one_gateway, wire.chunks[0]["id"])["choices"]
+    assert [c["message"]["content"] for c in kept] == ["short", "a b c d e f"]
+
+
+def test_s6_the_finish_chunk_alone_waits_for_usage(
+    one_gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
+) -> None:
+    """Text flows while upstream is still writing; only the finish chunk is held until usage is known."""
+    upstream.reply(text="one two three", stall_after=5)  # role, three words, finish; then usage waits
+    chunks = iter(make_client(one_gateway).chat.completions.create(model="small", messages=ASK, stream=True))
+    seen = [next(chunks) for _ in range(4)]
+    assert "".join(c.choices[0].delta.content or "" for c in seen) == "one two three"
+    upstream.release()
+    (last,) = list(chunks)
+    assert last.choices[0].finish_reason == "stop"
+    assert bill_of(last)["cost"]["estimated"] is False
+
+
+def test_s1_tool_calls_arrive_in_fragments(
+    one_gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
+) -> None:
+    """Parallel tool calls stream through the SDK's own accumulator, and are stored whole."""
+    wanted = [("weather", {"city": "Zürich", "days": 3}), ("clock", {"zone": "Europe/Zurich"})]
+    upstream.reply(text=None, tool_calls=wanted)
+    tools: Any = [{"type": "function", "function": {"name": name, "parameters": {}}} for name, _ in wanted]
+    client = make_client(one_gateway)
+    with client.chat.completions.stream(model="small", messages=ASK, tools=tools) as stream:
+        final = stream.get_final_completion()
+    calls = final.choices[0].message.tool_calls or []
+    assert [(c.function.name, json.loads(c.function.arguments)) for c in calls] == wanted
+    assert final.choices[0].finish_reason == "tool_calls"
+    kept = stored(one_gateway, final.id)["choices"][0]["message"]["tool_calls"]
+    assert [(c["id"], c["function"]["name"], json.loads(c["function"]["arguments"])) for c in kept] == [
+        (c.id, c.function.name, json.loads(c.function.arguments)) for c in calls
+    ]

@@ -1,0 +1,207 @@
+"""What was said once is forwarded again as it was: resent, or put in front of a delta (contract §1, §3.1)."""
+
+from typing import Any
+
+import pytest
+from openai import OpenAI
+
+from tests.acceptance.answers import Json, assistant, chat, conversation_of, http, user
+from tests.support.factory import ClientFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+
+U1, A1, U2 = user("first"), assistant("one"), user("second")
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{ "x": 1.0 }'}}
+CUSTOM = {"id": "k", "type": "custom", "custom": {"name": "g", "input": "go"}}
+RESULT = {"role": "tool", "tool_call_id": "c", "content": "found"}
+THINKING = [{"type": "thinking", "thinking": "hm", "signature": "c2ln"}, {"type": "text", "text": "said"}]
+
+SAID: dict[str, list[Json]] = {
+    "plain": [U1, A1, U2],
+    "a refusal": [U1, {"role": "assistant", "content": None, "refusal": "I will not."}, U2],
+    "a refusal part": [U1, {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}, U2],
+    "an audio answer": [U1, {"role": "assistant", "content": None, "audio": {"id": "audio_1"}}, U2],
+    "an empty answer": [U1, assistant(""), U2],
+    "two users in a row": [U1, U2],
+    "two assistants in a row": [U1, A1, assistant("and more"), U2],
+    "a greeting first": [assistant("Hello!"), U1],
+    "a developer message in the middle": [U1, A1, {"role": "developer", "content": "From now on: briefly."}, U2],
+    "a system message first and one in the middle": [
+        {"role": "system", "content": "s1"},
+        U1,
+        A1,
+        {"role": "system", "content": "s2"},
+        U2,
+    ],
+    "parts": [user([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]), A1, U2],
+    "an image": [user([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]), A1, U2],
+    "names": [{**U1, "name": "Ada"}, {**A1, "name": "Bot"}, U2],
+    "tools": [U1, {"role": "assistant", "content": None, "tool_calls": [CALL]}, RESULT, A1, U2],
+    "tools with text, and parts in the result": [
+        U1,
+        {"role": "assistant", "content": "wait", "tool_calls": [CALL]},
+        {**RESULT, "content": [{"type": "text", "text": "found"}]},
+        A1,
+        U2,
+    ],
+    "an empty result": [
+        U1,
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {**RESULT, "content": ""},
+        U2,
+    ],
+    "a custom tool": [
+        U1,
+        {"role": "assistant", "content": None, "tool_calls": [CUSTOM]},
+        {**RESULT, "tool_call_id": "k"},
+        U2,
+    ],
+    "the same call id twice": [
+        U1,
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        RESULT,
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {**RESULT, "content": "found more"},
+        A1,
+        U2,
+    ],
+    "functions of old": [
+        U1,
+        {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
+        {"role": "function", "name": "f", "content": "found"},
+        A1,
+        U2,
+    ],
+    "reasoning": [U1, {**A1, "reasoning_content": "because", "thought_signature": "c2ln"}, U2],
+    "thinking blocks": [U1, {"role": "assistant", "content": THINKING}, U2],
+    "cache control": [user([{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}]), A1, U2],
+    "unknown fields": [{**U1, "x": {"y": [1, 2.5, None]}}, {**A1, "annotations": []}, U2],
+    "white space": [user("  first \n"), assistant("\none\n"), user(" second")],
+    "odd characters": [user("a\u0000b\u2028c\ufeffd\u202e🌊"), A1, U2],
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_s1_what_is_sent_goes_up_equal_as_json(one_gateway: GatewayProcess, upstream: MockUpstream, name: str) -> None:
+    """When nothing is reduced, restored or dropped, the forwarded messages are what the client sent; so at the first
+    request, at a resend by id, and as the history in front of a delta."""
+    said = SAID[name]
+    upstream.reply(text="answer one")
+    first = chat(one_gateway, model="gpt-4o", messages=said)
+    assert upstream.last.body["messages"] == said
+    body: Any = {"model": "gpt-4o", "conversation": first["conversation"]}
+    longer = [*said, assistant("answer one"), user("third")]
+    upstream.reply(text="answer two")
+    chat(one_gateway, **body, messages=longer)
+    assert upstream.last.body["messages"] == longer
+    chat(one_gateway, **body, messages=[user("fourth")])
+    assert upstream.last.body["messages"] == [*longer, assistant("answer two"), user("fourth")]
+
+
+BAD, GOOD = {"url": "data:image/png;base64,AAAA"}, {"url": "data:image/png;base64,BBBB"}
+EDITED: dict[str, tuple[list[Json], list[Json]]] = {
+    "a word": ([U1, A1], [user("first, edited"), A1]),
+    "inner white space": ([U1, A1], [U1, assistant("o ne")]),
+    "letter case": ([U1, A1], [U1, assistant("One")]),
+    "a name": ([{**U1, "name": "Ada"}, A1], [{**U1, "name": "Bob"}, A1]),
+    "a refusal": (
+        [U1, {"role": "assistant", "content": None, "refusal": "no"}],
+        [U1, {"role": "assistant", "content": None, "refusal": "never"}],
+    ),
+    "an image": (
+        [user([{"type": "image_url", "image_url": BAD}]), A1],
+        [user([{"type": "image_url", "image_url": GOOD}]), A1],
+    ),
+    "a tool's result": (
+        [U1, {"role": "assistant", "content": None, "tool_calls": [CALL]}, RESULT, A1],
+        [U1, {"role": "assistant", "content": None, "tool_calls": [CALL]}, {**RESULT, "content": "lost"}, A1],
+    ),
+    "a custom tool's input": (
+        [U1, {"role": "assistant", "content": None, "tool_calls": [CUSTOM]}, {**RESULT, "tool_call_id": "k"}, A1],
+        [
+            U1,
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{**CUSTOM, "custom": {"name": "g", "input": "stop"}}],
+            },
+            {**RESULT, "tool_call_id": "k"},
+            A1,
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EDITED)
+def test_s3_1_any_edit_is_a_difference(one_gateway: GatewayProcess, upstream: MockUpstream, name: str) -> None:
+    """The first difference branches, whatever differs but outer white space: the edit is what goes up."""
+    before, after = EDITED[name]
+    upstream.reply(text="answer")
+    first = chat(one_gateway, model="gpt-4o", messages=[*before, U2])
+    longer = [*after, U2, assistant("answer"), user("third")]
+    chat(one_gateway, model="gpt-4o", messages=longer, conversation=first["conversation"])
+    assert upstream.last.body["messages"] == longer
+
+
+ANSWERS: dict[str, Json] = {
+    "a refusal": {"role": "assistant", "content": None, "refusal": "I will not."},
+    "audio": {"role": "assistant", "content": None, "audio": {"id": "audio_1", "data": "AAAA", "transcript": "yes"}},
+    "reasoning": {
+        "role": "assistant",
+        "content": "so",
+        "reasoning_content": "because",
+        "reasoning_details": [{"n": 1}],
+    },
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_s1_an_answer_is_put_back_as_it_was(gateway: GatewayProcess, upstream: MockUpstream, name: str) -> None:
+    """What a model needs back is kept verbatim with the message and put in front of a delta."""
+    upstream.reply(message=ANSWERS[name])
+    first = chat(gateway, model="gpt-4o", messages=[U1])
+    chat(gateway, model="gpt-4o", messages=[U2], conversation=first["conversation"])
+    question, answer, again = upstream.last.body["messages"]
+    assert (question, again) == (U1, U2)
+    assert answer["role"] == "assistant"
+    assert {k: v for k, v in answer.items() if v is not None} == {
+        k: v for k, v in ANSWERS[name].items() if v is not None
+    }
+
+
+def test_s3_4_an_old_branch_is_taken_up_again(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """Nothing stored is rewritten: a client that goes back to the first branch gets its tool results restored there."""
+    upstream.reply(message={"role": "assistant", "content": None, "tool_calls": [CALL]})
+    first = chat(gateway, model="gpt-4o", messages=[U1])
+    body: Any = {"model": "gpt-4o", "conversation": first["conversation"]}
+    upstream.reply(text="one")
+    chat(gateway, **body, messages=[RESULT])
+    chat(gateway, **body, messages=[user("first, edited"), assistant("never said"), U2])
+    chat(gateway, **body, messages=[U1, A1, user("back again")])
+    calls = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+    assert upstream.last.body["messages"] == [U1, calls, RESULT, A1, user("back again")]
+
+
+@pytest.fixture
+def client(gateway: GatewayProcess, make_client: ClientFactory) -> OpenAI:
+    return make_client(gateway)
+
+
+def test_s2_the_same_attachment_again(client: OpenAI, upstream: MockUpstream) -> None:
+    """A client that attaches the same paper with each request has attached it once."""
+    paper = {"title": "Paper", "content": "The code is K124. " * 20}
+    answer = client.chat.completions.create(model="gpt-4o", messages=[U1], extra_body={"attachments": [paper]})
+    body = {"attachments": [paper], "conversation": conversation_of(answer)}
+    answer = client.chat.completions.create(model="gpt-4o", messages=[U2], extra_body=body)
+    forwarded = "".join(message["content"] for message in upstream.last.body["messages"])
+    assert forwarded.count(paper["content"].strip()) == 1
+
+
+def test_s1_an_answer_without_choices(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """`choices: []` is an answer, too (a filter's): it comes back, and the conversation goes on."""
+    upstream.reply(json={"id": "x", "object": "chat.completion", "created": 1, "model": "gpt-4o", "choices": []})
+    with http(one_gateway) as plain:
+        answer = plain.post("/chat/completions", json={"model": "gpt-4o", "messages": [U1]})
+    assert answer.status_code == 200
+    chat(one_gateway, model="gpt-4o", messages=[U2], conversation=answer.json()["conversation"])
+    assert upstream.last.body["messages"] == [U1, U2]

@@ -1,0 +1,54 @@
+"""What a database must look like whenever the gateway has been killed: whole turns, each with its bill."""
+
+import sqlite3
+from typing import Any
+
+from tests.support.postgres import Postgres
+
+UNBILLED = "SELECT id FROM messages WHERE request_id NOT IN (SELECT request_id FROM ledger)"
+UNASKED = """SELECT request_id FROM ledger WHERE status = 'complete' AND conversation_id IS NOT NULL
+    AND request_id NOT IN (SELECT request_id FROM messages WHERE role = 'user')"""
+UNANSWERED = """SELECT request_id FROM ledger WHERE status = 'complete' AND conversation_id IS NOT NULL
+    AND request_id NOT IN (SELECT request_id FROM messages WHERE role = 'assistant')"""
+UNKEPT = """SELECT request_id FROM ledger WHERE status = 'complete' AND conversation_id IS NOT NULL
+    AND request_id NOT IN (SELECT request_id FROM completions)"""
+UNPRICED = "SELECT request_id FROM ledger WHERE request_id NOT IN (SELECT request_id FROM ledger_calls)"
+DOUBLED = "SELECT request_id, body FROM messages GROUP BY request_id, body HAVING count(*) > 1"
+ORPHANS = """SELECT id FROM messages WHERE parent_id IS NOT NULL AND parent_id NOT IN (SELECT id FROM messages)"""
+HEADLESS = """SELECT id FROM conversations WHERE
+    (head_id IS NOT NULL AND head_id NOT IN (SELECT id FROM messages))
+    OR (head_id IS NULL AND id IN (SELECT conversation_id FROM messages))"""
+BEHIND = """SELECT c.id FROM conversations c JOIN messages m ON m.conversation_id = c.id AND m.parent_id = c.head_id"""
+RULES = {
+    "a message without a bill": UNBILLED,
+    "an answered bill without its question": UNASKED,
+    "an answered bill without its answer": UNANSWERED,
+    "an answered bill without its completion": UNKEPT,
+    "a bill without its calls": UNPRICED,
+    "a message stored twice by one request": DOUBLED,
+    "a message whose predecessor is gone": ORPHANS,
+    "a conversation whose head is gone": HEADLESS,
+    "a conversation whose head is not its end": BEHIND,
+}
+
+
+def rows(storage_url: str, sql: str) -> list[dict[str, Any]]:
+    """The rows of one question to the database, past the gateway."""
+    if storage_url.startswith("sqlite"):
+        connection = sqlite3.connect(storage_url.removeprefix("sqlite:///"), timeout=10)
+        try:
+            connection.row_factory = sqlite3.Row
+            return [dict(row) for row in connection.execute(sql)]
+        finally:
+            connection.close()
+    return Postgres(storage_url).query(storage_url, sql)
+
+
+def broken_rules(storage_url: str) -> dict[str, list[dict[str, Any]]]:
+    """The rules that the database breaks, with the rows that do."""
+    return {rule: found for rule, sql in RULES.items() if (found := rows(storage_url, sql))}
+
+
+def turns_in(storage_url: str, marker: str) -> int:
+    """How many stored messages hold the marker."""
+    return len(rows(storage_url, f"SELECT id FROM messages WHERE body LIKE '%{marker}%'"))

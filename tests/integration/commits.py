@@ -1,0 +1,87 @@
+"""Makes what a store is given: whole turns with their bills."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from gateway.conversation.messages import message_digest
+from gateway.ids import new_id
+from gateway.models.artifacts import Artifact, ArtifactType
+from gateway.models.conversation import ConversationMessage, StoredConversation
+from gateway.models.metadata import CallCost
+from gateway.models.turn import LedgerEntry, NewAnswer, StoredTurn, TurnCommit, TurnStatus
+
+NOW = datetime(2026, 11, 21, 12, 30, 15, 250_000, tzinfo=UTC)
+USAGE = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
+
+
+def message(role: str, content: Any, **more: Any) -> ConversationMessage:
+    """A message as `turns.stored_turn` gives it to the store."""
+    body = {"role": role, "content": content, **more}
+    return ConversationMessage(role, body, message_id=new_id("msg_"), digest=message_digest(body), created_at=NOW)
+
+
+def bill(tenant: str, conversation_id: str | None, status: TurnStatus = "complete", **more: Any) -> LedgerEntry:
+    """A priced ledger row."""
+    call = CallCost("primary", "openai/gpt-4o", USAGE, Decimal("0.000017500001"), Decimal("0.00003"), False, {"a": "1"})
+    metadata = {"usage": USAGE, "cost": {"total_cost": call.total}, "request": "figures"}
+    fields: dict[str, Any] = {
+        "request_id": new_id("req_"),
+        "tenant": tenant,
+        "conversation_id": conversation_id,
+        "completion_id": new_id("chatcmpl-"),
+        "model": "gpt-4o",
+        "status": status,
+        "stream": False,
+        "created_at": NOW,
+        "metadata": metadata,
+        "calls": (call,),
+    }
+    return LedgerEntry(**{**fields, **more})
+
+
+def turn(
+    tenant: str,
+    conversation_id: str,
+    question: Any = "question",
+    answers: Sequence[Any] = ("answer",),
+    **more: Any,
+) -> TurnCommit:
+    """A question and its answers (siblings), with their bill; `more` goes to the stored turn."""
+    status: TurnStatus = more.pop("status", "complete")
+    choices = [NewAnswer(message("assistant", text), number) for number, text in enumerate(answers)]
+    entry = bill(tenant, conversation_id, status, **more.pop("entry", {}))
+    bodies = [{"index": a.choice, "message": a.message.body, "finish_reason": "stop"} for a in choices]
+    completion = {"id": entry.completion_id, "object": "chat.completion", "choices": bodies} if choices else None
+    fields: dict[str, Any] = {
+        "conversation_id": conversation_id,
+        "created": False,
+        "parent_id": None,
+        "at_head": True,
+        "instructions": (),
+        "new_messages": (message("user", question),),
+        "answers": tuple(choices),
+        "completion": completion,
+    }
+    return TurnCommit(entry, StoredTurn(**{**fields, **more}))
+
+
+def document(content: str, title: str = "paper") -> Artifact:
+    """An attachment as the conversation keeps it."""
+    metadata = {"attachment_type": "document", "label": "https://example.org/p"}
+    source = f"attachment:0:{title}"
+    return Artifact("art_0123456789abcdef", ArtifactType.DOCUMENT, content, len(content), source, NOW, title, False,
+                    metadata=metadata)  # fmt: skip
+
+
+def contents(found: StoredConversation | None) -> list[Any]:
+    """What the messages of a path say."""
+    assert found is not None
+    return [each.content for each in found.path]
+
+
+def in_force(found: StoredConversation | None) -> tuple[dict[str, Any], ...]:
+    """The system messages that the latest message of a path names."""
+    assert found is not None
+    return found.instructions[found.path[-1].instructions_digest or ""]

@@ -1,0 +1,44 @@
+"""Stores on a database of the module's own, migrated once; tests keep apart by tenants of their own."""
+
+import itertools
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from gateway.clock import SystemClock
+from gateway.settings import StorageSettings
+from gateway.storage.engine import Transactions, open_transactions
+from gateway.storage.migrate import migrate
+from gateway.storage.store import SqlStore
+
+TENANTS = itertools.count()
+OpenStore = Callable[[], SqlStore]
+
+
+@pytest.fixture
+def tenant() -> str:
+    """Nobody else's."""
+    return f"tenant-{next(TENANTS)}"
+
+
+@pytest.fixture
+async def transactions(module_storage_url: str) -> AsyncIterator[Transactions]:
+    """The module's database, on the current schema."""
+    opened = open_transactions(StorageSettings(url=module_storage_url))
+    await migrate(opened)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def store(transactions: Transactions) -> SqlStore:
+    """The store under test, as one process has it."""
+    return SqlStore(transactions, SystemClock())
+
+
+@pytest.fixture
+async def other_store(module_storage_url: str, store: SqlStore) -> AsyncIterator[SqlStore]:
+    """The same storage as a second process has it."""
+    opened = open_transactions(StorageSettings(url=module_storage_url))
+    yield SqlStore(opened, SystemClock())
+    await opened.close()

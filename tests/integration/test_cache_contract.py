@@ -1,0 +1,144 @@
+"""`ports.CacheBackend`, one suite for both: process memory and Valkey. Every fault is a miss (contract §5)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+import pytest
+
+from gateway.clock import SystemClock
+from gateway.ids import new_id
+from gateway.ports import CacheBackend
+from gateway.settings import CacheSettings
+from gateway.storage.cache import MemoryCache, open_cache
+from tests.support.ports import free_port
+from tests.support.valkey import Valkey, ValkeyProcess
+
+
+class HandClock:
+    """Time that a test moves."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def now(self) -> datetime:
+        return datetime(2026, 11, 21, tzinfo=UTC)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture(params=["memory", "valkey"])
+async def cache(request: pytest.FixtureRequest) -> AsyncIterator[CacheBackend]:
+    """An empty cache."""
+    url = None
+    if request.param == "valkey":
+        server: Valkey = request.getfixturevalue("valkey")
+        url = server.url
+    opened = open_cache(CacheSettings(url=url, timeout=2.0), SystemClock())
+    yield opened
+    await opened.close()
+
+
+async def test_what_was_set_is_found_and_nothing_else(cache: CacheBackend) -> None:
+    key = new_id("k")
+    assert await cache.get(key) is None
+    await cache.set(key, b"\x00\xff value", 60)
+    assert await cache.get(key) == b"\x00\xff value"
+    assert await cache.get(key + "x") is None
+
+
+async def test_the_latest_value_counts(cache: CacheBackend) -> None:
+    key = new_id("k")
+    await cache.set(key, b"one", 60)
+    await cache.set(key, b"two", 60)
+    assert await cache.get(key) == b"two"
+
+
+async def test_an_empty_value_is_a_value(cache: CacheBackend) -> None:
+    key = new_id("k")
+    await cache.set(key, b"", 60)
+    assert await cache.get(key) == b""
+
+
+async def test_odd_keys_and_big_values_are_kept(cache: CacheBackend) -> None:
+    for key in ("a b\r\nc", "größe:✓", "x" * 5000):
+        await cache.set(key, b"v" * 200_000, 60)
+        assert await cache.get(key) == b"v" * 200_000
+
+
+async def test_a_value_whose_time_is_over_is_gone(cache: CacheBackend) -> None:
+    key = new_id("k")
+    await cache.set(key, b"short", 0.05)
+    async with asyncio.timeout(10):
+        while await cache.get(key) is not None:  # noqa: ASYNC110 - Valkey has a clock of its own
+            await asyncio.sleep(0.01)
+
+
+async def test_many_at_once_get_their_own(cache: CacheBackend) -> None:
+    async def one(number: int) -> bytes | None:
+        await cache.set(f"many-{number}", str(number).encode(), 60)
+        return await cache.get(f"many-{number}")
+
+    assert await asyncio.gather(*(one(n) for n in range(100))) == [str(n).encode() for n in range(100)]
+
+
+async def test_memory_forgets_what_was_used_least_recently_and_stays_within_its_bytes() -> None:
+    cache = MemoryCache(1000, HandClock())
+    for number in range(9):
+        await cache.set(f"k{number}", b"x" * 98, 60)
+    assert await cache.get("k0") is not None
+    for number in range(9, 12):
+        await cache.set(f"k{number}", b"x" * 97, 60)
+    assert [n for n in range(12) if await cache.get(f"k{n}") is None] == [1, 2]
+    await cache.set("huge", b"x" * 2000, 60)
+    assert await cache.get("huge") is None
+
+
+async def test_memory_keeps_a_value_exactly_as_long_as_it_was_told() -> None:
+    clock = HandClock()
+    cache = MemoryCache(1000, clock)
+    await cache.set("k", b"v", 10)
+    clock.seconds += 9.9
+    assert await cache.get("k") == b"v"
+    clock.seconds += 0.1
+    assert await cache.get("k") is None
+
+
+async def test_a_cache_that_is_not_there_is_a_miss_and_left_alone_for_a_moment() -> None:
+    clock = HandClock()
+    cache = open_cache(CacheSettings(url=f"redis://127.0.0.1:{free_port()}/0", timeout=0.2), clock)
+    await cache.set("k", b"v", 60)
+    assert await cache.get("k") is None
+    clock.seconds += 60
+    assert await cache.get("k") is None
+    await cache.close()
+
+
+async def test_a_cache_that_hangs_is_a_miss_and_comes_back_by_itself(chaos_valkey: ValkeyProcess) -> None:
+    clock = HandClock()
+    cache = open_cache(CacheSettings(url=chaos_valkey.url, timeout=0.2), clock)
+    await cache.set("k", b"v", 60)
+    assert await cache.get("k") == b"v"
+    chaos_valkey.pause()
+    async with asyncio.timeout(10):
+        assert await cache.get("k") is None
+        assert await cache.get("k") is None
+    chaos_valkey.resume()
+    assert await cache.get("k") is None, "it is left alone for a moment"
+    clock.seconds += 60
+    assert await cache.get("k") == b"v"
+    await cache.close()
+
+
+async def test_a_cache_that_was_restarted_is_used_again(chaos_valkey: ValkeyProcess) -> None:
+    clock = HandClock()
+    cache = open_cache(CacheSettings(url=chaos_valkey.url, timeout=1.0), clock)
+    await cache.set("k", b"v", 60)
+    chaos_valkey.kill9()
+    assert await cache.get("k") is None
+    chaos_valkey.start()
+    clock.seconds += 60
+    await cache.set("k", b"new", 60)
+    assert await cache.get("k") == b"new"
+    await cache.close()

@@ -1,0 +1,141 @@
+"""The schema: migrations lead exactly to `schema.metadata`, from any number of processes, and never back."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from gateway.clock import SystemClock
+from gateway.errors import StorageUnavailable
+from gateway.settings import StorageSettings
+from gateway.storage import schema
+from gateway.storage.engine import Transactions, open_transactions
+from gateway.storage.migrate import migrate, migrations_folder
+from gateway.storage.probe import revision_of
+from gateway.storage.store import SqlStore
+from tests.support.gateway_process import scrubbed_environment
+
+
+@pytest.fixture
+async def empty(storage_url: str) -> AsyncIterator[Transactions]:
+    """A database with nothing in it."""
+    opened = open_transactions(StorageSettings(url=storage_url))
+    yield opened
+    await opened.close()
+
+
+def set_revision(connection: sa.Connection, revision: str) -> None:
+    connection.execute(sa.text("UPDATE alembic_version SET version_num = :revision"), {"revision": revision})
+
+
+def tables(connection: sa.Connection) -> set[str]:
+    return set(sa.inspect(connection).get_table_names())
+
+
+async def test_a_migrated_database_is_exactly_what_the_code_expects(empty: Transactions) -> None:
+    await migrate(empty)
+
+    def differences(connection: sa.Connection) -> list[object]:
+        options = {"compare_type": True, "compare_server_default": True}
+        return list(compare_metadata(MigrationContext.configure(connection, opts=options), schema.metadata))
+
+    assert await empty.run(differences) == []
+    assert await empty.run(tables) == {*schema.metadata.tables, "alembic_version"}
+
+
+async def test_the_tables_refuse_what_the_schema_forbids(empty: Transactions) -> None:
+    """Autogenerate does not compare foreign keys' actions, nor primary keys."""
+    await migrate(empty)
+
+    def keys(connection: sa.Connection) -> dict[str, tuple[list[str], set[tuple[str, str, str | None]]]]:
+        inspector = sa.inspect(connection)
+        return {
+            name: (
+                inspector.get_pk_constraint(name)["constrained_columns"],
+                {
+                    (key["constrained_columns"][0], key["referred_table"], key["options"].get("ondelete"))
+                    for key in inspector.get_foreign_keys(name)
+                },
+            )
+            for name in schema.metadata.tables
+        }
+
+    expected = {
+        name: (
+            [column.name for column in table.primary_key],
+            {(key.parent.name, key.column.table.name, key.ondelete) for key in table.foreign_keys},
+        )
+        for name, table in schema.metadata.tables.items()
+    }
+    assert await empty.run(keys) == expected
+
+
+def test_the_revision_that_the_code_needs_is_the_only_head() -> None:
+    assert ScriptDirectory(str(migrations_folder())).get_heads() == [schema.REVISION]
+
+
+async def test_ten_migrations_at_once_are_one(storage_url: str) -> None:
+    opened = [open_transactions(StorageSettings(url=storage_url, timeout=20)) for _ in range(10)]
+    try:
+        await asyncio.gather(*(migrate(each) for each in opened))
+        assert await opened[0].run(revision_of) == schema.REVISION
+        assert await opened[9].run(lambda c: c.execute(sa.text("SELECT * FROM alembic_version")).fetchall()) == [
+            (schema.REVISION,)
+        ]
+    finally:
+        for each in opened:
+            await each.close()
+
+
+async def test_an_empty_storage_is_not_ready_and_a_migrated_one_is(empty: Transactions) -> None:
+    store = SqlStore(empty, SystemClock())
+    assert not await store.ready()
+    assert await empty.run(revision_of) is None
+    await migrate(empty)
+    assert await store.ready()
+
+
+async def test_a_newer_schema_is_left_alone_and_not_ready(empty: Transactions) -> None:
+    await migrate(empty)
+    await empty.run(lambda c: set_revision(c, "9999"), write=True)
+    await migrate(empty)
+    assert await empty.run(revision_of) == "9999"
+    assert not await SqlStore(empty, SystemClock()).ready()
+    assert await empty.run(tables) == {*schema.metadata.tables, "alembic_version"}
+
+
+async def test_a_migration_that_fails_leaves_nothing_behind(empty: Transactions) -> None:
+    create = "CREATE TABLE completions (id INTEGER)"
+    await empty.run(lambda c: c.execute(sa.text(create)).close(), write=True)
+    with pytest.raises((sa.exc.DBAPIError, StorageUnavailable)):
+        await migrate(empty)
+    assert await empty.run(tables) <= {"completions", "alembic_version"}
+
+
+def gateway_migrate(storage_url: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    environment = scrubbed_environment() | {"DATABASE_URL": storage_url}
+    command = [sys.executable, "-m", "gateway", "migrate"]
+    return subprocess.run(command, env=environment, cwd=directory, capture_output=True, text=True, timeout=60)
+
+
+def test_the_command_migrates_once_and_says_so_the_second_time(storage_url: str, tmp_path: Path) -> None:
+    first, second = gateway_migrate(storage_url, tmp_path), gateway_migrate(storage_url, tmp_path)
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    assert f"empty -> {schema.REVISION}" in first.stdout
+    assert f"already at {schema.REVISION}" in second.stdout
+    assert first.stderr == second.stderr == ""
+
+
+def test_the_command_fails_where_it_cannot_reach_the_database(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    done = gateway_migrate(f"sqlite:///{tmp_path / 'folder'}", tmp_path)
+    assert done.returncode == 1
+    assert done.stdout.startswith("FAIL")
+    assert "Traceback" not in done.stderr

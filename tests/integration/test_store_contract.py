@@ -1,0 +1,227 @@
+"""`ports.ConversationStore`, one suite for every implementation: turns, bills, sessions, tenants."""
+
+import asyncio
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from gateway.ids import new_id
+from gateway.models.conversation import ConversationRef
+from gateway.models.reasoning import reasoning_events
+from gateway.models.turn import TurnCommit
+from gateway.storage.store import SqlStore
+from tests.integration.commits import NOW, bill, contents, document, in_force, message, turn
+
+
+async def test_a_committed_turn_is_found_as_it_was(store: SqlStore, tenant: str) -> None:
+    system = ({"role": "system", "content": "Be brief."}, {"role": "developer", "content": [{"type": "text"}]})
+    first = turn(tenant, "conv_whole" + tenant, created=True, instructions=system)
+    await store.commit(first)
+    found = await store.find_conversation(tenant, ConversationRef("conv_whole" + tenant), max_bytes=None)
+    assert found is not None
+    assert first.turn is not None
+    asked, answered = first.turn.new_messages[0], first.turn.answers[0].message
+    assert found.head_id == answered.message_id
+    assert in_force(found) == system
+    assert found.unread == 0
+    assert [(m.role, m.body, m.message_id, m.digest, m.status, m.sequence_number) for m in found.path] == [
+        ("user", asked.body, asked.message_id, asked.digest, "complete", 0),
+        ("assistant", answered.body, answered.message_id, answered.digest, "complete", 1),
+    ]
+    assert found.path[0].created_at == NOW
+
+
+async def test_what_was_forwarded_in_a_messages_place_is_kept_with_it(store: SqlStore, tenant: str) -> None:
+    rendered = {"role": "user", "content": "<block/>question"}
+    asked = replace(message("user", "question"), rendered=rendered, standing=("art_1", "art_2"))
+    await store.commit(turn(tenant, "conv_r" + tenant, created=True, new_messages=(asked,)))
+    found = await store.find_conversation(tenant, ConversationRef("conv_r" + tenant), max_bytes=None)
+    assert found is not None
+    assert (found.path[0].rendered, found.path[0].standing) == (rendered, ("art_1", "art_2"))
+    assert (found.path[1].rendered, found.path[1].standing) == (None, ())
+
+
+async def test_the_tool_steps_of_an_answer_come_back_with_arguments_result_and_times(
+    store: SqlStore, tenant: str
+) -> None:
+    call = {"id": "call_1", "type": "function", "function": {"name": "search", "arguments": '{"q": 1}'}}
+    steps = (
+        message("user", "find it"),
+        message("assistant", None, tool_calls=[call]),
+        message("tool", "found", tool_call_id="call_1"),
+    )
+    first = turn(tenant, "conv_t" + tenant, created=True, new_messages=steps)
+    assert first.turn is not None
+    events = reasoning_events(steps, NOW, [m.message_id for m in steps])
+    answer = replace(first.turn.answers[0], reasoning_events=events)
+    await store.commit(TurnCommit(first.ledger, replace(first.turn, answers=(answer,))))
+    found = await store.find_conversation(tenant, ConversationRef("conv_t" + tenant), max_bytes=None)
+    assert found is not None
+    assert [m.role for m in found.path] == ["user", "assistant", "tool", "assistant"]
+    (step,) = found.path[-1].reasoning_steps
+    assert (step.step, step.tool, step.tool_call_id, step.arguments, step.result) == (
+        1, "search", "call_1", '{"q": 1}', "found",
+    )  # fmt: skip
+    assert (step.called_at, step.answered_at) == (NOW, NOW)
+    assert all(not m.reasoning_steps for m in found.path[:-1])
+
+
+async def test_turns_are_appended_and_instructions_in_force_are_the_latest(store: SqlStore, tenant: str) -> None:
+    ref = ConversationRef("conv_a" + tenant)
+    old, new = ({"role": "system", "content": "old"},), ({"role": "system", "content": "new"},)
+    await store.commit(turn(tenant, "conv_a" + tenant, "q1", ["a1"], created=True, instructions=old))
+    await store.commit(turn(tenant, "conv_a" + tenant, "q2", ["a2"], instructions=new))
+    found = await store.find_conversation(tenant, ref, max_bytes=None)
+    assert contents(found) == ["q1", "a1", "q2", "a2"]
+    assert found is not None
+    assert in_force(found) == new
+    assert found.instructions[found.path[1].instructions_digest or ""] == old
+    assert in_force(await store.find_conversation(tenant, ref, max_bytes=0)) == new
+    assert [m.sequence_number for m in found.path] == [0, 1, 2, 3]
+
+
+async def test_attachments_belong_to_the_conversation_from_then_on_in_their_order(store: SqlStore, tenant: str) -> None:
+    ref = ConversationRef("conv_d" + tenant)
+    await store.commit(
+        turn(tenant, "conv_d" + tenant, created=True, attachments=(document("one"), document("two", "b")))
+    )
+    await store.commit(turn(tenant, "conv_d" + tenant, attachments=(document("three"),)))
+    found = await store.find_conversation(tenant, ref, max_bytes=0)
+    assert found is not None
+    assert [(a.content, a.size_chars, a.title) for a in found.attachments] == [
+        ("one", 3, "paper"), ("two", 3, "b"), ("three", 5, "paper"),
+    ]  # fmt: skip
+    assert replace(found.attachments[0], timestamp=NOW) == document("one")
+
+
+async def test_a_completion_is_found_by_both_ids_with_its_exact_bill(store: SqlStore, tenant: str) -> None:
+    first = turn(tenant, "conv_b" + tenant, "q", ["one", "two"], created=True, completion_metadata={"team": "a"})
+    await store.commit(first)
+    by_completion = await store.find_completion(tenant, str(first.ledger.completion_id))
+    assert by_completion == await store.find_completion(tenant, first.ledger.request_id)
+    assert by_completion is not None
+    assert by_completion.completion_metadata == {"team": "a"}
+    assert by_completion.completion is not None
+    assert [c["message"]["content"] for c in by_completion.completion["choices"]] == ["one", "two"]
+    entry = by_completion.ledger
+    assert entry.calls == first.ledger.calls
+    assert entry.calls[0].total == Decimal("0.000047500001")
+    assert (entry.status, entry.model, entry.stream, entry.created_at) == ("complete", "gpt-4o", False, NOW)
+    assert entry.metadata["usage"] == first.ledger.metadata["usage"]
+    assert Decimal(str(entry.metadata["cost"]["total_cost"])) == Decimal("0.000047500001")
+
+
+async def test_a_bill_without_a_turn_is_kept_and_unpriced_stays_unpriced(store: SqlStore, tenant: str) -> None:
+    entry = bill(tenant, None, "failed", error_code="upstream_timeout")
+    unpriced = replace(entry.calls[0], prompt_cost=None, completion_cost=None)
+    await store.commit(TurnCommit(replace(entry, calls=(unpriced,), metadata={"cost": {"total_cost": None}})))
+    found = await store.find_completion(tenant, entry.request_id)
+    assert found is not None
+    assert found.completion is None
+    assert (found.ledger.status, found.ledger.error_code) == ("failed", "upstream_timeout")
+    assert found.ledger.calls == (unpriced,)
+
+
+async def test_a_conversations_completions_are_listed_oldest_first(store: SqlStore, tenant: str) -> None:
+    kept = []
+    for second in (3, 1, 2):
+        created = NOW.replace(second=second)
+        commit = turn(tenant, "conv_l" + tenant, created=second == 3, entry={"created_at": created})
+        await store.commit(commit)
+        kept.append((created, commit.ledger.request_id))
+    await store.commit(turn(tenant, "conv_m" + tenant, created=True))
+    found = await store.list_completions(tenant, "conv_l" + tenant)
+    assert [each.ledger.request_id for each in found] == [request for _, request in sorted(kept)]
+
+
+async def test_another_tenants_things_behave_as_if_they_did_not_exist(store: SqlStore, tenant: str) -> None:
+    first = turn(tenant, "conv_x" + tenant, created=True)
+    await store.commit(first)
+    claimed = await store.claim_session(tenant, "work", "conv_s" + tenant)
+    stranger = tenant + "-stranger"
+    assert await store.find_conversation(stranger, ConversationRef("conv_x" + tenant), max_bytes=None) is None
+    assert await store.find_conversation(stranger, ConversationRef(session="work"), max_bytes=None) is None
+    assert not await store.has_conversation(stranger, "conv_x" + tenant)
+    assert await store.find_completion(stranger, first.ledger.request_id) is None
+    assert await store.find_completion(stranger, str(first.ledger.completion_id)) is None
+    assert await store.list_completions(stranger, "conv_x" + tenant) == []
+    assert await store.claim_session(stranger, "work", "conv_s" + stranger) == "conv_s" + stranger != claimed
+    assert await store.has_conversation(tenant, "conv_x" + tenant)
+    assert not await store.has_conversation(tenant, "conv_none")
+
+
+async def test_a_session_is_claimed_once_however_many_ask_at_once(
+    store: SqlStore, other_store: SqlStore, tenant: str
+) -> None:
+    ids = [new_id("conv_") for _ in range(12)]
+    stores = [store, other_store] * 6
+    claims = [one.claim_session(tenant, "chat", each) for one, each in zip(stores, ids, strict=True)]
+    winners = set(await asyncio.gather(*claims))
+    assert len(winners) == 1
+    assert [each for each in ids if await store.has_conversation(tenant, each)] == list(winners)
+    found = await store.find_conversation(tenant, ConversationRef(session="chat"), max_bytes=None)
+    assert found is not None
+    assert ({found.conversation_id}, found.path, found.head_id) == (winners, (), None)
+    await store.commit(turn(tenant, winners.pop(), created=True))
+    assert contents(await other_store.find_conversation(tenant, ConversationRef(session="chat"), max_bytes=None)) == [
+        "question",
+        "answer",
+    ]
+
+
+async def test_two_stores_share_one_secret(store: SqlStore, other_store: SqlStore) -> None:
+    one, other = await asyncio.gather(store.secret(), other_store.secret())
+    assert one == other == await store.secret()
+    assert len(one) >= 32
+
+
+async def test_a_current_storage_is_reachable_and_ready(store: SqlStore) -> None:
+    await store.reachable()
+    assert await store.ready()
+
+
+@pytest.mark.parametrize(
+    "text", ["a\x00b", "\u2028\ufeff\ufffe", "😀\u200d", "e\u0301", "\U0010ffff", "\\u0000", "'\";--"]
+)
+async def test_any_character_survives_in_every_field_that_a_client_or_a_model_writes(
+    store: SqlStore, tenant: str, text: str
+) -> None:
+    commit = turn(tenant, "conv_u" + tenant, text, [text], created=True, instructions=({"content": text},),
+                  attachments=(document(text, text),), completion_metadata={text: text})  # fmt: skip
+    await store.commit(commit)
+    found = await store.find_conversation(tenant, ConversationRef("conv_u" + tenant), max_bytes=None)
+    assert contents(found) == [text, text]
+    assert found is not None
+    assert in_force(found) == ({"content": text},)
+    assert (found.attachments[0].content, found.attachments[0].title) == (text, text)
+    completion = await store.find_completion(tenant, commit.ledger.request_id)
+    assert completion is not None
+    assert completion.completion_metadata == {text: text}
+
+
+async def test_an_upstreams_odd_error_code_does_not_lose_the_bill(store: SqlStore, tenant: str) -> None:
+    entry = bill(tenant, None, "failed", error_code="odd\x00code")
+    await store.commit(TurnCommit(entry))
+    found = await store.find_completion(tenant, entry.request_id)
+    assert found is not None
+    assert found.ledger.error_code is not None
+    assert found.ledger.error_code.startswith("odd")
+
+
+@pytest.mark.parametrize("odd", ["conv_\x00", "chatcmpl-\x00", "req_\x00", "\U0010ffff", "", "x" * 5000])
+async def test_an_id_that_no_client_was_given_is_simply_unknown(store: SqlStore, tenant: str, odd: str) -> None:
+    assert not await store.has_conversation(tenant, odd)
+    assert await store.find_completion(tenant, odd) is None
+    assert await store.list_completions(tenant, odd) == []
+    assert await store.find_conversation(tenant, ConversationRef(odd), max_bytes=None) is None
+    assert await store.find_conversation(tenant, ConversationRef(session=odd), max_bytes=None) is None
+
+
+@pytest.mark.parametrize("figure", [2**63, 2**64 - 1])
+async def test_figures_beyond_the_databases_do_not_lose_the_turn(store: SqlStore, tenant: str, figure: int) -> None:
+    entry = bill(tenant, None, metadata={"usage": {"prompt_tokens": figure}, "cost": {"total_cost": Decimal(10) ** 9}})
+    await store.commit(TurnCommit(entry))
+    found = await store.find_completion(tenant, entry.request_id)
+    assert found is not None
+    assert found.ledger.metadata["usage"]["prompt_tokens"] == figure

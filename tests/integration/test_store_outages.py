@@ -1,0 +1,106 @@
+"""`ports.ConversationStore`: a storage that cannot be used is `StorageUnavailable`, soon, and heals by itself."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from gateway.clock import SystemClock
+from gateway.errors import StorageUnavailable
+from gateway.models.conversation import ConversationRef
+from gateway.settings import StorageSettings
+from gateway.storage.engine import open_transactions
+from gateway.storage.store import SqlStore
+from tests.integration.commits import contents, turn
+from tests.support.ports import free_port
+
+
+@contextmanager
+def opened(url: str) -> Iterator[SqlStore]:
+    yield SqlStore(open_transactions(StorageSettings(url=url, timeout=0.3)), SystemClock())
+
+
+def unusable_addresses(directory: Path, postgres_url: str) -> dict[str, str]:
+    folder = directory / "folder"
+    folder.mkdir()
+    nonsense = directory / "nonsense.db"
+    nonsense.write_bytes(b"this is no database, but some text that is long enough " * 40)
+    host = f"postgresql+asyncpg://postgres@127.0.0.1:{free_port()}/none"
+    return {
+        "a folder": f"sqlite:///{folder}",
+        "no database": f"sqlite:///{nonsense}",
+        "nobody listens": host,
+        "no such database": postgres_url.rsplit("/", 1)[0] + "/there_is_none",
+        "no such user": postgres_url.replace("postgres@", "nobody_known@"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["a folder", "no database", "nobody listens", "no such database", "no such user"])
+async def test_every_question_to_a_storage_that_is_not_there_says_so(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = request.getfixturevalue("postgres").admin_url
+    with opened(unusable_addresses(tmp_path, url)[kind]) as store:
+        for ask in (
+            lambda: store.find_conversation("t", ConversationRef("conv_1"), max_bytes=None),
+            lambda: store.claim_session("t", "s", "conv_1"),
+            lambda: store.commit(turn("t", "conv_1", created=True)),
+            store.ready,
+            store.secret,
+        ):
+            with pytest.raises(StorageUnavailable) as raised:
+                await ask()
+            assert "postgres" not in str(raised.value)
+
+
+async def test_a_storage_that_is_locked_is_waited_for_and_then_unavailable_and_heals(
+    store: SqlStore, tenant: str, module_storage_url: str
+) -> None:
+    await store.commit(turn(tenant, "conv_" + tenant, created=True))
+    free, held = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    locker = open_transactions(StorageSettings(url=module_storage_url))
+
+    def hold(connection: sa.Connection) -> None:
+        connection.execute(sa.text("UPDATE conversations SET attachments = 0 WHERE id = :id"), {"id": "conv_" + tenant})
+        loop.call_soon_threadsafe(held.set)
+        _wait(connection, free)
+
+    holding = asyncio.ensure_future(locker.run(hold, write=True))
+    await held.wait()
+    impatient = SqlStore(open_transactions(StorageSettings(url=module_storage_url, timeout=0.2)), SystemClock())
+    async with asyncio.timeout(20):  # so that a test of endless waiting ends
+        with pytest.raises(StorageUnavailable):
+            await impatient.commit(turn(tenant, "conv_" + tenant, "q2", ["a2"]))
+    free.set()
+    await holding
+    await impatient.commit(turn(tenant, "conv_" + tenant, "q3", ["a3"]))
+    found = await store.find_conversation(tenant, ConversationRef("conv_" + tenant), max_bytes=None)
+    assert contents(found) == ["question", "answer", "q3", "a3"]
+    assert len(await store.list_completions(tenant, "conv_" + tenant)) == 2
+    await impatient._transactions.close()
+    await locker.close()
+
+
+def _wait(connection: sa.Connection, event: asyncio.Event) -> None:
+    """Keeps the transaction open until the event, whichever way this storage runs its work."""
+    if connection.dialect.name == "sqlite":
+        while not event.is_set():
+            time.sleep(0.01)
+        return
+    while not event.is_set():
+        connection.execute(sa.text("SELECT pg_sleep(0.02)"))
+
+
+async def test_the_error_of_a_failed_statement_holds_no_content(store: SqlStore, tenant: str) -> None:
+    first = turn(tenant, "conv_" + tenant, "the user's secret words", created=True)
+    await store.commit(first)
+    assert first.turn is not None
+    again = turn(tenant, "conv_" + tenant, new_messages=first.turn.new_messages)
+    with pytest.raises(sa.exc.IntegrityError) as raised:
+        await store.commit(again)
+    assert "secret words" not in str(raised.value)

@@ -1,0 +1,187 @@
+"""`ports.ConversationStore`: which messages a conversation's path holds, however turns came about."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+import sqlalchemy as sa
+
+from gateway import jsons
+from gateway.ids import new_id
+from gateway.models.conversation import ConversationRef
+from gateway.storage import schema
+from gateway.storage.engine import Transactions
+from gateway.storage.store import SqlStore
+from tests.integration.commits import contents, in_force, message, turn
+
+
+async def test_an_edited_message_branches_and_the_head_is_the_latest_committed_turn(
+    store: SqlStore, tenant: str
+) -> None:
+    ref = ConversationRef("conv_" + tenant)
+    first = turn(tenant, "conv_" + tenant, "q1", ["a1"], created=True)
+    await store.commit(first)
+    await store.commit(turn(tenant, "conv_" + tenant, "q2", ["a2"]))
+    assert first.turn is not None
+    shared = first.turn.answers[0].message.message_id
+    await store.commit(turn(tenant, "conv_" + tenant, "q2 edited", ["b2"], at_head=False, parent_id=shared))
+    found = await store.find_conversation(tenant, ref, max_bytes=None)
+    assert contents(found) == ["q1", "a1", "q2 edited", "b2"]
+    assert found is not None
+    assert [m.sequence_number for m in found.path] == [0, 1, 2, 3]
+    await store.commit(turn(tenant, "conv_" + tenant, "from the start", ["c1"], at_head=False, parent_id=None))
+    assert contents(await store.find_conversation(tenant, ref, max_bytes=None)) == ["from the start", "c1"]
+    assert len(await store.list_completions(tenant, "conv_" + tenant)) == 4
+
+
+async def test_a_resend_sees_every_branch_and_a_delta_only_the_heads(store: SqlStore, tenant: str) -> None:
+    ref = ConversationRef("conv_" + tenant)
+    old, new = ({"role": "system", "content": "old"},), ({"role": "system", "content": "new"},)
+    first = turn(tenant, "conv_" + tenant, "q1", ["a1", "sibling"], created=True, instructions=old)
+    await store.commit(first)
+    assert first.turn is not None
+    shared = first.turn.answers[0].message.message_id
+    await store.commit(turn(tenant, "conv_" + tenant, "q2", ["a2"], instructions=old))
+    await store.commit(turn(tenant, "conv_" + tenant, "lost", [], status="failed"))
+    edited = turn(tenant, "conv_" + tenant, "edited", ["b2"], at_head=False, parent_id=shared, instructions=new)
+    await store.commit(edited)
+    found = await store.find_conversation(tenant, ref, max_bytes=None)
+    assert contents(found) == ["q1", "a1", "edited", "b2"]
+    assert found is not None
+    branches = [[m.content for m in branch] for branch in found.branches]
+    assert sorted(branches) == [["q1", "a1", "q2", "a2"], ["q1", "sibling"]]
+    named = {m.content: found.instructions[m.instructions_digest or ""] for b in found.branches for m in b}
+    assert named["a2"] == old
+    assert in_force(found) == new
+    limited = await store.find_conversation(tenant, ref, max_bytes=100_000)
+    assert contents(limited) == contents(found)
+    assert limited is not None
+    assert limited.branches == ()
+
+
+async def test_of_several_answers_the_first_is_continued(store: SqlStore, tenant: str) -> None:
+    ref = ConversationRef("conv_" + tenant)
+    await store.commit(turn(tenant, "conv_" + tenant, "q1", ["first", "second", "third"], created=True))
+    assert contents(await store.find_conversation(tenant, ref, max_bytes=None)) == ["q1", "first"]
+    await store.commit(turn(tenant, "conv_" + tenant, "q2", ["a2"]))
+    assert contents(await store.find_conversation(tenant, ref, max_bytes=None)) == ["q1", "first", "q2", "a2"]
+
+
+async def test_a_failed_turn_is_kept_for_the_audit_and_in_no_path(store: SqlStore, tenant: str) -> None:
+    ref = ConversationRef("conv_" + tenant)
+    await store.commit(turn(tenant, "conv_" + tenant, "lost first", [], created=True, status="failed"))
+    assert contents(await store.find_conversation(tenant, ref, max_bytes=None)) == []
+    await store.commit(turn(tenant, "conv_" + tenant, "q1", ["a1"]))
+    await store.commit(turn(tenant, "conv_" + tenant, "lost", [], status="failed"))
+    await store.commit(turn(tenant, "conv_" + tenant, "q2", ["a2"]))
+    assert contents(await store.find_conversation(tenant, ref, max_bytes=None)) == ["q1", "a1", "q2", "a2"]
+    listed = await store.list_completions(tenant, "conv_" + tenant)
+    assert sorted(each.ledger.status for each in listed) == ["complete", "complete", "failed", "failed"]
+
+
+async def test_a_conversation_deleted_while_the_model_answered_stays_deleted_and_the_bill_stays(
+    store: SqlStore, transactions: Transactions, tenant: str
+) -> None:
+    await store.commit(turn(tenant, "conv_" + tenant, created=True))
+    where = schema.conversations.c.id == "conv_" + tenant
+    await transactions.run(lambda c: c.execute(schema.conversations.delete().where(where)).rowcount, write=True)
+    late = turn(tenant, "conv_" + tenant, "late", ["too late"])
+    await store.commit(late)
+    assert not await store.has_conversation(tenant, "conv_" + tenant)
+    assert await store.find_conversation(tenant, ConversationRef("conv_" + tenant), max_bytes=None) is None
+    found = await store.find_completion(tenant, late.ledger.request_id)
+    assert found is not None
+    assert found.completion is None
+    assert found.ledger.calls == late.ledger.calls
+
+    def leftovers(connection: sa.Connection) -> int:
+        tables = (schema.messages, schema.completions, schema.instructions, schema.attachments)
+        counts = (sa.select(sa.func.count()).where(t.c.conversation_id == "conv_" + tenant) for t in tables)
+        return sum(connection.execute(count).scalar_one() for count in counts)
+
+    assert await transactions.run(leftovers) == 0
+
+
+@pytest.mark.parametrize("number", [31, 32, 33, 544, 545, 701])
+async def test_long_paths_come_whole_and_in_order_across_pages(store: SqlStore, tenant: str, number: int) -> None:
+    asked = tuple(message("user", f"q{n}") for n in range(number - 1))
+    await store.commit(turn(tenant, "conv_" + tenant, created=True, new_messages=asked))
+    found = await store.find_conversation(tenant, ConversationRef("conv_" + tenant), max_bytes=None)
+    assert contents(found) == [*(f"q{n}" for n in range(number - 1)), "answer"]
+    assert found is not None
+    assert found.unread == 0
+
+
+@pytest.mark.parametrize("max_bytes", [0, 1000, 60_000])
+async def test_whole_turns_are_read_the_latest_always_and_older_ones_up_to_max_bytes(
+    store: SqlStore, tenant: str, max_bytes: int
+) -> None:
+    talk = [message(("user", "assistant")[n % 2], f"{n:05}" * 40) for n in range(619)]
+    await store.commit(turn(tenant, "conv_" + tenant, created=True, new_messages=tuple(talk)))
+    ref = ConversationRef("conv_" + tenant)
+    whole = await store.find_conversation(tenant, ref, max_bytes=None)
+    part = await store.find_conversation(tenant, ref, max_bytes=max_bytes)
+    assert whole is not None
+    assert part is not None
+    assert part.unread == len(whole.path) - len(part.path) > 0
+    assert part.path == whole.path[-len(part.path) :]
+    assert part.path[0].role == "user"
+    sizes = [len(jsons.dumps(m.body)) for m in part.path]
+    assert len(sizes) == 2 or sum(sizes[2:]) <= max_bytes
+    assert sum(sizes) > max_bytes - 2 * max(sizes), "as much as may be read is read"
+
+
+async def test_big_tool_results_count_as_little_as_they_can_be_reduced_to(store: SqlStore, tenant: str) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    step = [message("assistant", None, tool_calls=[call]), message("tool", "x" * 50_000, tool_call_id="c")]
+    talk = [each for n in range(10) for each in (message("user", f"q{n}"), *step, message("assistant", f"a{n}"))]
+    talk = [replace(each, message_id=new_id("msg_")) for each in talk]
+    await store.commit(turn(tenant, "conv_" + tenant, created=True, new_messages=tuple(talk)))
+    found = await store.find_conversation(tenant, ConversationRef("conv_" + tenant), max_bytes=50_000)
+    assert found is not None
+    assert found.unread == 0
+    assert [m.body for m in found.path[:-1]] == [m.body for m in talk]
+
+
+async def test_a_path_that_fits_max_bytes_is_read_whole(store: SqlStore, tenant: str) -> None:
+    await store.commit(turn(tenant, "conv_" + tenant, created=True))
+    found = await store.find_conversation(tenant, ConversationRef("conv_" + tenant), max_bytes=10_000)
+    assert contents(found) == ["question", "answer"]
+    assert found is not None
+    assert found.unread == 0
+
+
+async def test_parallel_commits_lose_nothing_and_append_whole_turns_one_after_the_other(
+    store: SqlStore, other_store: SqlStore, tenant: str
+) -> None:
+    ref = ConversationRef("conv_" + tenant)
+    await store.commit(turn(tenant, "conv_" + tenant, "q", ["a"], created=True))
+    order: list[int] = []
+
+    async def commit(number: int) -> None:
+        chosen = (store, other_store)[number % 2]
+        await chosen.commit(turn(tenant, "conv_" + tenant, f"q{number}", [f"a{number}", "sibling"]))
+        order.append(number)
+
+    await asyncio.gather(*(commit(number) for number in range(16)))
+    found = await store.find_conversation(tenant, ref, max_bytes=None)
+    path = contents(found)
+    assert path[:2] == ["q", "a"]
+    turns = list(zip(path[2::2], path[3::2], strict=True))
+    assert sorted(turns) == sorted((f"q{n}", f"a{n}") for n in range(16))
+    assert found is not None
+    assert [m.sequence_number for m in found.path] == list(range(34))
+    assert len(order) == 16
+
+
+async def test_a_turn_that_began_at_the_head_is_hung_on_what_the_head_is_at_its_commit(
+    store: SqlStore, tenant: str
+) -> None:
+    first = turn(tenant, "conv_" + tenant, "q1", ["a1"], created=True)
+    await store.commit(first)
+    assert first.turn is not None
+    seen = first.turn.answers[0].message.message_id
+    await store.commit(turn(tenant, "conv_" + tenant, "fast", ["quick"], parent_id=seen))
+    await store.commit(turn(tenant, "conv_" + tenant, "slow", ["late"], parent_id=seen))
+    found = await store.find_conversation(tenant, ConversationRef("conv_" + tenant), max_bytes=None)
+    assert contents(found) == ["q1", "a1", "fast", "quick", "slow", "late"]

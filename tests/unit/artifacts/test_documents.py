@@ -1,0 +1,138 @@
+"""Text out of files, and documents inside over-long messages (contract §2 `file` parts, §4 I4)."""
+
+import base64
+import io
+import zipfile
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.artifacts.documents import UnreadableDocument, document_spans, inline_file
+
+WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+
+
+def part(content: bytes, name: str = "", media: str = "") -> dict[str, str]:
+    data = base64.b64encode(content).decode()
+    return {"filename": name, "file_data": f"data:{media};base64,{data}" if media else data}
+
+
+def text(file: dict[str, str]) -> str | None:
+    found = inline_file(dict(file), decode_pdf=True)
+    return None if found is None else found.text()
+
+
+def docx(*paragraphs: str, head: str = "") -> bytes:
+    runs = "".join(f"<w:p><w:r><w:t>{p}</w:t></w:r></w:p>" for p in paragraphs)
+    xml = f'{head}<w:document xmlns:w="{WORD}"><w:body>{runs}</w:body></w:document>'
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("word/document.xml", xml)
+    return buffer.getvalue()
+
+
+def pdf(words: str) -> bytes:
+    stream = f"BT /F1 12 Tf 20 100 Td ({words}) Tj ET"
+    font = "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"
+    resources = f"<< /Font << /F1 {font} >> >>"
+    objects = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 300 200] /Contents 4 0 R /Resources {resources} >>",
+        f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream",
+    ]
+    out, places = "%PDF-1.4\n", []
+    for number, each in enumerate(objects, 1):
+        places.append(len(out))
+        out += f"{number} 0 obj\n{each}\nendobj\n"
+    table = "".join(f"{place:010} 00000 n \n" for place in places)
+    end = f"trailer << /Size 5 /Root 1 0 R >>\nstartxref\n{len(out)}\n%%EOF"
+    return f"{out}xref\n0 5\n0000000000 65535 f \n{table}{end}".encode("latin-1")
+
+
+def test_text_files_of_every_kind_are_read_by_name_or_media_type() -> None:
+    for name in ("a.txt", "a.MD", "a.csv", "a.json", "a.log", "a.yaml"):
+        assert text(part("größe ✓".encode(), name)) == "größe ✓"
+    for media in ("text/plain", "text/markdown", "application/json", "text/csv; charset=utf-8"):
+        assert text(part("größe ✓".encode(), media=media)) == "größe ✓"
+    assert text(part(b"\xef\xbb\xbfa", "a.txt")) == "a"
+    assert text(part(b"a\xff", "a.txt")) == "a\ufffd"
+
+
+def test_html_gives_its_visible_text() -> None:
+    html = "<html><style>x{}</style><h1>Ti&amp;le</h1><p>One<br>two</p><script>bad()</script><ul><li>a<li>b</ul>"
+    assert text(part(html.encode(), "a.html")) == "# Ti&le\n\nOne\ntwo\n\na\nb"
+
+
+def test_docx_gives_its_paragraphs() -> None:
+    assert text(part(docx("First &amp; one", "Second"), "a.docx")) == "First & one\n\nSecond"
+
+
+def test_pdf_gives_its_pages_unless_the_model_can_take_it() -> None:
+    file = part(pdf("Hello from page one"), "a.pdf", "application/pdf")
+    assert text(file) == "[page 1]\nHello from page one"
+    assert inline_file(dict(file), decode_pdf=False) is None
+
+
+@pytest.mark.parametrize(
+    "file",
+    [part(b"x", "a.png"), part(b"x", media="image/png"), part(b"x"), {"file_id": "file-1"}, {"file_data": None}, {}],
+)
+def test_what_is_no_document_is_forwarded_as_it_is(file: dict[str, str]) -> None:
+    assert inline_file(dict(file), decode_pdf=True) is None
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        {"filename": "a.txt", "file_data": "no base64!"},
+        {"filename": "a.txt", "file_data": "data:text/plain;base64,%%%"},
+        part(b"no pdf", "a.pdf"),
+        part(b"%PDF-1.4 broken", "a.pdf"),
+        part(b"no zip", "a.docx"),
+        part(docx("a", head='<!DOCTYPE x [<!ENTITY e "eeee">]>'), "a.docx"),
+        part(docx("<unclosed>"), "a.docx"),
+    ],
+    ids=["base64", "data url", "pdf", "broken pdf", "docx", "entities", "xml"],
+)
+def test_a_document_that_cannot_be_read_says_so(file: dict[str, str]) -> None:
+    with pytest.raises(UnreadableDocument):
+        text(file)
+
+
+LINES = "\n".join(f"line {n} of the document" for n in range(500))
+
+
+@pytest.mark.parametrize(
+    ("message", "document"),
+    [
+        (f"Q?\n```python\n{LINES}\n```\nThanks", LINES + "\n"),
+        (f"Q?\n~~~\n{LINES}\n~~~", LINES + "\n"),
+        (f"Q? <doc id='1'>{LINES}</doc> Thanks", LINES),
+        (f"First paragraph\n\n{LINES}\n\nLast paragraph", LINES),
+        (f"First line\n{LINES}\nLast line", LINES),
+    ],
+    ids=["fence", "tildes", "tags", "paragraphs", "lines"],
+)
+def test_the_document_in_an_over_long_message_is_found_and_nothing_else(message: str, document: str) -> None:
+    assert [message[s:e] for s, e in document_spans(message, 8000, beside=False)] == [document]
+
+
+def test_a_message_of_8000_characters_holds_no_document() -> None:
+    assert document_spans(f"```\n{LINES[:7990]}\n```"[:8000], 8000, beside=False) == []
+    assert document_spans("x" * 8000, 8000, beside=False) == []
+    assert document_spans("x" * 8001, 8000, beside=False) == [(1000, 7001)]
+
+
+@given(
+    parts=st.lists(st.sampled_from(["a ", "\n", "\n\n", "x" * 300, "```\n", "<t>", "</t>", "b" * 900]), max_size=60),
+    least=st.sampled_from([500, 1000, 2000, 8000]),
+    beside=st.booleans(),
+)
+def test_spans_lie_inside_the_text_in_order_without_overlap(parts: list[str], least: int, beside: bool) -> None:
+    message = "".join(parts)
+    at = 0
+    for start, end in document_spans(message, least, beside=beside):
+        assert at <= start < end <= len(message)
+        at = end

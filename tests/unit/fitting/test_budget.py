@@ -1,0 +1,65 @@
+"""How many tokens a prompt may have (contract §4 I1)."""
+
+from typing import Any
+
+import pytest
+
+from gateway.errors import ContextLengthExceeded
+from gateway.fitting.budget import Budget, budget_for, tightened
+from gateway.models.exchange import ModelFacts
+from gateway.settings import ContextSettings
+
+
+@pytest.mark.parametrize(
+    ("facts", "forward", "requested", "ceiling", "tokens"),
+    [
+        ({"max_input_tokens": 1000}, {"max_tokens": 300}, None, None, 700),
+        ({"max_input_tokens": 1000, "context_window": 2000}, {"max_tokens": 300}, None, None, 1000),
+        ({"context_window": 2000}, {"max_completion_tokens": 1500}, None, None, 500),
+        ({"context_window": 2000}, {"max_completion_tokens": 5, "max_tokens": 1500}, None, None, 1995),
+        ({"max_input_tokens": 1000}, {"max_tokens": 300}, 100, None, 100),
+        ({"max_input_tokens": 1000}, {"max_tokens": 300}, None, 50, 50),
+        ({"max_input_tokens": 1000}, {"max_tokens": 300}, 40, 50, 40),
+        ({}, {}, 40, None, 40),
+        ({}, {"max_tokens": 9}, None, 50, 50),
+        ({}, {}, None, None, None),
+        ({"max_input_tokens": 100_000, "max_output_tokens": 1000}, {}, None, None, 99_000),
+        ({"max_input_tokens": 100_000, "max_output_tokens": 9000}, {}, None, None, 95_904),
+        ({"max_input_tokens": 1000}, {}, None, None, 750),
+    ],
+)
+def test_the_least_of_all_limits_counts(
+    facts: dict[str, int], forward: dict[str, Any], requested: int | None, ceiling: int | None, tokens: int | None
+) -> None:
+    settings = ContextSettings(max_input_tokens=ceiling)
+    assert budget_for(ModelFacts("m", **facts), forward, requested, settings).tokens == tokens  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+def test_an_answer_that_leaves_no_room_for_a_prompt_is_an_error_that_names_its_field(name: str) -> None:
+    with pytest.raises(ContextLengthExceeded) as raised:
+        budget_for(ModelFacts("m", max_input_tokens=1000), {name: 1000}, None, ContextSettings())
+    assert raised.value.param == name
+
+
+@pytest.mark.parametrize(
+    ("counted", "reported", "limit", "tokens"),
+    [
+        (1000, None, None, 800),
+        (500, None, None, 400),
+        (1000, 1200, 1000, 735),
+        (1000, 4000, 1000, 220),
+        (1000, 900, 1000, 800),
+        (1, 100, 50, 1),
+    ],
+)
+def test_after_an_overflow_the_budget_is_tightened_by_what_upstream_said(
+    counted: int, reported: int | None, limit: int | None, tokens: int
+) -> None:
+    refitted = tightened(Budget(1000, 1000, 100), counted, reported, limit)
+    assert refitted.tokens == tokens
+    assert refitted.context_window == 1000
+
+
+def test_a_prompt_of_unknown_budget_is_tightened_too() -> None:
+    assert tightened(Budget(None, None), 1000, None, None).tokens == 800

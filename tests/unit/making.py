@@ -1,0 +1,113 @@
+"""Requests, histories and models for unit tests, with what a test does not care about filled in."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from gateway.artifacts.files import FileReader
+from gateway.context import BuiltContext, ContextManager
+from gateway.conversation.messages import new_message
+from gateway.fitting.budget import Budget
+from gateway.models.artifacts import Artifact, ContextGoal, RequestAttachment
+from gateway.models.conversation import ConversationMessage, ConversationRef, History
+from gateway.models.exchange import Caller, ChatRequest, ContextOptions, ModelFacts
+from gateway.settings import ContextSettings
+from gateway.tokens import Counters
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+FACTS = ModelFacts("gpt-4o", max_input_tokens=128_000, tokenizer="o200k_base")
+OPTIONS = ContextOptions("auto", "auto", ContextGoal.SYNTHESIS)
+
+
+class NoCache:
+    """Every question is a miss."""
+
+    async def get(self, key: str) -> bytes | None:
+        return None
+
+    async def set(self, key: str, value: bytes, ttl: float) -> None:
+        return None
+
+    async def close(self) -> None:
+        return None
+
+
+def user(content: Any) -> dict[str, Any]:
+    """A user message."""
+    return {"role": "user", "content": content}
+
+
+def assistant(content: Any, *call_ids: str, name: str = "search", arguments: str = "{}") -> dict[str, Any]:
+    """An assistant message, with calls if ids are given."""
+    message: dict[str, Any] = {"role": "assistant", "content": content}
+    if call_ids:
+        function = {"name": name, "arguments": arguments}
+        message["tool_calls"] = [{"id": each, "type": "function", "function": dict(function)} for each in call_ids]
+    return message
+
+
+def tool(call_id: str, content: Any) -> dict[str, Any]:
+    """A tool result."""
+    return {"role": "tool", "tool_call_id": call_id, "content": content}
+
+
+def system(content: str) -> dict[str, Any]:
+    """A system message."""
+    return {"role": "system", "content": content}
+
+
+def stored(bodies: Iterable[dict[str, Any]], status: str = "complete") -> list[ConversationMessage]:
+    """A path as the store gives it back."""
+    return [
+        replace(new_message(body), message_id=f"msg_{number}", sequence_number=number, status=status)
+        for number, body in enumerate(bodies)
+    ]
+
+
+def chat(messages: Sequence[dict[str, Any]], **more: Any) -> ChatRequest:
+    """A validated request; `more` names fields of `ChatRequest`."""
+    fields: dict[str, Any] = {
+        "request_id": "req_1",
+        "caller": Caller("tenant"),
+        "model": "gpt-4o",
+        "messages": tuple(messages),
+        "forward": {"model": "gpt-4o"},
+        "conversation": ConversationRef(),
+        "attachments": (),
+        "options": OPTIONS,
+        "store": True,
+        "stream": False,
+        "include_usage": False,
+        "choices": 1,
+        "metadata": None,
+        "arrived_at": NOW,
+        "started": 0.0,
+    }
+    return ChatRequest(**{**fields, **more})
+
+
+def history(
+    messages: Sequence[dict[str, Any]],
+    instructions: Sequence[dict[str, Any]] = (),
+    attachments: Sequence[Artifact] = (),
+) -> History:
+    """A rebuilt conversation, all of it sent by the client."""
+    path = tuple(replace(new_message(body), sequence_number=number) for number, body in enumerate(messages))
+    return History("conv_1", True, tuple(instructions), path, attachments=tuple(attachments))
+
+
+async def build(
+    messages: Sequence[dict[str, Any]],
+    budget: int | None,
+    instructions: Sequence[dict[str, Any]] = (),
+    attached: Sequence[Artifact] = (),
+    attachments: Sequence[RequestAttachment] = (),
+    forward: dict[str, Any] | None = None,
+    settings: ContextSettings | None = None,
+    facts: ModelFacts = FACTS,
+) -> BuiltContext:
+    """Steps 2 to 5 of a request."""
+    request = chat([*instructions, *messages], attachments=tuple(attachments), forward=forward or {"model": "gpt-4o"})
+    manager = ContextManager(settings or ContextSettings(), Counters(), FileReader(NoCache(), 1.0))
+    return await manager(request, history(messages, instructions, attached), facts, Budget(budget, 128_000))

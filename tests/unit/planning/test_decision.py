@@ -1,0 +1,65 @@
+"""Contract §5's table, row by row: the first condition that holds decides."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gateway.planning.decision import PlanningFacts, should_use_llm_planning
+from gateway.settings import ContextSettings
+
+BARE = PlanningFacts(
+    artifacts=1, planning="auto", mode="auto", has_planner=True, all_standing=False, new_historical=False,
+    total_chars=6000, largest_chars=6000, tokens=80, budget=100, expensive_primary=False,
+)  # fmt: skip
+EVERYTHING: dict[str, Any] = {
+    "all_standing": True, "new_historical": True, "total_chars": 10, "largest_chars": 90_000, "tokens": 99,
+    "expensive_primary": True,
+}  # fmt: skip
+
+ROWS: list[tuple[str, dict[str, Any], bool, str]] = [
+    ("no artifacts", {"artifacts": 0}, False, "no_artifacts"),
+    ("no artifacts, though forced", {"artifacts": 0, "planning": "always"}, False, "no_artifacts"),
+    ("never", {**EVERYTHING, "planning": "never"}, False, "disabled"),
+    ("always", {**EVERYTHING, "planning": "always", "has_planner": False, "mode": "simple"}, True, "forced"),
+    ("no planner", {**EVERYTHING, "has_planner": False}, False, "no_planner"),
+    ("mode simple", {**EVERYTHING, "mode": "simple"}, False, "no_planner"),
+    ("all standing", EVERYTHING, False, "standing"),
+    ("historical", {**EVERYTHING, "all_standing": False}, True, "historical_artifacts"),
+    ("small", {"total_chars": 4999, "tokens": 99, "expensive_primary": True}, False, "small_total"),
+    ("5,000 characters are not small", {"total_chars": 5000, "tokens": 99}, True, "near_limit"),
+    ("fits", {"tokens": 70, "largest_chars": 90_000}, False, "fits"),
+    ("71 % of the budget", {"tokens": 71, "largest_chars": 10_001}, True, "large_artifact"),
+    ("fits an expensive model", {"tokens": 70, "expensive_primary": True}, True, "expensive_primary"),
+    ("near the limit", {"tokens": 90}, True, "near_limit"),
+    ("near the limit of an expensive model", {"tokens": 90, "expensive_primary": True}, True, "near_limit"),
+    ("89 % of the budget", {"tokens": 89}, False, "no_need"),
+    ("over the budget", {"tokens": 500}, True, "near_limit"),
+    ("expensive", {"tokens": 89, "expensive_primary": True}, True, "expensive_primary"),
+    ("large", {"largest_chars": 10_001}, True, "large_artifact"),
+    ("10,000 characters are not large", {"largest_chars": 10_000}, False, "no_need"),
+    ("an unknown window fits", {"budget": None, "tokens": 10**9, "largest_chars": 90_000}, False, "fits"),
+    ("an unknown window of an expensive model", {"budget": None, "expensive_primary": True}, True, "expensive_primary"),
+    ("otherwise", {}, False, "no_need"),
+]
+
+
+@pytest.mark.parametrize(("facts", "use", "reason"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
+def test_the_first_row_that_holds_decides(facts: dict[str, Any], use: bool, reason: str) -> None:
+    decision = should_use_llm_planning(replace(BARE, **facts), ContextSettings())
+    assert (decision.use, decision.reason) == (use, reason)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "reason"),
+    [
+        ("small_total_chars", 6001, "small_total"),
+        ("fits_share", 0.8, "fits"),
+        ("near_limit_share", 0.8, "near_limit"),
+        ("large_artifact_chars", 5999, "large_artifact"),
+    ],
+)
+def test_every_number_is_configurable(setting: str, value: float, reason: str) -> None:
+    assert should_use_llm_planning(BARE, ContextSettings()).reason == "no_need"
+    configured = ContextSettings.model_validate({setting: value})
+    assert should_use_llm_planning(BARE, configured).reason == reason

@@ -1,0 +1,59 @@
+"""Prices and windows: LiteLLM's map, outranked by `model_info` (contract §6, §9)."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from gateway.models.exchange import ModelFacts
+from gateway.settings import ModelEntry
+from gateway.upstream.catalogue import Catalogue
+
+CATALOGUE = Catalogue()
+
+
+def facts(model: str, **info: Any) -> ModelFacts:
+    raw = {"model_name": "m", "litellm_params": {"model": model}, "model_info": info}
+    return CATALOGUE.facts("m", ModelEntry.model_validate(raw))
+
+
+def test_known_models_have_exact_prices_and_windows() -> None:
+    known = CATALOGUE.facts("gpt-4o", None)
+    assert (known.max_input_tokens, known.max_output_tokens) == (128_000, 16_384)
+    assert known.prices["input_cost_per_token"] == Decimal("2.5e-06")
+    assert known.prices["output_cost_per_token"] == Decimal("1e-05")
+    assert known.prices["cache_read_input_token_cost"] == Decimal("1.25e-06")
+
+
+@pytest.mark.parametrize("model", ["openai/gpt-4o", "gpt-4o", "azure-of-mine/gpt-4o"])
+def test_a_provider_before_the_name_is_no_obstacle(model: str) -> None:
+    assert facts(model).prices == CATALOGUE.facts("gpt-4o", None).prices
+    assert CATALOGUE.facts(model, None).max_input_tokens == 128_000
+
+
+def test_an_unknown_model_has_no_window_and_no_price_rather_than_0() -> None:
+    unknown = CATALOGUE.facts("nobody-knows-this", None)
+    assert (unknown.max_input_tokens, unknown.prices) == (None, {})
+    assert CATALOGUE.facts("sample_spec", None).max_input_tokens is None
+
+
+def test_what_the_operator_says_outranks_the_map() -> None:
+    info = {"max_input_tokens": 5, "max_output_tokens": 6, "context_window": 7, "tokenizer": "cl100k_base"}
+    found = facts("openai/gpt-4o", **info)
+    assert (found.max_input_tokens, found.max_output_tokens, found.context_window, found.tokenizer) == (
+        5, 6, 7, "cl100k_base",
+    )  # fmt: skip
+    assert found.prices == CATALOGUE.facts("gpt-4o", None).prices
+
+
+def test_a_configured_price_is_exact_and_no_price_of_the_map_is_mixed_in() -> None:
+    info = {"input_cost_per_token": 1e-7, "output_cost_per_token": 0, "output_cost_per_reasoning_token": 3e-7}
+    assert facts("openai/gpt-4o", **info).prices == {
+        "input_cost_per_token": Decimal("1e-7"),
+        "output_cost_per_token": Decimal(0),
+        "output_cost_per_reasoning_token": Decimal("3e-7"),
+    }
+
+
+def test_a_base_model_lends_what_is_known_of_it() -> None:
+    assert facts("openai/my-deployment", base_model="gpt-4o").prices == CATALOGUE.facts("gpt-4o", None).prices

@@ -1,0 +1,138 @@
+"""Which deployment serves a model, with whose key (contract §1, §8)."""
+
+from typing import Any
+
+import pytest
+
+from gateway.errors import ModelNotFound
+from gateway.models.exchange import Caller, Deployment
+from gateway.settings import ModelEntry, Settings
+from gateway.upstream.catalogue import Catalogue
+from gateway.upstream.routing import ConfiguredRouter, split_provider, unsupported
+
+CLIENT = Caller("tenant", "sk-client")
+NOBODY = Caller("anonymous")
+KEYS = {"auth": {"keys": [{"key": "gateway-key", "tenant": "a"}]}}
+KNOWN = Caller("a", None)
+
+
+def entry(
+    name: str = "m", model: str = "openai/served", info: dict[str, Any] | None = None, **params: Any
+) -> dict[str, Any]:
+    return {"model_name": name, "litellm_params": {"model": model, **params}, "model_info": info or {}}
+
+
+def router(*entries: dict[str, Any], **sections: Any) -> ConfiguredRouter:
+    return ConfiguredRouter(Settings.model_validate({"model_list": entries, **sections}), Catalogue())
+
+
+def where(found: Deployment) -> tuple[str, str, str, str | None, bool]:
+    return found.api_base, found.provider_model, found.route, found.api_key, found.operator_key
+
+
+def test_without_any_configuration_the_clients_own_key_goes_to_the_default_upstream() -> None:
+    found = router().deployment("gpt-4o", CLIENT)
+    assert where(found) == ("https://api.openai.com/v1", "gpt-4o", "openai/gpt-4o", "sk-client", False)
+    assert router().deployment("gpt-4o", NOBODY).api_key is None
+
+
+def test_the_operators_key_outranks_the_clients_at_the_default_upstream() -> None:
+    upstream = {"api_key": "sk-own", "api_base": "http://local/v1/"}
+    found = router(upstream=upstream).deployment("gpt-4o", CLIENT)
+    assert where(found) == ("http://local/v1", "gpt-4o", "openai/gpt-4o", "sk-own", True)
+
+
+def test_a_configured_model_goes_where_it_says_with_its_own_key() -> None:
+    found = router(entry(api_base="http://own/v1/", api_key="sk-own")).deployment("m", CLIENT)
+    assert where(found) == ("http://own/v1", "served", "openai/served", "sk-own", True)
+    assert "sk-own" not in repr(found)
+
+
+def test_a_model_that_names_no_key_gets_the_clients_own_when_no_keys_are_configured() -> None:
+    found = router(entry(api_base="http://own/v1")).deployment("m", CLIENT)
+    assert (found.api_key, found.operator_key) == ("sk-client", False)
+
+
+def test_a_gateway_key_never_goes_upstream() -> None:
+    local = router(entry(api_base="http://own/v1"), **KEYS)
+    assert local.deployment("m", KNOWN).api_key is None
+    with_default = router(entry(api_base="http://own/v1"), upstream={"api_key": "sk-own"}, **KEYS)
+    assert with_default.deployment("other", KNOWN).api_key == "sk-own"
+
+
+def test_the_default_upstreams_key_goes_to_no_other_address() -> None:
+    """Content and keys go to no provider that nobody chose: a model of another address names its own key or none."""
+    other = router(entry(api_base="http://other/v1"), upstream={"api_key": "sk-openai"}, **KEYS)
+    assert other.deployment("m", KNOWN).api_key is None
+    same = router(entry(), upstream={"api_key": "sk-openai"}, **KEYS)
+    assert same.deployment("m", KNOWN).api_key == "sk-openai"
+
+
+def test_with_keys_configured_and_no_operators_key_unknown_models_do_not_exist() -> None:
+    with pytest.raises(ModelNotFound) as raised:
+        router(entry(api_base="http://own/v1"), **KEYS).deployment("other", KNOWN)
+    assert (raised.value.status, raised.value.param) == (404, "model")
+
+
+@pytest.mark.parametrize(
+    ("model", "base", "name"),
+    [
+        ("gpt-4o", "https://api.openai.com/v1", "gpt-4o"),
+        ("openai/gpt-4o", "https://api.openai.com/v1", "gpt-4o"),
+        ("groq/llama", "https://api.groq.com/openai/v1", "llama"),
+        ("openrouter/meta/llama", "https://openrouter.ai/api/v1", "meta/llama"),
+        ("deepseek/deepseek-chat", "https://api.deepseek.com/v1", "deepseek-chat"),
+    ],
+)
+def test_known_providers_have_their_address(model: str, base: str, name: str) -> None:
+    found = router(entry(model=model, api_key="sk-x")).deployment("m", CLIENT)
+    assert (found.api_base, found.provider_model, found.route) == (base, name, model)
+
+
+def test_a_provider_without_an_address_is_named() -> None:
+    with pytest.raises(ModelNotFound, match="api_base"):
+        router(entry(model="hosted_vllm/x")).deployment("m", CLIENT)
+
+
+def test_what_a_deployment_adds_to_a_request() -> None:
+    found = router(
+        entry(
+            api_base="http://own/v1", organization="org-1", extra_headers={"X-Team": "a"}, temperature=0.1, rpm=5,
+            timeout=30, extra_body={"top_k": 4},
+        ),
+        upstream={"connect": 3, "idle": 4},
+    ).deployment("m", CLIENT)  # fmt: skip
+    assert found.headers == {"X-Team": "a", "OpenAI-Organization": "org-1"}
+    assert found.parameters == {"temperature": 0.1, "extra_body": {"top_k": 4}}
+    assert (found.connect_timeout, found.first_byte_timeout, found.idle_timeout) == (3, 30, 4)
+
+
+def test_of_two_entries_with_one_name_the_first_counts() -> None:
+    both = router(entry(api_base="http://one/v1"), entry(api_base="http://two/v1"))
+    assert both.names == ["m"]
+    assert both.deployment("m", CLIENT).api_base == "http://one/v1"
+
+
+@pytest.mark.parametrize(
+    ("model", "provider", "name"),
+    [("a", "openai", "a"), ("openai/a/b", "openai", "a/b"), ("meta-llama/x", "openai", "meta-llama/x")],
+)
+def test_the_provider_is_what_stands_before_the_first_slash_if_it_is_known(
+    model: str, provider: str, name: str
+) -> None:
+    assert split_provider(model) == (provider, name)
+
+
+@pytest.mark.parametrize(
+    ("raw", "served"),
+    [
+        (entry(), True),
+        (entry(model="gpt-4o"), True),
+        (entry(model="anthropic/claude"), False),
+        (entry(model="anthropic/claude", api_base="http://x/v1"), True),
+        (entry(model="hosted_vllm/x"), False),
+        (entry(model="hosted_vllm/x", base_url="http://x/v1"), True),
+    ],
+)
+def test_an_entry_that_cannot_be_served_says_why(raw: dict[str, Any], served: bool) -> None:
+    assert (unsupported(ModelEntry.model_validate(raw)) is None) is served
