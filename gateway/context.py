@@ -20,7 +20,8 @@ from gateway.artifacts.ranking import rank
 from gateway.assembly.messages import assemble
 from gateway.fitting.budget import Budget
 from gateway.fitting.count import Counting
-from gateway.fitting.fit import Limits, Tools, fit
+from gateway.fitting.fit import fit
+from gateway.fitting.tools import Limits, Tools
 from gateway.models.artifacts import Artifact
 from gateway.models.conversation import Context, ConversationMessage, History
 from gateway.models.exchange import ChatRequest, ModelFacts

@@ -1,57 +1,15 @@
-"""Chooses what stands in the window when not everything can (contract §4 I1-I6, the heuristic of §5).
+"""Chooses what stands in the window (contract §4 I1-I6).
 
-Everything in full if it fits; else compacted; else the old blocks leave; else artifacts are reduced to the passages
-that bear on the question and old turns leave, oldest first. No selection is returned whose exact count is over budget.
+Everything in full if it fits; else compacted; else the old blocks leave; else a reduction. No selection is returned
+whose exact count is over budget.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from gateway.errors import ContextLengthExceeded
-from gateway.fitting.candidates import (
-    CURRENT_WEIGHT,
-    PROSE_CHARS,
-    Candidate,
-    Turn,
-    neighbours,
-    old_turns,
-    tool_steps,
-)
-from gateway.fitting.count import Count, Counting
-from gateway.models.artifacts import Artifact, ProcessingStrategy
-from gateway.models.selection import Fitted, Forwarded, Material, Rendering, Selection
-
-LABEL_TOKENS = 60
-"""What a label costs at most; pointers are counted exactly."""
-ELISION_TOKENS = 4
-FILLED = 0.985
-MOST_NAMED = 20
-"""How many attached documents of which nothing is shown are still named."""
-ROUNDS = 7
-
-Assemble = Callable[[Material, Selection], Forwarded]
-Rank = Callable[[str, Sequence[str]], list[float]]
-Passages = Callable[[str], list[tuple[int, int]]]
-Text = Callable[[str], str]
-
-
-@dataclass(frozen=True, slots=True)
-class Tools:
-    """What the choice needs of other steps: wording, ranking, passages, compaction, and a table's first row."""
-
-    assemble: Assemble
-    rank: Rank
-    passages: Passages
-    compact: Text
-    header: Text
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """`tokens` is the budget (None: not managed), `history_share` the part of it for old turns beside artifacts."""
-
-    tokens: int | None
-    history_share: float
+from gateway.fitting.count import Counting
+from gateway.fitting.reduction import Reduction
+from gateway.fitting.tools import Limits, Tools, fitted_as, in_full
+from gateway.models.selection import Fitted, Material, Rendering, Selection
 
 
 def fit(material: Material, limits: Limits, counting: Counting, tools: Tools) -> Fitted:
@@ -63,13 +21,13 @@ def fit(material: Material, limits: Limits, counting: Counting, tools: Tools) ->
     full = Selection(renderings=_unplaced(material, full_blocks=True))
     fitted = _try(material, full, limits, counting, tools)
     if fitted is not None or limits.tokens is None:
-        return fitted or _fitted(full, tools.assemble(material, full), counting.estimate, counting)
+        return fitted or fitted_as(full, tools.assemble(material, full), counting.estimate, counting)
     compacted = replace(full, renderings={**full.renderings, **_compacted(material, tools)})
     for selection in (compacted, replace(compacted, frozen=False, renderings=_refilled(material, compacted))):
         fitted = _try(material, selection, limits, counting, tools)
         if fitted is not None:
             return fitted
-    return _Reduction(material, limits.tokens, limits.history_share, counting, tools).run()
+    return Reduction(material, limits.tokens, limits.history_share, counting, tools).run()
 
 
 def _try(material: Material, selection: Selection, limits: Limits, counting: Counting, tools: Tools) -> Fitted | None:
@@ -78,17 +36,10 @@ def _try(material: Material, selection: Selection, limits: Limits, counting: Cou
         return None
     forwarded = tools.assemble(material, selection)
     if counting.upper_bound(forwarded) <= limits.tokens:
-        return _fitted(selection, forwarded, counting.estimate, counting)
+        return fitted_as(selection, forwarded, counting.estimate, counting)
     if counting.exact(forwarded).total <= limits.tokens:
-        return _fitted(selection, forwarded, counting.exact, counting)
+        return fitted_as(selection, forwarded, counting.exact, counting)
     return None
-
-
-def _fitted(
-    selection: Selection, forwarded: Forwarded, count: Callable[[Forwarded], Count], counting: Counting
-) -> Fitted:
-    result = count(forwarded)
-    return Fitted(selection, forwarded, result.total, count == counting.exact, result.breakdown)
 
 
 def _unplaced(material: Material, *, full_blocks: bool) -> dict[str, Rendering]:
@@ -100,13 +51,13 @@ def _unplaced(material: Material, *, full_blocks: bool) -> dict[str, Rendering]:
         is_file = artifact.place.part is not None and artifact.place.span is None
         waits = artifact.place.message is None and artifact.artifact_id not in standing and not fixed
         if is_file or (waits and full_blocks):
-            renderings[artifact.artifact_id] = _full(artifact, artifact.content)
+            renderings[artifact.artifact_id] = in_full(artifact, artifact.content)
     return renderings
 
 
 def _refilled(material: Material, selection: Selection) -> dict[str, Rendering]:
     """Once the old blocks have left, what stood in them waits for a place again."""
-    waiting = {a.artifact_id: _full(a, a.content) for a in material.attached}
+    waiting = {a.artifact_id: in_full(a, a.content) for a in material.attached}
     return {**waiting, **selection.renderings}
 
 
@@ -116,185 +67,5 @@ def _compacted(material: Material, tools: Tools) -> dict[str, Rendering]:
         is_span = artifact.place.span is not None
         text = artifact.content if is_span else tools.compact(artifact.content)
         if len(text) < len(artifact.content):
-            renderings[artifact.artifact_id] = _full(artifact, text)
+            renderings[artifact.artifact_id] = in_full(artifact, text)
     return renderings
-
-
-def _full(artifact: Artifact, text: str) -> Rendering:
-    return Rendering(artifact, ProcessingStrategy.INCLUDE_FULL, text)
-
-
-class _Reduction:
-    """One pass of reducing: a floor that must be there, and candidates taken in order of worth above it."""
-
-    def __init__(self, material: Material, budget: int, share: float, counting: Counting, tools: Tools) -> None:
-        self.material, self.budget, self.share = material, budget, share
-        self.counting, self.tools = counting, tools
-        self.turns = old_turns(material.messages, material.current)
-        self.compact = {a.artifact_id: tools.compact(a.content) for a in material.artifacts}
-        self.left_out: frozenset[int] = frozenset()
-        self.exhausted = False
-        self.costs: dict[int, int] = {}
-        named = [a for a in material.attached if not a.historical][:MOST_NAMED]
-        self.pointers = {a.artifact_id: self._pointer(a) for a in (*material.placed, *named)}
-
-    def run(self) -> Fitted:
-        floor = self._floor()
-        room = self.budget - floor.tokens
-        candidates = self._candidates()
-        best, limit, too_much = floor, float(room), float("inf")
-        for _ in range(ROUNDS):
-            fitted = self._choose(candidates, limit)
-            slack = self.budget - fitted.tokens
-            if slack < 0:
-                too_much = limit
-                limit = max(limit + 1.1 * slack - 8, limit / 2)
-                continue
-            if fitted.tokens >= best.tokens:
-                best = fitted
-            if slack <= self.budget * (1 - FILLED) or self.exhausted or too_much - limit < 1:
-                break
-            limit = min(limit + slack, (limit + too_much) / 2)
-        return best
-
-    def _floor(self) -> Fitted:
-        """System messages, the current message, and its tool steps as pointers; the oldest steps leave if they must."""
-        steps = tool_steps(self.material)
-        while True:
-            selection = Selection(self.material.current, self.left_out, self.pointers, frozen=False)
-            forwarded = self.tools.assemble(self.material, selection)
-            fitted = _fitted(selection, forwarded, self.counting.exact, self.counting)
-            if fitted.tokens <= self.budget:
-                return fitted
-            attached = {a.artifact_id for a in self.material.attached}
-            if attached & self.pointers.keys():  # saying that they were left out is less than what has to be there
-                self.pointers = {key: value for key, value in self.pointers.items() if key not in attached}
-                continue
-            if len(steps) <= 1:
-                text = (
-                    f"The current message and what must stand with it take {fitted.tokens} tokens; "
-                    f"the budget is {self.budget}."
-                )
-                raise ContextLengthExceeded(text, param="messages")
-            step = steps.pop(0)
-            self.left_out |= frozenset(range(step.start, step.end))
-
-    def _pointer(self, artifact: Artifact) -> Rendering:
-        """What an artifact is reduced to at least; one that is no longer than its label stays as it is."""
-        small = len(self.compact[artifact.artifact_id]) <= 2 * LABEL_TOKENS
-        if small and artifact.place.message is not None:
-            return _full(artifact, self.compact[artifact.artifact_id])
-        return Rendering(artifact, ProcessingStrategy.EXCLUDE)
-
-    def _candidates(self) -> list[Candidate]:
-        """Passages of all artifacts, best first; without any term of the question, current ones in their order."""
-        found: list[tuple[Artifact, int, int]] = []
-        for artifact in self.material.artifacts:
-            if artifact.place.message not in self.left_out:
-                found.extend((artifact, start, end) for start, end in self.tools.passages(artifact.content))
-        texts = [artifact.content[start:end] for artifact, start, end in found]
-        scores = self.tools.rank(self.material.question, texts)
-        candidates: list[Candidate] = []
-        at = 0
-        while at < len(found):
-            artifact = found[at][0]
-            until = at
-            while until < len(found) and found[until][0] is artifact:
-                until += 1
-            prose = artifact.size_chars / (until - at) > PROSE_CHARS
-            weight = 1.0 if artifact.historical else CURRENT_WEIGHT
-            per_char = self.counting.text(artifact.content) / max(1, artifact.size_chars)
-            for offset, score in enumerate(neighbours(scores[at:until], prose)):
-                _, start, end = found[at + offset]
-                tokens = (end - start) * per_char + ELISION_TOKENS
-                candidates.append(Candidate(artifact, start, end, tokens, score * weight, at + offset))
-            at = until
-        return sorted(candidates, key=lambda c: (-c.score, c.artifact.historical, c.order))
-
-    def _choose(self, candidates: list[Candidate], limit: float) -> Fitted:
-        """Takes old turns up to their share, then passages, then further turns, while their estimates fit."""
-        competing = any(self._relevant(c) for c in candidates)
-        share = limit * self.share if competing else limit
-        used, first = self._take_turns(self.material.current, share, 0.0)
-        chosen: dict[str, list[Candidate]] = {}
-        candidates = [c for c in candidates if not self._stands(c.artifact, first)]
-        relevant = [c for c in candidates if self._relevant(c)]
-        used, everything = self._take_passages(relevant, chosen, used, limit)
-        used, first = self._take_turns(first, limit, used)
-        latest_first = sorted((c for c in candidates if not self._relevant(c)), key=self._age)
-        _, rest = self._take_passages(latest_first, chosen, used, limit)
-        self.exhausted = everything and rest and (first == 0 or bool(self.left_out))
-        renderings = {**self.pointers, **{key: self._extract(taken) for key, taken in chosen.items()}}
-        selection = Selection(first, self.left_out, renderings, frozenset(chosen), frozen=False)
-        forwarded = self.tools.assemble(self.material, selection)
-        return _fitted(selection, forwarded, self.counting.exact, self.counting)
-
-    def _stands(self, artifact: Artifact, first: int) -> bool:
-        """Whether it is in the window in full already, too small to be reduced."""
-        pointer = self.pointers.get(artifact.artifact_id)
-        full = pointer is not None and pointer.strategy is ProcessingStrategy.INCLUDE_FULL
-        return full and (artifact.place.message or 0) >= first
-
-    def _take_passages(
-        self, candidates: list[Candidate], chosen: dict[str, list[Candidate]], used: float, limit: float
-    ) -> tuple[float, bool]:
-        """Adds to `chosen` what fits; returns the tokens used by then, and whether everything fitted."""
-        everything = True
-        for candidate in candidates:
-            artifact_id = candidate.artifact.artifact_id
-            cost = candidate.tokens + (0 if artifact_id in chosen else LABEL_TOKENS)
-            if used + cost <= limit:
-                used += cost
-                chosen.setdefault(artifact_id, []).append(candidate)
-            else:
-                everything = False
-        return used, everything
-
-    def _relevant(self, candidate: Candidate) -> bool:
-        """Whether it bears on the question, or belongs to the turn under way."""
-        return candidate.score > 0 or not candidate.artifact.historical
-
-    def _age(self, candidate: Candidate) -> tuple[int, int]:
-        """Sorts the latest artifact first, its passages in their order."""
-        return -(candidate.artifact.place.message or 0), candidate.order
-
-    def _take_turns(self, first: int, limit: float, used: float) -> tuple[float, int]:
-        """Whole turns before `first`, newest first. One that does not fit ends the run: nothing older is taken, and
-        none at all where a step of the current turn has left."""
-        if self.left_out:
-            return used, first
-        for turn in reversed([t for t in self.turns if t.end <= first]):
-            cost = self._turn_tokens(turn)
-            if used + cost > limit:
-                break
-            used, first = used + cost, turn.start
-        return used, first
-
-    def _turn_tokens(self, turn: Turn) -> int:
-        if turn.start not in self.costs:
-            self.costs[turn.start] = self._count_turn(turn)
-        return self.costs[turn.start]
-
-    def _count_turn(self, turn: Turn) -> int:
-        outside = frozenset(range(turn.end, len(self.material.messages)))
-        selection = Selection(turn.start, outside, self._placed_pointers(turn), frozen=False)
-        only = replace(self.material, instructions=(), current=-1)
-        return self.counting.messages(self.tools.assemble(only, selection))
-
-    def _placed_pointers(self, turn: Turn) -> dict[str, Rendering]:
-        inside = (a for a in self.material.placed if turn.start <= (a.place.message or 0) < turn.end)
-        return {a.artifact_id: self.pointers[a.artifact_id] for a in inside}
-
-    def _extract(self, taken: list[Candidate]) -> Rendering:
-        artifact = taken[0].artifact
-        spans: list[tuple[int, int]] = []
-        for candidate in sorted(taken, key=lambda c: c.start):
-            if spans and not artifact.content[spans[-1][1] : candidate.start].strip():
-                spans[-1] = (spans[-1][0], candidate.end)
-            else:
-                spans.append((candidate.start, candidate.end))
-        start, end = spans[0]
-        if len(spans) == 1 and not (artifact.content[:start].strip() or artifact.content[end:].strip()):
-            return _full(artifact, artifact.content)
-        header = self.tools.header(artifact.content)
-        return Rendering(artifact, ProcessingStrategy.RAG_EXTRACT, spans=tuple(spans), header=header)

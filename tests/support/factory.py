@@ -33,6 +33,8 @@ def default_config(upstream: MockUpstream, storage_url: str) -> dict[str, Any]:
             deployment("small", model_info=dict(SMALL_MODEL_INFO)),
         ],
         "storage": {"url": storage_url},
+        # Models that are not listed go here, never to a real provider.
+        "upstream": {"api_base": upstream.base_url},
     }
 
 

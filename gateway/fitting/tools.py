@@ -1,0 +1,45 @@
+"""What fitting needs of other steps, passed in, and how a choice becomes a counted result."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from gateway.fitting.count import Count, Counting
+from gateway.models.artifacts import Artifact, ProcessingStrategy
+from gateway.models.selection import Fitted, Forwarded, Material, Rendering, Selection
+
+Assemble = Callable[[Material, Selection], Forwarded]
+Rank = Callable[[str, Sequence[str]], list[float]]
+Passages = Callable[[str], list[tuple[int, int]]]
+Text = Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What the choice needs of other steps: wording, ranking, passages, compaction, and a table's first row."""
+
+    assemble: Assemble
+    rank: Rank
+    passages: Passages
+    compact: Text
+    header: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`tokens` is the budget (None: not managed), `history_share` the part of it for old turns beside artifacts."""
+
+    tokens: int | None
+    history_share: float
+
+
+def fitted_as(
+    selection: Selection, forwarded: Forwarded, count: Callable[[Forwarded], Count], counting: Counting
+) -> Fitted:
+    """The selection with its tokens, counted by `count`."""
+    result = count(forwarded)
+    return Fitted(selection, forwarded, result.total, count == counting.exact, result.breakdown)
+
+
+def in_full(artifact: Artifact, text: str) -> Rendering:
+    """An artifact shown in full, as it is or compacted to `text`."""
+    return Rendering(artifact, ProcessingStrategy.INCLUDE_FULL, text)
