@@ -6,7 +6,7 @@ The vocabulary is loaded at the first count (0.3 s, 76 MB), never at import: req
 import importlib.util
 import os
 from collections import OrderedDict
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,10 +66,13 @@ def encoding_name(facts: ModelFacts) -> tuple[str, bool]:
 class TiktokenCounter:
     """Counts with one encoding; `margin` scales estimates for models whose tokenizer is another."""
 
-    def __init__(self, encoding: str, margin: float) -> None:
-        self._name = encoding
+    def __init__(self, facts: ModelFacts, margin: float) -> None:
+        self._facts = facts
         self._margin = margin
-        self._known: OrderedDict[tuple[int, int], int] = _remembered(encoding)
+
+    @cached_property
+    def _name(self) -> str:
+        return encoding_name(self._facts)[0]
 
     def text(self, text: str) -> int:
         """Tokens of a text, with the margin."""
@@ -127,14 +130,15 @@ class TiktokenCounter:
         if not text:
             return 0
         key = (len(text), hash(text))
-        count = self._known.get(key)
+        known = _remembered(self._name)
+        count = known.get(key)
         if count is None:
             encode = _encoding(self._name).encode_ordinary
             pieces = (text[i : i + PIECE_CHARS] for i in range(0, len(text), PIECE_CHARS))
             count = sum(len(encode(piece)) for piece in pieces)
-            self._known[key] = count
-            if len(self._known) > REMEMBERED:
-                self._known.popitem(last=False)
+            known[key] = count
+            if len(known) > REMEMBERED:
+                known.popitem(last=False)
         return count
 
 
@@ -152,8 +156,7 @@ class Counters:
 
     def counter(self, facts: ModelFacts) -> TiktokenCounter:
         """The counter of a model."""
-        encoding, _ = encoding_name(facts)
-        return TiktokenCounter(encoding, self._margins.get(facts.name, facts.token_margin))
+        return TiktokenCounter(facts, self._margins.get(facts.name, facts.token_margin))
 
     def learn(self, facts: ModelFacts, counted: int, reported: int) -> None:
         """Raises a model's margin when upstream reports more than was counted; exact tokenizers are left alone
