@@ -21,7 +21,6 @@ ALIASES = {
     "OPENAI_API_BASE": ("upstream", "api_base"),
 }
 LITELLM_SECTIONS = ("litellm_settings", "router_settings", "general_settings")
-FREE_SHAPES = ("litellm_params", "model_info")
 
 
 class ConfigurationError(Exception):

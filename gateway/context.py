@@ -23,7 +23,7 @@ from gateway.fitting.count import Counting
 from gateway.fitting.fit import fit
 from gateway.fitting.tools import Limits, Tools
 from gateway.models.artifacts import Artifact
-from gateway.models.conversation import Context, ConversationMessage, History
+from gateway.models.conversation import Context, History
 from gateway.models.exchange import ChatRequest, ModelFacts
 from gateway.models.metadata import ContextUtilizationMetadata
 from gateway.models.selection import Fitted, Material
@@ -86,14 +86,14 @@ class ContextManager:
     def _build(
         self, request: ChatRequest, history: History, facts: ModelFacts, budget: Budget, files: dict[FilePlace, str]
     ) -> BuiltContext:
-        context, current = self._collect(request, history, files)
+        context = self._collect(request, history, files)
         material = Material(
             instructions=history.instructions,
-            messages=history.messages,
-            current=current,
-            placed=tuple(context.placed),
-            attached=tuple(context.artifacts),
-            question=_question(history.messages, current, context.placed),
+            messages=context.conversation_history,
+            current=context.current,
+            placed=context.placed,
+            attached=context.artifacts,
+            question=_question(context),
         )
         counting = Counting(self._counters.counter(facts), request.forward, material, facts.token_margin)
         limits = Limits(budget.tokens, self._settings.history_share)
@@ -105,14 +105,14 @@ class ContextManager:
         known = len(history.attachments)
         return BuiltContext(fitted, utilization, material, material.attached[known:])
 
-    def _collect(self, request: ChatRequest, history: History, files: dict[FilePlace, str]) -> tuple[Context, int]:
+    def _collect(self, request: ChatRequest, history: History, files: dict[FilePlace, str]) -> Context:
         current = current_turn(history)
         placed = extract_artifacts_from_messages(history.messages, current)
         placed += documents_in_messages(history.messages, current, self._settings.document_min_chars, files)
         old = [replace(artifact, historical=True) for artifact in history.attachments]
         attached = without_repeats(old + attachments_to_artifacts(request.attachments, len(old)))
-        unique = unique_ids(placed + attached)
-        return Context(history.messages, (), unique[len(placed) :], unique[: len(placed)]), current
+        unique = tuple(unique_ids(placed + attached))
+        return Context(history.messages, current, unique[: len(placed)], unique[len(placed) :])
 
     def _utilization(
         self, request: ChatRequest, material: Material, fitted: Fitted, budget: Budget, counting: Counting
@@ -178,12 +178,13 @@ def _strategy(material: Material, fitted: Fitted) -> str:
     return "passthrough"
 
 
-def _question(messages: tuple[ConversationMessage, ...], current: int, placed: list[Artifact]) -> str:
+def _question(context: Context) -> str:
     """The current user message's own words: its text without what is a document in it."""
+    messages, current = context.conversation_history, context.current
     if not messages:
         return ""
     content = messages[current].content
-    here = [a.place for a in placed if a.place.message == current and messages[current].role == "user"]
+    here = [a.place for a in context.placed if a.place.message == current and messages[current].role == "user"]
     texts = []
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
     for number, part in enumerate(parts):

@@ -7,11 +7,9 @@ GatewayError
 │   └── NotFound 404
 │       ├── ConversationNotFound      unknown, deleted or another tenant's (contract §2)
 │       ├── CompletionNotFound
-│       ├── ModelNotFound
-│       └── NotRelayed                a path that is nobody's to read (contract §1)
+│       └── ModelNotFound
 ├── Unauthorized 401
 ├── StorageUnavailable 503
-├── ShuttingDown 503
 ├── InternalError 500
 └── UpstreamError 502
     ├── UpstreamUnreachable 502
@@ -97,12 +95,6 @@ class ModelNotFound(NotFound):
     code = "model_not_found"
 
 
-class NotRelayed(NotFound):
-    """The path is neither served nor relayed (contract §1)."""
-
-    code = "not_relayed"
-
-
 class MethodNotAllowed(InvalidRequest):
     """The path exists, the method does not."""
 
@@ -124,13 +116,6 @@ class StorageUnavailable(GatewayError):
     status = 503
     type = "server_error"
     code = "storage_unavailable"
-
-
-class ShuttingDown(GatewayError):
-    """SIGTERM was received; no new requests are taken (contract §9)."""
-
-    status = 503
-    code = "shutting_down"
 
 
 class UpstreamError(GatewayError):

@@ -96,15 +96,16 @@ class History:
         return self.messages[self.stored :]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Context:
-    """Everything that may enter the model's window for one request."""
+    """Everything that may enter the model's window for one request. `current` is the index of the message that begins
+    the turn under way; `placed` artifacts stand in messages, `artifacts` are the attached ones."""
 
     conversation_history: tuple[ConversationMessage, ...]
-    step_records: tuple[ReasoningStepRecord, ...] = ()
-    artifacts: list[Artifact] = field(default_factory=list)
-    placed: list[Artifact] = field(default_factory=list)
+    current: int
+    placed: tuple[Artifact, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
 
-    def all_artifacts(self) -> list[Artifact]:
-        """Artifacts of the current steps and of historical messages (`placed`), then the attached ones."""
+    def all_artifacts(self) -> tuple[Artifact, ...]:
+        """Artifacts of historical messages and of the current steps, then the attached ones."""
         return self.placed + self.artifacts
