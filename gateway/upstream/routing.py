@@ -37,13 +37,15 @@ class ConfiguredRouter:
         self._settings = settings
         self._catalogue = catalogue
         self._entries: dict[str, ModelEntry] = {}
+        self._patterns = [entry for entry in settings.model_list if "*" in entry.model_name]
         for entry in settings.model_list:
-            self._entries.setdefault(entry.model_name, entry)
+            if "*" not in entry.model_name:
+                self._entries.setdefault(entry.model_name, entry)
         self._facts: dict[str, ModelFacts] = {}
 
     @property
     def names(self) -> list[str]:
-        """Configured model names, in their order."""
+        """Configured model names, in their order; patterns are none."""
         return list(self._entries)
 
     def deployment(self, model: str, caller: Caller) -> Deployment:
@@ -52,7 +54,7 @@ class ConfiguredRouter:
         Raises:
             ModelNotFound: not in `model_list`, and the default upstream is not for this caller.
         """
-        entry = self._entries.get(model)
+        entry = self._entry(model)
         if entry is None:
             return self.default(model, caller)
         params = entry.litellm_params
@@ -110,7 +112,7 @@ class ConfiguredRouter:
         if model not in self._facts:
             if len(self._facts) > 1000:  # names come from clients
                 self._facts.clear()
-            self._facts[model] = self._catalogue.facts(model, self._entries.get(model))
+            self._facts[model] = self._catalogue.facts(model, self._entry(model))
         return self._facts[model]
 
     def api_base(self, entry: ModelEntry, provider: str) -> str:
@@ -124,6 +126,21 @@ class ConfiguredRouter:
         if known is None:
             raise ModelNotFound(f"The model {entry.model_name!r} names no api_base.", param="model")
         return known
+
+    def _entry(self, model: str) -> ModelEntry | None:
+        """The entry of that name, else the first whose pattern fits (`*`, `openai/*`: LiteLLM's wildcards); what its
+        star stands for takes the place of the star in the model that is served."""
+        if model in self._entries:
+            return self._entries[model]
+        for entry in self._patterns:
+            before, _, after = entry.model_name.partition("*")
+            if model.startswith(before) and model.endswith(after) and len(model) > len(before) + len(after):
+                star = model[len(before) : len(model) - len(after)]
+                served = entry.litellm_params.model.replace("*", star)
+                return entry.model_copy(
+                    update={"litellm_params": entry.litellm_params.model_copy(update={"model": served})}
+                )
+        return None
 
     def _timeouts(self, configured: Timeouts | float | None) -> Timeouts:
         upstream = self._settings.upstream

@@ -1,5 +1,6 @@
 """Which deployment serves a model, with whose key (contract §1, §8)."""
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -136,3 +137,20 @@ def test_the_provider_is_what_stands_before_the_first_slash_if_it_is_known(
 )
 def test_an_entry_that_cannot_be_served_says_why(raw: dict[str, Any], served: bool) -> None:
     assert (unsupported(ModelEntry.model_validate(raw)) is None) is served
+
+
+def test_a_wildcard_serves_what_no_entry_names() -> None:
+    listed = router(
+        entry("gpt-4o", "openai/gpt-4o", api_base="http://one/v1"),
+        entry("local/*", "hosted_vllm/*", api_base="http://two/v1"),
+        entry("*", "openai/*", api_base="http://three/v1"),
+    )
+    assert where(listed.deployment("gpt-4o", CLIENT))[:3] == ("http://one/v1", "gpt-4o", "openai/gpt-4o")
+    assert where(listed.deployment("local/qwen", CLIENT))[:3] == ("http://two/v1", "qwen", "hosted_vllm/qwen")
+    assert where(listed.deployment("gpt-4o-mini", CLIENT))[:3] == (
+        "http://three/v1",
+        "gpt-4o-mini",
+        "openai/gpt-4o-mini",
+    )
+    assert listed.facts("gpt-4o-mini").prices["input_cost_per_token"] == Decimal("1.5e-07")
+    assert listed.names == ["gpt-4o"]
