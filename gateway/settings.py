@@ -134,6 +134,17 @@ class UpstreamSettings(Timeouts):
     forward_store: bool = Field(False, description="Send `store` and `metadata` upstream.")
 
 
+def _prices_as_decimals(values: Any) -> Any:
+    """YAML reads `9e-08` as a text; what is no number at all must not be ignored either."""
+    if not isinstance(values, dict):
+        return values
+    prices = {k: v for k, v in values.items() if "_cost" in str(k) and isinstance(v, str)}
+    try:
+        return {**values, **{name: Decimal(text) for name, text in prices.items()}}
+    except InvalidOperation:
+        raise ValueError(f"prices must be numbers: {', '.join(prices)}") from None
+
+
 class LitellmParams(BaseModel):
     """A deployment, in LiteLLM's shape. Parameters that are not named here are sent with each request."""
 
@@ -145,6 +156,8 @@ class LitellmParams(BaseModel):
     organization: str | None = None
     extra_headers: dict[str, str] = {}
     timeout: Timeouts | float | None = None
+
+    _prices_are_numbers = model_validator(mode="before")(_prices_as_decimals)
 
 
 class ModelInfo(BaseModel):
@@ -161,17 +174,7 @@ class ModelInfo(BaseModel):
     tokenizer: Literal["o200k_base", "o200k_harmony", "cl100k_base", "p50k_base"] | None = None
     token_margin: float = Field(1.0, ge=0.5, le=4)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _prices_are_numbers(cls, values: Any) -> Any:
-        """YAML reads `9e-08` as a text; what is no number at all must not be ignored either."""
-        if not isinstance(values, dict):
-            return values
-        prices = {k: v for k, v in values.items() if "_cost" in str(k) and isinstance(v, str)}
-        try:
-            return {**values, **{name: Decimal(text) for name, text in prices.items()}}
-        except InvalidOperation:
-            raise ValueError(f"prices must be numbers: {', '.join(prices)}") from None
+    _prices_are_numbers = model_validator(mode="before")(_prices_as_decimals)
 
 
 class ModelEntry(BaseModel):

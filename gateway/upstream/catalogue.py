@@ -30,14 +30,17 @@ class Catalogue:
         info = entry.model_info if entry else None
         known = self._find(self._names(model, entry))
         extra: dict[str, Any] = dict(info.model_extra or {}) if info else {}
+        if entry is not None:  # LiteLLM takes prices there, too
+            named = entry.litellm_params.model_extra or {}
+            extra = {**{k: v for k, v in named.items() if "_cost" in k}, **extra}
         prices = {k: Decimal(str(v)) for k, v in known.items() if _is_price(k, v)}
         if info is not None:
             own = {
                 "input_cost_per_token": info.input_cost_per_token,
                 "output_cost_per_token": info.output_cost_per_token,
             }
-            configured = {k: v for k, v in own.items() if v is not None}
-            configured |= {k: Decimal(str(v)) for k, v in extra.items() if _is_price(k, v)}
+            configured = {k: Decimal(str(v)) for k, v in extra.items() if _is_price(k, v)}
+            configured |= {k: v for k, v in own.items() if v is not None}
             if configured:  # a configured price replaces the map's: tiers of another price list must not mix in
                 prices = configured
         return ModelFacts(

@@ -27,7 +27,14 @@ OPENAI_COMPATIBLE = {
     "llamafile": None,
 }
 OWN_PARAMETERS = {"model", "api_base", "api_key", "organization", "extra_headers", "timeout", "base_url"}
-ROUTER_PARAMETERS = {"rpm", "tpm", "weight", "order", "max_retries", "num_retries", "stream_timeout", "tags"}
+ROUTER_PARAMETERS = {
+    *("rpm", "tpm", "weight", "order", "max_retries", "num_retries", "stream_timeout", "tags", "model_info"),
+    *("custom_llm_provider", "drop_params", "additional_drop_params", "allowed_openai_params", "modify_params"),
+    *("max_budget", "budget_duration", "max_parallel_requests", "max_file_size_mb", "mock_response", "api_version"),
+    *("use_in_pass_through", "use_litellm_proxy", "litellm_credential_name", "configurable_clientside_auth_params"),
+    *("merge_reasoning_content_in_choices", "default_api_key_tpm_limit", "default_api_key_rpm_limit", "extra_body"),
+}
+"""What LiteLLM keeps to itself; everything else in `litellm_params` is sent with each request."""
 
 
 class ConfiguredRouter:
@@ -70,7 +77,10 @@ class ConfiguredRouter:
         if params.organization:
             headers["OpenAI-Organization"] = params.organization
         extras: dict[str, Any] = params.model_extra or {}
-        parameters = {k: v for k, v in extras.items() if k not in OWN_PARAMETERS | ROUTER_PARAMETERS}
+        own = OWN_PARAMETERS | ROUTER_PARAMETERS
+        parameters = {k: v for k, v in extras.items() if k not in own and "_cost" not in k}
+        if isinstance(extras.get("extra_body"), dict):
+            parameters |= extras["extra_body"]
         return Deployment(
             model=model,
             provider_model=name,

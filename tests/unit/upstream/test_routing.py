@@ -104,7 +104,7 @@ def test_what_a_deployment_adds_to_a_request() -> None:
         upstream={"connect": 3, "idle": 4},
     ).deployment("m", CLIENT)  # fmt: skip
     assert found.headers == {"X-Team": "a", "OpenAI-Organization": "org-1"}
-    assert found.parameters == {"temperature": 0.1, "extra_body": {"top_k": 4}}
+    assert found.parameters == {"temperature": 0.1, "top_k": 4}  # as LiteLLM merges it
     assert (found.connect_timeout, found.first_byte_timeout, found.idle_timeout) == (3, 30, 4)
 
 
@@ -154,3 +154,12 @@ def test_a_wildcard_serves_what_no_entry_names() -> None:
     )
     assert listed.facts("gpt-4o-mini").prices["input_cost_per_token"] == Decimal("1.5e-07")
     assert listed.names == ["gpt-4o"]
+
+
+def test_what_litellm_keeps_to_itself_is_not_sent_and_its_prices_count() -> None:
+    prices: dict[str, Any] = {"input_cost_per_token": "2e-07", "output_cost_per_token": 1e-06}
+    params: dict[str, Any] = {"rpm": 10, "drop_params": True, "temperature": 0, "extra_body": {"top_k": 5}}
+    listed = router(entry(api_base="http://own/v1", **prices, **params))
+    assert listed.deployment("m", CLIENT).parameters == {"temperature": 0, "top_k": 5}
+    expected = {"input_cost_per_token": Decimal("2e-07"), "output_cost_per_token": Decimal("0.000001")}
+    assert listed.facts("m").prices == expected
