@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gateway import jsons
+from gateway.images import image_tokens
 from gateway.models.exchange import ModelFacts
 
 if TYPE_CHECKING:
@@ -22,9 +23,6 @@ AVAILABLE = ("o200k_base", "o200k_harmony", "cl100k_base", "p50k_base")
 """What litellm's wheel has the vocabulary of."""
 MESSAGE_TOKENS = 4
 CALL_TOKENS = 6
-LOW_DETAIL_IMAGE = 85
-HIGH_DETAIL_IMAGE = 1445
-"""85 + 8 tiles of 170: OpenAI's most for an image of unknown size (contract §4 I1)."""
 AUDIO_BYTES_PER_TOKEN = 1600
 PIECE_CHARS = 100_000
 REMEMBERED = 50_000
@@ -87,7 +85,7 @@ class TiktokenCounter:
             total += self._raw(content)
         elif isinstance(content, list):
             for part in content:
-                text, media = _part(part)
+                text, media = _part(part, self._facts.name)
                 total += self._raw(text) + 1 if text else 0
                 fixed += media
         for call in message.get("tool_calls") or ():
@@ -168,15 +166,13 @@ class Counters:
         self._margins[facts.name] = min(MAX_MARGIN, current * reported / counted)
 
 
-def _part(part: Any) -> tuple[str, int]:
+def _part(part: Any, model: str) -> tuple[str, int]:
     """The text of a content part, and the tokens of its picture or sound."""
     if not isinstance(part, dict):
         return "", 0
     kind = part.get("type")
     if kind == "image_url":
-        image = part.get("image_url")
-        detail = image.get("detail") if isinstance(image, dict) else None
-        return "", LOW_DETAIL_IMAGE if detail == "low" else HIGH_DETAIL_IMAGE
+        return "", image_tokens(part.get("image_url"), model)
     if kind == "input_audio":
         audio = part.get("input_audio")
         data = audio.get("data", "") if isinstance(audio, dict) else ""

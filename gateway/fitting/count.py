@@ -10,7 +10,7 @@ from gateway.ports import TokenCounter
 
 REPLY_TOKENS = 3
 BYTES_PER_TOKEN = 4
-MEDIA = ("image_url", "input_audio", "file")
+MEDIA = ("image_url", "input_audio")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,14 @@ class Counting:
 
     def estimate(self, forwarded: Forwarded) -> Count:
         """From bytes: good enough for figures, not for decisions. A picture counts as the tokenizer would count it."""
-        counts = [_size(message) // BYTES_PER_TOKEN + 4 for message in forwarded.messages]
+        sizes = [self._size(message) for message in forwarded.messages]
+        counts = [size // BYTES_PER_TOKEN + media + 4 for size, media in sizes]
         tools = self._extra_bytes // BYTES_PER_TOKEN
         return self._sum(forwarded, counts, tools, len(forwarded.block) // BYTES_PER_TOKEN)
 
     def upper_bound(self, forwarded: Forwarded) -> float:
         """Never less than the exact count: no token of a byte-level vocabulary is shorter than one byte."""
-        framed = sum(_size(message) + 12 for message in forwarded.messages)
+        framed = sum(sum(self._size(message)) + 12 for message in forwarded.messages)
         return (framed + self._extra_bytes + REPLY_TOKENS) * self._margin
 
     def _sum(self, forwarded: Forwarded, counts: list[int], tools: int, block: int) -> Count:
@@ -78,13 +79,13 @@ class Counting:
                 parts["current"] += tokens
         return Count(sum(parts.values()), parts)
 
-
-def _size(message: dict[str, Any]) -> int:
-    """Bytes of a message as JSON; media count as much as their tokens could at most."""
-    content = message.get("content")
-    if isinstance(content, list) and any(isinstance(p, dict) and p.get("type") in MEDIA for p in content):
-        media = [p for p in content if isinstance(p, dict) and p.get("type") in MEDIA]
-        rest = [p for p in content if p not in media]
-        files = sum(len(jsons.dumps(p)) for p in media if p.get("type") == "file")
-        return len(jsons.dumps({**message, "content": rest})) + 1500 * (len(media)) + files
-    return len(jsons.dumps(message))
+    def _size(self, message: dict[str, Any]) -> tuple[int, int]:
+        """Bytes of a message as JSON, and the tokens of its pictures and sounds, which their bytes say nothing of."""
+        content = message.get("content")
+        media = (
+            [p for p in content if isinstance(p, dict) and p.get("type") in MEDIA] if isinstance(content, list) else []
+        )
+        if not media:
+            return len(jsons.dumps(message)), 0
+        rest = [part for part in content or [] if part not in media]
+        return len(jsons.dumps({**message, "content": rest})), self._counter.message({"content": media})

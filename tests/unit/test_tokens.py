@@ -10,7 +10,7 @@ from gateway import jsons
 from gateway.fitting.count import Counting
 from gateway.models.exchange import ModelFacts
 from gateway.models.selection import Forwarded, Material
-from gateway.tokens import HIGH_DETAIL_IMAGE, LOW_DETAIL_IMAGE, Counters, encoding_name, vocabulary_folder
+from gateway.tokens import Counters, encoding_name, vocabulary_folder
 from tests.unit.making import assistant, system, tool, user
 from tests.unit.o200k import message_tokens, prompt_tokens, text_tokens
 
@@ -40,7 +40,7 @@ def test_a_special_token_in_a_text_is_text() -> None:
 
 @pytest.mark.parametrize(
     ("image", "tokens"),
-    [({"url": "x", "detail": "low"}, LOW_DETAIL_IMAGE), ({"url": "x"}, HIGH_DETAIL_IMAGE), ("x", HIGH_DETAIL_IMAGE)],
+    [({"url": "x", "detail": "low"}, 85), ({"url": "x"}, 1445), ("x", 1445)],
 )
 def test_a_picture_costs_by_the_providers_formula_and_not_by_its_bytes(image: Any, tokens: int) -> None:
     counter = Counters().counter(GPT)

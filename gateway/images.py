@@ -1,0 +1,94 @@
+"""What a picture costs in tokens, by the provider's published formula (contract §4 I1)."""
+
+import base64
+import binascii
+import io
+from math import ceil
+from typing import Any
+
+HEADER_BYTES = 96 * 1024
+TILE, LONG_SIDE, SHORT_SIDE, MOST_TILES = 512, 2048, 768, 8
+PATCH, MOST_PATCHES = 32, 1536
+LOW_DETAIL = "low"
+TILED = (
+    # model prefix, tokens of the picture, tokens of each tile: OpenAI's vision guide. gpt-4o-mini is billed 33 times as
+    # much; its window is not taken up by that, so that counting it here would refuse what the model accepts.
+    ("gpt-5", 70, 140),
+    ("o1", 75, 150),
+    ("o3", 75, 150),
+    ("", 85, 170),
+)
+PATCHED = (
+    # model prefix, factor on the number of 32-pixel patches
+    ("gpt-5-mini", 1.62),
+    ("gpt-5-nano", 2.46),
+    ("gpt-4.1-mini", 1.62),
+    ("gpt-4.1-nano", 2.46),
+    ("o4-mini", 1.72),
+)
+ANTHROPIC_PIXELS_PER_TOKEN, ANTHROPIC_LONG_SIDE, ANTHROPIC_MOST = 750, 1568, 1640
+
+
+def image_tokens(image: Any, model: str) -> int:
+    """Tokens of an `image_url` part's picture; of one whose size is not known here (an address, an unknown format),
+    the most that the formula can give.
+
+    Args:
+        image: the part's `image_url`, an object with `url` and `detail`, or the address itself.
+        model: the model's name, with or without its provider.
+    """
+    name = model.rsplit("/", 1)[-1].lower()
+    detail = image.get("detail") if isinstance(image, dict) else None
+    url = image.get("url") if isinstance(image, dict) else image
+    size = _size(url) if isinstance(url, str) else None
+    if name.startswith("claude"):
+        return _anthropic(size)
+    factor = next((factor for prefix, factor in PATCHED if name.startswith(prefix)), None)
+    if factor is not None:
+        return ceil(_patches(size) * factor)
+    base, tile = next((base, tile) for prefix, base, tile in TILED if name.startswith(prefix))
+    return base if detail == LOW_DETAIL else base + tile * _tiles(size)
+
+
+def _size(url: str) -> tuple[int, int] | None:
+    """Width and height of a data URL's picture, from its header alone."""
+    header, comma, data = url[:200].partition(",")
+    if not header.startswith("data:") or not comma or "base64" not in header:
+        return None
+    start = len(header) + 1
+    import imagesize
+
+    try:
+        raw = base64.b64decode(url[start : start + HEADER_BYTES // 3 * 4])
+        width, height = imagesize.get(io.BytesIO(raw))
+    except (binascii.Error, ValueError, OSError, KeyError, IndexError, OverflowError):
+        return None
+    return (int(width), int(height)) if width > 0 and height > 0 else None
+
+
+def _tiles(size: tuple[int, int] | None) -> int:
+    if size is None:
+        return MOST_TILES
+    width, height = _within(size, LONG_SIDE)
+    if min(width, height) > SHORT_SIDE:
+        scale = SHORT_SIDE / min(width, height)
+        width, height = width * scale, height * scale
+    return ceil(width / TILE) * ceil(height / TILE)
+
+
+def _patches(size: tuple[int, int] | None) -> int:
+    if size is None:
+        return MOST_PATCHES
+    return min(MOST_PATCHES, ceil(size[0] / PATCH) * ceil(size[1] / PATCH))
+
+
+def _anthropic(size: tuple[int, int] | None) -> int:
+    if size is None:
+        return ANTHROPIC_MOST
+    width, height = _within(size, ANTHROPIC_LONG_SIDE)
+    return min(ANTHROPIC_MOST, ceil(width * height / ANTHROPIC_PIXELS_PER_TOKEN))
+
+
+def _within(size: tuple[int, int], side: int) -> tuple[float, float]:
+    scale = min(1.0, side / max(size))
+    return size[0] * scale, size[1] * scale
