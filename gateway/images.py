@@ -52,7 +52,7 @@ def image_tokens(image: Any, model: str) -> int:
 
 def _size(url: str) -> tuple[int, int] | None:
     """Width and height of a data URL's picture, from its header alone."""
-    header, comma, data = url[:200].partition(",")
+    header, comma, _ = url[:200].partition(",")
     if not header.startswith("data:") or not comma or "base64" not in header:
         return None
     start = len(header) + 1

@@ -82,10 +82,9 @@ class Counting:
     def _size(self, message: dict[str, Any]) -> tuple[int, int]:
         """Bytes of a message as JSON, and the tokens of its pictures and sounds, which their bytes say nothing of."""
         content = message.get("content")
-        media = (
-            [p for p in content if isinstance(p, dict) and p.get("type") in MEDIA] if isinstance(content, list) else []
-        )
+        parts = content if isinstance(content, list) else []
+        media = [part for part in parts if isinstance(part, dict) and part.get("type") in MEDIA]
         if not media:
             return len(jsons.dumps(message)), 0
-        rest = [part for part in content or [] if part not in media]
+        rest = [part for part in parts if part not in media]
         return len(jsons.dumps({**message, "content": rest})), self._counter.message({"content": media})
