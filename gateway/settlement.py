@@ -23,6 +23,7 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.exchange import Exchange, Outcome
+from gateway.fitting.count import REPLY_TOKENS
 from gateway.logs import get_logger
 from gateway.models.metadata import CallCost, ContextUtilizationMetadata, ResponseMetadata
 from gateway.models.turn import LedgerEntry, TurnCommit
@@ -31,7 +32,6 @@ from gateway.turns import stored_turn
 
 log = get_logger("gateway.settlement")
 UNCHARGED = (UpstreamRefused, UpstreamAuth, UpstreamUnreachable, InvalidRequest, ConversationNotFound)
-REPLY_TOKENS = 3
 MOST_UNRECORDED = 10_000
 
 
@@ -47,10 +47,12 @@ class Bill:
 
     def named(self) -> dict[str, Any]:
         """The top-level fields of an answer or of a finish chunk."""
-        fields: dict[str, Any] = {"response_metadata": self.metadata}
-        if self.conversation_id:
-            fields["conversation"] = {"id": self.conversation_id}
-        return fields
+        return _named(self.metadata, self.conversation_id)
+
+
+def _named(metadata: dict[str, Any], conversation_id: str | None) -> dict[str, Any]:
+    conversation = {"conversation": {"id": conversation_id}} if conversation_id else {}
+    return {"response_metadata": metadata, **conversation}
 
 
 class Settlement:
@@ -65,10 +67,7 @@ class Settlement:
 
     def known(self, exchange: Exchange) -> dict[str, Any]:
         """What the first chunk of a stream says: ids, plan and budget."""
-        fields: dict[str, Any] = {"response_metadata": response_metadata(self._metadata(exchange))}
-        if exchange.conversation_id:
-            fields["conversation"] = {"id": exchange.conversation_id}
-        return fields
+        return _named(response_metadata(self._metadata(exchange)), exchange.conversation_id)
 
     async def settle(self, exchange: Exchange, outcome: Outcome) -> Bill:
         """Prices the call and commits turn and bill in one transaction.

@@ -1,9 +1,9 @@
 """`GET /v1/chat/completions…`: any bill can be checked afterwards (contract §6)."""
 
-from decimal import Decimal
 from typing import Any
 from urllib.parse import parse_qs
 
+from gateway.accounting.metadata import extended_usage
 from gateway.errors import CompletionNotFound, ConversationNotFound
 from gateway.http.auth import Authenticator
 from gateway.http.edge import Receive, Scope, Send, send_json
@@ -39,17 +39,6 @@ class StoredCompletions:
         await send_json(send, 200, {"object": "list", "data": data, **ends, "has_more": False})
 
 
-def _details(cost: dict[str, Any], utilization: dict[str, Any]) -> dict[str, Any]:
-    """The parts of `usage.cost`, as they were delivered."""
-    planning = utilization.get("planning_cost") or {}
-    parts = [Decimal(str(cost[name])) for name in ("prompt_cost", "completion_cost") if cost.get(name) is not None]
-    return {
-        "upstream_inference_cost": sum(parts) if len(parts) == 2 else None,
-        "planner_cost": planning.get("planner_cost", 0.0),
-        "summarizer_cost": planning.get("summarizer_cost", 0.0),
-    }
-
-
 def as_completion(stored: StoredCompletion) -> dict[str, Any]:
     """The completion with its bill; without content where none was stored (`store: false`, failed turns)."""
     entry = stored.ledger
@@ -61,9 +50,8 @@ def as_completion(stored: StoredCompletion) -> dict[str, Any]:
         "choices": [],
     }
     body = {**bare, **(stored.completion or {}), "response_metadata": entry.metadata, "status": entry.status}
-    cost, planning = entry.metadata.get("cost") or {}, (entry.metadata.get("context_utilization") or {})
     if isinstance(body.get("usage"), dict):
-        body["usage"] = {**body["usage"], "cost": cost.get("total_cost"), "cost_details": _details(cost, planning)}
+        body["usage"] = extended_usage(body["usage"], entry.calls)
     if entry.conversation_id:
         body["conversation"] = {"id": entry.conversation_id}
     if stored.completion_metadata is not None:

@@ -32,12 +32,11 @@ def _upgrade(connection: sa.Connection) -> None:
         connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})
     from alembic import command
     from alembic.config import Config
-    from alembic.runtime.migration import MigrationContext
     from alembic.script import ScriptDirectory
 
     config = Config()
     config.set_main_option("script_location", str(migrations_folder()).replace("%", "%%"))
-    current = MigrationContext.configure(connection).get_current_revision()
+    current = revision_of(connection)
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
     if current == schema.REVISION or (current is not None and current not in known):
         return

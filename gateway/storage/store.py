@@ -147,9 +147,8 @@ def _load(connection: sa.Connection, row: sa.Row[tuple[object, ...]], max_bytes:
         path = _path(connection, head, max_bytes)
     table = schema.instructions
     query = sa.select(table.c.digest, table.c.body).where(table.c.conversation_id == conversation_id)
-    named = {message.instructions_digest for message in path[-1:]} if max_bytes is not None else None
-    if named is not None:
-        query = query.where(table.c.digest.in_([digest for digest in named if digest]))
+    if max_bytes is not None:  # only those in force at the head can be needed
+        query = query.where(table.c.digest == (path[-1].instructions_digest if path else None))
     known = {row.digest: tuple(jsons.loads(row.body)) for row in connection.execute(query)}
     attached: tuple[Artifact, ...] = ()
     if row._mapping["attachments"]:

@@ -2,6 +2,9 @@
 
 import httpx
 
+from gateway.models.exchange import Deployment
+from gateway.upstream.faults import translated
+
 
 class AiohttpConnections(httpx.AsyncBaseTransport):
     """httpx-aiohttp's transport, loaded at its first request: aiohttp takes a tenth of a second to import.
@@ -43,6 +46,18 @@ def new_client(max_connections: int) -> httpx.AsyncClient:
     """A client for all upstreams: no redirects, nothing of the environment, no cookies kept between callers."""
     headers = {"user-agent": "context-gateway"}
     return httpx.AsyncClient(transport=AiohttpConnections(max_connections), trust_env=False, headers=headers)
+
+
+async def get(client: httpx.AsyncClient, deployment: Deployment, path: str, seconds: float) -> httpx.Response:
+    """`GET` of what lies beside the completions of a deployment, with its key.
+
+    Raises:
+        UpstreamError: no answer; one with an error status is the caller's to judge.
+    """
+    headers = {"authorization": f"Bearer {deployment.api_key}"} if deployment.api_key else {}
+    timeout = httpx.Timeout(seconds, connect=deployment.connect_timeout)
+    with translated(begun=False):
+        return await client.get(f"{deployment.api_base}/{path}", headers=headers, timeout=timeout)
 
 
 def warm_up() -> None:

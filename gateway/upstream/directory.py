@@ -7,8 +7,11 @@ import httpx
 from gateway import jsons
 from gateway.errors import UpstreamInvalidResponse
 from gateway.models.exchange import Caller
-from gateway.upstream.faults import refusal, translated
+from gateway.upstream.client import get
+from gateway.upstream.faults import refusal
 from gateway.upstream.routing import ConfiguredRouter
+
+SECONDS = 30.0
 
 
 class UpstreamModels:
@@ -23,10 +26,7 @@ class UpstreamModels:
         if self._router.names:
             return [{"id": n, "object": "model", "created": 0, "owned_by": "gateway"} for n in self._router.names]
         deployment = self._router.default("", caller)
-        headers = {"authorization": f"Bearer {deployment.api_key}"} if deployment.api_key else {}
-        timeout = httpx.Timeout(30.0, connect=deployment.connect_timeout)
-        with translated(begun=False):
-            response = await self._client.get(f"{deployment.api_base}/models", headers=headers, timeout=timeout)
+        response = await get(self._client, deployment, "models", SECONDS)
         if response.status_code >= 400:
             raise refusal(response.status_code, response.content, response.headers, deployment)
         try:

@@ -8,7 +8,8 @@ import httpx
 from gateway import jsons
 from gateway.errors import NotFound, UpstreamInvalidResponse
 from gateway.models.exchange import Caller, Deployment, StoredFile
-from gateway.upstream.faults import refusal, translated
+from gateway.upstream.client import get
+from gateway.upstream.faults import refusal
 from gateway.upstream.routing import ConfiguredRouter
 
 FILE_ID = re.compile(r"[\w-]{1,128}\Z")
@@ -36,10 +37,7 @@ class UpstreamFiles:
         return StoredFile(str(name or file_id), content.headers.get("content-type", ""), content.content)
 
     async def _get(self, path: str, deployment: Deployment) -> httpx.Response:
-        headers = {"authorization": f"Bearer {deployment.api_key}"} if deployment.api_key else {}
-        timeout = httpx.Timeout(SECONDS, connect=deployment.connect_timeout)
-        with translated(begun=False):
-            response = await self._client.get(f"{deployment.api_base}/{path}", headers=headers, timeout=timeout)
+        response = await get(self._client, deployment, path, SECONDS)
         if response.status_code == 404:
             raise NotFound("There is no such file for this key.")
         if 300 <= response.status_code < 400:

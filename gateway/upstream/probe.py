@@ -4,16 +4,15 @@ import httpx
 
 from gateway.errors import GatewayError
 from gateway.models.exchange import Deployment
-from gateway.upstream.faults import translated
+from gateway.upstream.client import get
+
+SECONDS = 10.0
 
 
 async def reach(client: httpx.AsyncClient, deployment: Deployment) -> str | None:
     """None if `GET /models` answers and the key, where there is one, is not refused; else what is wrong."""
-    headers = {"authorization": f"Bearer {deployment.api_key}"} if deployment.api_key else {}
     try:
-        with translated(begun=False):
-            timeout = httpx.Timeout(10.0, connect=deployment.connect_timeout)
-            response = await client.get(f"{deployment.api_base}/models", headers=headers, timeout=timeout)
+        response = await get(client, deployment, "models", SECONDS)
     except GatewayError as error:
         return error.message
     if response.status_code in (401, 403) and deployment.api_key:
