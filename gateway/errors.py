@@ -4,6 +4,10 @@ GatewayError
 ├── InvalidRequest 400                bad input, names the field in `param`
 │   ├── ContextLengthExceeded 400     cannot be made to fit (contract §4 I1)
 │   ├── RequestTooLarge 413
+│   ├── HeadersTooLarge 431
+│   ├── RequestTimeout 408
+│   ├── UnsupportedMediaType 415
+│   ├── InvalidHttp 400               not even HTTP
 │   └── NotFound 404
 │       ├── ConversationNotFound      unknown, deleted or another tenant's (contract §2)
 │       ├── CompletionNotFound
@@ -68,6 +72,33 @@ class RequestTooLarge(InvalidRequest):
 
     status = 413
     code = "request_too_large"
+
+
+class HeadersTooLarge(InvalidRequest):
+    """The request line and headers are longer, or the headers more, than any honest request's."""
+
+    status = 431
+    code = "headers_too_large"
+
+
+class RequestTimeout(InvalidRequest):
+    """The request did not arrive within `server.receive_timeout`."""
+
+    status = 408
+    code = "request_timeout"
+
+
+class UnsupportedMediaType(InvalidRequest):
+    """The body is compressed."""
+
+    status = 415
+    code = "unsupported_media_type"
+
+
+class InvalidHttp(InvalidRequest):
+    """What came over the connection is not HTTP/1.1, or it could be read in two ways."""
+
+    code = "invalid_http"
 
 
 class NotFound(InvalidRequest):

@@ -1,14 +1,17 @@
 """Runs the application on uvicorn."""
 
 import ipaddress
+import resource
 import signal
 
 import uvicorn
 
 from gateway import __version__, logs
 from gateway.app import create_app
+from gateway.http.protocol import limited
 from gateway.settings import Settings
 
+MOST_FILES = 65_536
 log = logs.get_logger("gateway.server")
 
 
@@ -18,11 +21,13 @@ def serve(settings: Settings) -> int:
     for warning in settings.warnings:
         log.warning("configuration", warning=warning)
     host = bind_address(settings)
+    _raise_file_limit()
     config = uvicorn.Config(
         create_app(settings),
         host=host,
         port=settings.server.port,
-        http="httptools",
+        http=limited(settings.server),
+        ws="none",
         loop="auto",
         lifespan="on",
         log_config=None,
@@ -31,7 +36,6 @@ def serve(settings: Settings) -> int:
         date_header=True,
         timeout_graceful_shutdown=max(1, round(settings.server.shutdown_grace)),
         timeout_keep_alive=75,
-        h11_max_incomplete_event_size=2**16,
     )
     server = uvicorn.Server(config)
     log.info("serving", version=__version__, host=host, port=settings.server.port, models=len(settings.model_list))
@@ -42,6 +46,14 @@ def serve(settings: Settings) -> int:
     except KeyboardInterrupt:
         return 0
     return 0 if server.started else 1
+
+
+def _raise_file_limit() -> None:
+    """As many connections as the system grants: the usual soft limit of 1,024 is for programs that use `select`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def bind_address(settings: Settings) -> str:

@@ -37,6 +37,9 @@ class ServerSettings(_Section):
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     max_body_bytes: int = Field(64 * 2**20, gt=0, description="Larger request bodies get a 413.")
     receive_timeout: Seconds = Field(60.0, description="Seconds within which a request must have arrived.")
+    send_timeout: Seconds = Field(
+        60.0, description="Seconds after which a client that takes nothing of its answer is cut off."
+    )
     shutdown_grace: Seconds = Field(30.0, description="Seconds that running requests get after SIGTERM.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
 

@@ -3,7 +3,7 @@
 import hashlib
 import hmac
 
-from gateway.errors import StorageUnavailable, Unauthorized
+from gateway.errors import InvalidRequest, StorageUnavailable, Unauthorized
 from gateway.http.edge import Scope
 from gateway.http.receive import header
 from gateway.models.exchange import Caller
@@ -26,14 +26,17 @@ class Authenticator:
         """Who asks. Without configured keys it is whoever holds the bearer token, and that token may go upstream.
 
         Raises:
-            Unauthorized: keys are configured, and the request carries none of them.
+            Unauthorized: keys are configured, and the request carries none of them; or its token can be no key.
+            InvalidRequest: a header that goes up is not ASCII.
         """
         token = _bearer(scope)
-        headers = {k.decode(): v.decode("latin-1") for k, v in scope["headers"] if k in KEPT_HEADERS}
+        headers = {k.decode(): _plain(k, v) for k, v in scope["headers"] if k in KEPT_HEADERS}
         if self._keys:
             return Caller(self._tenant_of(token), None, headers)
         if token is None:
             return Caller(ANONYMOUS, None, headers)
+        if not token.isascii():
+            raise Unauthorized("An API key holds ASCII characters only.")
         try:
             secret = await self._store.secret()
         except StorageUnavailable:
@@ -52,6 +55,13 @@ class Authenticator:
             text = "No API key was given." if token is None else "This API key is not known here."
             raise Unauthorized(f"{text} Send one as 'Authorization: Bearer KEY'.")
         return found
+
+
+def _plain(name: bytes, value: bytes) -> str:
+    if not value.isascii():
+        header_name = name.decode()
+        raise InvalidRequest(f"{header_name} must be ASCII.", param=header_name, code="invalid_value")
+    return value.decode()
 
 
 def _bearer(scope: Scope) -> str | None:

@@ -5,17 +5,10 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from gateway import jsons
-from gateway.errors import InvalidRequest, RequestTooLarge
+from gateway.errors import InvalidRequest, RequestTimeout, RequestTooLarge
 from gateway.http.edge import ClientDisconnected, Receive, Scope
 
 T = TypeVar("T")
-
-
-class RequestTimeout(InvalidRequest):
-    """The request did not arrive within `server.receive_timeout`."""
-
-    status = 408
-    code = "request_timeout"
 
 
 async def read_body(scope: Scope, receive: Receive, max_bytes: int, seconds: float) -> bytes:

@@ -1,0 +1,241 @@
+"""HTTP/1.1 as uvicorn speaks it, with an end to everything that a client can drag out (contract §7).
+
+uvicorn sets no limit to the time and the bytes that a request head may take, answers what it cannot parse in plain
+text, and cuts a connection whose client is still sending, so that the client never sees the answer. All of that is
+mended here at the price of a few attribute reads a request: no clock is read and no timer is set for a request that
+arrives in one piece.
+"""
+
+import asyncio
+from typing import Any, cast
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from gateway import jsons
+from gateway.errors import GatewayError, HeadersTooLarge, InvalidHttp, RequestTimeout, RequestTooLarge
+from gateway.ids import new_id
+from gateway.logs import get_logger
+from gateway.settings import ServerSettings
+
+MAX_HEAD_BYTES = 2**16
+MAX_HEADERS = 256
+LINGER_SECONDS = 10.0
+log = get_logger("gateway.http")
+
+
+class _Dropped(list[tuple[bytes, bytes]]):
+    """Where trailer fields go: they must not become headers of a request that is under way."""
+
+    def append(self, _: tuple[bytes, bytes]) -> None:
+        """Forgets it."""
+
+
+_TRAILERS = _Dropped()
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """One connection. Subclasses made by `limited` carry the limits."""
+
+    receive_timeout = 60.0
+    send_timeout = 60.0
+    max_message_bytes = 2**27
+
+    _raw: asyncio.Transport
+    _deadline: asyncio.TimerHandle | None = None
+    _stall: asyncio.TimerHandle | None = None
+    _unsent = 0
+    _received = 0
+    _much = False
+    _in_head = False
+    _keep_alive = True
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._raw = transport
+        self.transport = cast(asyncio.Transport, _PoliteTransport(transport, self))
+        self._deadline = self.loop.call_later(self.receive_timeout, self._too_late)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        if self._stall is not None:
+            self._stall.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        self._much = len(data) > MAX_HEAD_BYTES
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:  # an offer, answered in HTTP/1.1; what follows it is in no language of ours
+            self._keep_alive = self.cycle.keep_alive = False
+        except httptools.HttpParserError as error:
+            self._in_head = True
+            cause = error.__context__
+            known = cause if isinstance(cause, GatewayError) else None
+            self.refuse(known or InvalidHttp("This is not a valid HTTP/1.1 request."))
+        cycle = self.cycle
+        if self._in_head or cycle is None or cycle.more_body or cycle.response_complete:
+            self._await_rest(len(data))
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head = True
+        self._received = 0
+        self._disarm()
+
+    def on_headers_complete(self) -> None:
+        if len(self.headers) > MAX_HEADERS:
+            raise HeadersTooLarge(f"A request may have {MAX_HEADERS} header fields.")
+        if (self._much or self._received) and self._head_bytes() > MAX_HEAD_BYTES:
+            raise HeadersTooLarge(f"The head of a request may have {MAX_HEAD_BYTES} bytes.")
+        super().on_headers_complete()
+        self._in_head = False
+        self.headers = _TRAILERS
+        # An answer that begins before the request is complete says `connection: close`.
+        self._keep_alive = self.cycle.keep_alive
+        self.cycle.keep_alive = False
+
+    def on_message_complete(self) -> None:
+        self.cycle.keep_alive = self._keep_alive
+        if self._deadline is not None:
+            self._disarm()
+        super().on_message_complete()
+
+    def shutdown(self) -> None:
+        self._keep_alive = False
+        super().shutdown()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.watch_writes()
+
+    def refuse(self, error: GatewayError) -> None:
+        """Answers what no application will answer, where that is possible, and ends the connection."""
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            if not cycle.more_body:  # rubbish after a whole request: that one is answered still
+                self._keep_alive = cycle.keep_alive = False
+                return
+            cycle.disconnected = True
+            cycle.message_event.set()
+            if cycle.response_started or self.pipeline:
+                self.transport.close()
+                return
+        request_id = new_id("req_")
+        content = jsons.dumps(error.body())
+        fields = [
+            *self.server_state.default_headers,
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(content)).encode()),
+            (b"connection", b"close"),
+            (b"x-request-id", request_id.encode()),
+        ]
+        lines = b"".join(name + b": " + value + b"\r\n" for name, value in fields)
+        self._raw.write(STATUS_LINE[error.status] + lines + b"\r\n" + content)
+        log.info("refused", request_id=request_id, status=error.status, error_code=error.code)
+        self.transport.close()
+
+    def watch_writes(self) -> None:
+        """From now on a client that takes nothing for `send_timeout` seconds is cut off."""
+        if self._stall is None:
+            self._unsent = self._raw.get_write_buffer_size()
+            self._stall = self.loop.call_later(self.send_timeout, self._check_writes)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the client may still be sending what will not be read."""
+        return self._in_head or (self.cycle is not None and self.cycle.more_body)
+
+    def _head_bytes(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+
+    def _await_rest(self, size: int) -> None:
+        """The request is not complete: its time runs, and its bytes count."""
+        self._received += size
+        if self._raw.is_closing() or self._raw.get_protocol() is not self:
+            return
+        if self._in_head and self._received > MAX_HEAD_BYTES:
+            self.refuse(HeadersTooLarge(f"The head of a request may have {MAX_HEAD_BYTES} bytes."))
+        elif self._received > self.max_message_bytes:
+            self.refuse(RequestTooLarge("The request is too large."))
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(self.receive_timeout, self._too_late)
+
+    def _too_late(self) -> None:
+        self._deadline = None
+        if self.flow.read_paused:  # it is not the client that keeps us waiting
+            self._deadline = self.loop.call_later(self.receive_timeout, self._too_late)
+        elif self.unfinished:
+            self.refuse(RequestTimeout(f"The request did not arrive within {self.receive_timeout:g} seconds."))
+        elif self.cycle is None or self.cycle.response_complete:
+            self._raw.close()
+
+    def _check_writes(self) -> None:
+        self._stall = None
+        left = self._raw.get_write_buffer_size()
+        if left and left >= self._unsent:
+            log.info("client_stalled", unsent_bytes=left)
+            self._raw.abort()
+        elif left and (self.flow.write_paused or self._raw.is_closing()):
+            self.watch_writes()
+
+    def _disarm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+class _PoliteTransport:
+    """A transport as a request's cycle uses it. Closing it while the client is still sending first tells the client
+    that nothing more will come and reads on for a while: the kernel would answer unread bytes with a reset, and a
+    reset may overtake the answer."""
+
+    __slots__ = ("_protocol", "_raw", "is_closing", "write")
+
+    def __init__(self, raw: asyncio.Transport, protocol: LimitedProtocol) -> None:
+        self._raw = raw
+        self._protocol = protocol
+        self.write = raw.write
+        self.is_closing = raw.is_closing
+
+    def close(self) -> None:
+        """Ends the connection; at the second call at once."""
+        raw, protocol = self._raw, self._protocol
+        if raw.get_write_buffer_size():
+            protocol.watch_writes()
+        if raw.is_closing() or not protocol.unfinished or raw.get_protocol() is not protocol:
+            raw.close()
+            return
+        raw.set_protocol(_Drain(raw, protocol))
+        protocol.flow.resume_reading()
+        raw.write_eof()
+
+
+class _Drain(asyncio.Protocol):
+    """Reads what a refused client still sends, and forgets it."""
+
+    def __init__(self, raw: asyncio.Transport, protocol: LimitedProtocol) -> None:
+        self._protocol = protocol
+        self._end = protocol.loop.call_later(LINGER_SECONDS, raw.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end.cancel()
+        self._protocol.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._protocol.resume_writing()
+
+
+def limited(settings: ServerSettings) -> type[LimitedProtocol]:
+    """The protocol with the configured limits."""
+    limits: dict[str, Any] = {
+        "receive_timeout": settings.receive_timeout,
+        "send_timeout": settings.send_timeout,
+        # Chunks have their own overhead; the body itself is measured where it is read.
+        "max_message_bytes": 2 * settings.max_body_bytes + 2**20,
+    }
+    return type("ConfiguredProtocol", (LimitedProtocol,), limits)
