@@ -1,0 +1,181 @@
+"""Clients that are slow, idle, deaf or many: each costs little and ends; the others are served (contract §7)."""
+
+import json
+import resource
+import time
+from contextlib import ExitStack
+
+import pytest
+
+from tests.acceptance.answers import http, user
+from tests.support.factory import GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+from tests.support.process import wait_until
+from tests.support.raw_http import RawClient, get, post
+
+CHAT = json.dumps({"model": "gpt-4o", "messages": [user("hello")]}).encode()
+CHUNKED = "transfer-encoding: chunked"
+DEADLINE = 1.0
+
+
+@pytest.fixture(scope="module")
+def module_impatient(module_start_gateway: GatewayFactory) -> GatewayProcess:
+    return module_start_gateway({"server": {"receive_timeout": DEADLINE, "send_timeout": DEADLINE}})
+
+
+@pytest.fixture
+def impatient(module_impatient: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
+    """A gateway that waits one second for a request, and for a reader."""
+    return module_impatient
+
+
+def drip(client: RawClient, data: bytes, every: float = 0.1) -> None:
+    """Sends byte by byte, until the server has answered or `data` ends."""
+    client.socket.settimeout(every)
+    for byte in data:
+        client.send(bytes([byte]))
+        try:
+            client._read()
+        except TimeoutError:
+            continue
+        return
+
+
+SLOW = {
+    "the request line": b"",
+    "the headers": b"POST /v1/chat/completions HTTP/1.1\r\nhost: gateway\r\n",
+    "the body": post(b"", "content-length: 1000", length=False),
+    "a chunk": post(b"", CHUNKED, length=False) + b"3e8\r\n",
+    "a chunk size": post(b"", CHUNKED, length=False),
+    "a chunk extension": post(b"", CHUNKED, length=False) + b"1;",
+    "a trailer": post(b"", CHUNKED, length=False) + b"0\r\n",
+}
+DRIPS = {"the request line": b"POST /" + b"x" * 100, "a chunk size": b"0" * 100}
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_s7_slow_senders_get_a_408(impatient: GatewayProcess, upstream: MockUpstream, name: str) -> None:
+    """§7: whatever is dripped, the request's time is up after `server.receive_timeout`, and it ends."""
+    began = time.monotonic()
+    with RawClient(impatient) as client:
+        client.send(SLOW[name])
+        drip(client, DRIPS.get(name, b"x" * 100))
+        assert DEADLINE * 0.9 < time.monotonic() - began < DEADLINE + 1
+        client.socket.settimeout(5)
+        answer = client.answer()
+        assert answer.status == 408
+        assert answer.error["code"] == "request_timeout"
+        assert answer.headers["connection"] == "close"
+        assert answer.headers["x-request-id"].startswith("req_")
+        assert client.seconds_to_end() < 1
+    assert not upstream.chats
+
+
+def test_s7_the_time_of_a_request_begins_with_it(impatient: GatewayProcess, upstream: MockUpstream) -> None:
+    """§7: a connection may wait before its request, between two, and for a slow model; none is cut for the other."""
+    upstream.reply(text="slow", delay_first=2 * DEADLINE)
+    with RawClient(impatient) as client:
+        time.sleep(0.7 * DEADLINE)
+        client.send(post(CHAT)[:40])
+        time.sleep(0.7 * DEADLINE)
+        assert client.ask(post(CHAT)[40:]).status == 200
+        time.sleep(1.5 * DEADLINE)  # kept alive
+        assert client.ask(post(CHAT)).status == 200
+
+
+def test_s7_idle_connections_end(impatient: GatewayProcess, upstream: MockUpstream) -> None:
+    """§7: nothing sent, or only empty lines: closed without an answer, which nobody asked for."""
+    for sent in (b"", b"\r\n"):
+        with RawClient(impatient) as client:
+            client.send(sent)
+            assert DEADLINE * 0.8 < client.seconds_to_end() < DEADLINE + 1
+    with RawClient(impatient) as client:
+        assert client.ask(get("/health/live")).status == 200
+        client.send(b"\r\n")
+        assert client.seconds_to_end() < DEADLINE + 1
+
+
+def test_s7_slow_senders_do_not_starve_others(impatient: GatewayProcess, upstream: MockUpstream) -> None:
+    """§7: 300 of them at once, and a chat takes no longer for it."""
+    with ExitStack() as stack:
+        slow = [stack.enter_context(RawClient(impatient)) for _ in range(300)]
+        for number, client in enumerate(slow):
+            client.send(SLOW["the body"] if number % 2 else SLOW["the headers"])
+        began = time.monotonic()
+        with http(impatient) as other:
+            assert other.post("/chat/completions", content=CHAT).status_code == 200
+        assert time.monotonic() - began < 0.9
+        assert {client.answer().status for client in slow} == {408}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_s7_who_never_reads_is_cut_off(impatient: GatewayProcess, upstream: MockUpstream, stream: bool) -> None:
+    """§7, §3.6: neither memory nor the upstream call is held for a client that takes nothing of its answer."""
+    piece = {"index": 0, "delta": {"content": "x" * 10_000}}
+    chunk = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "gpt-4o", "choices": [piece]}
+    upstream.reply(chunks=[chunk] * 2_000) if stream else upstream.reply(text="x" * 20_000_000)
+    body = json.dumps({"model": "gpt-4o", "stream": stream, "messages": [user("much")]}).encode()
+    before = impatient.rss_mb()
+    with RawClient(impatient, timeout=10) as client:
+        client.send(post(body))
+        wait_until(lambda: "client_stalled" in impatient.log_text(), 15, "the end of the connection")
+        if stream:
+            assert upstream.wait_for_chats(1)[0].disconnected.wait(2), "the upstream call goes on"
+    assert impatient.rss_mb() - before < (100 if stream else 250)
+    impatient.log.write_text("")
+
+
+def test_s7_a_slow_reader_is_not_cut_off(impatient: GatewayProcess, upstream: MockUpstream) -> None:
+    """§7: who takes something now and then gets all of it, however long it takes."""
+    text = "x" * 12_000_000
+    upstream.reply(text=text)
+    with RawClient(impatient) as client:
+        client.send(post(CHAT))
+        received = b""
+        for _ in range(10):
+            time.sleep(0.3 * DEADLINE)
+            received += client.socket.recv(1_000_000)
+        client._rest = received
+        assert json.loads(client.answer().body)["choices"][0]["message"]["content"] == text
+
+
+def test_s7_two_thousand_idle_connections(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """§7: they cost a few kilobytes each, and requests are answered beside them."""
+    before = one_gateway.rss_mb()
+    with ExitStack() as stack:
+        for _ in range(2_000):
+            stack.enter_context(RawClient(one_gateway))
+        with http(one_gateway) as client:
+            assert client.post("/chat/completions", content=CHAT).status_code == 200
+        assert one_gateway.rss_mb() - before < 60
+
+
+@pytest.fixture
+def few_files(start_gateway: GatewayFactory) -> GatewayProcess:
+    """A gateway that may open 100 files."""
+    gateway = start_gateway(start=False)
+    gateway.spawn_only()
+    resource.prlimit(gateway.pid, resource.RLIMIT_NOFILE, (100, 100))
+    return gateway
+
+
+def test_s7_no_file_descriptors_left(few_files: GatewayProcess, upstream: MockUpstream) -> None:
+    """§7: more connections than files: the process lives, and serves again once they are gone."""
+
+    def ready() -> bool:
+        with http(few_files) as client:
+            try:
+                return client.get(few_files.url + "/health/ready").status_code == 200
+            except Exception:
+                return False
+
+    wait_until(ready, 30, "the gateway")
+    with ExitStack() as stack:
+        for _ in range(200):
+            stack.enter_context(RawClient(few_files))
+        time.sleep(0.5)
+    wait_until(ready, 10, "the gateway's return")
+    with http(few_files) as client:
+        assert client.post("/chat/completions", content=CHAT).status_code == 200
+    assert few_files.alive
