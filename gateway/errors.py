@@ -193,10 +193,9 @@ class UpstreamRefused(UpstreamError):
 
     code: str | None = "upstream_error"
 
-    def __init__(self, status: int, original: Any, headers: dict[str, str]) -> None:
+    def __init__(self, status: int, original: Any, headers: dict[str, str], message: str | None = None) -> None:
         error = original.get("error") if isinstance(original, dict) else None
-        message = error.get("message") if isinstance(error, dict) else None
-        super().__init__(message if isinstance(message, str) else f"The upstream answered with status {status}.")
+        super().__init__(message or f"The upstream answered with status {status}.")
         self.status = status
         self.original = original
         self.headers = headers
@@ -216,8 +215,15 @@ class UpstreamRefused(UpstreamError):
 class UpstreamOverflow(UpstreamRefused):
     """The provider says that the prompt exceeds the model's window: one refit, then 400 (contract §4 I1)."""
 
-    def __init__(self, original: Any, headers: dict[str, str], reported: int | None, limit: int | None) -> None:
-        super().__init__(400, original, headers)
+    def __init__(
+        self,
+        original: Any,
+        headers: dict[str, str],
+        reported: int | None = None,
+        limit: int | None = None,
+        message: str | None = None,
+    ) -> None:
+        super().__init__(400, original, headers, message)
         self.reported = reported
         self.limit = limit
 

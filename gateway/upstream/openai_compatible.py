@@ -34,7 +34,7 @@ class HttpUpstream:
                 raise UpstreamInvalidResponse("The upstream's answer is not JSON.") from error
             if not isinstance(answer, dict) or not isinstance(answer.get("choices"), list):
                 if isinstance(answer, dict) and answer.get("error"):
-                    raise refusal(502, raw, response.headers, deployment)
+                    raise refusal(response.status_code, raw, response.headers, deployment)
                 raise UpstreamInvalidResponse("The upstream's answer holds no choices.")
             _check_choices(answer["choices"], "message")
             return JsonAnswer(answer, relayed_headers(response.headers))
@@ -103,7 +103,7 @@ class HttpUpstream:
     def _no_stream(self, raw: bytes, response: httpx.Response, deployment: Deployment) -> UpstreamError:
         with contextlib.suppress(jsons.JSONDecodeError):
             if "error" in jsons.loads(raw):
-                return refusal(502, raw, response.headers, deployment)
+                return refusal(response.status_code, raw, response.headers, deployment)
         return UpstreamInvalidResponse("The upstream answered a stream request with something else.")
 
 
@@ -140,7 +140,7 @@ class HttpChunkStream:
                 if not isinstance(chunk, dict):
                     raise UpstreamInvalidResponse("The upstream sent an event that is no object.")
                 if chunk.get("error") and not chunk.get("choices"):
-                    raise refusal(502, data, {}, self._deployment)
+                    raise refusal(self._response.status_code, data, {}, self._deployment)
                 _check_choices(chunk.get("choices") or [], "delta")
                 yield chunk
 

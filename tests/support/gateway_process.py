@@ -112,8 +112,19 @@ class GatewayProcess(ChildProcess):
 
     def rss_mb(self) -> float:
         """Resident memory of the server's main process, in MiB."""
+        return self._memory_mb("VmRSS:")
+
+    def peak_mb(self) -> float:
+        """The most memory that the server's main process ever held, in MiB."""
+        return self._memory_mb("VmHWM:")
+
+    def open_files(self) -> int:
+        """How many file descriptors the server's main process holds."""
+        return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
+
+    def _memory_mb(self, name: str) -> float:
         for line in Path(f"/proc/{self.pid}/status").read_text("ascii").splitlines():
-            if line.startswith("VmRSS:"):
+            if line.startswith(name):
                 return int(line.split()[1]) / 1024
         raise ProcessLookupError(f"process {self.pid} holds no memory: it has ended")
 

@@ -8,12 +8,13 @@ import asyncio
 import contextlib
 import json
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from tests.support.raw import BrokenOffError, Step, break_off, perform
 
 _MAX_HEAD_BYTES = 1 << 20
 _GATE_POLL_SECONDS = 0.005
@@ -56,6 +57,8 @@ class Answer:
     stall_until: threading.Event | None = None
     gate: threading.Event | None = None
     reset: bool = False
+    raw: Sequence[Step] | None = None
+    """Instead of all that: exactly these bytes, pauses and ends."""
 
 
 class _Reader(asyncio.StreamReader):
@@ -84,6 +87,8 @@ class ThreadedHttpServer:
         self._respond = respond
         self.port = 0
         self.connections_opened = 0
+        self.connections_open = 0
+        self.resets_at_accept = 0
         self.in_flight = 0
         self.max_in_flight = 0
         self._thread: threading.Thread | None = None
@@ -130,6 +135,11 @@ class ThreadedHttpServer:
 
         def connected(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             self.connections_opened += 1
+            if self.resets_at_accept:
+                self.resets_at_accept -= 1
+                with contextlib.suppress(BrokenOffError):
+                    break_off(writer, reset=True)
+                return
             task = loop.create_task(self._serve(reader, writer))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -139,11 +149,13 @@ class ThreadedHttpServer:
     async def _serve(self, reader: _Reader, writer: asyncio.StreamWriter) -> None:
         # Nothing is buffered here, so that a drained piece is in the kernel's hands before a cut.
         writer.transport.set_write_buffer_limits(high=0)
+        self.connections_open += 1
         try:
             with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
                 while not reader.gone:
                     await self._exchange(await _read_request(reader), reader, writer)
         finally:
+            self.connections_open -= 1
             writer.transport.abort()
 
     async def _exchange(self, record: Record, reader: _Reader, writer: asyncio.StreamWriter) -> None:
@@ -156,7 +168,7 @@ class ThreadedHttpServer:
             if reader.gone:
                 sending.cancel()
             await sending
-        except _CutAsScriptedError:
+        except BrokenOffError:
             raise
         except (asyncio.CancelledError, ConnectionError):
             if not reader.gone:
@@ -171,8 +183,11 @@ class ThreadedHttpServer:
         if answer.gate is not None:
             await self._opened(answer.gate)
         await asyncio.sleep(answer.delay_first)
+        if answer.raw is not None:
+            await perform(answer.raw, writer)
+            return
         if answer.cut_after is not None and answer.cut_after < 0:
-            _break(writer, answer.reset)
+            break_off(writer, reset=answer.reset)
         length = ("transfer-encoding", "chunked")
         if not answer.streamed:
             length = ("content-length", str(sum(map(len, answer.pieces))))
@@ -182,7 +197,7 @@ class ThreadedHttpServer:
         await asyncio.sleep(answer.delay_body)
         for number, piece in enumerate([*answer.pieces, b""]):
             if number == answer.cut_after:
-                _break(writer, answer.reset)
+                break_off(writer, reset=answer.reset)
             if number == answer.stall_after and answer.stall_until is not None:
                 await self._opened(answer.stall_until)
             if piece:
@@ -207,18 +222,6 @@ class ThreadedHttpServer:
         if gate not in self._gates:
             self._gates[gate] = asyncio.ensure_future(poll())
         await asyncio.shield(self._gates[gate])
-
-
-class _CutAsScriptedError(ConnectionError):
-    """We broke the connection ourselves; the peer did nothing wrong."""
-
-
-def _break(writer: asyncio.StreamWriter, reset: bool) -> None:
-    if reset:
-        sock = writer.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    writer.transport.abort()
-    raise _CutAsScriptedError
 
 
 async def _read_request(reader: asyncio.StreamReader) -> Record:

@@ -116,6 +116,15 @@ class MockUpstream:
         """TCP connections accepted since the last `clear`."""
         return self._server.connections_opened
 
+    @property
+    def connections_open(self) -> int:
+        """TCP connections that are open now, idle ones included."""
+        return self._server.connections_open
+
+    def reset_at_accept(self, connections: int) -> None:
+        """Reset the next connections as soon as they are made, before any request is read."""
+        self._server.resets_at_accept = connections
+
     def reply(self, **script: Any) -> Reply:
         """Queue the reply to the next chat request; fields as in `Reply`."""
         queued = Reply(**script)
@@ -136,6 +145,7 @@ class MockUpstream:
         self._set_defaults()
         self._server.max_in_flight = self._server.in_flight
         self._server.connections_opened = 0
+        self._server.resets_at_accept = 0
 
     def wait_for_chats(self, number: int, timeout: float = 10.0) -> list[Record]:
         """Wait until at least `number` chat requests have arrived, and return them all."""

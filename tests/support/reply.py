@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tests.support.http_server import Answer
+from tests.support.raw import Step
 
 JsonDict = dict[str, Any]
 ToolCall = tuple[str, Any] | JsonDict
@@ -61,10 +62,14 @@ class Reply:
     """Send a stream in writes of this size, regardless of events and characters."""
     reset: bool = False
     """Cut with a TCP reset instead of a plain close; the peer may then lose what it had not read yet."""
+    raw: Sequence[Step] | None = None
+    """Outranks everything else: exactly these bytes, pauses and ends (`tests.support.raw`)."""
 
 
 def render(reply: Reply, request: JsonDict, serial: int, prompt_tokens: int) -> Answer:
     """The answer to chat request number `serial`, streamed if the request asks for it."""
+    if reply.raw is not None:
+        return Answer(status=0, headers=(), pieces=(), raw=reply.raw, delay_first=reply.delay_first, gate=reply.gate)
     if reply.body is not None:
         return answer(reply, reply.body)
     if reply.json is not None:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import aiohttp
 import httpx
 import pytest
 
@@ -11,6 +12,7 @@ from gateway.errors import (
     UpstreamAuth,
     UpstreamError,
     UpstreamInterrupted,
+    UpstreamInvalidResponse,
     UpstreamOverflow,
     UpstreamRefused,
     UpstreamTimeout,
@@ -36,14 +38,118 @@ OVERFLOWS: dict[str, tuple[int, Any, tuple[int | None, int | None]]] = {
     "Groq": (413, {"error": {"message": "Please reduce the length of the messages or completion.",
              "type": "invalid_request_error", "code": "context_length_exceeded"}}, (None, None)),
     "Mistral": (400, {"object": "error", "message": "Prompt contains 40000 tokens, too large for model "
-                "with 32768 maximum context length"}, (None, None)),
+                "with 32768 maximum context length"}, (40000, 32768)),
     "vLLM, numbers with commas": (400, {"error": {"message": "maximum context length is 4,096 tokens, "
                                   "requested 5,000"}}, (5000, 4096)),
     "plain text": (400, "context window exceeded", (None, None)),
+    "OpenAI, newer": (400, {"error": {"message": "Your input exceeds the context window of this model. Please adjust "
+                      "your input and try again.", "type": "invalid_request_error", "code": None}}, (None, None)),
+    "OpenAI, one long text": (400, {"error": {"message": "Invalid 'messages[1].content': string too long. Expected a "
+                              "string with maximum length 1048576, but got a string with length 1540820 instead.",
+                              "param": "messages[1].content", "code": "string_above_max_length"}}, (1540820, 1048576)),
+    "Azure": (400, {"error": {"message": "Input tokens exceed the configured limit of 272000 tokens. Your messages "
+              "resulted in 289650 tokens. Please reduce the length of the messages.", "code": None}}, (289650, 272000)),
+    "DeepSeek": (400, {"error": {"message": "This model's maximum context length is 65536 tokens. However, you "
+                 "requested 70000 tokens (62000 in the messages, 8000 in the completion).",
+                 "type": "invalid_request_error", "code": "invalid_request_error"}}, (70000, 65536)),
+    "Anthropic, with the answer": (400, {"type": "error", "error": {"type": "invalid_request_error", "message": "input "
+                                   "length and `max_tokens` exceed context limit: 188059 + 20000 > 200000"}},
+                                   (208059, 200000)),
+    "Gemini's list": (400, [{"error": {"code": 400, "status": "INVALID_ARGUMENT", "message": "The input token count "
+                      "exceeds the maximum number of tokens allowed 1048576."}}], (None, None)),
+    "vLLM, flat": (400, {"object": "error", "type": "BadRequestError", "param": None, "code": 400,
+                   "message": "The decoder prompt (length 9254) is longer than the maximum model length of 4096."},
+                   (9254, 4096)),
+    "SGLang": (400, {"error": {"message": "Input length (9000 tokens) exceeds the maximum allowed length (8192 tokens)."
+               }}, (9000, 8192)),
+    "TGI": (422, {"error": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4000 "
+            "`inputs` tokens and 512 `max_new_tokens`", "error_type": "validation"}, (4512, 4096)),
+    "TGI, prompt alone": (422, {"error": "Input validation error: `inputs` must have less than 1024 tokens. Given: "
+                          "1600", "error_type": "validation"}, (1600, 1024)),
+    "Ollama": (400, {"error": '{"error":{"code":400,"message":"request (351 tokens) exceeds the available context size '
+               '(256 tokens), try increasing it","type":"exceed_context_size_error","n_prompt_tokens":351,"n_ctx":256}}'
+               }, (351, 256)),
+    "Ollama, in a message": (400, {"error": {"type": "invalid_request_error", "message": "prompt too long; exceeded "
+                             "max context length by 120 tokens"}}, (None, None)),
+    "LM Studio": (400, {"error": "Trying to keep the first 13058 tokens when context the overflows. However, the model "
+                  "is loaded with context length of only 4096 tokens"}, (13058, 4096)),
+    "xAI": (400, {"code": "invalid-argument", "error": "This model's maximum prompt length is 131072 but the request "
+            "contains 537812 tokens."}, (537812, 131072)),
+    "Cerebras": (400, {"message": "Please reduce the length of the messages or completion. Current length "
+                 "is 8800 while limit is 8192", "code": "context_length_exceeded"}, (8800, 8192)),
+    "Together": (422, {"error": {"message": "The input (180000 tokens) is longer than the model's context length "
+                 "(131072 tokens)."}}, (180000, 131072)),
+    "Fireworks": (400, {"error": {"object": "error", "type": "invalid_request_error", "message": "The prompt is too "
+                  "long: 142000, model maximum context length: 131071"}}, (142000, 131071)),
+    "Bedrock": (400, {"message": "Input is too long for requested model."}, (None, None)),
+    "Bedrock's Titan": (400, {"message": "Too many input tokens. Max input tokens: 8192, request input token count: "
+                        "9000 "}, (9000, 8192)),
+    "Cohere": (400, {"message": "too many tokens: total number of tokens in the prompt cannot exceed 4081 - received "
+               "4292. Try using a shorter prompt"}, (4292, 4081)),
+    "Kimi": (400, {"error": {"message": "Invalid request: Your request exceeded model token limit: 262144 (requested: "
+             "291351)", "type": "invalid_request_error"}}, (291351, 262144)),
+    "MiniMax": (400, {"error": {"message": "invalid params, context window exceeds limit (2013)"}}, (None, None)),
+    "DashScope": (400, {"error": {"code": "invalid_parameter_error", "message": "<400> InternalError.Algo."
+                  "InvalidParameter: Range of input length should be [1, 30720]"}}, (None, None)),
+    "GitHub Copilot": (400, {"error": {"message": "prompt token count of 130000 exceeds the limit of 128000",
+                       "code": "model_max_prompt_tokens_exceeded"}}, (130000, 128000)),
+    "OpenRouter": (400, {"error": {"message": "This endpoint's maximum context length is 32768 tokens. However, you "
+                   "requested about 41000 tokens (40000 of text input, 1000 in the output).", "code": 400}},
+                   (41000, 32768)),
 }  # fmt: skip
 OTHERS: dict[str, tuple[int, Any]] = {
     "a bad field": (400, {"error": {"message": "Unknown field 'x'", "code": None, "param": "x"}}),
     "a rate limit that names tokens": (429, {"error": {"message": "Too many tokens per minute", "code": "rate_limit"}}),
+    "OpenAI's rate of tokens": (
+        429,
+        {
+            "error": {
+                "message": "Request too large for gpt-4o on tokens per min (TPM): Limit "
+                "30000, Requested 31538. The input or output tokens must be reduced.",
+                "type": "tokens",
+                "code": "rate_limit_exceeded",
+            }
+        },
+    ),
+    "Groq's rate of tokens": (
+        413,
+        {
+            "error": {
+                "message": "Request too large for model `llama` on tokens per minute "
+                "(TPM): Limit 6000, Requested 14368, please reduce your message size and try again.",
+                "type": "tokens",
+                "code": "rate_limit_exceeded",
+            }
+        },
+    ),
+    "a rate that speaks like an overflow": (400, {"error": {"message": "Rate limit: too many tokens per minute"}}),
+    "Bedrock's rate of tokens": (429, {"message": "Too many tokens, please wait before trying again."}),
+    "an answer that would be too long": (
+        400,
+        {
+            "error": {
+                "message": "max_tokens is too large: 20000. This model supports at most 16384 completion tokens",
+                "param": "max_tokens",
+            }
+        },
+    ),
+    "another field that is too long": (
+        400,
+        {
+            "error": {
+                "message": "Invalid 'user': string too long. Expected a string "
+                "with maximum length 64, but got a string with length 90 instead.",
+                "param": "user",
+                "code": "string_above_max_length",
+            }
+        },
+    ),
+    "a body of too many bytes": (
+        413,
+        {"type": "error", "error": {"type": "request_too_large", "message": "Request exceeds the maximum size"}},
+    ),
+    "a filter": (400, {"error": {"message": "The response was filtered", "code": "content_filter"}}),
+    "overloaded": (529, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}),
     "a fault": (500, {"error": {"message": "internal"}}),
     "not found": (404, {"error": {"message": "The model does not exist", "code": "model_not_found"}}),
 }
@@ -71,8 +177,50 @@ def test_every_providers_overflow_is_context_length_exceeded(
 def test_other_errors_keep_status_body_and_retry_after(status: int, original: Any) -> None:
     error = refused(status, original, retry_after="7", x_ratelimit_limit="5", set_cookie="a=b")
     assert type(error) is UpstreamRefused
-    assert (error.status, error.body()) == (status, original)
+    assert error.status == status
+    told = error.body()
+    assert told.get("error", {}).get("upstream", told) == original
     assert error.headers == {"retry-after": "7", "x-ratelimit-limit": "5"}
+
+
+@pytest.mark.parametrize(
+    ("original", "message"),
+    [
+        ({"error": "just a text"}, "just a text"),
+        ({"detail": "Not Found"}, "Not Found"),
+        ({"message": "flat"}, "flat"),
+        ([{"error": {"message": "in a list"}}], "in a list"),
+        ({"error": {"message": ""}}, "The upstream answered with status 503."),
+        ({"detail": [{"msg": "x"}]}, "The upstream answered with status 503."),
+        ("<html>secret</html>", "The upstream answered with status 503."),
+        ([], "The upstream answered with status 503."),
+        (None, "The upstream answered with status 503."),
+    ],
+)
+def test_the_message_is_the_providers_wherever_it_stands(original: Any, message: str) -> None:
+    assert refused(503, original).message == message
+
+
+@pytest.mark.parametrize(
+    ("original", "status"),
+    [
+        ({"error": {"message": "slow down", "code": 429}}, 429),
+        ({"error": {"message": "slow down", "code": "429"}}, 429),
+        ({"error": {"message": "x", "status": 503}}, 503),
+        ({"error": {"message": "x", "code": "server_error"}}, 502),
+        ({"error": {"message": "x", "code": 200}}, 502),
+        ({"error": {"message": "x", "code": True}}, 502),
+        ({"error": "x"}, 502),
+    ],
+)
+def test_an_error_in_a_good_answer_names_its_status_or_is_a_502(original: Any, status: int) -> None:
+    assert refused(200, original).status == status
+    assert refused(500, original).status == 500, "a status that is an error stands"
+
+
+def test_an_overflow_in_a_good_answer_is_one() -> None:
+    original = {"error": {"message": "This endpoint's maximum context length is 32768 tokens.", "code": 400}}
+    assert isinstance(refused(200, original), UpstreamOverflow)
 
 
 @pytest.mark.parametrize("original", ["<html>down</html>", {"detail": "no"}, ["x"], {"error": "text"}])
@@ -104,6 +252,7 @@ def faults() -> Iterator[tuple[Exception, bool, type[UpstreamError], int]]:
     yield fault(httpx.RemoteProtocolError), False, UpstreamUnreachable, 502
     yield fault(httpx.ReadError), False, UpstreamUnreachable, 502
     yield fault(httpx.UnsupportedProtocol), False, UpstreamUnreachable, 502
+    yield fault(httpx.DecodingError), True, UpstreamInvalidResponse, 502
     yield httpx.InvalidURL("bad"), False, UpstreamUnreachable, 502
     yield fault(httpx.ReadTimeout), False, UpstreamTimeout, 504
     yield fault(httpx.ReadTimeout), True, UpstreamTimeout, 504
@@ -122,6 +271,28 @@ def test_a_fault_of_the_connection_is_told_without_its_insides(
     assert raised.value.__cause__ is error
     assert "internal" not in raised.value.message
     assert "sk-" not in raised.value.message
+
+
+class ForeignError(Exception):
+    """Stands for one of aiohttp's, which are known by their module."""
+
+
+def test_an_answer_that_is_not_http_is_no_fault_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ForeignError), translated(begun=False):
+        raise ForeignError
+    monkeypatch.setattr(ForeignError, "__module__", "aiohttp.http_exceptions")
+    with pytest.raises(UpstreamInvalidResponse), translated(begun=False):
+        raise ForeignError
+
+
+def test_a_head_that_breaks_off_is_the_beginning_of_an_answer() -> None:
+    whole, part = fault(httpx.ConnectTimeout), fault(httpx.ConnectTimeout)
+    whole.__cause__, part.__cause__ = aiohttp.ServerDisconnectedError(), aiohttp.ServerDisconnectedError()
+    part.__cause__.message = ("RawResponseMessage",)  # type: ignore[assignment]
+    with pytest.raises(UpstreamUnreachable), translated(begun=False):
+        raise whole
+    with pytest.raises(UpstreamInterrupted), translated(begun=False):
+        raise part
 
 
 def test_only_the_headers_of_the_contract_come_back() -> None:
