@@ -1,6 +1,7 @@
-"""The `gateway` command: serve, migrate, check (contract §9)."""
+"""The `gateway` command: serve, migrate, check, audit (contract §9)."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     overrides = {f"server.{k}": v for k in ("host", "port") if (v := getattr(options, k, None)) is not None}
     try:
         settings = load_settings(path, environ, overrides)
-        run: int = options.run(settings)
+        run: int = options.run(settings, options)
         return run
     except (ConfigurationError, ValueError) as error:
         print(error, file=sys.stderr)
@@ -39,27 +40,53 @@ def _parser() -> argparse.ArgumentParser:
     migrate.set_defaults(run=_migrate)
     check = commands.add_parser("check", help="validate the configuration and reach what it names")
     check.set_defaults(run=_check)
-    for command in (serve, migrate, check):
+    audit = commands.add_parser("audit", help="add the ledger up again and say whether all balances")
+    _add_audit_options(audit)
+    audit.set_defaults(run=_audit)
+    for command in (serve, migrate, check, audit):
         command.add_argument("--config", metavar="FILE", help="config.yaml (default: $GATEWAY_CONFIG, else none)")
     return parser
 
 
-def _serve(settings: Settings) -> int:
+def _add_audit_options(parser: argparse.ArgumentParser) -> None:
+    when = "an ISO date or time (UTC where it names no zone), or how long ago: 90m, 24h, 7d, 2w"
+    parser.add_argument("--since", metavar="WHEN", help=f"requests that arrived then or later: {when}")
+    parser.add_argument("--until", metavar="WHEN", help="requests that arrived before then")
+    parser.add_argument("--model", metavar="M", help="requests for this model, by the name that clients use")
+    parser.add_argument("--tenant", metavar="T", help="requests of this tenant")
+    parser.add_argument("--conversation", metavar="C", help="requests of this conversation")
+    parser.add_argument("--csv", action="store_true", help="one line of CSV for each row instead of totals")
+
+
+def _serve(settings: Settings, _options: argparse.Namespace) -> int:
     from gateway.server import serve
 
     return serve(settings)
 
 
-def _migrate(settings: Settings) -> int:
+def _migrate(settings: Settings, _options: argparse.Namespace) -> int:
     from gateway.checks import migrate_now
 
     return _report(migrate_now(settings))
 
 
-def _check(settings: Settings) -> int:
+def _check(settings: Settings, _options: argparse.Namespace) -> int:
     from gateway.checks import check
 
     return _report(check(settings))
+
+
+def _audit(settings: Settings, options: argparse.Namespace) -> int:
+    from gateway.audit import audit
+    from gateway.clock import SystemClock
+
+    try:
+        status = audit(settings, options, SystemClock(), sys.stdout, sys.stderr)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # whoever reads, `head` say, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
 
 
 def _report(results: Any) -> int:

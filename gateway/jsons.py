@@ -10,6 +10,7 @@ import orjson
 JSONDecodeError = orjson.JSONDecodeError
 loads = orjson.loads
 MAX_DEPTH = 200
+EXACT_BELOW = 1000
 OPENING = b"[{"
 NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 ORJSON_LIMITS = re.compile("64-bit|[Rr]ecursion")
@@ -26,22 +27,37 @@ def loads_exact(raw: bytes) -> Any:
     return json.loads(raw) if LONG_NUMBER.search(raw) else value
 
 
+def loads_decimal(raw: bytes | str) -> Any:
+    """`loads`, with numbers as they are written: money beyond what a double can tell apart keeps its last digit.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    return json.loads(raw, parse_float=Decimal)
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, Decimal):
-        return float(value)
+        # Below this, 12 decimals are at most 15 digits, which a double's shortest form gives back unchanged.
+        return float(value) if -EXACT_BELOW < value < EXACT_BELOW else orjson.Fragment(str(value))
     if isinstance(value, frozenset | set):
         return sorted(value)
     raise TypeError(f"not JSON: {type(value).__name__}")
 
 
+def _plain_double(value: Any) -> Any:
+    """For the standard library, which can write no Decimal."""
+    return float(value) if isinstance(value, Decimal) else _plain(value)
+
+
 def dumps(value: Any) -> bytes:
-    """Compact UTF-8 JSON. Money keeps its value: 12 decimals and a double's shortest form agree."""
+    """Compact UTF-8 JSON. Money keeps its value, whatever its size."""
     try:
         return orjson.dumps(value, default=_plain)
     except TypeError as error:
         if not ORJSON_LIMITS.search(str(error)):
             raise
-        return json.dumps(value, default=_plain, ensure_ascii=False, separators=(",", ":")).encode()
+        return json.dumps(value, default=_plain_double, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def dumps_text(value: Any) -> str:
@@ -54,7 +70,7 @@ def canonical(value: Any) -> bytes:
     try:
         return orjson.dumps(value, default=_plain, option=orjson.OPT_SORT_KEYS)
     except TypeError:  # whole numbers beyond 64 bits
-        return json.dumps(value, default=_plain, sort_keys=True, separators=(",", ":")).encode()
+        return json.dumps(value, default=_plain_double, sort_keys=True, separators=(",", ":")).encode()
 
 
 def is_deep(raw: bytes, value: Any) -> bool:

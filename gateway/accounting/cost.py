@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_HALF_EVEN, Context, Decimal
 from typing import Any
 
 from gateway.models.metadata import PICO, CallCost, ContextPlanningCost, CostMetadata, UsageMetadata
 
 ZERO = Decimal(0)
+EXACT = Context(prec=80, rounding=ROUND_HALF_EVEN)
+"""Room for every digit of a price times a count of tokens, so that only `_round` rounds."""
 MOST_TOKENS = 10**12
 TIER = re.compile(r"_above_(\d+)k_tokens")
 SERVICE_TIERS = ("priority", "flex", "batches", "balanced", "ultrafast")
@@ -80,9 +82,9 @@ def _prompt_cost(rates: Rates, rate: Decimal, prompt: int, details: Any, usage: 
         taken = min(tokens, rest)
         price = rates.find(*names) if taken else None
         if price is not None:
-            cost += price * taken
+            cost = EXACT.add(cost, EXACT.multiply(price, taken))
             rest -= taken
-    return cost + rate * rest
+    return EXACT.add(cost, EXACT.multiply(rate, rest))
 
 
 def _completion_cost(rates: Rates, rate: Decimal, completion: int, details: Any) -> Decimal:
@@ -95,9 +97,9 @@ def _completion_cost(rates: Rates, rate: Decimal, completion: int, details: Any)
         taken = min(_count(details, name), rest)
         price = rates.find(price_name) if taken else None
         if price is not None:
-            cost += price * taken
+            cost = EXACT.add(cost, EXACT.multiply(price, taken))
             rest -= taken
-    return cost + rate * rest
+    return EXACT.add(cost, EXACT.multiply(rate, rest))
 
 
 def usage_of(usage: Mapping[str, Any]) -> UsageMetadata:
@@ -127,7 +129,7 @@ def _sum(values: Iterable[Decimal | None]) -> Decimal:
 
 
 def _round(value: Decimal) -> Decimal:
-    return value.quantize(PICO, rounding=ROUND_HALF_EVEN)
+    return value.quantize(PICO, context=EXACT)
 
 
 def is_figure(value: Any) -> bool:

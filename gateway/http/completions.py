@@ -3,6 +3,7 @@
 from typing import Any
 from urllib.parse import parse_qs
 
+from gateway.accounting.audit import repriced
 from gateway.accounting.metadata import extended_usage
 from gateway.errors import CompletionNotFound, ConversationNotFound
 from gateway.http.auth import Authenticator
@@ -51,7 +52,8 @@ def as_completion(stored: StoredCompletion) -> dict[str, Any]:
     }
     body = {**bare, **(stored.completion or {}), "response_metadata": entry.metadata, "status": entry.status}
     if isinstance(body.get("usage"), dict):
-        body["usage"] = extended_usage(body["usage"], entry.calls)
+        calls = tuple(repriced(call) for call in entry.calls)  # exact where a cost is more than its column holds
+        body["usage"] = extended_usage(body["usage"], calls)
     if entry.conversation_id:
         body["conversation"] = {"id": entry.conversation_id}
     if stored.completion_metadata is not None:

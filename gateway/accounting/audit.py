@@ -1,0 +1,157 @@
+"""Adds the ledger up again: each call priced from the usage and the rates stored with it, each sum made anew.
+
+Decides purely: rows go in, differences and totals come out (contract §6).
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from gateway.accounting.cost import price_call, total_cost, usage_of
+from gateway.models.ledger import LARGEST_KEPT, LedgerRow
+from gateway.models.metadata import CallCost
+
+MOST_KEPT = 1000
+"""Rows that do not balance are named one by one up to this number, so that memory stays flat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A figure that is not what adding up gives."""
+
+    figure: str
+    stored: Any
+    found: Any
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums over rows: tokens of primary models, and the cost in USD of those rows that have a price."""
+
+    requests: int = 0
+    partial: int = 0
+    failed: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: Decimal = Decimal(0)
+    unpriced: int = 0
+    estimated: int = 0
+
+    def add(self, row: LedgerRow) -> None:
+        """Takes a row in, by the figures that its client was told."""
+        cost = figures(row, "cost")
+        total = cost.get("total_cost")
+        self.requests += 1
+        self.partial += row.entry.status == "partial"
+        self.failed += row.entry.status == "failed"
+        self.prompt_tokens += row.prompt_tokens
+        self.completion_tokens += row.completion_tokens
+        self.estimated += row.estimated
+        if isinstance(total, Decimal | int):
+            self.cost += total
+        else:
+            self.unpriced += 1
+
+
+@dataclass(slots=True)
+class Audit:
+    """What adding up has found so far."""
+
+    total: Totals = field(default_factory=Totals)
+    by_model: dict[str, Totals] = field(default_factory=dict)
+    by_tenant: dict[str, Totals] = field(default_factory=dict)
+    unbalanced: int = 0
+    named: list[tuple[str, tuple[Difference, ...]]] = field(default_factory=list)
+
+    def add(self, row: LedgerRow) -> tuple[Difference, ...]:
+        """Takes a row in; returns what in it does not balance."""
+        self.total.add(row)
+        self.by_model.setdefault(row.entry.model, Totals()).add(row)
+        self.by_tenant.setdefault(row.entry.tenant, Totals()).add(row)
+        found = differences(row)
+        if found:
+            self.unbalanced += 1
+            if len(self.named) < MOST_KEPT:
+                self.named.append((row.entry.request_id, found))
+        return found
+
+
+def repriced(call: CallCost) -> CallCost:
+    """The call priced again, by the usage and the rates that were stored with it."""
+    prices = {name: price for name, rate in call.rates.items() if (price := _price(rate)) is not None}
+    return price_call(call.purpose, call.model, call.usage, prices, estimated=call.estimated)
+
+
+def differences(row: LedgerRow) -> tuple[Difference, ...]:
+    """What in a row is not what its calls add up to; empty if it balances."""
+    if not row.entry.calls:
+        return (Difference("calls", "none", "at least one"),)
+    calls = tuple(repriced(call) for call in row.entry.calls)
+    stored = dict(_stored(row))
+    pairs = ((name, stored.get(name), value) for name, value in _expected(row, calls))
+    return tuple(Difference(name, kept, value) for name, kept, value in pairs if not _equal(kept, value))
+
+
+def figures(row: LedgerRow, *path: str) -> dict[str, Any]:
+    """An object inside the row's `response_metadata`; {} where there is none."""
+    found: Any = row.entry.metadata
+    for name in path:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _expected(row: LedgerRow, calls: tuple[CallCost, ...]) -> Iterable[tuple[str, Any]]:
+    for number, call in enumerate(calls):
+        yield f"calls[{number}].prompt_cost", _kept(call.prompt_cost)
+        yield f"calls[{number}].completion_cost", _kept(call.completion_cost)
+    cost, planning = total_cost(calls)
+    primary = next((call for call in calls if call.purpose == "primary"), None)
+    usage = usage_of(primary.usage if primary else {})
+    yield "ledger.prompt_tokens", usage.prompt_tokens
+    yield "ledger.completion_tokens", usage.completion_tokens
+    yield "ledger.total_cost", _kept(cost.total_cost)
+    yield "ledger.estimated", cost.estimated
+    yield from _named("usage", asdict(usage))
+    yield from _named("cost", asdict(cost))
+    yield from _named("context_utilization.planning_cost", asdict(planning))
+    for purpose, known in figures(row, "context_utilization", "planning_usage").items():
+        internal = [usage_of(call.usage) for call in calls if call.purpose == purpose]
+        for name in ("prompt_tokens", "completion_tokens"):
+            if isinstance(known, dict) and name in known:
+                yield f"planning_usage.{purpose}.{name}", sum(getattr(each, name) for each in internal)
+
+
+def _stored(row: LedgerRow) -> Iterable[tuple[str, Any]]:
+    for number, call in enumerate(row.entry.calls):
+        yield f"calls[{number}].prompt_cost", call.prompt_cost
+        yield f"calls[{number}].completion_cost", call.completion_cost
+    for name in ("prompt_tokens", "completion_tokens", "total_cost", "estimated"):
+        yield f"ledger.{name}", getattr(row, name)
+    yield from _named("usage", figures(row, "usage"))
+    yield from _named("cost", figures(row, "cost"))
+    yield from _named("context_utilization.planning_cost", figures(row, "context_utilization", "planning_cost"))
+    for purpose, known in figures(row, "context_utilization", "planning_usage").items():
+        yield from _named(f"planning_usage.{purpose}", known if isinstance(known, dict) else {})
+
+
+def _named(prefix: str, values: dict[str, Any]) -> Iterable[tuple[str, Any]]:
+    return ((f"{prefix}.{name}", value) for name, value in values.items())
+
+
+def _kept(value: Decimal | None) -> Decimal | None:
+    return None if value is None else min(value, LARGEST_KEPT)
+
+
+def _equal(stored: Any, expected: Any) -> bool:
+    if isinstance(expected, bool) or isinstance(stored, bool) or expected is None or isinstance(expected, str):
+        return stored is expected or (isinstance(expected, str) and stored == expected)
+    return isinstance(stored, Decimal | int) and stored == expected
+
+
+def _price(rate: Any) -> Decimal | None:
+    try:
+        price = Decimal(rate)
+    except (InvalidOperation, TypeError, ValueError):
+        return None
+    return price if price.is_finite() else None

@@ -1,0 +1,125 @@
+"""Reads the ledger for an audit: page by page, in read-only transactions, beside a running server."""
+
+import sqlite3
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL
+from sqlalchemy.pool import StaticPool
+
+from gateway.errors import StorageUnavailable
+from gateway.models.ledger import LedgerQuery, LedgerRow
+from gateway.models.metadata import CallCost
+from gateway.settings import StorageSettings
+from gateway.storage import rows, schema
+from gateway.storage.engine import PostgresTransactions, SqliteTransactions, Transactions, parse_url
+from gateway.storage.probe import revision_of
+
+PAGE = 500
+Place = tuple[datetime, str]
+
+
+class ReadOnlySqlite(SqliteTransactions):
+    """One connection that can only read; it neither makes a file nor waits for a writer."""
+
+    def __init__(self, url: URL, timeout: float) -> None:
+        path = Path(url.database or "")
+        if not path.is_file():
+            raise StorageUnavailable(f"There is no database file at {path}.")
+
+        def connect() -> sqlite3.Connection:
+            name = f"file:{quote(str(path.absolute()))}?mode=ro"
+            return sqlite3.connect(name, uri=True, timeout=timeout, check_same_thread=False, isolation_level=None)
+
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="sqlite")
+        self._timeout = timeout
+        self._engine = sa.create_engine(
+            "sqlite+pysqlite://", creator=connect, hide_parameters=True, poolclass=StaticPool
+        )
+        sa.event.listen(self._engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+
+
+def open_ledger(settings: StorageSettings) -> Transactions:
+    """The database that `storage.url` names, for reading.
+
+    Raises:
+        ValueError: the URL is none, or of a database that is not supported.
+        StorageUnavailable: there is no such SQLite file.
+    """
+    url = parse_url(settings.url)
+    if url.get_backend_name() == "sqlite":
+        return ReadOnlySqlite(url, settings.timeout)
+    return PostgresTransactions(url, settings)
+
+
+async def ledger_pages(transactions: Transactions, query: LedgerQuery) -> AsyncIterator[list[LedgerRow]]:
+    """The rows in the order in which their requests arrived; each page is a transaction of its own, since one over
+    all of them would keep the database from tidying up behind the server.
+
+    Raises:
+        StorageUnavailable: it cannot be reached, or is not on this version's schema.
+    """
+    revision = await transactions.run(revision_of)
+    if revision != schema.REVISION:
+        found = f"schema {revision}" if revision else "no schema"
+        raise StorageUnavailable(f"The storage has {found}; {schema.REVISION} is needed: run `gateway migrate`.")
+    place: Place | None = None
+    while True:
+        page = await transactions.run(lambda connection, after=place: _page(connection, query, after))  # type: ignore[misc]
+        if page:
+            place = (page[-1].entry.created_at, page[-1].entry.request_id)
+            yield page
+        if len(page) < PAGE:
+            return
+
+
+def _page(connection: sa.Connection, query: LedgerQuery, after: Place | None) -> list[LedgerRow]:
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.text("SET TRANSACTION READ ONLY"))
+    table = schema.ledger
+    where = [column == value for column, value in _equalities(query) if value is not None]
+    if query.since is not None:
+        where.append(table.c.created_at >= query.since)
+    if query.until is not None:
+        where.append(table.c.created_at < query.until)
+    if after is not None:
+        later = sa.or_(table.c.created_at > after[0], table.c.request_id > after[1])
+        where.append(sa.and_(table.c.created_at >= after[0], later))
+    order = (table.c.created_at, table.c.request_id)
+    found = connection.execute(sa.select(table).where(*where).order_by(*order).limit(PAGE)).all()
+    calls = calls_of(connection, [row.request_id for row in found])
+    return [_row(row, tuple(calls.get(row.request_id, ()))) for row in found]
+
+
+def _equalities(query: LedgerQuery) -> tuple[tuple[sa.Column[Any], str | None], ...]:
+    columns = schema.ledger.c
+    return (
+        (columns.model, query.model),
+        (columns.tenant, query.tenant),
+        (columns.conversation_id, query.conversation_id),
+    )
+
+
+def calls_of(connection: sa.Connection, request_ids: list[str]) -> dict[str, list[CallCost]]:
+    """The priced calls of these requests, in the order in which they were made."""
+    table = schema.ledger_calls
+    query = sa.select(table).where(table.c.request_id.in_(request_ids)).order_by(table.c.request_id, table.c.number)
+    found: dict[str, list[CallCost]] = {}
+    for row in connection.execute(query) if request_ids else ():
+        found.setdefault(row.request_id, []).append(rows.call_of(row))
+    return found
+
+
+def _row(row: Any, calls: tuple[CallCost, ...]) -> LedgerRow:
+    return LedgerRow(
+        entry=rows.entry_of(row, calls),
+        prompt_tokens=row.prompt_tokens,
+        completion_tokens=row.completion_tokens,
+        total_cost=rows.usd(row.total_cost_picousd),
+        estimated=row.estimated,
+    )
