@@ -66,8 +66,8 @@ compat: $(VENV)/.dev ## real clients against the gateway
 chaos: $(VENV)/.dev ## kill loops on SQLite and PostgreSQL
 	@$(BIN)/python -m pytest -m chaos
 
-bench: $(VENV)/.dev ## start time and memory beside a bare Starlette app
-	@$(BIN)/python -m tests.bench.start
+bench: $(VENV)/.dev ## cost per request and per chunk, memory and start time, beside a bare relay and nginx
+	@$(BIN)/python -m tests.bench
 
 clean: ## remove the environment
 	@rm -rf $(VENV)

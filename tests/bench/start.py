@@ -1,10 +1,10 @@
 """Time until the first answer and resident memory, beside a bare Starlette app with an httpx client.
 
-Run by `make bench`. Each server is started several times in turn; the medians and their ratio are printed.
+Run by `make bench`, or alone by `python -m tests.bench.start`. Each
+server is started several times in turn; the medians and their ratio are printed.
 """
 
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -14,9 +14,10 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from tests.bench.processor import rss_mb
+from tests.support.gateway_process import scrubbed_environment
 from tests.support.ports import free_port
 
-RUNS = 7
 BARE = """
 import sys, httpx, uvicorn
 from starlette.applications import Starlette
@@ -28,17 +29,10 @@ uvicorn.run(app, port=int(sys.argv[1]), log_level="error")
 """
 
 
-def rss_mb(pid: int) -> float:
-    """Resident memory in MB, as the kernel accounts for it."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
-    return int(line.split()[1]) / 1024
-
-
 def start(command: list[str], port: int, folder: str) -> tuple[float, float]:
     """Seconds until `/health/ready` answers 200, and resident MB then."""
     began = time.perf_counter()
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    environment = {k: v for k, v in scrubbed_environment().items() if k != "PYTHONDONTWRITEBYTECODE"}
     quiet = subprocess.DEVNULL
     process = subprocess.Popen([*command], cwd=folder, env=environment, stdout=quiet, stderr=quiet)
     try:
@@ -56,14 +50,14 @@ def start(command: list[str], port: int, folder: str) -> tuple[float, float]:
         process.wait(20)
 
 
-def main() -> None:
-    """Prints one JSON object with the medians."""
+def measure(runs: int = 7) -> dict[str, float]:
+    """Medians over so many starts of each, in turn."""
     bare: list[tuple[float, float]] = []
     ours: list[tuple[float, float]] = []
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "config.json")
         config.write_text(json.dumps({"upstream": {"api_base": "http://127.0.0.1:9/v1"}}))
-        for run in range(RUNS + 1):
+        for run in range(runs + 1):
             port = free_port()
             one = start([sys.executable, "-c", BARE, str(port)], port, folder)
             port = free_port()
@@ -72,15 +66,14 @@ def main() -> None:
             if run:  # the first pair warms the disk cache and migrates the database
                 bare.append(one)
                 ours.append(two)
-    figures = {
+    return {
         "bare_start_s": round(statistics.median(t for t, _ in bare), 3),
         "gateway_start_s": round(statistics.median(t for t, _ in ours), 3),
         "start_ratio": round(statistics.median(b[0] / a[0] for a, b in zip(bare, ours, strict=True)), 2),
         "bare_rss_mb": round(statistics.median(m for _, m in bare), 1),
         "gateway_rss_mb": round(statistics.median(m for _, m in ours), 1),
     }
-    print(json.dumps(figures, indent=2))
 
 
 if __name__ == "__main__":
-    main()
+    print(json.dumps(measure(), indent=2))
