@@ -14,6 +14,7 @@ from gateway.http.auth import Authenticator
 from gateway.http.chat import ChatCompletions
 from gateway.http.completions import StoredCompletions
 from gateway.http.edge import App, Edge
+from gateway.http.relay import Relay
 from gateway.http.service import Live, Models, Ready
 from gateway.logs import get_logger
 from gateway.pipeline import Pipeline
@@ -29,6 +30,7 @@ from gateway.upstream.client import new_client, warm_up
 from gateway.upstream.directory import UpstreamModels
 from gateway.upstream.files import UpstreamFiles
 from gateway.upstream.openai_compatible import HttpUpstream
+from gateway.upstream.passthrough import Passthrough
 from gateway.upstream.routing import ConfiguredRouter
 
 RETRY_SECONDS = 1.0
@@ -54,6 +56,8 @@ def create_app(settings: Settings) -> App:
     chat = ChatCompletions(pipeline, auth, settings, clock)
     stored = StoredCompletions(store, auth)
     models = Models(UpstreamModels(client, router), auth)
+    passthrough = Passthrough(settings.upstream.max_connections)
+    relay = Relay(router, passthrough, auth, settings)
 
     @asynccontextmanager
     async def lifespan(_: object) -> AsyncIterator[None]:
@@ -67,6 +71,7 @@ def create_app(settings: Settings) -> App:
             warming.cancel()
             await settlement.drain()
             await client.aclose()
+            await passthrough.aclose()
             await cache.close()
             await transactions.close()
 
@@ -75,11 +80,12 @@ def create_app(settings: Settings) -> App:
         Route("/health/ready", Ready(store), methods=["GET"]),
         Route("/v1/models", models, methods=["GET"]),
         Route("/v1/models/{model:path}", models, methods=["GET"]),
+        Route("/v1/models/{model:path}", relay, methods=["DELETE"]),
         Route("/v1/chat/completions", chat, methods=["POST"]),
         Route("/v1/chat/completions", stored, methods=["GET"]),
         Route("/v1/chat/completions/{completion_id}", stored, methods=["GET"]),
     ]
-    return Edge(Router(routes, lifespan=lifespan))
+    return Edge(Router(routes, default=relay, lifespan=lifespan))
 
 
 async def _warm_up(catalogue: Catalogue) -> None:

@@ -11,7 +11,8 @@ GatewayError
 │   └── NotFound 404
 │       ├── ConversationNotFound      unknown, deleted or another tenant's (contract §2)
 │       ├── CompletionNotFound
-│       └── ModelNotFound
+│       ├── ModelNotFound
+│       └── NotRelayed                not for this key (contract §1)
 ├── Unauthorized 401
 ├── StorageUnavailable 503
 ├── InternalError 500
@@ -124,6 +125,12 @@ class ModelNotFound(NotFound):
     """The model is not configured and no default upstream may serve it."""
 
     code = "model_not_found"
+
+
+class NotRelayed(NotFound):
+    """The gateway does not serve this path itself, and does not relay it with the key at hand (contract §1)."""
+
+    code = "not_relayed"
 
 
 class MethodNotAllowed(InvalidRequest):

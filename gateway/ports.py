@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from gateway.models.conversation import ConversationRef, StoredConversation
 from gateway.models.exchange import Caller, Deployment, JsonAnswer, ModelFacts, StoredFile, StreamOpener
+from gateway.models.relay import AnswerOpener, RelayedCall
 from gateway.models.turn import StoredCompletion, TurnCommit
 
 
@@ -89,6 +90,18 @@ class Upstream(Protocol):
         ...
 
 
+class RawUpstream(Protocol):
+    """A provider's other endpoints, passed on as they are (contract §1)."""
+
+    def open(self, deployment: Deployment, call: RelayedCall) -> AnswerOpener:
+        """The answer once it has begun; leaving the context closes the connection.
+
+        Raises:
+            UpstreamError: as drawn in `errors.py`; error answers in OpenAI's shape are answers.
+        """
+        ...
+
+
 class FileStore(Protocol):
     """Files that a client keeps with its upstream."""
 
@@ -113,6 +126,22 @@ class Router(Protocol):
         ...
 
     def facts(self, model: str) -> ModelFacts: ...
+
+
+class RelayRouter(Router, Protocol):
+    """Where a call goes that is only passed on."""
+
+    def lists(self, model: str) -> bool:
+        """Whether `model_list` names that model."""
+        ...
+
+    def default(self, model: str, caller: Caller) -> Deployment:
+        """The default upstream.
+
+        Raises:
+            ModelNotFound: it is not for this caller.
+        """
+        ...
 
 
 class TokenCounter(Protocol):

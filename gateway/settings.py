@@ -4,10 +4,11 @@ Sections of `config.yaml` are ours, but for `model_list` and the three `*_settin
 have (contract §9). Each setting `section.key` also has the environment name `GATEWAY_SECTION_KEY`.
 """
 
+import re
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
 
 def _exact_decimal(value: Any) -> Any:
@@ -22,6 +23,17 @@ def _yaml_off(value: Any) -> Any:
     return "off" if value is False else value
 
 
+SEGMENT = r"(?!\.{1,2}(?:/|$))(?:[\w.:~-]+|\*)"
+RELAY_PATTERN = rf"(?:(?:GET|POST|PUT|PATCH|DELETE|HEAD|OPTIONS) +)?/?(?:v1/)?{SEGMENT}(?:/{SEGMENT})*"
+
+
+def _relay_pattern(text: str) -> str:
+    if not re.fullmatch(RELAY_PATTERN, text, re.ASCII):
+        raise ValueError("must read 'path' or 'METHOD path', as in 'POST /v1/batches' or 'batches/*'")
+    return text
+
+
+RelayPattern = Annotated[str, AfterValidator(_relay_pattern)]
 Price = Annotated[Decimal, BeforeValidator(_exact_decimal), Field(ge=0)]
 Seconds = Annotated[float, Field(gt=0)]
 
@@ -41,6 +53,9 @@ class ServerSettings(_Section):
         60.0, description="Seconds after which a client that takes nothing of its answer is cut off."
     )
     shutdown_grace: Seconds = Field(30.0, description="Seconds that running requests get after SIGTERM.")
+    relay: tuple[RelayPattern, ...] = Field(
+        (), description="Further paths that are relayed with an operator's key, such as `POST /v1/batches`."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
 
 

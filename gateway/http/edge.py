@@ -31,6 +31,9 @@ class Edge:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close"})  # nothing here speaks it (contract §1: requests are relayed)
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -1,9 +1,14 @@
 """The HTTP client: httpx's API over aiohttp's connections."""
 
+from typing import TYPE_CHECKING
+
 import httpx
 
 from gateway.models.exchange import Deployment
 from gateway.upstream.faults import translated
+
+if TYPE_CHECKING:
+    import aiohttp
 
 
 class AiohttpConnections(httpx.AsyncBaseTransport):
@@ -29,17 +34,22 @@ class AiohttpConnections(httpx.AsyncBaseTransport):
 
 
 def _transport(max_connections: int) -> httpx.AsyncBaseTransport:
-    import aiohttp
     from httpx_aiohttp import AiohttpTransport
 
-    def session() -> aiohttp.ClientSession:
-        connector = aiohttp.TCPConnector(limit=max_connections, keepalive_timeout=30)
-        timeout = aiohttp.ClientTimeout(total=None)
-        cookies = aiohttp.DummyCookieJar()
-        return aiohttp.ClientSession(connector=connector, cookie_jar=cookies, read_bufsize=2**18, timeout=timeout)
-
-    transport: httpx.AsyncBaseTransport = AiohttpTransport(client=session)
+    transport: httpx.AsyncBaseTransport = AiohttpTransport(client=lambda: new_session(max_connections))
     return transport
+
+
+def new_session(max_connections: int) -> "aiohttp.ClientSession":
+    """aiohttp's session with its pool: keeps no cookies, sets no time limit and decodes no body by itself."""
+    import aiohttp
+
+    connector = aiohttp.TCPConnector(limit=max_connections, keepalive_timeout=30)
+    timeout = aiohttp.ClientTimeout(total=None)
+    cookies = aiohttp.DummyCookieJar()
+    return aiohttp.ClientSession(
+        connector=connector, cookie_jar=cookies, read_bufsize=2**18, timeout=timeout, auto_decompress=False
+    )
 
 
 def new_client(max_connections: int) -> httpx.AsyncClient:

@@ -55,6 +55,10 @@ class ConfiguredRouter:
         """Configured model names, in their order; patterns are none."""
         return list(self._entries)
 
+    def lists(self, model: str) -> bool:
+        """Whether an entry of `model_list` serves that model."""
+        return self._entry(model) is not None
+
     def deployment(self, model: str, caller: Caller) -> Deployment:
         """Where `model` is served for this caller.
 

@@ -189,12 +189,16 @@ class ThreadedHttpServer:
         if answer.cut_after is not None and answer.cut_after < 0:
             break_off(writer, reset=answer.reset)
         length = ("transfer-encoding", "chunked")
-        if not answer.streamed:
+        if answer.status in (204, 304):
+            length = ("connection", "keep-alive")
+        elif not answer.streamed:
             length = ("content-length", str(sum(map(len, answer.pieces))))
         head = [f"HTTP/1.1 {answer.status} Mock", *(f"{k}: {v}" for k, v in [*answer.headers, length])]
         writer.write("\r\n".join([*head, "", ""]).encode("latin-1"))
         await writer.drain()
         await asyncio.sleep(answer.delay_body)
+        if record.method == "HEAD" or answer.status in (204, 304):
+            return
         for number, piece in enumerate([*answer.pieces, b""]):
             if number == answer.cut_after:
                 break_off(writer, reset=answer.reset)

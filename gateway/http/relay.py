@@ -1,0 +1,128 @@
+"""Every other path under `/v1/`: passed on to the upstream, streaming both ways (contract §1)."""
+
+from typing import Any
+
+from gateway import jsons
+from gateway.errors import MethodNotAllowed, ModelNotFound, NotFound, NotRelayed, UpstreamError
+from gateway.http.auth import Authenticator
+from gateway.http.edge import Receive, Scope, Send
+from gateway.http.receive import header, until_disconnect
+from gateway.http.relay_rules import PREFIX, QUERY, headers_down, headers_up, is_plain_path, named_calls
+from gateway.http.upload import Upload
+from gateway.models.exchange import Caller, Deployment
+from gateway.models.relay import RelayedAnswer, RelayedCall
+from gateway.ports import RawUpstream, RelayRouter
+from gateway.settings import Settings
+
+WITHOUT_BODY = (204, 304)
+
+
+class Relay:
+    """Decides where a call goes and with whose key, then lets both bodies flow."""
+
+    def __init__(self, router: RelayRouter, upstream: RawUpstream, auth: Authenticator, settings: Settings) -> None:
+        self._router = router
+        self._upstream = upstream
+        self._auth = auth
+        self._server = settings.server
+        self._named = named_calls(settings.server.relay)
+        self._has_entries = bool(settings.model_list)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["raw_path"].decode("latin-1")
+        if not path.startswith(PREFIX):
+            raise NotFound("There is nothing at this path.")
+        caller = await self._auth.caller(scope)
+        scope["gateway"]["tenant"] = caller.tenant
+        target = _target(scope, path)
+        upload = Upload(scope, receive, self._server.max_body_bytes, self._server.receive_timeout)
+        named = any(pattern.fits(scope["method"], path) for pattern in self._named)
+        if not named:
+            self._default(caller, named=False)  # says no before a body is read
+        work = self._relay(scope, send, caller, target, upload, named)
+        await until_disconnect(upload.after, work)
+
+    async def _relay(self, scope: Scope, send: Send, caller: Caller, target: str, upload: Upload, named: bool) -> None:
+        deployment, body = await self._destination(scope, caller, upload, named)
+        headers = headers_up(scope["headers"], operator=deployment.operator_key or caller.client_key is None)
+        if upload.length is not None and not isinstance(body, bytes):
+            headers.append(("content-length", upload.length))
+        call = RelayedCall(scope["method"], target, headers, body)
+        try:
+            async with self._upstream.open(deployment, call) as answer:
+                await self._pass_down(scope, send, answer)
+        except UpstreamError:
+            if upload.fault is not None:
+                raise upload.fault from None
+            raise
+
+    async def _destination(
+        self, scope: Scope, caller: Caller, upload: Upload, named: bool
+    ) -> tuple[Deployment, bytes | Upload | None]:
+        """The upstream, and the body for it: a model of `model_list` is served where its entry says."""
+        if not upload.present:
+            return self._default(caller, named=named), None
+        if not (named and self._has_entries and scope["method"] == "POST" and _is_json(scope)):
+            return self._default(caller, named=named), upload
+        raw = await upload.read()
+        body = _json_object(raw)
+        model = body.get("model")
+        if not isinstance(model, str) or not self._router.lists(model):
+            return self._default(caller, named=named), raw
+        deployment = self._router.deployment(model, caller)
+        scope["gateway"]["model"] = model
+        return deployment, jsons.dumps({**deployment.parameters, **body, "model": deployment.provider_model})
+
+    def _default(self, caller: Caller, *, named: bool) -> Deployment:
+        try:
+            deployment = self._router.default("", caller)
+        except ModelNotFound:
+            raise NotRelayed("This path is not relayed: the default upstream has no key.") from None
+        if deployment.operator_key and not named:
+            raise NotRelayed("This path is not relayed with the gateway's own key; server.relay could name it.")
+        return deployment
+
+    async def _pass_down(self, scope: Scope, send: Send, answer: RelayedAnswer) -> None:
+        headers = headers_down(answer.headers)
+        if answer.status in WITHOUT_BODY:
+            headers = [pair for pair in headers if pair[0] != b"content-length"]
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        try:
+            async for piece in answer.pieces():
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        except UpstreamError as error:
+            # The answer has begun. Without its end the server breaks the connection, so nobody takes it for whole.
+            scope["gateway"]["error_code"] = error.code
+            return
+        await send({"type": "http.response.body", "body": b""})
+
+
+def _target(scope: Scope, path: str) -> str:
+    """Path and query below the upstream's base, as they came.
+
+    Raises:
+        MethodNotAllowed: it asks for something else than an answer.
+        NotRelayed: the path could mean another one to the upstream, or asks for a WebSocket.
+    """
+    query = scope["query_string"].decode("latin-1")
+    if scope["method"] in ("CONNECT", "TRACE"):
+        raise MethodNotAllowed("This method is not allowed here.")
+    if (header(scope, b"upgrade") or "").lower() == "websocket":
+        raise NotRelayed("WebSocket connections are not relayed.")
+    if not is_plain_path(path) or not QUERY.fullmatch(query):
+        raise NotRelayed("This path is not relayed as it is written.")
+    return path.removeprefix(PREFIX) + (f"?{query}" if query else "")
+
+
+def _is_json(scope: Scope) -> bool:
+    kind = (header(scope, b"content-type") or "application/json").partition(";")[0].strip().lower()
+    return kind == "application/json" and header(scope, b"content-encoding") in (None, "identity")
+
+
+def _json_object(raw: bytes) -> dict[str, Any]:
+    """The body, or nothing: what is no JSON object is for the upstream to refuse."""
+    try:
+        body = jsons.loads_exact(raw)
+    except jsons.JSONDecodeError:
+        return {}
+    return body if isinstance(body, dict) else {}

@@ -1,0 +1,260 @@
+"""Relayed calls flow in both directions as they come, and break where they break (contract §1, §7)."""
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.acceptance.answers import http
+from tests.support.factory import GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.listener import Connection, Listener, connect
+from tests.support.ports import free_port
+
+HEAD = "Host: g\r\nAuthorization: Bearer sk-c\r\n"
+EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+SIZED = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n"
+
+
+@pytest.fixture(scope="module")
+def module_listener() -> Iterator[Listener]:
+    with Listener() as server:
+        yield server
+
+
+@pytest.fixture
+def listener(module_listener: Listener) -> Iterator[Listener]:
+    """The upstream; a test's connections end with it."""
+    yield module_listener
+    module_listener.hang_up()
+
+
+@pytest.fixture(scope="module")
+def gateway_before(module_start_gateway: GatewayFactory, module_listener: Listener) -> GatewayProcess:
+    upstream = {"api_base": module_listener.base_url, "first_byte": 1.5, "idle": 0.7, "connect": 2}
+    server = {"max_body_bytes": 1000, "receive_timeout": 1.2}
+    return module_start_gateway({"model_list": [], "upstream": upstream, "server": server})
+
+
+@pytest.fixture
+def client(gateway_before: GatewayProcess) -> Iterator[Connection]:
+    connection = connect(gateway_before.port)
+    yield connection
+    connection.close()
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def error_of(client: Connection) -> tuple[bytes, str]:
+    """Status and code of the error that the client got."""
+    head, _, body = client.read_until(b"}}").partition(b"\r\n\r\n")
+    return head.split(b" ")[1], json.loads(body)["error"]["code"]
+
+
+def rest(client: Connection) -> bytes:
+    """All that comes until the gateway closes the connection."""
+    while piece := client.sock.recv(65536):
+        client.received += piece
+    return client.received
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_s1_an_upload_goes_up_while_it_arrives(client: Connection, listener: Listener, chunked: bool) -> None:
+    """Each piece is sent on before the next one is there; the answer, too."""
+    framing = "Transfer-Encoding: chunked" if chunked else "Content-Length: 10"
+    frame = chunk if chunked else bytes
+    client.send(f"POST /v1/files HTTP/1.1\r\n{HEAD}Content-Type: audio/wav\r\n{framing}\r\n\r\n".encode())
+    client.send(frame(b"first"))
+    server = listener.accept()
+    head = server.read_until(b"first")
+    assert framing.lower().encode() in head.lower()
+    client.send(frame(b"again"))
+    if chunked:
+        client.send(b"0\r\n\r\n")
+    server.read_until(b"again")
+    server.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk(b"part one"))
+    client.read_until(b"part one")
+    server.send(chunk(b"part two") + b"0\r\n\r\n")
+    client.read_until(b"0\r\n\r\n")
+
+
+def test_s1_expect_100_continue(client: Connection, listener: Listener) -> None:
+    """The client is told to go on; `Expect` is between it and the gateway."""
+    client.send(f"POST /v1/files HTTP/1.1\r\n{HEAD}Expect: 100-continue\r\nContent-Length: 4\r\n\r\n".encode())
+    client.read_until(b"HTTP/1.1 100 Continue\r\n\r\n")
+    client.send(b"body")
+    server = listener.accept()
+    assert b"expect:" not in server.read_until(b"body").lower()
+    server.send(b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\nok")
+    answer = client.read_until(b"\r\n\r\nok")
+    assert b"HTTP/1.1 201 " in answer
+    assert b"103" not in answer
+
+
+def test_s1_hop_by_hop_headers_stay_on_their_hop(client: Connection, listener: Listener) -> None:
+    """Those of the standard and those that `Connection` names, in both directions; others pass."""
+    up = "Connection: X-Mine\r\nX-Mine: 1\r\nKeep-Alive: x\r\nTE: trailers\r\nX-Kept: ü\r\nUpgrade: h2c\r\n"
+    client.send(f"GET /v1/files HTTP/1.1\r\n{HEAD}{up}\r\n".encode())
+    server = listener.accept()
+    head = server.read_until(b"\r\n\r\n").lower()
+    assert "x-kept: ü".encode() in head
+    assert not [name for name in (b"x-mine", b"keep-alive:", b"te:", b"upgrade:") if b"\r\n" + name in head]
+    assert not [name for name in (b"accept", b"user-agent", b"content-type") if b"\r\n" + name in head]
+    server.send(
+        b"HTTP/1.1 200 OK\r\nConnection: X-Yours, close\r\nX-Yours: 1\r\nX-Kept: a\r\nX-Kept: b\r\n"
+        b"Alt-Svc: h3\r\nContent-Length: 0\r\n\r\n"
+    )
+    answer = client.read_until(b"\r\n\r\n").lower()
+    assert b"x-kept: a\r\nx-kept: b\r\n" in answer
+    assert not [name for name in (b"x-yours", b"alt-svc", b"connection: close") if name in answer]
+
+
+@pytest.mark.parametrize("answer", [EVENTS + chunk(b"data: 1\n\n"), SIZED + b"12345"])
+def test_s7_an_answer_cut_in_the_middle_is_cut_for_the_client(
+    client: Connection, gateway_before: GatewayProcess, listener: Listener, answer: bytes
+) -> None:
+    """A dead stream never ends cleanly: the connection breaks, without the end that framing promises."""
+    client.send(f"POST /v1/responses HTTP/1.1\r\n{HEAD}Content-Length: 0\r\n\r\n".encode())
+    server = listener.accept()
+    server.read_until(b"\r\n\r\n")
+    server.send(answer)
+    client.read_until(answer[-9:].removesuffix(b"\r\n"))
+    server.close()
+    assert not rest(client).endswith(b"0\r\n\r\n")
+    assert b"Traceback" not in gateway_before.log_text().encode()
+
+
+@pytest.mark.parametrize("answer", [EVENTS, EVENTS + chunk(b"data: 1\n\n"), SIZED + b"1", SIZED])
+def test_s7_an_answer_that_falls_silent(client: Connection, listener: Listener, answer: bytes) -> None:
+    """`upstream.idle` between two pieces: the call is given up on both sides."""
+    client.send(f"POST /v1/responses HTTP/1.1\r\n{HEAD}Content-Length: 0\r\n\r\n".encode())
+    server = listener.accept()
+    server.read_until(b"\r\n\r\n")
+    server.send(answer)
+    server.wait_closed(3)
+    assert not rest(client).endswith(b"0\r\n\r\n")
+
+
+def test_s7_no_answer_in_time(client: Connection, listener: Listener) -> None:
+    """504 `upstream_timeout` after `upstream.first_byte`, counted from the end of the upload."""
+    client.send(f"POST /v1/embeddings HTTP/1.1\r\n{HEAD}Content-Length: 2\r\n\r\n{{".encode())
+    server = listener.accept()
+    server.read_until(b"{")
+    client.send(b"}")
+    assert error_of(client) == (b"504", "upstream_timeout")
+    server.wait_closed(2)
+
+
+def test_s7_unreachable(start_gateway: GatewayFactory) -> None:
+    """502 `upstream_unreachable`, with an upload and without."""
+    gateway = start_gateway({"model_list": [], "upstream": {"api_base": f"http://127.0.0.1:{free_port()}/v1"}})
+    with http(gateway) as plain:
+        for answer in (plain.get("/files"), plain.post("/files", content=iter([b"a", b"b"]))):
+            assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_unreachable")
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_s7_a_connection_that_fails_before_any_byte_is_tried_once_more(
+    client: Connection, listener: Listener, method: str
+) -> None:
+    """Once, where nothing of a body would be lost."""
+    client.send(f"{method} /v1/things HTTP/1.1\r\n{HEAD}\r\n".encode())
+    for _ in range(2):
+        server = listener.accept()
+        server.read_until(b"\r\n\r\n")
+        server.close()
+    assert error_of(client) == (b"502", "upstream_unreachable")
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_s7_a_client_that_leaves_cancels_the_upstream(client: Connection, listener: Listener, begun: bool) -> None:
+    """Within two seconds, before and after the answer has begun."""
+    client.send(f"POST /v1/responses HTTP/1.1\r\n{HEAD}Content-Length: 0\r\n\r\n".encode())
+    server = listener.accept()
+    server.read_until(b"\r\n\r\n")
+    if begun:
+        server.send(EVENTS + chunk(b"data: 1\n\n"))
+        client.read_until(b"data: 1")
+    client.close()
+    started = time.monotonic()
+    server.wait_closed(2)
+    assert time.monotonic() - started < 0.6, "sooner than any timeout of this gateway"
+
+
+def test_s7_a_client_that_leaves_while_it_sends(client: Connection, listener: Listener) -> None:
+    """The upstream never takes a part for the whole."""
+    client.send(f"POST /v1/files HTTP/1.1\r\n{HEAD}Transfer-Encoding: chunked\r\n\r\n".encode() + chunk(b"part"))
+    server = listener.accept()
+    server.read_until(b"part")
+    client.close()
+    server.wait_closed(2)
+    assert not server.received.endswith(b"0\r\n\r\n")
+
+
+def test_s7_a_slow_upload(client: Connection, listener: Listener) -> None:
+    """408 after `server.receive_timeout`, however steadily it drips."""
+    client.send(f"POST /v1/files HTTP/1.1\r\n{HEAD}Content-Length: 900\r\n\r\n".encode())
+    server = listener.accept()
+    for _ in range(8):
+        client.send(b"x")
+        time.sleep(0.2)
+    assert error_of(client) == (b"408", "request_timeout")
+    server.wait_closed(2)
+
+
+def test_s7_an_upload_that_is_too_large(client: Connection, listener: Listener) -> None:
+    """413 by the declared length before anything goes up, else as soon as it is too long."""
+    client.send(f"POST /v1/files HTTP/1.1\r\n{HEAD}Content-Length: 1001\r\n\r\n".encode())
+    assert error_of(client) == (b"413", "request_too_large")
+
+
+def test_s7_an_upload_that_becomes_too_large(client: Connection, listener: Listener) -> None:
+    """The upstream sees it broken off, never whole."""
+    client.send(f"POST /v1/files HTTP/1.1\r\n{HEAD}Transfer-Encoding: chunked\r\n\r\n".encode() + chunk(b"x" * 900))
+    server = listener.accept()
+    server.read_until(b"x" * 900)
+    client.send(chunk(b"y" * 101))
+    assert error_of(client) == (b"413", "request_too_large")
+    server.wait_closed(2)
+    assert b"0\r\n\r\n" not in server.received
+
+
+def test_s7_an_answer_before_the_upload_is_done(client: Connection, listener: Listener) -> None:
+    """An early refusal comes down, and the upload is given up."""
+    client.send(f"POST /v1/files HTTP/1.1\r\n{HEAD}Content-Length: 900\r\n\r\nbegin".encode())
+    server = listener.accept()
+    server.read_until(b"begin")
+    error = b'{"error": {"message": "too large", "type": "x", "param": null, "code": "early"}}'
+    server.send(b"HTTP/1.1 413 Too Large\r\nContent-Length: %d\r\n\r\n%b" % (len(error), error))
+    assert error_of(client) == (b"413", "early")
+
+
+def test_s7_what_is_not_http(client: Connection, listener: Listener) -> None:
+    """An answer that is none: 502."""
+    client.send(f"GET /v1/files HTTP/1.1\r\n{HEAD}\r\n".encode())
+    server = listener.accept()
+    server.read_until(b"\r\n\r\n")
+    server.send(b"HTTP/9.9 abc\r\n\r\n")
+    assert error_of(client)[0] == b"502"
+
+
+def test_s1_an_endless_answer_costs_no_memory(gateway_before: GatewayProcess, listener: Listener) -> None:
+    """A body that nobody reads is not read from upstream either: what is held is bounded."""
+    before = gateway_before.rss_mb()
+    client = connect(gateway_before.port)
+    client.send(f"GET /v1/files/f/content HTTP/1.1\r\n{HEAD}\r\n".encode())
+    server = listener.accept()
+    server.read_until(b"\r\n\r\n")
+    server.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n")
+    server.sock.settimeout(0.4)
+    sent = 0
+    with contextlib.suppress(TimeoutError):
+        while sent < 200_000_000:
+            sent += server.sock.send(b"x" * 1_000_000)
+    client.close()
+    assert sent < 100_000_000
+    assert gateway_before.rss_mb() - before < 30

@@ -1,0 +1,88 @@
+"""What may be relayed, and with which headers (contract §1)."""
+
+import pytest
+
+from gateway.http.relay_rules import Pattern, headers_down, headers_up, is_plain_path, named_calls
+
+FITS = [
+    ("POST /v1/batches", "POST", "/v1/batches", True),
+    ("POST /v1/batches", "GET", "/v1/batches", False),
+    ("POST /v1/batches", "POST", "/v1/batches/b", False),
+    ("POST /v1/batches", "POST", "/v1/batches/", False),
+    ("batches", "PATCH", "/v1/batches", True),
+    ("/batches/*", "GET", "/v1/batches/b/results", True),
+    ("v1/batches/*", "GET", "/v1/batches", False),
+    ("batches/*", "GET", "/v1/batches/", False),
+    ("batches/*", "GET", "/v1/batches/%2e%2e", False),
+    ("threads/*/messages", "GET", "/v1/threads/t/messages", True),
+    ("threads/*/messages", "GET", "/v1/threads/t/u/messages", False),
+    ("threads/*/messages", "GET", "/v1/threads//messages", False),
+    ("*", "GET", "/v1/any/thing", True),
+    ("files", "GET", "/v1/Files", False),
+]
+
+
+@pytest.mark.parametrize(("line", "method", "path", "fits"), FITS)
+def test_a_line_of_server_relay(line: str, method: str, path: str, fits: bool) -> None:
+    assert Pattern.of(line).fits(method, path) is fits
+
+
+def test_an_operators_key_pays_for_posts_alone() -> None:
+    def named(method: str, path: str) -> bool:
+        return any(pattern.fits(method, path) for pattern in named_calls(()))
+
+    assert named("POST", "/v1/audio/speech")
+    assert named("POST", "/v1/responses")
+    assert not named("GET", "/v1/responses")
+    assert not named("POST", "/v1/responses/resp_1/cancel")
+    assert not named("POST", "/v1/audio")
+
+
+PLAIN = ["/v1/files", "/v1/files/", "/v1/ft:gpt-4o:org::1/x", "/v1/a%2Fb", "/v1/a%20b", "/v1/x...", "/v1/.well-known/x"]
+NOT_PLAIN = ["/v1/", "/v1//x", "/v1/x//y", "/v1/..", "/v1/x/.", "/v1/x/%2E./y", "/v1/x%2F..%2Fy", "/v1/%25252e%2e/x"]
+NOT_PLAIN += [
+    "/v1/x\\..\\y",
+    "/v1/x%5Cy",
+    "/v1/x%0Ay",
+    "/v1/x%zz",
+    "/v1/x y",
+    "/v1/ü",
+    "/v1/x#y",
+    "/v1/..;/x",
+    "/v1/x?y",
+]
+
+
+def test_a_path_means_one_thing() -> None:
+    assert [path for path in PLAIN if not is_plain_path(path)] == []
+    assert [path for path in NOT_PLAIN if is_plain_path(path)] == []
+
+
+def test_headers_go_up_without_what_is_the_hops() -> None:
+    given = [
+        (b"host", b"h"),
+        (b"authorization", b"Bearer key-of-mine"),
+        (b"connection", b"X-Own, keep-alive"),
+        (b"x-own", b"1"),
+        (b"x-api-key", b"key-of-mine"),
+        (b"x-debug", b"<key-of-mine>"),
+        (b"x-name", "ü".encode()),
+        (b"x-latin", b"\xfc"),
+        (b"accept", b"a"),
+        (b"accept", b"b"),
+    ]
+    rest = [("x-name", "ü"), ("x-latin", "ü"), ("accept", "a"), ("accept", "b")]
+    assert headers_up(given, operator=True) == rest
+    assert headers_up(given, operator=False) == [("x-api-key", "key-of-mine"), ("x-debug", "<key-of-mine>"), *rest]
+
+
+def test_headers_come_down_without_what_is_the_upstreams() -> None:
+    given = [
+        ("Connection", "X-Own"),
+        ("X-Own", "1"),
+        ("Set-Cookie", "a"),
+        ("ETag", "e"),
+        ("X-Bad", "a\x00b"),
+        ("X", ""),
+    ]
+    assert headers_down(given) == [(b"etag", b"e"), (b"x", b"")]
