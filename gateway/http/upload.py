@@ -4,9 +4,9 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 
-from gateway.errors import GatewayError, RequestTooLarge
+from gateway.errors import GatewayError, RequestTimeout, RequestTooLarge
 from gateway.http.edge import ClientDisconnected, Message, Receive, Scope
-from gateway.http.receive import RequestTimeout, header
+from gateway.http.receive import header
 
 
 class Upload:
