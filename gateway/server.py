@@ -21,12 +21,12 @@ def serve(settings: Settings) -> int:
     for warning in settings.warnings:
         log.warning("configuration", warning=warning)
     host = bind_address(settings)
-    _raise_file_limit()
+    files = _raise_file_limit()
     config = uvicorn.Config(
         create_app(settings),
         host=host,
         port=settings.server.port,
-        http=limited(settings.server),
+        http=limited(settings.server, max_connections=max(16, files // 2 - 32)),
         ws="none",
         loop="auto",
         lifespan="on",
@@ -48,12 +48,18 @@ def serve(settings: Settings) -> int:
     return 0 if server.started else 1
 
 
-def _raise_file_limit() -> None:
-    """As many connections as the system grants: the usual soft limit of 1,024 is for programs that use `select`."""
+def _raise_file_limit() -> int:
+    """As many files as the system grants: the usual soft limit of 1,024 is for programs that use `select`.
+
+    Returns the limit. Half of it is for clients; the other half is kept for upstreams and the storage, so that a
+    flood of connections cannot take from the requests that are under way what they need.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        return wanted
+    return MOST_FILES if soft == resource.RLIM_INFINITY else soft
 
 
 def bind_address(settings: Settings) -> str:

@@ -40,6 +40,7 @@ class LimitedProtocol(HttpToolsProtocol):
     receive_timeout = 60.0
     send_timeout = 60.0
     max_message_bytes = 2**27
+    max_connections = 2**16
 
     _raw: asyncio.Transport
     _deadline: asyncio.TimerHandle | None = None
@@ -54,6 +55,10 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self._raw = transport
         self.transport = cast(asyncio.Transport, _PoliteTransport(transport, self))
+        if len(self.connections) > self.max_connections:
+            log.warning("connection_refused", open=len(self.connections) - 1)
+            transport.abort()
+            return
         self._deadline = self.loop.call_later(self.receive_timeout, self._too_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -230,11 +235,12 @@ class _Drain(asyncio.Protocol):
         self._protocol.resume_writing()
 
 
-def limited(settings: ServerSettings) -> type[LimitedProtocol]:
-    """The protocol with the configured limits."""
+def limited(settings: ServerSettings, max_connections: int) -> type[LimitedProtocol]:
+    """The protocol with the configured limits; connections beyond `max_connections` are closed at once."""
     limits: dict[str, Any] = {
         "receive_timeout": settings.receive_timeout,
         "send_timeout": settings.send_timeout,
+        "max_connections": max_connections,
         # Chunks have their own overhead; the body itself is measured where it is read.
         "max_message_bytes": 2 * settings.max_body_bytes + 2**20,
     }
