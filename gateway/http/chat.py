@@ -29,7 +29,7 @@ class ChatCompletions:
         raw = await read_body(scope, receive, server.max_body_bytes, server.receive_timeout)
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
         facts = scope["gateway"]
-        body = json_object(raw)
+        body = json_object(raw, scope)
         request = parse_chat_request(body, headers, caller, self._settings, facts["request_id"], arrived)
         if caller.tenant == UNKNOWN and (request.store or request.conversation != ConversationRef()):
             raise StorageUnavailable("The storage cannot be reached.")

@@ -1,10 +1,14 @@
 """The shape of `messages`: as much as the gateway relies on, and no more."""
 
+from operator import itemgetter
 from typing import Any
 
 from gateway.errors import InvalidRequest
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+PLAIN_ROLES = frozenset(("system", "developer", "user", "assistant"))
+TEXT_ONLY = {str}
+role_of, content_of = itemgetter("role"), itemgetter("content")
 
 
 def invalid(param: str, rule: str) -> InvalidRequest:
@@ -21,8 +25,40 @@ def check_messages(messages: Any) -> None:
         raise InvalidRequest("messages is required.", param="messages", code="missing_required_parameter")
     if not isinstance(messages, list) or not messages:
         raise invalid("messages", "must be a list of at least one message")
+    if _all_plain(messages):
+        return
     for index, message in enumerate(messages):
-        _check_message(message, f"messages[{index}]")
+        if not _is_common(message):
+            _check_message(message, f"messages[{index}]")
+
+
+def _all_plain(messages: list[Any]) -> bool:
+    """Whether each is a role and a text and no more, as most are: looked at by C, 0.1 µs each."""
+    try:
+        roles = set(map(role_of, messages))
+        contents = set(map(type, map(content_of, messages)))
+    except (KeyError, TypeError):
+        return False
+    return roles <= PLAIN_ROLES and contents == TEXT_ONLY and max(map(len, messages)) == 2
+
+
+def _is_common(message: Any) -> bool:
+    """Whether it is a text of somebody, a call or a tool's result: nothing the gateway reads of it can be wrong."""
+    if type(message) is not dict:
+        return False
+    role, content, calls = message.get("role"), message.get("content"), message.get("tool_calls")
+    if type(role) is not str or (type(content) is not str and not (content is None and role == "assistant")):
+        return False
+    if calls is not None:
+        return role == "assistant" and type(calls) is list and all(map(_is_call, calls))
+    return role in PLAIN_ROLES or (role == "tool" and type(message.get("tool_call_id")) is str)
+
+
+def _is_call(call: Any) -> bool:
+    if type(call) is not dict or type(call.get("id")) is not str:
+        return False
+    function = call.get("function")
+    return type(function) is dict and type(function.get("name")) is str and type(function.get("arguments")) is str
 
 
 def _check_message(message: Any, where: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from gateway import jsons
-from gateway.errors import InvalidRequest, RequestTimeout, RequestTooLarge
+from gateway.errors import InvalidRequest, RequestTimeout, RequestTooLarge, UnsupportedMediaType
 from gateway.http.edge import ClientDisconnected, Receive, Scope
 
 T = TypeVar("T")
@@ -41,18 +41,20 @@ async def read_body(scope: Scope, receive: Receive, max_bytes: int, seconds: flo
         raise RequestTimeout(f"The request did not arrive within {seconds:g} seconds.") from None
 
 
-def json_object(raw: bytes) -> dict[str, Any]:
+def json_object(raw: bytes, scope: Scope) -> dict[str, Any]:
     """The body as a JSON object.
 
     Raises:
         InvalidRequest: it is none.
+        UnsupportedMediaType: it is compressed.
     """
     try:
         body = jsons.loads_exact(raw)
     except jsons.JSONDecodeError as error:
+        encoding = header(scope, b"content-encoding")
+        if encoding and encoding.lower() != "identity":
+            raise UnsupportedMediaType("Request bodies may not be compressed.", param="content-encoding") from None
         raise InvalidRequest(f"The request body is not valid JSON: {error}.", code="invalid_json") from None
-    if jsons.is_deep(raw, body):
-        raise InvalidRequest("The request body is nested too deeply.", code="invalid_json")
     if not isinstance(body, dict):
         raise InvalidRequest("The request body must be a JSON object.", code="invalid_json")
     return body
