@@ -13,7 +13,7 @@ from gateway.errors import StorageUnavailable
 from gateway.http.auth import Authenticator
 from gateway.http.chat import ChatCompletions
 from gateway.http.completions import StoredCompletions
-from gateway.http.edge import App, Edge
+from gateway.http.edge import App, Draining, Edge
 from gateway.http.relay import Relay
 from gateway.http.service import Live, Models, Ready
 from gateway.logs import get_logger
@@ -38,8 +38,9 @@ WARM_UP_AFTER = 0.25
 log = get_logger("gateway.app")
 
 
-def create_app(settings: Settings) -> App:
+def create_app(settings: Settings, draining: Draining | None = None) -> App:
     """The gateway as an ASGI application; connects to nothing before its lifespan begins."""
+    draining = draining or Draining()
     clock = SystemClock()
     transactions = open_transactions(settings.storage)
     store = SqlStore(transactions, clock)
@@ -69,7 +70,7 @@ def create_app(settings: Settings) -> App:
         finally:
             preparing.cancel()
             warming.cancel()
-            await settlement.drain()
+            await settlement.drain(2 * settings.storage.timeout)
             await client.aclose()
             await passthrough.aclose()
             await cache.close()
@@ -77,7 +78,7 @@ def create_app(settings: Settings) -> App:
 
     routes = [
         Route("/health/live", Live(), methods=["GET"]),
-        Route("/health/ready", Ready(store), methods=["GET"]),
+        Route("/health/ready", Ready(store, draining), methods=["GET"]),
         Route("/v1/models", models, methods=["GET"]),
         Route("/v1/models/{model:path}", models, methods=["GET"]),
         Route("/v1/models/{model:path}", relay, methods=["DELETE"]),
@@ -85,7 +86,7 @@ def create_app(settings: Settings) -> App:
         Route("/v1/chat/completions", stored, methods=["GET"]),
         Route("/v1/chat/completions/{completion_id}", stored, methods=["GET"]),
     ]
-    return Edge(Router(routes, default=relay, lifespan=lifespan))
+    return Edge(Router(routes, default=relay, lifespan=lifespan), draining)
 
 
 async def _warm_up(catalogue: Catalogue) -> None:

@@ -15,6 +15,7 @@ GatewayError
 │       └── NotRelayed                not for this key (contract §1)
 ├── Unauthorized 401
 ├── StorageUnavailable 503
+├── ShuttingDown 503                  no new requests after SIGTERM (contract §9)
 ├── InternalError 500
 └── UpstreamError 502
     ├── UpstreamUnreachable 502
@@ -154,6 +155,17 @@ class StorageUnavailable(GatewayError):
     status = 503
     type = "server_error"
     code = "storage_unavailable"
+
+
+class ShuttingDown(GatewayError):
+    """The server has been told to stop: it takes no new requests, and the grace for running ones is over."""
+
+    status = 503
+    code = "shutting_down"
+
+    def __init__(self) -> None:
+        super().__init__("The gateway is shutting down; try again.")
+        self.headers = {"retry-after": "1", "connection": "close"}
 
 
 class UpstreamError(GatewayError):

@@ -2,14 +2,15 @@
 
 import ipaddress
 import resource
-import signal
 
 import uvicorn
 
 from gateway import __version__, logs
 from gateway.app import create_app
+from gateway.http.edge import Draining
 from gateway.http.protocol import limited
 from gateway.settings import Settings
+from gateway.shutdown import GracefulServer, ignore_reraised_signal
 
 MOST_FILES = 65_536
 log = logs.get_logger("gateway.server")
@@ -22,8 +23,9 @@ def serve(settings: Settings) -> int:
         log.warning("configuration", warning=warning)
     host = bind_address(settings)
     files = _raise_file_limit()
+    draining = Draining()
     config = uvicorn.Config(
-        create_app(settings),
+        create_app(settings, draining),
         host=host,
         port=settings.server.port,
         http=limited(settings.server, max_connections=max(16, files // 2 - 32)),
@@ -34,13 +36,11 @@ def serve(settings: Settings) -> int:
         access_log=False,
         server_header=False,
         date_header=True,
-        timeout_graceful_shutdown=max(1, round(settings.server.shutdown_grace)),
         timeout_keep_alive=75,
     )
-    server = uvicorn.Server(config)
+    server = GracefulServer(config, draining, settings.server.shutdown_grace, 5.0 + 4 * settings.storage.timeout)
     log.info("serving", version=__version__, host=host, port=settings.server.port, models=len(settings.model_list))
-    # uvicorn raises the signal that ended it once more; a gateway that was asked to stop and did, ends with 0.
-    signal.signal(signal.SIGTERM, lambda *_: None)
+    ignore_reraised_signal()
     try:
         server.run()
     except KeyboardInterrupt:

@@ -64,6 +64,7 @@ class Settlement:
         self.clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
         self._unrecorded: deque[TurnCommit] = deque(maxlen=MOST_UNRECORDED)
+        self._committing: dict[str, LedgerEntry] = {}
 
     def known(self, exchange: Exchange) -> dict[str, Any]:
         """What the first chunk of a stream says: ids, plan and budget."""
@@ -141,11 +142,16 @@ class Settlement:
         exchange.given_up = exchange.given_up or first
         return first
 
-    async def drain(self) -> None:
-        """Waits for what is still being recorded; at shutdown."""
-        while self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._record_unrecorded()
+    async def drain(self, seconds: float) -> None:
+        """Waits for what is still being recorded, at shutdown; bills that no storage takes by then go to the log."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._tasks:
+                    await asyncio.wait(self._tasks)
+                await self._record_unrecorded()
+        for entry in (*self._committing.values(), *(commit.ledger for commit in self._unrecorded)):
+            figures = {name: entry.metadata.get(name) for name in ("usage", "cost")}
+            log.warning("bill_not_recorded", request_id=entry.request_id, model=entry.model, **figures)
 
     def _later(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
@@ -191,6 +197,7 @@ class Settlement:
             error_code=outcome.error_code,
         )
         exchange.committing = True  # from here on it runs to its end, whoever leaves
+        self._committing[request.request_id] = entry
         try:
             await self._store.commit(TurnCommit(entry, turn))
         except StorageUnavailable:
@@ -202,6 +209,8 @@ class Settlement:
         except Exception:  # the answer cannot be stored as it is; its bill still can
             exchange.committing = False
             raise
+        finally:
+            del self._committing[request.request_id]
         if self._unrecorded:
             self._later(self._record_unrecorded())
 
@@ -215,6 +224,9 @@ class Settlement:
                 self._unrecorded.appendleft(commit)
                 log.warning("bills_not_recorded_yet", waiting=len(self._unrecorded))
                 return
+            except asyncio.CancelledError:
+                self._unrecorded.appendleft(commit)
+                raise
 
     def _usage(self, exchange: Exchange, outcome: Outcome) -> tuple[dict[str, Any], bool]:
         """Usage as reported, and calibration by it; else counted by the gateway (True)."""

@@ -1,5 +1,6 @@
 """What holds for every request: an id, errors in OpenAI's shape, one log line without content or keys."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 
 from gateway import jsons
-from gateway.errors import GatewayError, InternalError, MethodNotAllowed, NotFound
+from gateway.errors import GatewayError, InternalError, MethodNotAllowed, NotFound, ShuttingDown
 from gateway.ids import new_id
 from gateway.logs import get_logger
 
@@ -24,11 +25,27 @@ class ClientDisconnected(Exception):
     """Nobody is there to be answered any more."""
 
 
+class Draining:
+    """Whether the server has been told to stop (contract §9)."""
+
+    def __init__(self) -> None:
+        self.begun = False
+
+    def admit(self, path: str) -> None:
+        """
+        Raises:
+            ShuttingDown: the server takes no new requests, but for questions about its health.
+        """
+        if self.begun and not path.startswith("/health/"):
+            raise ShuttingDown
+
+
 class Edge:
     """Outermost middleware."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, draining: Draining) -> None:
         self._app = app
+        self._draining = draining
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -53,7 +70,15 @@ class Edge:
             await send(message)
 
         try:
+            self._draining.admit(scope["path"])
             await self._app(scope, receive, named)
+        except asyncio.CancelledError:
+            facts["error_code"] = ShuttingDown.code
+            if not self._draining.begun:
+                raise
+            if status == 499:  # an answer that has begun stays without its end, and the connection is broken
+                late = ShuttingDown()
+                await send_json(named, late.status, late.body(), late.headers)
         except ClientDisconnected:
             facts["error_code"] = "client_disconnected"
         except Exception as error:  # the last place where a fault can still become an answer

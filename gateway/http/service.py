@@ -2,7 +2,7 @@
 
 from gateway.errors import ModelNotFound, StorageUnavailable
 from gateway.http.auth import Authenticator
-from gateway.http.edge import Receive, Scope, Send, send_json
+from gateway.http.edge import Draining, Receive, Scope, Send, send_json
 from gateway.ports import ConversationStore, ModelDirectory
 
 
@@ -14,10 +14,12 @@ class Live:
 
 
 class Ready:
-    """503 while the storage cannot be reached or is not on the current schema (contract §9)."""
+    """503 while the storage cannot be reached or is not on the current schema, and while shutting down
+    (contract §9)."""
 
-    def __init__(self, store: ConversationStore) -> None:
+    def __init__(self, store: ConversationStore, draining: Draining) -> None:
         self._store = store
+        self._draining = draining
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -25,6 +27,8 @@ class Ready:
             reason = "storage_schema_not_current"
         except StorageUnavailable:
             ready, reason = False, "storage_unavailable"
+        if self._draining.begun:
+            ready, reason = False, "shutting_down"
         if ready:
             await send_json(send, 200, {"status": "ok"})
         else:

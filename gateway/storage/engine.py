@@ -5,6 +5,7 @@ for each statement, and PostgreSQL runs the very same code under SQLAlchemy's gr
 """
 
 import asyncio
+import contextlib
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -134,6 +135,7 @@ class PostgresTransactions:
         from sqlalchemy.ext.asyncio import create_async_engine
 
         self._timeout = settings.timeout
+        self._writes: set[asyncio.Future[Any]] = set()
         self._engine = create_async_engine(
             url,
             hide_parameters=True,  # parameters are what people wrote, and errors are logged
@@ -150,6 +152,8 @@ class PostgresTransactions:
         if not write:
             return await self._transaction(work)
         task = asyncio.ensure_future(self._transaction(work))
+        self._writes.add(task)
+        task.add_done_callback(self._writes.discard)
         return await asyncio.shield(task)
 
     async def _transaction(self, work: Work[T]) -> T:
@@ -169,7 +173,12 @@ class PostgresTransactions:
             raise
 
     async def close(self) -> None:
-        await self._engine.dispose()
+        """Once writes that nobody waits for any more have come to their end."""
+        if self._writes:
+            await asyncio.wait(self._writes, timeout=self._timeout)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._timeout):
+                await self._engine.dispose()
 
 
 def _is_outage(error: DBAPIError) -> bool:

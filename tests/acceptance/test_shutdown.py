@@ -1,0 +1,210 @@
+"""An orderly end, with a real process (contract §9, §3.6)."""
+
+import contextlib
+import signal
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from decimal import Decimal
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from tests.acceptance.answers import http, stored, usage_of, user
+from tests.support.factory import ClientFactory, GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+from tests.support.postgres import PostgresProcess
+from tests.support.process import wait_until
+
+ASK: Any = [user("count for me")]
+CHAT = {"model": "small", "messages": ASK}
+
+
+@pytest.fixture
+def background() -> Iterator[ThreadPoolExecutor]:
+    """Requests and ends that run beside the test."""
+    with ThreadPoolExecutor(8) as executor:
+        yield executor
+
+
+@contextlib.contextmanager
+def stalled_stream(gateway: GatewayProcess, upstream: MockUpstream) -> Iterator[openai.Stream[Any]]:
+    """A stream of which `one` and `two` have come, and the rest waits for `upstream.release()`."""
+    upstream.reply(text="one two three", stall_after=3)
+    with openai.OpenAI(base_url=gateway.base_url, api_key="sk-test", max_retries=0, timeout=30) as client:
+        stream = client.chat.completions.create(model="small", messages=ASK, stream=True)
+        for _ in range(3):
+            next(stream)
+        yield stream
+
+
+def logged(gateway: GatewayProcess, event: str) -> list[dict[str, Any]]:
+    """The log's lines of that event."""
+    return [line for line in gateway.log_lines() if line.get("event") == event]
+
+
+def test_s9_no_new_requests_on_any_connection(
+    gateway: GatewayProcess, upstream: MockUpstream, background: ThreadPoolExecutor
+) -> None:
+    """After SIGTERM a kept-alive connection is closed or answers 503 `shutting_down`, a new one is refused; what runs
+    already, plain or streamed, gets its whole answer; exit code 0."""
+    gateway.log.write_bytes(b"")
+    held = threading.Event()
+    with http(gateway) as idle, http(gateway) as busy, stalled_stream(gateway, upstream) as stream:
+        assert idle.get("/models").status_code == 200
+        upstream.reply(text="plain", gate=held)
+        plain: Future[httpx.Response] = background.submit(busy.post, "/chat/completions", json=CHAT)
+        upstream.wait_for_chats(2)
+        ending = background.submit(gateway.terminate)
+        wait_until(lambda: bool(logged(gateway, "shutting_down")), 5, "the signal's arrival")
+        for client in (idle, idle):
+            with contextlib.suppress(httpx.TransportError):
+                refused = client.get("/models")
+                assert (refused.status_code, refused.json()["error"]["code"]) == (503, "shutting_down")
+                assert refused.headers["connection"] == "close"
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"{gateway.url}/health/ready", trust_env=False)
+        held.set()
+        upstream.release()
+        assert plain.result().json()["choices"][0]["message"]["content"] == "plain"
+        assert "".join(c.choices[0].delta.content or "" for c in stream).endswith("three")
+        assert ending.result() == 0
+    assert not logged(gateway, "requests_cut")
+
+
+def test_s9_a_plain_request_that_outlives_the_grace(
+    start_gateway: GatewayFactory, upstream: MockUpstream, background: ThreadPoolExecutor
+) -> None:
+    """It is told so, as an error that SDKs try again; the upstream call is cancelled, the turn `failed`, and billed."""
+    gateway = start_gateway({"server": {"shutdown_grace": 0.3}})
+    upstream.reply(text="never", gate=threading.Event())
+    with http(gateway) as client:
+        asked: Future[httpx.Response] = background.submit(client.post, "/chat/completions", json=CHAT)
+        upstream.wait_for_chats(1)
+        assert gateway.terminate(timeout=10) == 0
+        answer = asked.result()
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "shutting_down")
+    assert answer.headers["retry-after"]
+    assert upstream.last.disconnected.wait(2)
+    gateway.start()
+    bill = stored(gateway, answer.headers["x-request-id"])
+    assert bill["status"] == "failed"
+    assert bill["response_metadata"]["cost"]["total_cost"] > 0
+    assert bill["response_metadata"]["cost"]["estimated"] is True
+
+
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_s9_a_second_signal_ends_the_grace(
+    gateway: GatewayProcess, upstream: MockUpstream, background: ThreadPoolExecutor, second: int
+) -> None:
+    """The rest is cut at once, with its bill, and the exit code is 0 all the same."""
+    gateway.log.write_bytes(b"")
+    with stalled_stream(gateway, upstream) as stream:
+        ending = background.submit(gateway.terminate)
+        wait_until(lambda: bool(logged(gateway, "shutting_down")), 5, "the signal's arrival")
+        time.sleep(0.2)  # nothing happens by itself: the grace is 30 seconds
+        assert gateway.alive
+        asked = time.monotonic()
+        gateway.send_signal(second)
+        assert ending.result() == 0
+        assert time.monotonic() - asked < 3
+        with pytest.raises((openai.APIError, httpx.TransportError)):
+            list(stream)
+    gateway.start()
+    with http(gateway) as client:
+        request_id = stream.response.headers["x-request-id"]
+        bill = client.get(f"/chat/completions/{request_id}").json()
+    assert bill["status"] == "partial"
+    assert bill["choices"][0]["message"]["content"] == "one two"
+
+
+def test_s9_many_streams_are_cut_and_billed(
+    start_gateway: GatewayFactory, upstream: MockUpstream, make_client: ClientFactory
+) -> None:
+    """The bills of all of them are written after the grace; none of the streams ends as if it were whole."""
+    gateway = start_gateway({"server": {"shutdown_grace": 0.2}})
+    client = make_client(gateway)
+    streams = []
+    for _ in range(40):
+        upstream.reply(text="one two three", stall_after=3)
+        streams.append(client.chat.completions.create(model="small", messages=ASK, stream=True))
+        next(streams[-1])
+    ids = [stream.response.headers["x-request-id"] for stream in streams]
+    assert gateway.terminate() == 0
+    for stream in streams:
+        with pytest.raises((openai.APIError, httpx.TransportError)):
+            list(stream)
+    gateway.start()
+    assert [stored(gateway, each)["status"] for each in ids] == ["partial"] * 40
+
+
+def test_s9_a_bill_in_the_making_is_finished(
+    start_gateway: GatewayFactory, upstream: MockUpstream, background: ThreadPoolExecutor
+) -> None:
+    """Storage that is slow while the grace runs out: the commit under way is still made before the end."""
+    gateway = start_gateway({"server": {"shutdown_grace": 0.3}})
+    answered = threading.Event()
+    with http(gateway) as client:
+        upstream.reply(text="fine", usage=usage_of(5, 7), gate=answered)
+        asked: Future[httpx.Response] = background.submit(client.post, "/chat/completions", json=CHAT)
+        upstream.wait_for_chats(1)
+        with locked(gateway):
+            answered.set()
+            wait_until(lambda: upstream.in_flight == 0, 5, "the answer")
+            ending = background.submit(gateway.terminate)
+            wait_until(lambda: bool(logged(gateway, "requests_cut")), 5, "the end of the grace")
+    assert ending.result() == 0
+    request_id = asked.result().headers["x-request-id"]
+    gateway.start()
+    assert stored(gateway, request_id)["response_metadata"]["usage"]["total_tokens"] == 12
+
+
+@contextlib.contextmanager
+def locked(gateway: GatewayProcess) -> Iterator[None]:
+    """Somebody else writes into the gateway's SQLite file, and does not come to an end."""
+    assert gateway.config is not None
+    connection = sqlite3.connect(gateway.config["storage"]["url"].removeprefix("sqlite:///"), isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        connection.execute("ROLLBACK")
+        connection.close()
+
+
+def test_s9_a_locked_storage_does_not_keep_it(
+    start_gateway: GatewayFactory, upstream: MockUpstream, background: ThreadPoolExecutor
+) -> None:
+    """It ends all the same, with 0; the figures of the bill that could not be recorded are in the log."""
+    gateway = start_gateway({"server": {"shutdown_grace": 0.2}, "storage": {"timeout": 0.3}})
+    with stalled_stream(gateway, upstream) as stream, locked(gateway):
+        began = time.monotonic()
+        assert gateway.terminate(timeout=20) == 0
+        assert time.monotonic() - began < 6
+        (lost,) = logged(gateway, "bill_not_recorded")
+        assert lost["request_id"] == stream.response.headers["x-request-id"]
+        assert Decimal(str(lost["cost"]["total_cost"])) > 0
+        assert lost["usage"]["completion_tokens"] > 0
+
+
+def test_s9_a_frozen_storage_does_not_keep_it(
+    start_gateway: GatewayFactory, upstream: MockUpstream, chaos_postgres: PostgresProcess
+) -> None:
+    """A PostgreSQL that accepts and never answers: the process ends within its bounds, and names what is lost."""
+    settings = {"url": chaos_postgres.new_database(), "timeout": 0.4}
+    gateway = start_gateway({"server": {"shutdown_grace": 0.2}, "storage": settings})
+    with stalled_stream(gateway, upstream) as stream:
+        chaos_postgres.pause()
+        try:
+            began = time.monotonic()
+            assert gateway.terminate(timeout=30) in (0, 1)
+            assert time.monotonic() - began < 12
+        finally:
+            chaos_postgres.resume()
+        (lost,) = logged(gateway, "bill_not_recorded")
+        assert lost["request_id"] == stream.response.headers["x-request-id"]
