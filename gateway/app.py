@@ -26,11 +26,15 @@ from gateway.storage.migrate import migrate
 from gateway.storage.store import SqlStore
 from gateway.tokens import Counters
 from gateway.upstream.catalogue import Catalogue
-from gateway.upstream.client import new_client, warm_up
+from gateway.upstream.client import new_client
 from gateway.upstream.directory import UpstreamModels
 from gateway.upstream.files import UpstreamFiles
 from gateway.upstream.openai_compatible import HttpUpstream
+<<<<<<< HEAD
 from gateway.upstream.passthrough import Passthrough
+=======
+from gateway.upstream.pool import ConnectionPool
+>>>>>>> 1666468 (The gateway's own connections: httptools under httpx's API, streams in batches)
 from gateway.upstream.routing import ConfiguredRouter
 
 RETRY_SECONDS = 1.0
@@ -46,12 +50,13 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
     store = SqlStore(transactions, clock)
     counters = Counters()
     settlement = Settlement(store, counters, clock)
-    client = new_client(settings.upstream.max_connections)
+    pool = ConnectionPool(settings.upstream.max_connections)
+    client = new_client(pool)
     catalogue = Catalogue()
     router = ConfiguredRouter(settings, catalogue)
     cache = open_cache(settings.cache, clock)
     context = ContextManager(settings.context, counters, FileReader(cache, settings.cache.document_ttl))
-    upstream, files = HttpUpstream(client), UpstreamFiles(client, router)
+    upstream, files = HttpUpstream(pool), UpstreamFiles(client, router)
     pipeline = Pipeline(router, upstream, store, files, context, settlement, settings.context)
     auth = Authenticator(settings.auth, store)
     chat = ChatCompletions(pipeline, auth, settings, clock)
@@ -92,7 +97,6 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
 async def _warm_up(catalogue: Catalogue) -> None:
     """Once the server answers, loads what its first request would otherwise wait for."""
     await asyncio.sleep(WARM_UP_AFTER)
-    await asyncio.to_thread(warm_up)
     await asyncio.to_thread(catalogue.load)
 
 

@@ -12,6 +12,7 @@ from gateway.storage.migrate import migrate
 from gateway.storage.probe import reach_cache, revision_of
 from gateway.storage.schema import REVISION
 from gateway.upstream.client import new_client
+from gateway.upstream.pool import ConnectionPool
 from gateway.upstream.probe import reach
 from gateway.upstream.routing import unsupported
 
@@ -91,7 +92,7 @@ async def _check_upstreams(settings: Settings) -> AsyncIterator[Result]:
     from gateway.upstream.catalogue import Catalogue
     from gateway.upstream.routing import ConfiguredRouter
 
-    client = new_client(10)
+    client = new_client(ConnectionPool(10))
     router = ConfiguredRouter(settings, Catalogue())
     caller = Caller("check")
     seen: set[tuple[str, str | None]] = set()

@@ -50,12 +50,12 @@ class StreamedAnswer:
 
     headers: dict[str, str]
     conversation_id: str | None
-    chunks: AsyncGenerator[dict[str, Any], None] = field(repr=False)
+    batches: AsyncGenerator[list[dict[str, Any]], None] = field(repr=False)
     _close: Callable[[], Awaitable[None]] = field(repr=False)
 
     async def aclose(self) -> None:
         """Ends the upstream call, wherever it is, and keeps what it cost; to be called in any case."""
-        await self.chunks.aclose()
+        await self.batches.aclose()
         await self._close()
 
 
@@ -110,8 +110,8 @@ class Pipeline:
             await stack.aclose()
             self._settlement.abandon(exchange)
 
-        chunks = self._relay(exchange, opened, stack)
-        return StreamedAnswer(opened.headers, exchange.conversation_id, chunks, close)
+        batches = self._relay(exchange, opened, stack)
+        return StreamedAnswer(opened.headers, exchange.conversation_id, batches, close)
 
     async def dry_run(self, request: ChatRequest) -> dict[str, Any]:
         """What would be forwarded and what it would cost; no model is called, nothing is stored (contract §5)."""
@@ -199,41 +199,42 @@ class Pipeline:
 
     async def _relay(
         self, exchange: Exchange, opened: ChunkStream, stack: AsyncExitStack
-    ) -> AsyncGenerator[dict[str, Any], None]:
+    ) -> AsyncGenerator[list[dict[str, Any]], None]:
         """Chunks for the client; turn and bill are committed before the last of them (contract §3.6)."""
         request = exchange.request
         relay = ChunkRelay(exchange.completion_id, request.choices, request.include_usage)
+        batches = opened.batches()
+
+        def known() -> dict[str, Any]:
+            return self._settlement.known(exchange)
+
         async with stack, self._settlement.guard(exchange, relay.record):
-            async for chunk in _until_usage(opened.chunks(), relay):
-                exchange.upstream_id = exchange.upstream_id or chunk.get("id")
-                for out in relay.push(chunk, lambda: self._settlement.known(exchange)):
-                    yield out
+            while (batch := await _next(batches, relay)) is not None:
+                if exchange.upstream_id is None:
+                    exchange.upstream_id = next((chunk["id"] for chunk in batch if chunk.get("id")), None)
+                if sent := relay.push(batch, known):
+                    yield sent
                     exchange.delivered = True
             if not (relay.record.finished or opened.done):
                 raise UpstreamInterrupted("The upstream closed the stream before the answer was finished.")
             relay.conclude()
             outcome = Outcome.of_stream(relay.record)
             bill = await self._settlement.settle(exchange, outcome)
-        usage = extended_usage(bill.usage, bill.calls)
-        for out in relay.final(bill.named(), usage):
-            yield out
+        yield relay.final(bill.named(), extended_usage(bill.usage, bill.calls))
 
 
-async def _until_usage(
-    chunks: AsyncGenerator[dict[str, Any], None], relay: ChunkRelay
-) -> AsyncGenerator[dict[str, Any], None]:
-    """All chunks; but once every choice is finished, no fault and no silence keeps the answer from its client."""
-    while True:
-        try:
-            async with asyncio.timeout(USAGE_SECONDS if relay.record.complete else None):
-                chunk = await anext(chunks)
-        except StopAsyncIteration:
-            return
-        except (TimeoutError, UpstreamInterrupted, UpstreamTimeout):
-            if relay.record.complete:
-                return
-            raise
-        yield chunk
+async def _next(
+    batches: AsyncGenerator[list[dict[str, Any]], None], relay: ChunkRelay
+) -> list[dict[str, Any]] | None:
+    """The next chunks, or None at the end; once every choice is finished, no fault and no silence keeps the answer
+    from its client."""
+    if not relay.record.complete:
+        return await anext(batches, None)
+    try:
+        async with asyncio.timeout(USAGE_SECONDS):
+            return await anext(batches, None)
+    except (TimeoutError, UpstreamInterrupted, UpstreamTimeout):
+        return None
 
 
 def _can_attach(request: ChatRequest) -> bool:

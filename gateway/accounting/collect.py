@@ -3,6 +3,7 @@
 from typing import Any
 
 SPLIT_CALLS = 1000
+NOT_ENVELOPE = frozenset(("choices", "usage", "object"))
 
 
 class StreamRecord:
@@ -10,8 +11,9 @@ class StreamRecord:
 
     def __init__(self, choices: int) -> None:
         self._expected = choices
-        self._messages: dict[int, dict[str, Any]] = {}
+        self._messages: dict[int, _Message] = {}
         self._finish: dict[int, Any] = {}
+        self._unfinished: set[int] = set()
         self._logprobs: dict[int, dict[str, Any]] = {}
         self._envelope: dict[str, Any] = {}
         self.usage: dict[str, Any] | None = None
@@ -19,16 +21,23 @@ class StreamRecord:
     def add(self, chunk: dict[str, Any]) -> None:
         """Takes in a chunk as upstream sent it."""
         for key, value in chunk.items():
-            if key not in ("choices", "usage", "object") and value is not None:
+            if value is not None and key not in NOT_ENVELOPE:
                 self._envelope[key] = value
         if isinstance(chunk.get("usage"), dict):
             self.usage = chunk["usage"]
         for choice in chunk.get("choices") or ():
             index = choice["index"]
-            message = self._messages.setdefault(index, {"role": "assistant", "content": None})
-            _merge(message, choice.get("delta") or {})
+            message = self._messages.get(index)
+            if message is None:
+                message = self._messages[index] = _Message()
+                if index not in self._finish:
+                    self._unfinished.add(index)
+            delta = choice.get("delta")
+            if delta:
+                message.add(delta)
             if choice.get("finish_reason"):
                 self._finish[index] = choice["finish_reason"]
+                self._unfinished.discard(index)
             logprobs = choice.get("logprobs")
             if isinstance(logprobs, dict):
                 _merge_lists(self._logprobs.setdefault(index, {}), logprobs)
@@ -36,22 +45,12 @@ class StreamRecord:
     @property
     def finished(self) -> bool:
         """Whether every choice that has begun has its finish reason."""
-        return bool(self._finish) and all(index in self._finish for index in self._messages)
+        return bool(self._finish) and not self._unfinished
 
     @property
     def complete(self) -> bool:
         """Whether every choice that was asked for has its finish reason."""
         return len(self._finish) >= self._expected
-
-    def missing_finishes(self) -> list[dict[str, Any]]:
-        """Finish choices for an upstream that said it was done without saying why."""
-        found = []
-        for index in sorted(self._messages) or [0]:
-            if index not in self._finish:
-                calls = self._messages.get(index, {}).get("tool_calls_by_index")
-                reason = "tool_calls" if calls else "stop"
-                found.append({"index": index, "delta": {}, "finish_reason": reason})
-        return found
 
     @property
     def begun(self) -> bool:
@@ -59,36 +58,74 @@ class StreamRecord:
         return bool(self._messages)
 
     @property
-    def upstream_id(self) -> str | None:
-        value = self._envelope.get("id")
-        return value if isinstance(value, str) else None
+    def envelope(self) -> dict[str, Any]:
+        """Upstream's fields beside choices and usage, each as it was said last."""
+        return self._envelope
 
-    @property
-    def service_tier(self) -> str | None:
-        value = self._envelope.get("service_tier")
-        return value if isinstance(value, str) else None
+    def missing_finishes(self) -> list[dict[str, Any]]:
+        """Finish choices for an upstream that said it was done without saying why."""
+        found = []
+        for index in sorted(self._messages) or [0]:
+            if index not in self._finish:
+                calls = index in self._messages and self._messages[index].calls
+                reason = "tool_calls" if calls else "stop"
+                found.append({"index": index, "delta": {}, "finish_reason": reason})
+        return found
 
     def completion(self) -> dict[str, Any]:
         """The answer as if it had not been streamed."""
         choices = []
         for index in sorted(self._messages):
-            message = {k: v for k, v in self._messages[index].items() if k != "tool_calls_by_index"}
-            calls = self._messages[index].get("tool_calls_by_index")
-            if calls:
-                message["tool_calls"] = [{k: v for k, v in calls[i].items() if k != "split"} for i in sorted(calls)]
+            message = self._messages[index].whole()
             choice = {"index": index, "message": message, "finish_reason": self._finish.get(index)}
             choice["logprobs"] = self._logprobs.get(index)
             choices.append(choice)
         return {**self._envelope, "object": "chat.completion", "choices": choices}
 
 
+class _Message:
+    """The message of one choice. Texts are kept in pieces until they are asked for: adding to a text would copy it
+    each time."""
+
+    def __init__(self) -> None:
+        self.calls: dict[int, dict[str, Any]] = {}
+        self._fields: dict[str, Any] = {"role": "assistant", "content": None}
+        self._texts: dict[str, list[str]] = {}
+
+    def add(self, delta: dict[str, Any]) -> None:
+        for key, value in delta.items():
+            if type(value) is str and key != "role":
+                pieces = self._texts.get(key)
+                if pieces is None:
+                    pieces = self._texts[key] = []
+                pieces.append(value)
+            elif value is None:
+                continue
+            elif key == "tool_calls":
+                _merge_calls(self.calls, value)
+            else:
+                self._texts.pop(key, None)
+                _merge(self._fields, {key: value})
+
+    def whole(self) -> dict[str, Any]:
+        message = {**self._fields, **{key: "".join(pieces) for key, pieces in self._texts.items()}}
+        if self.calls:
+            message["tool_calls"] = [_function_whole(self.calls[index]) for index in sorted(self.calls)]
+        return message
+
+
+def _function_whole(call: dict[str, Any]) -> dict[str, Any]:
+    function = call["function"]
+    arguments = function["arguments"]
+    whole = {**function, "arguments": "".join(arguments) if isinstance(arguments, list) else arguments}
+    return {**{k: v for k, v in call.items() if k != "split"}, "function": whole}
+
+
 def _merge(message: dict[str, Any], delta: dict[str, Any]) -> None:
     for key, value in delta.items():
         if value is None:
             continue
-        if key == "tool_calls":
-            _merge_calls(message.setdefault("tool_calls_by_index", {}), value)
-        elif isinstance(value, str) and isinstance(message.get(key), str) and key != "role":
+        if isinstance(value, str) and isinstance(message.get(key), str) and key != "role":
             message[key] += value
         elif isinstance(value, list) and isinstance(message.get(key), list):
             message[key] = message[key] + value
@@ -105,7 +142,9 @@ def _merge_calls(calls: dict[int, dict[str, Any]], fragments: list[dict[str, Any
         index = fragment.get("index")
         index = index if isinstance(index, int) else position
         index = _place(calls, index, fragment.get("id"))
-        call = calls.setdefault(index, {"id": "", "type": "function", "function": {"name": "", "arguments": ""}})
+        call = calls.get(index)
+        if call is None:
+            call = calls[index] = {"id": "", "type": "function", "function": {"name": "", "arguments": []}}
         for key, value in fragment.items():
             if key == "function" and isinstance(value, dict):
                 function = call["function"]
@@ -113,6 +152,9 @@ def _merge_calls(calls: dict[int, dict[str, Any]], fragments: list[dict[str, Any
                     if text is None:
                         continue
                     known = function.get(name)
+                    if name == "arguments" and isinstance(known, list) and isinstance(text, str):
+                        known.append(text)
+                        continue
                     function[name] = known + text if isinstance(known, str) and isinstance(text, str) else text
             elif key == "id":
                 call["id"] = value or call["id"]
@@ -138,4 +180,4 @@ def _place(calls: dict[int, dict[str, Any]], index: int, call_id: Any) -> int:
 def _merge_lists(target: dict[str, Any], more: dict[str, Any]) -> None:
     for key, value in more.items():
         if isinstance(value, list):
-            target[key] = [*(target.get(key) or []), *value]
+            target.setdefault(key, []).extend(value)

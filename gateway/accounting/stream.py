@@ -21,29 +21,33 @@ class ChunkRelay:
         self._include_usage = include_usage
         self._extras: dict[str, Any] = {}
         self._held: list[dict[str, Any]] = []
-        self._envelope: dict[str, Any] = {}
         self._first = True
 
-    def push(self, chunk: dict[str, Any], known: Callable[[], dict[str, Any]]) -> list[dict[str, Any]]:
+    def push(self, batch: list[dict[str, Any]], known: Callable[[], dict[str, Any]]) -> list[dict[str, Any]]:
         """The chunks to send now; what is `known` goes on the first of all."""
-        self.record.add(chunk)
-        self._envelope.update({k: chunk[k] for k in ENVELOPE if chunk.get(k) is not None})
-        if not chunk.get("choices"):
-            self._extras.update({k: v for k, v in chunk.items() if k not in OWN and v is not None})
-            return []
-        out = {**self._extras, **chunk, "id": self._id}
-        self._extras = {}
-        out.pop("usage", None)
-        if self._include_usage:
-            out["usage"] = None
-        if self._first:
-            out.update(known())
-            self._first = False
-        if self.record.finished:
-            self._held.append(out)
-            return []
-        released, self._held = self._held, []  # another choice has begun: none of these was the last finish
-        return [*released, out]
+        record, sent = self.record, []
+        for chunk in batch:
+            record.add(chunk)
+            if not chunk.get("choices"):
+                self._extras.update({k: v for k, v in chunk.items() if k not in OWN and v is not None})
+                continue
+            out = {**self._extras, **chunk, "id": self._id} if self._extras else {**chunk, "id": self._id}
+            self._extras = {}
+            if self._include_usage:
+                out["usage"] = None
+            else:
+                out.pop("usage", None)
+            if self._first:
+                out.update(known())
+                self._first = False
+            if record.finished:
+                self._held.append(out)
+                continue
+            if self._held:  # another choice has begun: none of these was the last finish
+                sent += self._held
+                self._held = []
+            sent.append(out)
+        return sent
 
     def conclude(self) -> None:
         """Upstream is done; makes up for finish chunks that it did not send."""
@@ -64,4 +68,5 @@ class ChunkRelay:
         return out
 
     def _named(self) -> dict[str, Any]:
-        return {"id": self._id, "object": "chat.completion.chunk", **self._envelope}
+        envelope = {k: v for k, v in self.record.envelope.items() if k in ENVELOPE}
+        return {**envelope, "id": self._id, "object": "chat.completion.chunk"}

@@ -65,8 +65,9 @@ class ChatCompletions:
         await send({"type": "http.response.start", "status": 200, "headers": encoded})
         end = b"data: [DONE]\n\n"
         try:
-            async for chunk in answer.chunks:
-                await send({"type": "http.response.body", "body": _event(chunk), "more_body": True})
+            async for batch in answer.batches:
+                body = b"".join([_event(chunk) for chunk in batch])
+                await send({"type": "http.response.body", "body": body, "more_body": True})
         except GatewayError as error:
             # The answer has begun, so its status cannot change: an error event, and no [DONE] (contract §7).
             scope["gateway"]["error_code"] = error.code

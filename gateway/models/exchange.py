@@ -111,8 +111,8 @@ class ChunkStream(Protocol):
         """Whether upstream said `[DONE]`."""
         ...
 
-    def chunks(self) -> AsyncGenerator[dict[str, Any], None]:
-        """Chunks until upstream's `[DONE]`.
+    def batches(self) -> AsyncGenerator[list[dict[str, Any]], None]:
+        """Chunks until upstream's `[DONE]`: those that came together, together.
 
         Raises:
             UpstreamInterrupted, UpstreamTimeout, UpstreamInvalidResponse: the stream did not end well.

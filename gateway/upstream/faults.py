@@ -19,9 +19,11 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.models.exchange import Deployment
+from gateway.upstream.connection import NotHttp
 from gateway.upstream.overflow import error_object, is_overflow, reported_tokens
 
 RELAYED = re.compile(r"^(x-ratelimit-.*|openai-.*|retry-after(-ms)?)$", re.IGNORECASE)
+UNPRINTABLE = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
 
 
 @contextmanager
@@ -36,9 +38,9 @@ def translated(*, begun: bool) -> Iterator[None]:
     except (httpx.ReadTimeout, httpx.WriteTimeout, httpx.PoolTimeout) as error:
         raise UpstreamTimeout("The upstream took too long.") from error
     except httpx.ConnectTimeout as error:
-        if _has_part_of_a_head(error.__cause__):
-            raise UpstreamInterrupted("The upstream broke off its answer.") from error
         raise UpstreamUnreachable("The upstream could not be reached.") from error
+    except NotHttp as error:
+        raise UpstreamInvalidResponse("The upstream's answer is not HTTP.") from error
     except httpx.DecodingError as error:
         raise UpstreamInvalidResponse("The upstream's answer is not compressed as it says.") from error
     except httpx.HTTPError as error:
@@ -47,22 +49,11 @@ def translated(*, begun: bool) -> Iterator[None]:
         raise UpstreamUnreachable("The upstream could not be reached.") from error
     except httpx.InvalidURL as error:
         raise UpstreamUnreachable("The upstream's address is not usable.") from error
-    except Exception as error:
-        # aiohttp's own reach us only where httpx knows none like them: an answer that is not HTTP. They are told by
-        # their module, since importing aiohttp for their names would cost every start a tenth of a second.
-        if type(error).__module__.partition(".")[0] == "aiohttp":
-            raise UpstreamInvalidResponse("The upstream's answer is not HTTP.") from error
-        raise
-
-
-def _has_part_of_a_head(cause: BaseException | None) -> bool:
-    """Whether a connection ended within the status line or headers: aiohttp's error holds what had come of them."""
-    return isinstance(getattr(cause, "message", None), tuple)
 
 
 def relayed_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """The headers that come back to the client (contract §1)."""
-    return {name.lower(): value for name, value in headers.items() if RELAYED.match(name)}
+    return {name.lower(): UNPRINTABLE.sub("", value) for name, value in headers.items() if RELAYED.match(name)}
 
 
 def refusal(status: int, raw: bytes, headers: Mapping[str, str], deployment: Deployment) -> UpstreamError:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from gateway.errors import UpstreamInterrupted, UpstreamInvalidResponse, UpstreamTimeout, UpstreamUnreachable
 from gateway.models.exchange import Deployment
 from gateway.models.relay import Headers, RelayedCall
-from gateway.upstream.client import new_session
 from gateway.upstream.refusals import MAX_ERROR_BYTES, check_refusal
 
 if TYPE_CHECKING:
@@ -62,7 +61,11 @@ class Passthrough:
         from multidict import CIMultiDict
 
         if self._session is None:
-            self._session = new_session(self._max_connections)
+            connector = aiohttp.TCPConnector(limit=self._max_connections, keepalive_timeout=30)
+            timeout, cookies = aiohttp.ClientTimeout(total=None), aiohttp.DummyCookieJar()
+            self._session = aiohttp.ClientSession(
+                connector=connector, cookie_jar=cookies, read_bufsize=2**18, timeout=timeout, auto_decompress=False
+            )
         headers = CIMultiDict(call.headers)
         headers.update(deployment.headers)
         if deployment.api_key:

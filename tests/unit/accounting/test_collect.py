@@ -93,7 +93,7 @@ def test_nothing_is_begun_before_a_choice_and_finished_only_when_all_are() -> No
     assert (made.finished, made.complete) == (False, False)
     made.add(delta(1, "length"))
     assert (made.finished, made.complete) == (True, True)
-    assert (made.upstream_id, made.service_tier) == ("x", None)
+    assert made.envelope == {"id": "x"}
 
 
 def test_calls_without_an_index_are_told_apart_by_their_place() -> None:

@@ -20,7 +20,7 @@ def chunk(content: str | None = None, finish: str | None = None, index: int = 0,
 def relayed(chunks: list[dict[str, Any]], choices: int = 1, include_usage: bool = False) -> list[list[dict[str, Any]]]:
     """What goes out at each chunk, and at the end."""
     relay = ChunkRelay("chatcmpl-own", choices, include_usage)
-    pushed = [relay.push(each, lambda: dict(KNOWN)) for each in chunks]
+    pushed = [relay.push([each], lambda: dict(KNOWN)) for each in chunks]
     relay.conclude()
     return [*pushed, relay.final(dict(BILL), USAGE)]
 
