@@ -223,9 +223,7 @@ class Pipeline:
         yield relay.final(bill.named(), extended_usage(bill.usage, bill.calls))
 
 
-async def _next(
-    batches: AsyncGenerator[list[dict[str, Any]], None], relay: ChunkRelay
-) -> list[dict[str, Any]] | None:
+async def _next(batches: AsyncGenerator[list[dict[str, Any]], None], relay: ChunkRelay) -> list[dict[str, Any]] | None:
     """The next chunks, or None at the end; once every choice is finished, no fault and no silence keeps the answer
     from its client."""
     if not relay.record.complete:

@@ -39,9 +39,7 @@ def read(pieces: Iterable[bytes]) -> list[bytes]:
 
 
 @pytest.mark.parametrize(("raw", "expected"), STREAMS.values(), ids=list(STREAMS))
-def test_a_stream_is_read_as_the_standard_says_in_one_piece_and_byte_by_byte(
-    raw: bytes, expected: list[bytes]
-) -> None:
+def test_a_stream_is_read_as_the_standard_says_in_one_piece_and_byte_by_byte(raw: bytes, expected: list[bytes]) -> None:
     assert read([raw]) == expected
     assert read(raw[n : n + 1] for n in range(len(raw))) == expected
 
