@@ -30,11 +30,8 @@ from gateway.upstream.client import new_client
 from gateway.upstream.directory import UpstreamModels
 from gateway.upstream.files import UpstreamFiles
 from gateway.upstream.openai_compatible import HttpUpstream
-<<<<<<< HEAD
 from gateway.upstream.passthrough import Passthrough
-=======
 from gateway.upstream.pool import ConnectionPool
->>>>>>> 1666468 (The gateway's own connections: httptools under httpx's API, streams in batches)
 from gateway.upstream.routing import ConfiguredRouter
 
 RETRY_SECONDS = 1.0

@@ -81,7 +81,7 @@ class HttpChunkStream:
             raise UpstreamInvalidResponse("The upstream sent an event that is no object.")
         choices = chunk.get("choices")
         if chunk.get("error") and not choices:
-            raise refusal(502, data, {}, self._deployment)
+            raise refusal(200, data, {}, self._deployment)
         if choices:
             check_choices(choices, "delta")
         return chunk

@@ -18,6 +18,10 @@ BODILESS = (204, 304)
 END = b""
 
 
+class NotHttp(httpx.RemoteProtocolError):
+    """What the upstream sent is no HTTP/1.1 response."""
+
+
 class Connection(asyncio.Protocol):
     """Sends a request and gives its response: first `status` and `headers`, then the body piece by piece.
 
@@ -215,9 +219,9 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._fail(httpx.RemoteProtocolError("The upstream changed the protocol."))
+            self._fail(NotHttp("The upstream changed the protocol."))
         except httptools.HttpParserError as error:
-            self._fail(httpx.RemoteProtocolError(f"The upstream's answer is no HTTP: {type(error).__name__}."))
+            self._fail(NotHttp(f"The upstream's answer is no HTTP: {type(error).__name__}."))
         if self._lingering:
             self._pieces = []
             if self._complete or self._fault is not None or self._buffered > LINGER_BYTES:

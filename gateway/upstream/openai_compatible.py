@@ -12,7 +12,7 @@ from gateway.models.exchange import Deployment, JsonAnswer
 from gateway.upstream.answers import PLAIN, check_choices, header, named, read_body
 from gateway.upstream.chunks import HttpChunkStream
 from gateway.upstream.client import address, request_head
-from gateway.upstream.connection import Connection
+from gateway.upstream.connection import Connection, NotHttp
 from gateway.upstream.faults import refusal, relayed_headers, translated
 from gateway.upstream.pool import ConnectionPool, Origin
 from gateway.upstream.sse import MARK
@@ -45,7 +45,7 @@ class HttpUpstream:
             raise UpstreamInvalidResponse("The upstream's answer is not JSON.") from error
         if not isinstance(answer, dict) or not isinstance(answer.get("choices"), list):
             if isinstance(answer, dict) and answer.get("error"):
-                raise refusal(502, raw, named(connection), deployment)
+                raise refusal(connection.status, raw, named(connection), deployment)
             raise UpstreamInvalidResponse("The upstream's answer holds no choices.")
         check_choices(answer["choices"], "message")
         return JsonAnswer(answer, relayed_headers(named(connection)))
@@ -95,7 +95,11 @@ class HttpUpstream:
                 await connection.response(seconds)
             except BaseException as error:
                 connection.close()
-                if isinstance(error, httpx.NetworkError | httpx.ProtocolError) and connection.spoke:
+                if (
+                    connection.spoke
+                    and isinstance(error, httpx.NetworkError | httpx.ProtocolError)
+                    and not isinstance(error, NotHttp)
+                ):
                     raise UpstreamInterrupted("The upstream broke off its answer.") from error
                 raise
             return connection
@@ -114,7 +118,7 @@ async def _refused(connection: Connection, deployment: Deployment) -> UpstreamEr
 def _no_stream(raw: bytes, connection: Connection, deployment: Deployment) -> UpstreamError:
     with contextlib.suppress(jsons.JSONDecodeError):
         if "error" in jsons.loads(raw):
-            return refusal(502, raw, named(connection), deployment)
+            return refusal(connection.status, raw, named(connection), deployment)
     return UpstreamInvalidResponse("The upstream answered a stream request with something else.")
 
 
