@@ -36,10 +36,10 @@ def utc(value: datetime) -> datetime:
 
 def message_of(row: Any, results: dict[str, Any]) -> ConversationMessage:
     """A stored message; `results` maps ids of messages to contents, for the reasoning events that refer to them."""
-    body = jsons.loads(row.body)
+    body = jsons.loads_stored(row.body)
     if row.role == "tool":
         results[row.id] = body.get("content")
-    events = jsons.loads(row.reasoning_events) if row.reasoning_events else ()
+    events = jsons.loads_stored(row.reasoning_events) if row.reasoning_events else ()
     return ConversationMessage(
         role=row.role,
         body=body,
@@ -48,7 +48,7 @@ def message_of(row: Any, results: dict[str, Any]) -> ConversationMessage:
         message_id=row.id,
         status=row.status,
         digest=row.digest,
-        rendered=jsons.loads(row.rendered) if row.rendered else None,
+        rendered=jsons.loads_stored(row.rendered) if row.rendered else None,
         standing=tuple(jsons.loads(row.standing)) if row.standing else (),
         created_at=utc(row.created_at),
         instructions_digest=row.instructions_digest,

@@ -149,7 +149,7 @@ def _load(connection: sa.Connection, row: sa.Row[tuple[object, ...]], max_bytes:
     query = sa.select(table.c.digest, table.c.body).where(table.c.conversation_id == conversation_id)
     if max_bytes is not None:  # only those in force at the head can be needed
         query = query.where(table.c.digest == (path[-1].instructions_digest if path else None))
-    known = {row.digest: tuple(jsons.loads(row.body)) for row in connection.execute(query)}
+    known = {row.digest: tuple(jsons.loads_stored(row.body)) for row in connection.execute(query)}
     attached: tuple[Artifact, ...] = ()
     if row._mapping["attachments"]:
         documents = schema.attachments
@@ -218,12 +218,12 @@ def _completion(connection: sa.Connection, row: sa.Row[tuple[object, ...]]) -> S
     entry = rows.entry_of(row, tuple(rows.call_of(r) for r in connection.execute(query)))
     if row._mapping["body"] is None:
         return StoredCompletion(entry)
-    body = jsons.loads(row._mapping["body"])
+    body = jsons.loads_stored(row._mapping["body"])
     table = schema.messages
     answers = sa.select(table.c.choice, table.c.body).where(
         table.c.request_id == request_id, table.c.choice.is_not(None)
     )
-    messages = {r.choice: jsons.loads(r.body) for r in connection.execute(answers)}
+    messages = {r.choice: jsons.loads_stored(r.body) for r in connection.execute(answers)}
     for choice in body.get("choices", ()):
         choice["message"] = {**messages.get(choice.get("index"), {}), **choice["message"]}
     metadata = row._mapping["metadata"]

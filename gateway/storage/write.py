@@ -64,7 +64,7 @@ def _write_messages(
     for answer in turn.answers:
         message_id = answer.message.message_id or new_id("msg_")
         row = {**shared, **_message(answer.message, message_id, parent, number, now), "choice": answer.choice}
-        events = jsons.dumps_text(answer.reasoning_events) if answer.reasoning_events else None
+        events = jsons.dumps_stored(answer.reasoning_events) if answer.reasoning_events else None
         values.append({**row, "reasoning_events": events, "status": answer.message.status})
         if answer is turn.answers[0]:
             latest = message_id
@@ -76,7 +76,7 @@ def _write_messages(
 def _message(
     message: ConversationMessage, message_id: str, parent: str | None, number: int, now: datetime
 ) -> dict[str, Any]:
-    body = jsons.dumps_text(message.body)
+    body = jsons.dumps_stored(message.body)
     return {
         "id": message_id,
         "parent_id": parent,
@@ -85,7 +85,7 @@ def _message(
         "body": body,
         "digest": message.digest,
         "weight": _weight(message, len(body)),
-        "rendered": jsons.dumps_text(message.rendered) if message.rendered is not None else None,
+        "rendered": jsons.dumps_stored(message.rendered) if message.rendered is not None else None,
         "standing": jsons.dumps_text(message.standing) if message.standing else None,
         "reasoning_events": None,
         "choice": None,
@@ -110,7 +110,7 @@ def _write_instructions(connection: sa.Connection, turn: StoredTurn) -> str | No
     """System messages are kept once per conversation; the messages of a turn name those in force."""
     if not turn.instructions:
         return None
-    body = jsons.dumps_text(turn.instructions)
+    body = jsons.dumps_stored(turn.instructions)
     digest = content_digest(body)
     values = {"conversation_id": turn.conversation_id, "digest": digest, "body": body}
     connection.execute(insert_if_new(connection, schema.instructions).values(**values))
@@ -151,7 +151,7 @@ def _write_completion(connection: sa.Connection, turn: StoredTurn, request_id: s
     values = {
         "request_id": request_id,
         "conversation_id": turn.conversation_id,
-        "body": jsons.dumps_text({**completion, "choices": choices}),
+        "body": jsons.dumps_stored({**completion, "choices": choices}),
         "metadata": jsons.dumps_text(turn.completion_metadata) if turn.completion_metadata is not None else None,
     }
     connection.execute(schema.completions.insert().values(**values))

@@ -71,7 +71,8 @@ def test_s1_an_answer_comes_down_as_written(
         assert set(got) - set(meant) == added
         if mode != "off":
             found = as_written(client.get(f"/chat/completions/{got['id']}").content)
-            assert found["choices"] == meant["choices"]
+            kept = [{**each, "message": {"role": "assistant", **each["message"]}} for each in meant["choices"]]
+            assert found["choices"] == kept
 
 
 def chunk(choices: bytes, rest: bytes = b"") -> bytes:

@@ -46,6 +46,20 @@ def test_s1_every_value_goes_up_as_written(
         assert keys_in_order(sent[name]) == keys_in_order(meant[name])
 
 
+def test_s1_every_value_is_put_back_as_written(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """What stood in a system message, a question and an answer stands in front of the next one, on each storage."""
+    first = b'{"model": "gpt-4o", "messages": [{"role": "system", "content": "s", "x": %b}, {"role": "user", ' % ODD
+    first += b'"content": "hi", "x": %b}]}' % ODD
+    said = b'{"role": "assistant", "content": "so", "x": %b}' % ODD
+    upstream.reply(body=b'{"id": "u", "object": "chat.completion", "choices": [{"index": 0, "message": %b}]}' % said)
+    with http(gateway) as client:
+        answer = client.post("/chat/completions", content=first).json()
+        more = {"model": "gpt-4o", "messages": [user("more")], "conversation": answer["conversation"]}
+        client.post("/chat/completions", json=more)
+    meant = [*as_written(first)["messages"], as_written(said), user("more")]
+    assert as_written(upstream.last.raw)["messages"] == meant
+
+
 TOOL: Json = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
 FORMAT: Json = {"type": "json_schema", "json_schema": {"name": "n", "strict": True, "schema": {"type": "object"}}}
 BODIES: dict[str, Json] = {

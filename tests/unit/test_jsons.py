@@ -91,3 +91,14 @@ def test_of_two_members_with_one_name_the_last_counts() -> None:
 def test_what_is_no_json(raw: bytes) -> None:
     with pytest.raises(jsons.JSONDecodeError):
         jsons.loads_exact(raw)
+
+
+@given(VALUES)
+def test_what_is_stored_is_read_as_it_was(value: Any) -> None:
+    """Whole numbers of any size keep their value and kind."""
+    again = jsons.loads_stored(jsons.dumps_stored(value))
+    assert repr(again) == repr(value)
+
+
+def test_only_huge_numbers_cost_more_than_a_plain_read() -> None:
+    assert [jsons.dumps_stored(n)[0] for n in (2**64 - 1, -(2**63), 2**64, -(2**63) - 1)] == ["1", "-", " ", " "]
