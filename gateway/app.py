@@ -14,9 +14,11 @@ from gateway.http.auth import Authenticator
 from gateway.http.chat import ChatCompletions
 from gateway.http.completions import StoredCompletions
 from gateway.http.edge import App, Draining, Edge
+from gateway.http.metrics import MetricsPage
 from gateway.http.relay import Relay
 from gateway.http.service import Live, Models, Ready
 from gateway.logs import get_logger
+from gateway.metrics import Metrics
 from gateway.pipeline import Pipeline
 from gateway.settings import Settings
 from gateway.settlement import Settlement
@@ -46,7 +48,8 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
     transactions = open_transactions(settings.storage)
     store = SqlStore(transactions, clock)
     counters = Counters()
-    settlement = Settlement(store, counters, clock)
+    metrics = Metrics(entry.model_name for entry in settings.model_list)
+    settlement = Settlement(store, counters, clock, metrics)
     pool = ConnectionPool(settings.upstream.max_connections)
     client = new_client(pool)
     catalogue = Catalogue()
@@ -88,7 +91,10 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
         Route("/v1/chat/completions", stored, methods=["GET"]),
         Route("/v1/chat/completions/{completion_id}", stored, methods=["GET"]),
     ]
-    return Edge(Router(routes, default=relay, lifespan=lifespan), draining)
+    if settings.server.metrics != "off":
+        page = MetricsPage(metrics, auth, open_to_all=settings.server.metrics == "open")
+        routes.append(Route("/metrics", page, methods=["GET"]))
+    return Edge(Router(routes, default=relay, lifespan=lifespan), draining, metrics)
 
 
 async def _warm_up(catalogue: Catalogue) -> None:

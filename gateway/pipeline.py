@@ -167,11 +167,13 @@ class Pipeline:
                 if refitted or exchange.built is None:
                     raise
                 refitted = True
+                self._settlement.metrics.upstream_failed(exchange.request.model, overflow)
                 await self._refit(exchange, exchange.built, overflow)
             except UpstreamRefused as refusal:
                 asked = exchange.request.stream and exchange.ask_usage
                 if not asked or refusal.status not in USAGE_REFUSALS or "stream_options" not in str(refusal.original):
                     raise
+                self._settlement.metrics.upstream_failed(exchange.request.model, refusal)
                 exchange.ask_usage = False
 
     async def _refit(self, exchange: Exchange, built: BuiltContext, overflow: UpstreamOverflow) -> None:

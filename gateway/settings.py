@@ -56,6 +56,9 @@ class ServerSettings(_Section):
     relay: tuple[RelayPattern, ...] = Field(
         (), description="Further paths that are relayed with an operator's key, such as `POST /v1/batches`."
     )
+    metrics: Annotated[Literal["open", "key", "off"], BeforeValidator(_yaml_off)] = Field(
+        "open", description="Who may read `/metrics`: anyone who reaches the port, whoever has a key, or nobody."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
 
 

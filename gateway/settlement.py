@@ -25,6 +25,7 @@ from gateway.errors import (
 from gateway.exchange import Exchange, Outcome
 from gateway.fitting.count import REPLY_TOKENS
 from gateway.logs import get_logger
+from gateway.metrics import Metrics
 from gateway.models.metadata import CallCost, ContextUtilizationMetadata, ResponseMetadata
 from gateway.models.turn import LedgerEntry, TurnCommit
 from gateway.ports import Clock, ConversationStore, TokenCounters
@@ -58,8 +59,9 @@ def _named(metadata: dict[str, Any], conversation_id: str | None) -> dict[str, A
 class Settlement:
     """Accounts for exchanges and commits them."""
 
-    def __init__(self, store: ConversationStore, counters: TokenCounters, clock: Clock) -> None:
+    def __init__(self, store: ConversationStore, counters: TokenCounters, clock: Clock, metrics: Metrics) -> None:
         self._store = store
+        self.metrics = metrics
         self._counters = counters
         self.clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
@@ -68,6 +70,7 @@ class Settlement:
 
     def known(self, exchange: Exchange) -> dict[str, Any]:
         """What the first chunk of a stream says: ids, plan and budget."""
+        self.metrics.first_chunk(exchange.request.model, self.clock.monotonic() - exchange.request.started)
         return _named(response_metadata(self._metadata(exchange)), exchange.conversation_id)
 
     async def settle(self, exchange: Exchange, outcome: Outcome) -> Bill:
@@ -161,6 +164,8 @@ class Settlement:
     async def _give_up(self, exchange: Exchange, record: StreamRecord | None, error: GatewayError | None) -> None:
         """Keeps a turn that did not end well: `partial` if something was delivered, else `failed`."""
         code = error.code if error else "client_disconnected"
+        if error is not None:
+            self.metrics.upstream_failed(exchange.request.model, error)
         outcome = Outcome("failed", error_code=code, charged=not isinstance(error, UNCHARGED))
         try:
             if record is not None and record.begun and exchange.delivered:
@@ -211,6 +216,8 @@ class Settlement:
             raise
         finally:
             del self._committing[request.request_id]
+            if exchange.committing:
+                self.metrics.billed(entry)
         if self._unrecorded:
             self._later(self._record_unrecorded())
 

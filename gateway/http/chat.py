@@ -34,6 +34,7 @@ class ChatCompletions:
         if caller.tenant == UNKNOWN and (request.store or request.conversation != ConversationRef()):
             raise StorageUnavailable("The storage cannot be reached.")
         facts["model"] = request.model
+        facts["stream"] = request.stream
         facts["tenant"] = caller.tenant
         if request.options.dry_run:
             await send_json(send, 200, await until_disconnect(receive, self._pipeline.dry_run(request)))

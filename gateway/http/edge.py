@@ -11,6 +11,7 @@ from gateway import jsons
 from gateway.errors import GatewayError, InternalError, MethodNotAllowed, NotFound, ShuttingDown
 from gateway.ids import new_id
 from gateway.logs import get_logger
+from gateway.metrics import Metrics
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -43,8 +44,9 @@ class Draining:
 class Edge:
     """Outermost middleware."""
 
-    def __init__(self, app: App, draining: Draining) -> None:
+    def __init__(self, app: App, draining: Draining, metrics: Metrics) -> None:
         self._app = app
+        self._metrics = metrics
         self._draining = draining
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,6 +62,7 @@ class Edge:
         scope["gateway"] = facts
         scope["app"] = None  # makes Starlette's router raise instead of answering in plain text
         status = 499
+        self._metrics.began()
 
         async def named(message: Message) -> None:
             nonlocal status
@@ -88,7 +91,9 @@ class Edge:
                 raise  # the answer has begun: all that is left is to break the connection
             await send_json(named, fault.status, fault.body(), fault.headers)
         finally:
-            duration = round(1000 * (time.perf_counter() - started), 1)
+            seconds = time.perf_counter() - started
+            self._metrics.ended(scope["method"], scope["path"], status, seconds, facts)
+            duration = round(1000 * seconds, 1)
             line = {"method": scope["method"], "path": scope["path"], "status": status, "duration_ms": duration}
             log.info("request", **line, **facts)
 

@@ -32,7 +32,7 @@ async def main():
 
 asyncio.run(main())
 """
-HEAVY = {"litellm", "bm25s", "numpy", "tiktoken", "Stemmer", "pypdf", "redis", "asyncpg"}
+HEAVY = {"litellm", "bm25s", "numpy", "tiktoken", "Stemmer", "pypdf", "redis", "asyncpg", "prometheus_client"}
 
 
 def test_heavy_packages_are_loaded_when_they_are_needed_and_not_before(tmp_path: Path) -> None:

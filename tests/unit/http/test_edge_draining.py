@@ -8,6 +8,7 @@ import pytest
 from gateway import jsons
 from gateway.http.edge import Draining, Edge
 from gateway.http.service import Ready
+from gateway.metrics import Metrics
 
 
 async def ask(edge: Edge, path: str) -> list[dict[str, Any]]:
@@ -43,7 +44,7 @@ class Store:
 async def test_new_requests_are_turned_away_and_their_connection_closed() -> None:
     """503 `shutting_down`; an SDK tries again elsewhere."""
     draining = Draining()
-    edge = Edge(answers, draining)
+    edge = Edge(answers, draining, Metrics(()))
     assert (await ask(edge, "/v1/models"))[0]["status"] == 200
     draining.begun = True
     start, body = await ask(edge, "/v1/models")
@@ -56,7 +57,7 @@ async def test_new_requests_are_turned_away_and_their_connection_closed() -> Non
 async def test_not_ready_while_draining() -> None:
     """`/health/ready` says why."""
     draining = Draining()
-    edge = Edge(Ready(Store(), draining), draining)  # type: ignore[arg-type]
+    edge = Edge(Ready(Store(), draining), draining, Metrics(()))  # type: ignore[arg-type]
     assert (await ask(edge, "/health/ready"))[0]["status"] == 200
     draining.begun = True
     start, body = await ask(edge, "/health/ready")
@@ -66,7 +67,7 @@ async def test_not_ready_while_draining() -> None:
 async def test_an_answer_that_has_begun_stays_without_its_end() -> None:
     """Cut in mid-stream: nothing more is sent, so that the server breaks the connection."""
     draining = Draining()
-    task = asyncio.ensure_future(ask(Edge(answers, draining), "/v1/slow"))
+    task = asyncio.ensure_future(ask(Edge(answers, draining, Metrics(())), "/v1/slow"))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     draining.begun = True
@@ -77,7 +78,7 @@ async def test_an_answer_that_has_begun_stays_without_its_end() -> None:
 
 async def test_a_cancelled_request_is_cancelled_otherwise() -> None:
     """Only an end of the server is turned into an answer."""
-    task = asyncio.ensure_future(ask(Edge(answers, Draining()), "/v1/slow"))
+    task = asyncio.ensure_future(ask(Edge(answers, Draining(), Metrics(())), "/v1/slow"))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -1,0 +1,93 @@
+"""`GET /metrics`: the counts in Prometheus' text format (contract §9)."""
+
+import asyncio
+import platform
+from collections.abc import Iterable
+from typing import Any
+
+from gateway import __version__
+from gateway.http.auth import Authenticator
+from gateway.http.edge import Receive, Scope, Send
+from gateway.http.receive import header
+from gateway.metrics import SECONDS, Counts, Histogram, Metrics
+
+
+class MetricsPage:
+    """For anyone who reaches the port, or (`server.metrics: key`) whoever has a key."""
+
+    def __init__(self, metrics: Metrics, auth: Authenticator, *, open_to_all: bool) -> None:
+        self._metrics = metrics
+        self._auth = auth
+        self._open_to_all = open_to_all
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not self._open_to_all:
+            await self._auth.caller(scope)
+        # Loading the library and writing thousands of lines take longer than a stream should have to wait.
+        content, kind = await asyncio.to_thread(render, self._metrics.snapshot(), header(scope, b"accept") or "")
+        headers = [(b"content-type", kind.encode()), (b"content-length", str(len(content)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": content})
+
+
+def render(counts: Counts, accept: str) -> tuple[bytes, str]:
+    """The counts as text, and its media type: Prometheus' or OpenMetrics', as `accept` says."""
+    from prometheus_client import CollectorRegistry, ProcessCollector
+    from prometheus_client.exposition import choose_encoder
+    from prometheus_client.registry import Collector
+
+    class Page(Collector):
+        def collect(self) -> Iterable[Any]:
+            return _families(counts)
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Page())
+    ProcessCollector(registry=registry)
+    encode, kind = choose_encoder(accept)
+    return encode(registry), kind
+
+
+def _families(counts: Counts) -> Iterable[Any]:
+    from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
+
+    about = {"version": __version__, "python": platform.python_version()}
+    yield InfoMetricFamily("gateway_build", "What is running.", about)
+    yield GaugeMetricFamily("gateway_requests_in_flight", "Requests being answered now.", counts.in_flight)
+    labels = ["endpoint", "method", "model", "stream", "status"]
+    yield _counter("gateway_requests", "Requests answered; 499: the client left.", labels, counts.requests)
+    text = "From a request's arrival to the end of its answer."
+    yield _histogram("gateway_request_duration_seconds", text, ["endpoint", "model", "stream"], counts.durations)
+    text = "From a request's arrival to the first chunk of its stream."
+    yield _histogram("gateway_time_to_first_chunk_seconds", text, ["model"], counts.first_chunks)
+    yield _counter("gateway_bills", "Rows of the ledger.", ["model", "status"], counts.bills)
+    text = "Bills whose model has no known price."
+    yield _counter("gateway_unpriced_bills", text, ["model"], counts.unpriced)
+    text = "Tokens by the model asked for, and for what."
+    yield _counter("gateway_tokens", text, ["model", "purpose", "kind"], counts.tokens)
+    text = "USD by the model asked for, and for what; calls without a known price are in none."
+    yield _counter("gateway_cost_usd", text, ["model", "purpose"], counts.costs)
+    text = "Errors that upstreams gave instead of an answer."
+    yield _counter("gateway_upstream_errors", text, ["model", "code"], counts.upstream_errors)
+
+
+def _counter(name: str, text: str, labels: list[str], values: dict[Any, Any]) -> Any:
+    from prometheus_client.core import CounterMetricFamily
+
+    family = CounterMetricFamily(name, text, labels=labels)
+    for key, value in sorted(values.items()):
+        family.add_metric(key, float(value))
+    return family
+
+
+def _histogram(name: str, text: str, labels: list[str], values: dict[Any, Histogram]) -> Any:
+    from prometheus_client.core import HistogramMetricFamily
+
+    family = HistogramMetricFamily(name, text, labels=labels)
+    bounds = [*(repr(bound) for bound in SECONDS), "+Inf"]
+    for key, histogram in sorted(values.items()):
+        counted, buckets = 0, []
+        for bound, count in zip(bounds, histogram.counts, strict=True):
+            counted += count
+            buckets.append((bound, float(counted)))
+        family.add_metric(key, buckets, histogram.total)
+    return family

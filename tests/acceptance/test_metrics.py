@@ -1,0 +1,113 @@
+"""`GET /metrics` agrees with what the upstream counted and with the ledger (contract §9)."""
+
+import csv
+import io
+from decimal import Decimal
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.acceptance.answers import http, usage_of, user
+from tests.acceptance.command import gateway_command
+from tests.support.factory import GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+from tests.support.process import wait_until
+
+ASK = [user("hello there")]
+CHAT = {"model": "small", "messages": ASK}
+
+
+def scrape(gateway: GatewayProcess, **headers: str) -> list[Any]:
+    """All samples, read as Prometheus reads them."""
+    answer = httpx.get(f"{gateway.url}/metrics", headers=headers, trust_env=False)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    return [sample for family in text_string_to_metric_families(answer.text) for sample in family.samples]
+
+
+def total(samples: list[Any], name: str, **labels: str) -> float:
+    """The sum of a metric over all samples with these labels."""
+    return float(sum(s.value for s in samples if s.name == name and labels.items() <= s.labels.items()))
+
+
+@pytest.fixture
+def counted(start_gateway: GatewayFactory, upstream: MockUpstream) -> GatewayProcess:
+    """A gateway after seven requests: three answered, one of them streamed; refused, cut, abandoned, unknown."""
+    gateway = start_gateway()
+    with http(gateway) as client:
+        upstream.reply(text="x", usage=usage_of(100, 7))
+        assert client.post("/chat/completions", json=CHAT).status_code == 200
+        upstream.reply(text="x", usage=usage_of(11, 3))
+        assert client.post("/chat/completions", json=CHAT | {"stream": True}).status_code == 200
+        upstream.reply(text="x", usage=usage_of(5, 1))
+        assert client.post("/chat/completions", json=CHAT | {"model": "gpt-4o"}).status_code == 200
+        upstream.reply(status=429)
+        assert client.post("/chat/completions", json=CHAT).status_code == 429
+        upstream.reply(text="one two three", cut_after=3)
+        client.post("/chat/completions", json=CHAT | {"stream": True})
+        upstream.reply(text="one two three", stall_after=3)
+        with client.stream("POST", "/chat/completions", json=CHAT | {"stream": True}) as stream:
+            next(stream.iter_lines())
+        assert client.post("/chat/completions", json=CHAT | {"messages": "none"}).status_code == 400
+        client.get("/nothing-of-the-kind")
+    wait_until(lambda: total(scrape(gateway), "gateway_bills_total") == 6, 5, "all bills")
+    return gateway
+
+
+def test_s9_metrics_agree_with_upstream_and_ledger(counted: GatewayProcess, upstream: MockUpstream) -> None:
+    """Requests, tokens, USD, errors: the same figures in all three places."""
+    found = scrape(counted)
+    chat: dict[str, str] = {"endpoint": "/v1/chat/completions"}
+    assert total(found, "gateway_requests_total", **chat, status="200", stream="false") == 2
+    streamed = [record for record in upstream.chats if record.body.get("stream")]
+    assert total(found, "gateway_requests_total", **chat, stream="true") == len(streamed) == 3
+    assert total(found, "gateway_requests_total", **chat, status="429", model="small") == 1
+    assert total(found, "gateway_requests_total", **chat, status="400") == 1
+    assert total(found, "gateway_requests_total", endpoint="other") == 1
+    assert total(found, "gateway_request_duration_seconds_count", **chat) == 7
+    assert total(found, "gateway_time_to_first_chunk_seconds_count", model="small") == 3
+    assert total(found, "gateway_upstream_errors_total", code="upstream_429", model="small") == 1
+    assert total(found, "gateway_upstream_errors_total", code="upstream_interrupted") == 1
+    assert total(found, "gateway_upstream_errors_total") == 2
+    assert total(found, "gateway_requests_in_flight") == 1  # this one
+    done = gateway_command("audit", "--csv", "--config", str(counted.config_path), directory=counted.directory)
+    rows = list(csv.DictReader(io.StringIO(done.stdout, newline="")))
+    assert len(rows) == total(found, "gateway_bills_total") == len(upstream.chats)
+    for model in ("small", "gpt-4o"):
+        mine = [row for row in rows if row["model"] == model]
+        for kind in ("prompt", "completion"):
+            told = total(found, "gateway_tokens_total", model=model, kind=kind)
+            assert told == sum(int(row[f"{kind}_tokens"]) for row in mine)
+        cost = sum(Decimal(row["total_cost"]) for row in mine)
+        assert total(found, "gateway_cost_usd_total", model=model) == pytest.approx(float(cost), rel=1e-12)
+        for status in ("complete", "partial", "failed"):
+            counted_here = total(found, "gateway_bills_total", model=model, status=status)
+            assert counted_here == len([row for row in mine if row["status"] == status])
+
+
+def test_s9_metrics_of_the_process(counted: GatewayProcess) -> None:
+    """What runs, and what it takes; no key, no tenant, no content."""
+    found = scrape(counted)
+    assert total(found, "gateway_build_info") == 1
+    assert total(found, "process_resident_memory_bytes") > 10 * 2**20
+    text = httpx.get(f"{counted.url}/metrics", trust_env=False).text
+    assert not any(word in text for word in ("key_", "tenant", "sk-", "hello"))
+    openmetrics = httpx.get(
+        f"{counted.url}/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"}, trust_env=False
+    )
+    assert openmetrics.headers["content-type"].startswith("application/openmetrics-text")
+    assert openmetrics.text.endswith("# EOF\n")
+
+
+def test_s9_who_may_read_metrics(start_gateway: GatewayFactory) -> None:
+    """`server.metrics`: open to all by default, also where keys are configured; else for keys, or for nobody."""
+    keys = {"auth": {"keys": [{"key": "sk-gateway-key", "tenant": "a"}]}}
+    assert scrape(start_gateway(keys))
+    closed = start_gateway({**keys, "server": {"metrics": "key"}})
+    assert httpx.get(f"{closed.url}/metrics", trust_env=False).status_code == 401
+    assert scrape(closed, authorization="Bearer sk-gateway-key")
+    off = start_gateway({"server": {"metrics": False}})  # as YAML reads the bare word
+    assert httpx.get(f"{off.url}/metrics", trust_env=False).status_code == 404
