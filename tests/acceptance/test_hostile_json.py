@@ -1,0 +1,331 @@
+"""JSON that no honest client sends: each field of each odd kind, and documents of odd shapes (contract §7)."""
+
+import gzip
+import json
+import time
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.acceptance.answers import Json, http
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+FULL: Json = {
+    "model": "gpt-4o",
+    "messages": [
+        {"role": "system", "content": "be kind", "name": "s"},
+        {"role": "user", "content": [{"type": "text", "text": "look"}], "name": "u"},
+        {"role": "assistant", "content": None, "tool_calls": [CALL], "refusal": None},
+        {"role": "tool", "tool_call_id": "c1", "content": "found"},
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "hello"},
+                {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA", "detail": "low"}},
+                {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
+                {"type": "file", "file": {"file_data": "data:text/plain;base64,aGVsbG8=", "filename": "a.txt"}},
+            ],
+        },
+    ],
+    "stream": False,
+    "stream_options": {"include_usage": True},
+    "n": 1,
+    "max_tokens": 100,
+    "max_completion_tokens": 100,
+    "temperature": 1,
+    "seed": 1,
+    "stop": ["x"],
+    "logit_bias": {"1": 1},
+    "tools": [{"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}}}],
+    "functions": [{"name": "f", "parameters": {}}],
+    "tool_choice": "auto",
+    "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}},
+    "store": True,
+    "metadata": {"a": "b"},
+    "conversation": {"id": "conv_x"},
+    "attachments": [{"content": "text", "title": "t", "source": "s", "attachment_type": "document"}],
+    "context": {
+        "mode": "auto",
+        "planning": "never",
+        "goal": "synthesis",
+        "max_input_tokens": 1000,
+        "models": {"context_planner": "gpt-4o-mini", "summarizer": "gpt-4o-mini"},
+        "session": "s",
+        "dry_run": False,
+    },
+    "user": "u",
+    "safety_identifier": "s",
+    "service_tier": "auto",
+    "prediction": {"type": "content", "content": "x"},
+    "reasoning_effort": "low",
+    "modalities": ["text"],
+    "prompt_cache_key": "k",
+    "unknown": {"a": [1]},
+}
+ODD: list[Any] = [
+    None,
+    True,
+    0,
+    -1,
+    1.5,
+    1e308,
+    10**30,
+    "",
+    " ",
+    "x" * 10**5,
+    "\0",
+    "a\r\nb: c",
+    "' OR 1=1 --",
+    "../../etc/passwd",
+    [],
+    {},
+    [[]],
+    [None],
+    [{}],
+    {"a": {"b": [1e308]}},
+    {"\0": "\0"},
+    {"id": {}, "type": [], "text": {}, "name": []},
+    float(2**63),
+]
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in a document, from the outermost in."""
+    if path:
+        yield path
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, member in members:
+        yield from places(member, (*path, key))
+
+
+def changed(value: Any, path: tuple[Any, ...], odd: Any) -> Any:
+    """The document with `odd` at that place."""
+    if not path:
+        return odd
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[path[0]] = changed(value[path[0]], path[1:], odd)
+    return copy
+
+
+def base(path: tuple[Any, ...]) -> Json:
+    """A valid request in which that place exists, and as little else as hides nothing behind another error."""
+    body = {"model": "gpt-4o", "messages": FULL["messages"][-1:], path[0]: FULL[path[0]]}
+    return body | ({"stream": True} if path[0] == "stream_options" else {})
+
+
+def asked(client: httpx.Client, body: Any, headers: dict[str, str] | None = None) -> httpx.Response:
+    """The answer, which is never a fault of the gateway's, and comes within two seconds."""
+    began = time.monotonic()
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    answer = client.post("/chat/completions", content=raw, headers=headers)
+    assert answer.status_code == 200 or 400 <= answer.status_code < 500, (answer.status_code, answer.text[:500])
+    if answer.status_code != 200:
+        assert {"message", "type", "param", "code"} <= set(answer.json()["error"])
+    assert time.monotonic() - began < 2, "an answer within two seconds"
+    return answer
+
+
+def nothing_is_left(client: httpx.Client, answer: httpx.Response) -> bool:
+    """Whether the refused request left neither turn nor bill."""
+    return client.get(f"/chat/completions/{answer.headers['x-request-id']}").status_code == 404
+
+
+UNREAD = ["temperature", "seed", "stop", "logit_bias", "tool_choice", "response_format", "service_tier", "prediction"]
+UNREAD += ["reasoning_effort", "modalities", "prompt_cache_key", "unknown"]
+
+
+@pytest.mark.parametrize("name", [name for name in FULL if name not in UNREAD])
+def test_s7_odd_values_in_every_field(one_gateway: GatewayProcess, upstream: MockUpstream, name: str) -> None:
+    """§7: answered, or a 4xx by the gateway that names the field, with nothing sent or left behind."""
+    upstream.strict = False
+    with http(one_gateway) as client:
+        found = list(product(places(FULL[name], (name,)), ODD))
+        # Of the many places of messages and tools every second pair, so that each place and each value has its turn.
+        step = 2 if len(found) > 10 * len(ODD) else 1
+        for number, (path, odd) in list(enumerate(found))[::step]:
+            before = len(upstream.requests)
+            body = changed(base(path), path, odd)
+            answer = asked(client, {"stream": number % 3 == 0, **body})
+            if answer.status_code == 200 or len(upstream.requests) > before:
+                continue
+            error = answer.json()["error"]
+            assert (error["param"] or "").startswith(name), (path, odd, error)
+            assert nothing_is_left(client, answer), (path, odd)
+    upstream.violations.clear()
+
+
+@pytest.mark.parametrize("odd", ODD, ids=[str(odd)[:20] for odd in ODD])
+def test_s1_what_the_gateway_does_not_read_goes_up_as_it_is(
+    one_gateway: GatewayProcess, upstream: MockUpstream, odd: Any
+) -> None:
+    """§1: whatever it is, and to the last digit."""
+    upstream.strict = False
+    with http(one_gateway) as client:
+        assert asked(client, {**base(("unknown",)), **dict.fromkeys(UNREAD, odd)}).status_code == 200
+    assert [upstream.last.body[name] for name in UNREAD] == [odd] * len(UNREAD)
+    upstream.violations.clear()
+
+
+STORED: list[Any] = [
+    "\0",
+    "a\0b\uffff\U0010ffff",
+    "x" * 10**5,
+    {"\0": "\0"},
+    -(2**63),
+    2**64 - 1,
+    1e308,
+    [[[["deep"]]]],
+]
+TEXTS_ONLY = changed(FULL, ("messages", 4, "content"), FULL["messages"][4]["content"][:3])
+REMEMBERED = ("messages", "metadata", "attachments", "user", "safety_identifier")
+
+
+@pytest.mark.parametrize("name", REMEMBERED)
+def test_s7_odd_values_are_stored_safely(gateway: GatewayProcess, upstream: MockUpstream, name: str) -> None:
+    """§7, §3: what is taken is stored, on each storage, and the conversation goes on with it as it was."""
+    upstream.strict = False
+    said = {"role": "user", "content": "and then?"}
+    with http(gateway) as client:
+        for path, odd in product(places(TEXTS_ONLY[name], (name,)), STORED):
+            first = changed({"model": "gpt-4o", "messages": [said], name: TEXTS_ONLY[name]}, path, odd)
+            answer = asked(client, first)
+            if answer.status_code != 200:
+                continue
+            sent = upstream.last.body["messages"]
+            again = {"model": "gpt-4o", "conversation": answer.json()["conversation"], "messages": [said]}
+            assert asked(client, again).status_code == 200, (path, odd)
+            assert upstream.last.body["messages"][: len(sent)] == sent, (path, odd)
+            assert client.get(f"/chat/completions/{answer.json()['id']}").status_code == 200, (path, odd)
+    upstream.violations.clear()
+
+
+def shaped(content: bytes = b'"hello"', more: bytes = b"") -> bytes:
+    """A request with that content and those further members."""
+    return b'{"model":"gpt-4o","messages":[{"role":"user","content":' + content + b"}]" + more + b"}"
+
+
+def many(number: int, piece: Any) -> bytes:
+    """A list of that many."""
+    return json.dumps([piece] * number).encode()
+
+
+MEMBERS = json.dumps({f"k{i}": i for i in range(100_000)}).encode()
+REFUSED = {
+    "a list": b"[]",
+    "a text": b'"hello"',
+    "nothing": b"",
+    "white space": b" \n",
+    "two documents": shaped() + shaped(),
+    "rubbish behind": shaped() + b"x",
+    "a byte order mark": b"\xef\xbb\xbf" + shaped(),
+    "UTF-16": shaped().decode().encode("utf-16"),
+    "UTF-32": shaped().decode().encode("utf-32"),
+    "Latin-1": shaped('"é"'.encode("latin-1")),
+    "overlong UTF-8": shaped(b'"\xc0\xaf"'),
+    "a surrogate in UTF-8": shaped(b'"\xed\xa0\x80"'),
+    "half a pair": shaped(b'"\\ud800"'),
+    "the other half": shaped(b'"\\udc00\\ud800"'),
+    "half a pair in a name": shaped(more=b',"\\ud800":1'),
+    "half a pair in the model": b'{"model":"\\ud800"}',
+    "half a pair in metadata": shaped(more=b',"metadata":{"a":"\\ud800"}'),
+    "half a pair in an id": shaped(more=b',"conversation":"conv_\\ud800"'),
+    "half a pair in a title": shaped(more=b',"attachments":[{"content":"x","title":"\\ud800"}]'),
+    "a control character": shaped(b'"a\nb"'),
+    "a zero byte": shaped(b'"a\0b"'),
+    "NaN": shaped(more=b',"temperature":NaN'),
+    "Infinity": shaped(more=b',"temperature":-Infinity'),
+    "1e400": shaped(more=b',"temperature":1e400'),
+    "1E+999": shaped(more=b',"x":[1E+999]'),
+    "5,000 digits": shaped(more=b',"seed":' + b"9" * 5_000),
+    "a leading zero": shaped(more=b',"n":01'),
+    "a trailing comma": shaped(more=b","),
+    "single quotes": shaped(b"'hello'"),
+    "a comment": b"/* a */" + shaped(),
+    "100,000 lists": shaped(b"[" * 100_000 + b"]" * 100_000),
+    "100,000 open lists": shaped(b"[" * 100_000),
+    "100,000 objects": shaped(more=b',"x":' + b'{"a":' * 100_000 + b"1" + b"}" * 100_000),
+    "300 lists": shaped(more=b',"x":' + b"[" * 300 + b"]" * 300),
+    "1,000 lists in arguments": shaped(more=b',"tools":[{"function":{"parameters":' + b"[" * 900 + b"]" * 900 + b"}}]"),
+    "a form": b"model=gpt-4o&messages=hello",
+    "a multipart form": b'--x\r\ncontent-disposition: form-data; name="model"\r\n\r\ngpt-4o\r\n--x--\r\n',
+    "gzip without saying so": gzip.compress(shaped()),
+    "100,000 messages of nothing": b'{"model":"gpt-4o","messages":' + many(100_000, None) + b"}",
+    "100,000 members": MEMBERS,
+    "100,000 attachments of nothing": shaped(more=b',"attachments":' + many(100_000, {})),
+    "100,000 tools of nothing": shaped(more=b',"tools":' + many(100_000, 1)),
+    "100,000 parts of nothing": shaped(many(100_000, {})),
+    "100,000 results": b'{"model":"gpt-4o","messages":'
+    + many(100_000, {"role": "tool", "tool_call_id": "c", "content": ""})
+    + b"}",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_s7_documents_that_are_no_request(one_gateway: GatewayProcess, upstream: MockUpstream, name: str) -> None:
+    """§7: a 400 within two seconds; nothing is sent or left behind."""
+    with http(one_gateway) as client:
+        answer = asked(client, REFUSED[name], {"content-type": "application/json"})
+        assert answer.status_code == 400
+        assert answer.json()["error"]["type"] == "invalid_request_error"
+        assert nothing_is_left(client, answer)
+    assert not upstream.chats
+
+
+def test_s7_compressed_bodies_are_refused(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """§7: 415, not a guess; a small body could stand for any amount of memory."""
+    bomb = gzip.compress(shaped(b'"' + b"x" * 10_000_000 + b'"'))
+    with http(one_gateway) as client:
+        for encoding in ("gzip", "deflate", "br", "zstd", "GZIP", "gzip, gzip"):
+            answer = asked(client, bomb, {"content-encoding": encoding})
+            assert answer.status_code == 415
+            assert answer.json()["error"]["param"] == "content-encoding"
+        assert asked(client, shaped(), {"content-encoding": "identity"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin-1", "*/*", ""]
+)
+def test_s7_json_is_json_whatever_it_is_called(one_gateway: GatewayProcess, upstream: MockUpstream, kind: str) -> None:
+    """§1: `curl -d` says that it sends a form."""
+    with http(one_gateway) as client:
+        assert asked(client, shaped('"é"'.encode()), {"content-type": kind}).status_code == 200
+    assert upstream.last.body["messages"][0]["content"] == "é"
+
+
+def test_s7_of_two_members_with_one_name_the_last_counts(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """§7: for the gateway and for the upstream alike: it is sent one of them, so nobody can be shown another."""
+    raw = (
+        b'{"model":"no-such","model":"gpt-4o","messages":[],"messages":[{"role":"tool","role":"user","content":"hi"}]}'
+    )
+    with http(one_gateway) as client:
+        answer = asked(client, raw)
+        assert answer.status_code == 200
+        assert answer.json()["response_metadata"]["model"] == "gpt-4o"
+    assert upstream.last.raw.count(b'"model"') == 1
+    assert upstream.last.raw.count(b'"messages"') == 1
+    assert upstream.last.body["model"] == "gpt-4o"
+
+
+LARGE = {
+    "2,000 messages": b'{"model":"gpt-4o","messages":' + many(2_000, {"role": "user", "content": "hi"}) + b"}",
+    "100,000 members in an unknown field": shaped(
+        more=b',"x":' + json.dumps({f"k{i}": i for i in range(10**5)}).encode()
+    ),
+    "200 levels": shaped(more=b',"x":' + b"[" * 190 + b"]" * 190),
+    "5,000 tools": shaped(more=b',"tools":' + many(5_000, {"type": "function", "function": {"name": "f"}})),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_s7_large_documents_are_answered(one_gateway: GatewayProcess, upstream: MockUpstream, name: str) -> None:
+    """§7: what is valid is answered or refused as too long, in seconds."""
+    upstream.strict = False
+    with http(one_gateway) as client:
+        answer = client.post("/chat/completions", content=LARGE[name])
+        assert answer.status_code in (200, 400), answer.text
+    upstream.violations.clear()
