@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+COMPAT := .venv-compat
+COMPAT_PYTHON := $(patsubst requirements/compat/%.txt,$(COMPAT)/%/.installed,$(wildcard requirements/compat/*.txt))
 PIP := $(BIN)/python -m pip --disable-pip-version-check --require-virtualenv --no-input --quiet
 
 .DEFAULT_GOAL := help
@@ -48,7 +50,7 @@ demo: $(VENV)/.demo ## the main job against a real local model, no key and no se
 	@$(BIN)/python deploy/demo/run.py
 
 test: $(VENV)/.dev ## every test, with real PostgreSQL and Valkey
-	@$(BIN)/python -m pytest -m "not chaos"
+	@$(BIN)/python -m pytest -m "not chaos and not compat"
 
 check: $(VENV)/.dev ## ruff, mypy --strict, import rules
 	@$(BIN)/ruff check .
@@ -60,8 +62,26 @@ format: $(VENV)/.dev ## format and fix what ruff can
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-compat: $(VENV)/.dev ## real clients against the gateway
-	@$(BIN)/python -m pytest -m "not chaos" tests/acceptance
+# Each set of clients has an environment of its own: their packages disagree with each other and with ours.
+$(COMPAT)/%/.installed: requirements/compat/%.txt | $(VENV)/.dev
+	@echo "installing the clients of $<"
+	@$(PYTHON) -m venv --without-pip $(COMPAT)/$*
+	@$(PIP) --python $(COMPAT)/$*/bin/python install --require-hashes -r $<
+	@touch $@
+
+$(COMPAT)/node/.installed: requirements/compat/node.txt | $(VENV)/.dev
+	@$(PYTHON) -m venv --without-pip $(COMPAT)/node
+	@$(PIP) --python $(COMPAT)/node/bin/python install --require-hashes -r $< \
+	  || echo "no Node.js for this machine: the JavaScript clients will be skipped"
+	@touch $@
+
+$(COMPAT)/node_modules.installed: tests/compat/node/package-lock.json $(COMPAT)/node/.installed
+	@echo "installing the JavaScript clients"
+	@$(COMPAT)/node/bin/python tests/compat/node/npm.py ci
+	@touch $@
+
+compat: $(VENV)/.dev $(COMPAT_PYTHON) $(COMPAT)/node_modules.installed ## real clients, Python and JavaScript, against the gateway
+	@$(BIN)/python -m pytest -m compat tests/compat
 
 chaos: $(VENV)/.dev ## kill loops on SQLite and PostgreSQL
 	@$(BIN)/python -m pytest -m chaos
@@ -69,5 +89,5 @@ chaos: $(VENV)/.dev ## kill loops on SQLite and PostgreSQL
 bench: $(VENV)/.dev ## cost per request and per chunk, memory and start time, beside a bare relay and nginx
 	@$(BIN)/python -m tests.bench
 
-clean: ## remove the environment
-	@rm -rf $(VENV)
+clean: ## remove the environments
+	@rm -rf $(VENV) $(COMPAT) tests/compat/node/node_modules

@@ -1,0 +1,27 @@
+"""A gateway with keys of its own before the scripted model, one for each module of clients."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.compat.running import KEY
+from tests.compat.scripted import script
+from tests.support.factory import GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+
+
+@pytest.fixture(scope="module")
+def scripted_upstream(module_upstream: MockUpstream) -> Iterator[MockUpstream]:
+    """The scripted model. No client may bring the gateway to send it what is invalid."""
+    script(module_upstream)
+    yield module_upstream
+    found = list(module_upstream.violations)
+    module_upstream.clear()
+    assert not found, "the upstream was sent invalid requests"
+
+
+@pytest.fixture(scope="module")
+def compat_gateway(scripted_upstream: MockUpstream, module_start_gateway: GatewayFactory) -> GatewayProcess:
+    """A gateway that knows `KEY` alone."""
+    return module_start_gateway({"auth": {"keys": [{"key": KEY, "tenant": "compat"}]}})
