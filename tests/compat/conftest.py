@@ -24,4 +24,6 @@ def scripted_upstream(module_upstream: MockUpstream) -> Iterator[MockUpstream]:
 @pytest.fixture(scope="module")
 def compat_gateway(scripted_upstream: MockUpstream, module_start_gateway: GatewayFactory) -> GatewayProcess:
     """A gateway that knows `KEY` alone."""
-    return module_start_gateway({"auth": {"keys": [{"key": KEY, "tenant": "compat"}]}})
+    return module_start_gateway(
+        {"auth": {"keys": [{"key": KEY, "tenant": "compat"}]}, "upstream": {"api_key": "sk-upstream"}}
+    )

@@ -204,3 +204,11 @@ def test_s6_what_one_language_has_alone(results: Results, sdk: str) -> None:
     assert (found["text"], found["total"], found["parsed"]) == (SEA, COST, TRIP)
     assert found["cancelled"] < CANCELLED_WITHIN
     assert results["typed"] == COST
+
+
+def test_s1_other_paths_are_relayed(results: Results) -> None:
+    """§1: embeddings and responses, plain and streamed, with the operator's key; its files are nobody's to read."""
+    found = results["other_paths"]
+    assert found["embedding"] == 64
+    assert found["response"] == found["response_streamed"] == SEA
+    assert (found["files"]["class"], found["files"]["code"]) == ("NotFoundError", "not_relayed")

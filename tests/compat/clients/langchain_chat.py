@@ -27,7 +27,10 @@ def raised(function):
     try:
         function()
     except openai.APIError as error:
-        return [type(error).__mro__[1].__name__ if "OpenAI" in type(error).__name__ else type(error).__name__, error.code]
+        return [
+            type(error).__mro__[1].__name__ if "OpenAI" in type(error).__name__ else type(error).__name__,
+            error.code,
+        ]
     return None
 
 
@@ -137,7 +140,9 @@ def errors():
 
 @scenario
 def embeddings():
-    return len(OpenAIEmbeddings(model="text-embedding-3-small", check_embedding_ctx_length=False).embed_query("the sea"))
+    return len(
+        OpenAIEmbeddings(model="text-embedding-3-small", check_embedding_ctx_length=False).embed_query("the sea")
+    )
 
 
 @scenario
