@@ -27,6 +27,7 @@ class Relay:
         self._server = settings.server
         self._named = named_calls(settings.server.relay)
         self._has_entries = bool(settings.model_list)
+        self._has_keys = bool(settings.auth.keys)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["raw_path"].decode("latin-1")
@@ -44,7 +45,7 @@ class Relay:
 
     async def _relay(self, scope: Scope, send: Send, caller: Caller, target: str, upload: Upload, named: bool) -> None:
         deployment, body = await self._destination(scope, caller, upload, named)
-        headers = headers_up(scope["headers"], operator=deployment.operator_key or caller.client_key is None)
+        headers = headers_up(scope["headers"], operator=deployment.operator_key or self._has_keys)
         if upload.length is not None and not isinstance(body, bytes):
             headers.append(("content-length", upload.length))
         call = RelayedCall(scope["method"], target, headers, body)

@@ -118,8 +118,7 @@ class RawAnswer:
         if self._held is not None:
             yield self._held
             return
-        streamed = self._response.headers.get("content-type", "").startswith("text/event-stream")
-        seconds = self._deployment.idle_timeout if streamed else self._deployment.first_byte_timeout
+        seconds = self._deployment.first_byte_timeout  # headers alone are no sign that the answer has begun
         while True:
             async with _deadline(seconds):
                 with _translated(begun=True):

@@ -130,7 +130,7 @@ def test_s7_an_answer_cut_in_the_middle_is_cut_for_the_client(
 
 @pytest.mark.parametrize("answer", [EVENTS, EVENTS + chunk(b"data: 1\n\n"), SIZED + b"1", SIZED])
 def test_s7_an_answer_that_falls_silent(client: Connection, listener: Listener, answer: bytes) -> None:
-    """`upstream.idle` between two pieces: the call is given up on both sides."""
+    """`first_byte` until the first piece, then `idle` between two: the call is given up on both sides."""
     client.send(f"POST /v1/responses HTTP/1.1\r\n{HEAD}Content-Length: 0\r\n\r\n".encode())
     server = listener.accept()
     server.read_until(b"\r\n\r\n")

@@ -198,6 +198,38 @@ def test_s8_the_operators_key_outranks_the_clients(start_gateway: GatewayFactory
         assert plain.get("/files").json()["error"]["code"] == "not_relayed"
 
 
+def test_s8_an_operators_model_beside_the_clients_own_upstream(
+    one_gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """Listed models with the operator's key, all else with the client's: each call has one of the two."""
+    for call in ("POST moderations", "POST files", "GET files"):
+        upstream.routes[call.replace(" ", " /v1/")] = Reply(json={})
+    credentials = {"x-api-key": "sk-client", "api-key": "other"}
+    with http(one_gateway, "sk-client") as plain:
+        plain.post("/moderations", json={"model": "gpt-4o"}, headers=credentials)
+        assert upstream.requests[-1].headers["authorization"] == "Bearer sk-upstream"
+        assert not set(credentials) & set(upstream.requests[-1].headers)
+        for method, path, body in (
+            ("POST", "/moderations", {"model": "unlisted"}),
+            ("POST", "/files", {"model": "gpt-4o"}),
+            ("GET", "/files", None),
+        ):
+            assert plain.request(method, path, json=body, headers=credentials).json() == {}
+            sent = upstream.requests[-1]
+            assert sent.headers["authorization"] == "Bearer sk-client"
+            assert {name: sent.headers[name] for name in credentials} == credentials
+            assert sent.body == body
+
+
+def test_s1_another_way_to_say_who_asks(own_key_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """A client that names its key in a header of another provider's: it goes up, and no other is made of it."""
+    upstream.routes["POST /v1/messages"] = Reply(json={"type": "message"})
+    with http(own_key_gateway, None) as plain:
+        assert plain.post("/messages", json={}, headers={"x-api-key": "sk-ant"}).json() == {"type": "message"}
+    assert upstream.requests[-1].headers["x-api-key"] == "sk-ant"
+    assert "authorization" not in upstream.requests[-1].headers
+
+
 @pytest.mark.parametrize("wrong", ["FETCH /v1/files", "../files", "/v1/files/..", "POST https://x/v1", "a//b", "", 7])
 def test_s9_a_relay_line_that_is_none(start_gateway: GatewayFactory, wrong: Any) -> None:
     """What could not be meant is an error at start that names file and path."""
