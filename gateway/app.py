@@ -62,8 +62,7 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
     chat = ChatCompletions(pipeline, auth, settings, clock)
     stored = StoredCompletions(store, auth)
     models = Models(UpstreamModels(client, router), auth)
-    passthrough = Passthrough(settings.upstream.max_connections)
-    relay = Relay(router, passthrough, auth, settings)
+    relay = Relay(router, Passthrough(pool), auth, settings)
 
     @asynccontextmanager
     async def lifespan(_: object) -> AsyncIterator[None]:
@@ -77,7 +76,6 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
             warming.cancel()
             await settlement.drain(2 * settings.storage.timeout)
             await client.aclose()
-            await passthrough.aclose()
             await cache.close()
             await transactions.close()
 

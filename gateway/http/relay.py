@@ -47,7 +47,7 @@ class Relay:
         deployment, body = await self._destination(scope, caller, upload, named)
         headers = headers_up(scope["headers"], operator=deployment.operator_key or self._has_keys)
         if upload.length is not None and not isinstance(body, bytes):
-            headers.append(("content-length", upload.length))
+            headers.append((b"content-length", upload.length.encode()))
         call = RelayedCall(scope["method"], target, headers, body)
         try:
             async with self._upstream.open(deployment, call) as answer:

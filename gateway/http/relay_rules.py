@@ -12,20 +12,23 @@ OPERATORS = ("embeddings", "moderations", "audio/*", "images/*", "completions", 
 
 PATH = re.compile(r"/v1/(?:[\w\-.~!$&'()*+,;=:@/]|%[0-9A-Fa-f]{2})+", re.ASCII)
 QUERY = re.compile(r"[!-~]*", re.ASCII)
-CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 HOP_BY_HOP = frozenset(
     {
-        *("connection", "keep-alive", "proxy-connection", "proxy-authenticate", "proxy-authorization"),
-        *("te", "trailer", "transfer-encoding", "upgrade", "http2-settings"),
+        *(b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"proxy-authorization"),
+        *(b"te", b"trailer", b"transfer-encoding", b"upgrade", b"http2-settings"),
     }
 )
 KEPT_HERE = HOP_BY_HOP | {
-    *("host", "authorization", "cookie", "expect", "content-length"),
-    *("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-port", "x-real-ip", "via"),
-    *("x-conversation-id", "x-context-session", "x-context-mode", "x-context-planning", "x-context-max-input-tokens"),
+    *(b"host", b"authorization", b"cookie", b"expect", b"content-length", b"forwarded", b"x-real-ip", b"via"),
+    *(b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-forwarded-port"),
+    *(b"x-conversation-id", b"x-context-session", b"x-context-mode", b"x-context-planning"),
+    b"x-context-max-input-tokens",
 }
-CREDENTIALS = frozenset(("api-key", "x-api-key", "x-goog-api-key", "anthropic-api-key"))
-KEPT_THERE = HOP_BY_HOP | {"set-cookie", "set-cookie2", "date", "server", "via", "alt-svc", "strict-transport-security"}
+CREDENTIALS = frozenset((b"api-key", b"x-api-key", b"x-goog-api-key", b"anthropic-api-key"))
+KEPT_THERE = HOP_BY_HOP | {
+    *(b"set-cookie", b"set-cookie2", b"date", b"server", b"via", b"alt-svc", b"strict-transport-security"),
+}
 """Headers of an answer that speak of the upstream's own connection, cookies or host."""
 
 
@@ -72,32 +75,21 @@ def is_plain_path(raw_path: str) -> bool:
     return not any(segment.split(";")[0] in (".", "..") for segment in segments) and "" not in segments[:-1]
 
 
-def headers_up(headers: list[tuple[bytes, bytes]], *, operator: bool) -> Headers:
+def headers_up(headers: Headers, *, operator: bool) -> Headers:
     """The client's headers that go up. Its `Authorization` is replaced, and whatever else holds its key stays here
     when the call is made with an operator's."""
-    pairs = [(name.decode("latin-1").lower(), _text(value)) for name, value in headers]
-    dropped = KEPT_HERE | _named_by_connection(pairs) | (CREDENTIALS if operator else frozenset())
-    kept = [(name, value) for name, value in pairs if name not in dropped]
-    tokens = [value.rpartition(" ")[2] for name, value in pairs if name == "authorization"] if operator else []
+    dropped = KEPT_HERE | _named_by_connection(headers) | (CREDENTIALS if operator else frozenset())
+    kept = [(name, value) for name, value in headers if name not in dropped]
+    tokens = [value.rpartition(b" ")[2] for name, value in headers if name == b"authorization"] if operator else []
     return [(name, value) for name, value in kept if not any(token and token in value for token in tokens)]
 
 
-def headers_down(headers: Headers) -> list[tuple[bytes, bytes]]:
+def headers_down(headers: Headers) -> Headers:
     """Upstream's headers that come back, as they came but for those of its own connection."""
-    pairs = [(name.lower(), value) for name, value in headers]
-    dropped = KEPT_THERE | _named_by_connection(pairs)
-    kept = [pair for pair in pairs if pair[0] not in dropped and not CONTROL.search(pair[1])]
-    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in kept]
+    dropped = KEPT_THERE | _named_by_connection(headers)
+    return [(name, value) for name, value in headers if name not in dropped and not CONTROL.search(value)]
 
 
-def _text(value: bytes) -> str:
-    """A header's value for the HTTP client, which writes UTF-8."""
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value.decode("latin-1")
-
-
-def _named_by_connection(pairs: Headers) -> frozenset[str]:
-    listed = ",".join(value for name, value in pairs if name == "connection")
-    return frozenset(name.strip().lower() for name in listed.split(","))
+def _named_by_connection(headers: Headers) -> frozenset[bytes]:
+    listed = b",".join(value for name, value in headers if name == b"connection")
+    return frozenset(name.strip().lower() for name in listed.split(b","))

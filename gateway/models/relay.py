@@ -5,7 +5,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-Headers = list[tuple[str, str]]
+Headers = list[tuple[bytes, bytes]]
+"""Names in lower case, values as they came."""
 
 
 @dataclass(frozen=True, slots=True)

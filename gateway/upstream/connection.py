@@ -48,6 +48,7 @@ class Connection(asyncio.Protocol):
         self._reusable = False
         self._framed = False
         self._bodiless = False
+        self._uploading = False
         self._paused = False
         self._fault: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -65,20 +66,21 @@ class Connection(asyncio.Protocol):
         self._head_bytes = 0
         self._busy = True
         self._head_complete = self._complete = self._reusable = self._framed = False
-        self._bodiless = bodiless
+        self._bodiless, self._uploading = bodiless, False
         self._transport.write(head)
         if body:
             self._transport.write(body)
 
     async def upload(self, pieces: AsyncIterable[bytes], *, chunked: bool, seconds: float | None) -> None:
         """Sends the body of a request that has begun as it comes, no faster than the upstream takes it; ends early
-        once the upstream has answered.
+        once the answer is complete. Until all is sent the connection can take no other request.
 
         Raises:
             httpx.WriteTimeout: the upstream did not take a piece within `seconds`.
         """
+        self._uploading = True
         async for piece in pieces:
-            if self._head_complete or self._fault is not None:
+            if self._complete or self._fault is not None:
                 return
             if piece:
                 self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
@@ -88,8 +90,11 @@ class Connection(asyncio.Protocol):
                         await asyncio.shield(self._writable)
                 except TimeoutError as error:
                     raise httpx.WriteTimeout("The upstream does not take the request.") from error
-        if chunked and not self._head_complete and self._fault is None:
+        if self._complete or self._fault is not None:
+            return
+        if chunked:
             self._transport.write(b"0\r\n\r\n")
+        self._uploading = False
 
     async def response(self, seconds: float | None) -> None:
         """Returns once the response's head is there.
@@ -137,7 +142,8 @@ class Connection(asyncio.Protocol):
 
     def _finish(self) -> None:
         self._busy = self._lingering = False
-        if self._complete and self._reusable and not self._pieces and self._fault is None:
+        whole = self._complete and not self._pieces and not self._uploading
+        if whole and self._reusable and self._fault is None:
             self._pool.give_back(self)
         else:
             self._pool.forget(self)

@@ -1,100 +1,87 @@
-"""A provider's other endpoints, passed on byte by byte (adapter of `ports.RawUpstream`).
-
-On aiohttp itself: httpx would write addresses anew, and a pool of its own keeps long transfers out of the way of chats.
-"""
+"""A provider's other endpoints, passed on byte by byte (adapter of `ports.RawUpstream`)."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
 
-from gateway.errors import UpstreamInterrupted, UpstreamInvalidResponse, UpstreamTimeout, UpstreamUnreachable
+import httpx
+
+from gateway.errors import UpstreamInterrupted, UpstreamInvalidResponse, UpstreamUnreachable
 from gateway.models.exchange import Deployment
 from gateway.models.relay import Headers, RelayedCall
+from gateway.upstream.client import address, request_head
+from gateway.upstream.connection import END, Connection, NotHttp
+from gateway.upstream.faults import translated
+from gateway.upstream.pool import ConnectionPool
 from gateway.upstream.refusals import MAX_ERROR_BYTES, check_refusal
 
-if TYPE_CHECKING:
-    from aiohttp import ClientResponse, ClientSession
-
-REPEATED_BY_CLIENT = ("GET", "HEAD", "OPTIONS", "PUT", "DELETE")
-NOT_ADDED = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
+LENGTH, CHUNKED = b"content-length", (b"transfer-encoding", b"chunked")
+BODILESS = ("GET", "HEAD", "OPTIONS", "DELETE")
+Sending = asyncio.Task[None] | None
 
 
 class Passthrough:
     """Opens relayed calls; a connection that failed before any byte is tried once more, nothing else is."""
 
-    def __init__(self, max_connections: int) -> None:
-        self._max_connections = max_connections
-        self._session: ClientSession | None = None
-
-    async def aclose(self) -> None:
-        """Closes all connections."""
-        if self._session is not None:
-            await self._session.close()
+    def __init__(self, pool: ConnectionPool) -> None:
+        self._pool = pool
 
     @contextlib.asynccontextmanager
     async def open(self, deployment: Deployment, call: RelayedCall) -> AsyncIterator["RawAnswer"]:
         """See `ports.RawUpstream`."""
-        response = await self._send(deployment, call)
+        answer = await self._send(deployment, call)
         try:
-            if not 200 <= response.status < 600:
-                raise UpstreamInvalidResponse(f"The upstream answered with status {response.status}.")
-            answer = RawAnswer(response, deployment)
-            if response.status >= 400:
+            if not 200 <= answer.status < 600:
+                raise UpstreamInvalidResponse(f"The upstream answered with status {answer.status}.")
+            if answer.status >= 400:
                 await answer.check(call.method)
             yield answer
         finally:
-            response.close()
+            await answer.aclose()
 
-    async def _send(self, deployment: Deployment, call: RelayedCall) -> "ClientResponse":
-        body = call.body if call.body is None or isinstance(call.body, bytes) else _Fed(call.body, deployment)
+    async def _send(self, deployment: Deployment, call: RelayedCall) -> "RawAnswer":
+        streamed = call.body is not None and not isinstance(call.body, bytes)
         try:
-            return await self._try(deployment, call, body)
+            # What is sent but once is not entrusted to a connection that upstream may be closing just now.
+            return await self._answered(deployment, call, fresh=streamed)
         except UpstreamUnreachable as error:
-            if not _may_repeat(call, body, error.__cause__):
+            if streamed and not isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout):
                 raise
-        return await self._try(deployment, call, body)
+        return await self._answered(deployment, call, fresh=True)
 
-    async def _try(self, deployment: Deployment, call: RelayedCall, body: "bytes | _Fed | None") -> "ClientResponse":
-        import aiohttp
-        import yarl
-        from multidict import CIMultiDict
-
-        if self._session is None:
-            connector = aiohttp.TCPConnector(limit=self._max_connections, keepalive_timeout=30)
-            timeout, cookies = aiohttp.ClientTimeout(total=None), aiohttp.DummyCookieJar()
-            self._session = aiohttp.ClientSession(
-                connector=connector, cookie_jar=cookies, read_bufsize=2**18, timeout=timeout, auto_decompress=False
-            )
-        headers = CIMultiDict(call.headers)
-        headers.update(deployment.headers)
-        if deployment.api_key:
-            headers["authorization"] = f"Bearer {deployment.api_key}"
-        async with _deadline(deployment.first_byte_timeout) as deadline:
-            if isinstance(body, _Fed):
-                body.deadline = deadline
-            with _translated(begun=False):
-                url = yarl.URL(f"{deployment.api_base}/{call.target}", encoded=True)
-                return await self._session.request(
-                    call.method,
-                    url,
-                    headers=headers,
-                    data=body,
-                    allow_redirects=False,
-                    skip_auto_headers=NOT_ADDED,
-                    timeout=aiohttp.ClientTimeout(total=None, sock_connect=deployment.connect_timeout),
-                )
+    async def _answered(self, deployment: Deployment, call: RelayedCall, *, fresh: bool) -> "RawAnswer":
+        seconds = deployment.first_byte_timeout
+        with translated(begun=False):
+            origin, base, host = address(f"{deployment.api_base}/")
+            fields = _fields(deployment, call, host)
+            head = request_head(call.method.encode(), base + call.target.encode(), fields)
+            connection = await self._pool.take(origin, deployment.connect_timeout, seconds, fresh=fresh)
+            sending: Sending = None
+            try:
+                whole = call.body if isinstance(call.body, bytes) else b""
+                connection.begin(head, whole, bodiless=call.method == "HEAD")
+                if call.body is not None and not isinstance(call.body, bytes):
+                    sending = await _uploaded(connection, call.body, deployment, chunked=CHUNKED in fields)
+                await connection.response(seconds)
+            except BaseException as error:
+                connection.close()
+                broken = isinstance(error, httpx.NetworkError | httpx.ProtocolError) and not isinstance(error, NotHttp)
+                if connection.spoke and broken:
+                    raise UpstreamInterrupted("The upstream broke off its answer.") from error
+                raise
+            return RawAnswer(connection, deployment, sending)
 
 
 class RawAnswer:
     """One answer; that of an error is read before it is passed on (adapter of `RelayedAnswer`)."""
 
-    def __init__(self, response: "ClientResponse", deployment: Deployment) -> None:
-        self._response = response
+    def __init__(self, connection: Connection, deployment: Deployment, sending: Sending) -> None:
+        self._connection = connection
         self._deployment = deployment
+        self._sending = sending
         self._held: bytes | None = None
-        self.status = response.status
-        self.headers: Headers = [(k.decode("latin-1"), v.decode("latin-1")) for k, v in response.raw_headers]
+        self.status = connection.status
+        self.headers: Headers = connection.headers
 
     async def check(self, method: str) -> None:
         """
@@ -108,10 +95,11 @@ class RawAnswer:
             if size > MAX_ERROR_BYTES:
                 break
         self._held = b"".join(raw)
-        check_refusal(method, self.status, self._held, self._response.headers, self._deployment)
+        named = {name.decode("latin-1"): value.decode("latin-1") for name, value in self.headers}
+        check_refusal(method, self.status, self._held, named, self._deployment)
         if method != "HEAD":
-            kept = [pair for pair in self.headers if pair[0].lower() != "content-length"]
-            self.headers = [*kept, ("content-length", str(size))]
+            kept = [pair for pair in self.headers if pair[0] != LENGTH]
+            self.headers = [*kept, (LENGTH, b"%d" % size)]
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """See `RelayedAnswer`."""
@@ -120,75 +108,65 @@ class RawAnswer:
             return
         seconds = self._deployment.first_byte_timeout  # headers alone are no sign that the answer has begun
         while True:
-            async with _deadline(seconds):
-                with _translated(begun=True):
-                    piece = await self._response.content.readany()
-            if not piece:
-                return
+            with translated(begun=True):
+                piece = await self._connection.read(seconds)
+            if piece is END:
+                break
             yield piece
             seconds = self._deployment.idle_timeout
+        if self._sending is not None and self._sending.done() and self._sending.exception() is not None:
+            raise UpstreamInterrupted("The request broke off before its answer was complete.")
+
+    async def aclose(self) -> None:
+        """Ends the call, wherever it is."""
+        if self._sending is not None:
+            await _cancel(self._sending)
+        self._connection.close()
 
 
-class _Fed:
-    """A body in pieces that moves the deadline of its own request: upstream's time does not run while the client's
-    pieces are waited for, and `first_byte` begins when the last of them is sent."""
-
-    def __init__(self, pieces: AsyncIterable[bytes], deployment: Deployment) -> None:
-        self._pieces = pieces
-        self._deployment = deployment
-        self.begun = False
-        self.deadline: asyncio.Timeout | None = None
-
-    async def __aiter__(self) -> AsyncGenerator[bytes, None]:
-        self.begun = True
-        self._allow(None)
-        async for piece in self._pieces:
-            self._allow(self._deployment.idle_timeout)
-            yield piece
-            self._allow(None)
-        self._allow(self._deployment.first_byte_timeout)
-
-    def _allow(self, seconds: float | None) -> None:
-        if self.deadline is not None:
-            with contextlib.suppress(RuntimeError):  # the answer has begun before the upload ended
-                now = asyncio.get_running_loop().time()
-                self.deadline.reschedule(None if seconds is None else now + seconds)
-
-
-def _may_repeat(call: RelayedCall, body: "bytes | _Fed | None", cause: BaseException | None) -> bool:
-    """Whether nothing of a body is lost by it, and the client has not tried again by itself."""
-    import aiohttp
-
-    if isinstance(body, _Fed):
-        return not body.begun
-    return isinstance(cause, aiohttp.ClientConnectorError) or call.method not in REPEATED_BY_CLIENT
-
-
-@contextlib.asynccontextmanager
-async def _deadline(seconds: float) -> AsyncIterator[asyncio.Timeout]:
+async def _uploaded(
+    connection: Connection, body: AsyncIterable[bytes], deployment: Deployment, *, chunked: bool
+) -> Sending:
+    """Sends a body in pieces, to its end or until upstream answers; None, or what is still being sent then."""
+    sending = asyncio.ensure_future(connection.upload(body, chunked=chunked, seconds=deployment.idle_timeout))
+    answering = asyncio.ensure_future(connection.response(None))
     try:
-        async with asyncio.timeout(seconds) as deadline:
-            yield deadline
-    except TimeoutError as error:
-        raise UpstreamTimeout("The upstream took too long.") from error
+        await asyncio.wait({sending, answering}, return_when=asyncio.FIRST_COMPLETED)
+        if sending.done():
+            sending.result()
+            return None
+        if answering.exception() is None and connection.status < 400:
+            sending.add_done_callback(lambda task: connection.abort() if _failed(task) else None)
+            return sending
+        await _cancel(sending)
+        return None
+    except BaseException:
+        await _cancel(sending)
+        raise
+    finally:
+        await _cancel(answering)
 
 
-@contextlib.contextmanager
-def _translated(*, begun: bool) -> Iterator[None]:
-    """Turns aiohttp's exceptions into the gateway's.
+def _failed(task: asyncio.Task[None]) -> bool:
+    return not task.cancelled() and task.exception() is not None
 
-    Args:
-        begun: whether a part of the answer has been read already.
-    """
-    import aiohttp
 
-    try:
-        yield
-    except (aiohttp.InvalidURL, ValueError) as error:
-        raise UpstreamUnreachable("The upstream's address is not usable.") from error
-    except aiohttp.ClientResponseError as error:
-        raise UpstreamInvalidResponse("The upstream's answer is not HTTP.") from error
-    except (aiohttp.ClientError, OSError) as error:
-        if begun:
-            raise UpstreamInterrupted("The upstream broke off its answer.") from error
-        raise UpstreamUnreachable("The upstream could not be reached.") from error
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def _fields(deployment: Deployment, call: RelayedCall, host: bytes) -> Headers:
+    """The request's headers: the deployment's outrank the client's."""
+    own = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in deployment.headers.items()]
+    if deployment.api_key:
+        own.append((b"authorization", b"Bearer " + deployment.api_key.encode("latin-1", "replace")))
+    names = {name for name, _ in own}
+    fields = [(b"host", host), *(pair for pair in call.headers if pair[0] not in names), *own]
+    if isinstance(call.body, bytes):
+        return [*fields, (LENGTH, b"%d" % len(call.body))]
+    if any(name == LENGTH for name, _ in fields):
+        return fields
+    if call.body is not None:
+        return [*fields, CHUNKED]
+    return fields if call.method in BODILESS else [*fields, (LENGTH, b"0")]

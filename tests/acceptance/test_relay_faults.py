@@ -98,10 +98,10 @@ def test_s1_expect_100_continue(client: Connection, listener: Listener) -> None:
 def test_s1_hop_by_hop_headers_stay_on_their_hop(client: Connection, listener: Listener) -> None:
     """Those of the standard and those that `Connection` names, in both directions; others pass."""
     up = "Connection: X-Mine\r\nX-Mine: 1\r\nKeep-Alive: x\r\nTE: trailers\r\nX-Kept: ü\r\nUpgrade: h2c\r\n"
-    client.send(f"GET /v1/files HTTP/1.1\r\n{HEAD}{up}\r\n".encode())
+    client.send(f"GET /v1/files HTTP/1.1\r\n{HEAD}{up}\r\n".encode("latin-1"))
     server = listener.accept()
     head = server.read_until(b"\r\n\r\n").lower()
-    assert "x-kept: ü".encode() in head
+    assert "x-kept: ü".encode("latin-1") in head
     assert not [name for name in (b"x-mine", b"keep-alive:", b"te:", b"upgrade:") if b"\r\n" + name in head]
     assert not [name for name in (b"accept", b"user-agent", b"content-type") if b"\r\n" + name in head]
     server.send(
@@ -231,6 +231,35 @@ def test_s7_an_answer_before_the_upload_is_done(client: Connection, listener: Li
     error = b'{"error": {"message": "too large", "type": "x", "param": null, "code": "early"}}'
     server.send(b"HTTP/1.1 413 Too Large\r\nContent-Length: %d\r\n\r\n%b" % (len(error), error))
     assert error_of(client) == (b"413", "early")
+
+
+def test_s1_an_answer_that_begins_before_the_upload_is_done(client: Connection, listener: Listener) -> None:
+    """Both flow at once, and the upload goes on to its end."""
+    client.send(f"POST /v1/echo HTTP/1.1\r\n{HEAD}Content-Length: 10\r\n\r\n".encode() + b"begin")
+    server = listener.accept()
+    server.read_until(b"begin")
+    server.send(EVENTS + chunk(b"first"))
+    client.read_until(b"first")
+    client.send(b"fin")
+    server.read_until(b"beginfin")
+    server.send(chunk(b"second"))
+    client.read_until(b"second")
+    client.send(b"al")
+    server.read_until(b"beginfinal")
+    server.send(b"0\r\n\r\n")
+    assert client.read_until(b"0\r\n\r\n").startswith(b"HTTP/1.1 200 ")
+
+
+def test_s7_an_upload_that_breaks_after_the_answer_has_begun(client: Connection, listener: Listener) -> None:
+    """Too late for a status: the connection breaks on both sides."""
+    client.send(f"POST /v1/echo HTTP/1.1\r\n{HEAD}Transfer-Encoding: chunked\r\n\r\n".encode() + chunk(b"begin"))
+    server = listener.accept()
+    server.read_until(b"begin")
+    server.send(EVENTS + chunk(b"first"))
+    client.read_until(b"first")
+    client.send(chunk(b"x" * 1000))
+    server.wait_closed(0.6)
+    assert not rest(client).endswith(b"0\r\n\r\n")
 
 
 def test_s7_what_is_not_http(client: Connection, listener: Listener) -> None:

@@ -71,18 +71,12 @@ def test_headers_go_up_without_what_is_the_hops() -> None:
         (b"accept", b"a"),
         (b"accept", b"b"),
     ]
-    rest = [("x-name", "ü"), ("x-latin", "ü"), ("accept", "a"), ("accept", "b")]
+    rest = given[6:]
     assert headers_up(given, operator=True) == rest
-    assert headers_up(given, operator=False) == [("x-api-key", "key-of-mine"), ("x-debug", "<key-of-mine>"), *rest]
+    assert headers_up(given, operator=False) == given[4:]
 
 
 def test_headers_come_down_without_what_is_the_upstreams() -> None:
-    given = [
-        ("Connection", "X-Own"),
-        ("X-Own", "1"),
-        ("Set-Cookie", "a"),
-        ("ETag", "e"),
-        ("X-Bad", "a\x00b"),
-        ("X", ""),
-    ]
-    assert headers_down(given) == [(b"etag", b"e"), (b"x", b"")]
+    kept = [(b"etag", b"e"), (b"x", b""), (b"x-latin", b"\xfc")]
+    given = [(b"connection", b"X-Own"), (b"x-own", b"1"), (b"set-cookie", b"a"), (b"x-bad", b"a\x00b"), *kept]
+    assert headers_down(given) == kept
