@@ -1,0 +1,31 @@
+"""A thousand requests of all kinds, many at once: the bill balances (contract §6)."""
+
+import pytest
+
+from tests.support.balance import check_balance
+from tests.support.factory import GatewayFactory
+from tests.support.mixed_requests import Provider, configured_models, mixed, send_all
+from tests.support.mock_upstream import MockUpstream
+from tests.support.postgres import Postgres
+
+
+@pytest.mark.chaos
+async def test_a_thousand_bills_are_what_the_provider_charged(
+    start_gateway: GatewayFactory, upstream: MockUpstream, storage_url: str
+) -> None:
+    gateway = start_gateway({"storage": {"url": storage_url}, "model_list": configured_models(upstream)})
+    upstream.handler = provider = Provider(mixed(1000, seed=1))
+    seen = await send_all([gateway], provider, at_once=100)
+    check_balance([gateway], storage_url, provider, seen)
+
+
+@pytest.mark.chaos
+async def test_the_bills_of_two_gateways_on_one_database_are_what_the_provider_charged(
+    start_gateway: GatewayFactory, upstream: MockUpstream, postgres: Postgres
+) -> None:
+    storage_url = postgres.new_database()
+    config = {"storage": {"url": storage_url}, "model_list": configured_models(upstream)}
+    gateways = [start_gateway(config), start_gateway(config)]
+    upstream.handler = provider = Provider(mixed(1000, seed=2))
+    seen = await send_all(gateways, provider, at_once=100)
+    check_balance(gateways, storage_url, provider, seen)
