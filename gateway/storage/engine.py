@@ -7,7 +7,7 @@ for each statement, and PostgreSQL runs the very same code under SQLAlchemy's gr
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -136,6 +136,7 @@ class PostgresTransactions:
 
         self._timeout = settings.timeout
         self._writes: set[asyncio.Future[Any]] = set()
+        self._free = asyncio.Semaphore(settings.pool_size)
         self._engine = create_async_engine(
             url,
             hide_parameters=True,  # parameters are what people wrote, and errors are logged
@@ -158,7 +159,7 @@ class PostgresTransactions:
 
     async def _transaction(self, work: Work[T]) -> T:
         try:
-            async with self._engine.begin() as connection:
+            async with self._turn(), self._engine.begin() as connection:
                 return await connection.run_sync(work)
         except (OSError, TimeoutError, OperationalError, InterfaceError, TypeError) as error:
             # TypeError: asyncpg's word for a parameter of the URL that it does not know
@@ -171,6 +172,24 @@ class PostgresTransactions:
             if isinstance(error, sa.exc.TimeoutError):
                 raise StorageUnavailable("The storage's connections are all in use.") from error
             raise
+
+    @contextlib.asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """First come, first served: in SQLAlchemy's own queue who comes later can overtake, and under load the one
+        overtaken waits until its time is over.
+
+        Raises:
+            StorageUnavailable: no connection became free in time.
+        """
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._free.acquire()
+        except TimeoutError:
+            raise StorageUnavailable("The storage's connections are all in use.") from None
+        try:
+            yield
+        finally:
+            self._free.release()
 
     async def close(self) -> None:
         """Once writes that nobody waits for any more have come to their end."""

@@ -227,7 +227,10 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserUpgrade:
             self._fail(NotHttp("The upstream changed the protocol."))
         except httptools.HttpParserError as error:
-            self._fail(NotHttp(f"The upstream's answer is no HTTP: {type(error).__name__}."))
+            if self._complete:  # the answer stands; what came after it is nobody's
+                self._reusable = False
+            else:
+                self._fail(NotHttp(f"The upstream's answer is no HTTP: {type(error).__name__}."))
         if self._lingering:
             self._pieces = []
             if self._complete or self._fault is not None or self._buffered > LINGER_BYTES:
