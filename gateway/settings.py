@@ -176,9 +176,22 @@ class LitellmParams(BaseModel):
     api_key: SecretStr | None = None
     organization: str | None = None
     extra_headers: dict[str, str] = {}
-    timeout: Timeouts | float | None = None
+    timeout: Timeouts | Seconds | None = None
+    stream_timeout: Seconds | None = None
 
     _prices_are_numbers = model_validator(mode="before")(_prices_as_decimals)
+
+    def timeouts(self, general: Timeouts) -> Timeouts:
+        """How long this model may take: what is not said here is as for all. A number is LiteLLM's, which means the
+        time until the answer begins, and its `stream_timeout` the time between two chunks."""
+        own: dict[str, float] = {}
+        if self.stream_timeout is not None:
+            own["idle"] = self.stream_timeout
+        if isinstance(self.timeout, Timeouts):
+            own |= {name: getattr(self.timeout, name) for name in self.timeout.model_fields_set}
+        elif self.timeout is not None:
+            own["first_byte"] = self.timeout
+        return Timeouts(**{name: own.get(name, getattr(general, name)) for name in Timeouts.model_fields})
 
 
 class ModelInfo(BaseModel):

@@ -4,7 +4,7 @@ from typing import Any
 
 from gateway.errors import ModelNotFound
 from gateway.models.exchange import Caller, Deployment, ModelFacts
-from gateway.settings import ModelEntry, Settings, Timeouts
+from gateway.settings import ModelEntry, Settings
 from gateway.upstream.catalogue import Catalogue
 
 OPENAI_COMPATIBLE = {
@@ -28,7 +28,7 @@ OPENAI_COMPATIBLE = {
 }
 OWN_PARAMETERS = {"model", "api_base", "api_key", "organization", "extra_headers", "timeout", "base_url"}
 ROUTER_PARAMETERS = {
-    *("rpm", "tpm", "weight", "order", "max_retries", "num_retries", "stream_timeout", "tags", "model_info"),
+    *("rpm", "tpm", "weight", "order", "max_retries", "num_retries", "tags", "model_info"),
     *("custom_llm_provider", "drop_params", "additional_drop_params", "allowed_openai_params", "modify_params"),
     *("max_budget", "budget_duration", "max_parallel_requests", "max_file_size_mb", "mock_response", "api_version"),
     *("use_in_pass_through", "use_litellm_proxy", "litellm_credential_name", "configurable_clientside_auth_params"),
@@ -76,7 +76,7 @@ class ConfiguredRouter:
         if operator_key is None and upstream.api_key and api_base == upstream.api_base.rstrip("/"):
             operator_key = upstream.api_key.get_secret_value()  # its own address, and no other, gets that key
         key = operator_key or caller.client_key
-        timeouts = self._timeouts(params.timeout)
+        timeouts = params.timeouts(self._settings.upstream)
         headers = dict(params.extra_headers)
         if params.organization:
             headers["OpenAI-Organization"] = params.organization
@@ -155,13 +155,6 @@ class ConfiguredRouter:
                     update={"litellm_params": entry.litellm_params.model_copy(update={"model": served})}
                 )
         return None
-
-    def _timeouts(self, configured: Timeouts | float | None) -> Timeouts:
-        upstream = self._settings.upstream
-        if isinstance(configured, Timeouts):
-            return configured
-        first_byte = configured if configured is not None else upstream.first_byte
-        return Timeouts(connect=upstream.connect, first_byte=first_byte, idle=upstream.idle)
 
 
 def split_provider(model: str) -> tuple[str, str]:

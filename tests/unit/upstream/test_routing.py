@@ -163,3 +163,28 @@ def test_what_litellm_keeps_to_itself_is_not_sent_and_its_prices_count() -> None
     assert listed.deployment("m", CLIENT).parameters == {"temperature": 0, "top_k": 5}
     expected = {"input_cost_per_token": Decimal("2e-07"), "output_cost_per_token": Decimal("0.000001")}
     assert listed.facts("m").prices == expected
+
+
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        ({}, (3, 5, 4)),
+        ({"timeout": 30}, (3, 30, 4)),
+        ({"timeout": "30"}, (3, 30, 4)),
+        ({"timeout": 30, "stream_timeout": "7"}, (3, 30, 7)),
+        ({"timeout": {"idle": 9}}, (3, 5, 9)),
+        ({"timeout": {"connect": 1, "first_byte": 2, "idle": 0.5}}, (1, 2, 0.5)),
+        ({"timeout": {"idle": 9}, "stream_timeout": 7}, (3, 5, 9)),
+    ],
+)
+def test_a_model_is_as_patient_as_it_says_and_else_as_all(params: dict[str, Any], expected: tuple[float, ...]) -> None:
+    patience = {"connect": 3, "first_byte": 5, "idle": 4}
+    found = router(entry(api_base="http://own/v1", **params), upstream=patience).deployment("m", Caller("t", "sk-c"))
+    assert (found.connect_timeout, found.first_byte_timeout, found.idle_timeout) == expected
+    assert "stream_timeout" not in found.parameters
+
+
+@pytest.mark.parametrize("timeout", [0, -1, "soon", {"idle": 0}, {"total": 3}])
+def test_a_patience_that_is_none_is_refused(timeout: Any) -> None:
+    with pytest.raises(ValueError, match="timeout"):
+        router(entry(timeout=timeout))

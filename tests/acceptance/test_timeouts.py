@@ -1,0 +1,80 @@
+"""How long an upstream may take, for each model (contract §7)."""
+
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.acceptance.answers import Json, http, stored, user
+from tests.support.factory import GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+from tests.support.raw import SSE_HEAD, End, Forever, Step, event, head, piece
+
+SHORT = 0.3
+LONG = 30.0
+WORD = {"id": "u", "object": "chat.completion.chunk", "created": 1, "model": "m"} | {
+    "choices": [{"index": 0, "delta": {"content": "one"}, "finish_reason": None}]
+}
+PING = piece(b": ping\n\n")
+MODELS: dict[str, Json] = {
+    "hasty": {"timeout": SHORT},
+    "hasty in words": {"timeout": str(SHORT)},
+    "hasty to begin": {"timeout": {"first_byte": SHORT}},
+    "hasty in the middle": {"timeout": {"idle": SHORT}},
+    "hasty as LiteLLM says": {"stream_timeout": SHORT},
+    "patient": {},
+}
+# model, streamed, what upstream does, the error (None: the client leaves first, since nobody gives up)
+CASES: list[tuple[str, bool, tuple[Step, ...], bool]] = [
+    ("hasty", False, (End.HANG,), True),
+    ("hasty", True, (End.HANG,), True),
+    ("hasty in words", False, (End.HANG,), True),
+    ("hasty to begin", False, (End.HANG,), True),
+    ("hasty to begin", False, (head(content_length="9"), End.HANG), True),
+    ("hasty to begin", True, (SSE_HEAD, End.HANG), True),
+    ("hasty to begin", True, (SSE_HEAD, Forever(PING, 0.05)), True),
+    ("hasty to begin", True, (SSE_HEAD, event(WORD), End.HANG), False),
+    ("hasty in the middle", True, (SSE_HEAD, event(WORD), End.HANG), True),
+    ("hasty in the middle", True, (SSE_HEAD, event(WORD), Forever(PING, 0.05)), False),
+    ("hasty in the middle", True, (SSE_HEAD, End.HANG), False),
+    ("hasty in the middle", False, (End.HANG,), False),
+    ("hasty as LiteLLM says", True, (SSE_HEAD, event(WORD), End.HANG), True),
+    ("patient", True, (SSE_HEAD, event(WORD), End.HANG), False),
+    ("patient", False, (End.HANG,), False),
+]
+
+
+@pytest.fixture(scope="module")
+def module_shop(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> GatewayProcess:
+    base: Json = {"model": "openai/gpt-4o", "api_base": module_upstream.base_url, "api_key": "sk-upstream"}
+    models = [{"model_name": name, "litellm_params": {**base, **own}} for name, own in MODELS.items()]
+    patience = {"connect": LONG, "first_byte": LONG, "idle": LONG}
+    return module_start_gateway({"model_list": models, "upstream": patience})
+
+
+@pytest.mark.parametrize(("model", "streamed", "steps", "given_up"), CASES)
+def test_s7_each_model_has_its_own_patience(
+    module_shop: GatewayProcess, upstream: MockUpstream, model: str, streamed: bool, steps: Any, given_up: bool
+) -> None:
+    """`timeout` of a model: a number, or connect, first_byte and idle; `stream_timeout` is LiteLLM's word for idle."""
+    upstream.reply(raw=steps)
+    body = {"model": model, "messages": [user("hello")], "stream": streamed}
+    began = time.monotonic()
+    with http(module_shop) as client:
+        if not given_up:
+            with pytest.raises(httpx.ReadTimeout):
+                client.post("/chat/completions", json=body, timeout=3 * SHORT)
+            assert upstream.last.disconnected.wait(2)
+            return
+        answer = client.post("/chat/completions", json=body)
+    assert SHORT <= time.monotonic() - began < LONG / 3
+    assert "upstream_timeout" in answer.text
+    assert "[DONE]" not in answer.text
+    begun = steps[1:2] == (event(WORD),)
+    assert answer.status_code == (200 if begun else 504)
+    assert upstream.last.disconnected.wait(2)
+    bill = stored(module_shop, answer.headers["x-request-id"])
+    assert bill["status"] == ("partial" if begun else "failed")
+    assert bill["response_metadata"]["cost"]["estimated"] is True
