@@ -1,0 +1,176 @@
+"""Errors of providers as they really come: wherever they stand, with whatever headers (contract §7)."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.acceptance.answers import Json, http, stored, user
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+from tests.support.raw import LAST, SSE_HEAD, End, event
+
+BOTH = pytest.mark.parametrize("streamed", [False, True], ids=["plain", "streamed"])
+CHAT: Json = {"model": "gpt-4o", "messages": [user("hello")]}
+PAPERS = [{"title": "Lamps", "content": "\n\n".join(f"Lamp {i} says hello to the sea." for i in range(100))}]
+OVERFLOW = {
+    "error": {
+        "message": "This endpoint's maximum context length is 32768 tokens. However, you requested about 41000 tokens.",
+        "code": 400,
+    }
+}
+RATE = {"error": {"message": "Rate limit: too many tokens per minute", "type": "tokens", "code": "rate_limit_exceeded"}}
+
+
+def ask(gateway: GatewayProcess, streamed: bool, **more: Any) -> Any:
+    with http(gateway) as client:
+        return client.post("/chat/completions", json={**CHAT, "stream": streamed, **more})
+
+
+@BOTH
+@pytest.mark.parametrize("status", [402, 405, 408, 418, 424, 429, 451, 502, 504, 520, 529, 599])
+def test_s7_any_status_is_kept(
+    one_gateway: GatewayProcess, upstream: MockUpstream, status: int, streamed: bool
+) -> None:
+    """Status and body are kept, nothing is tried again, and it cost nothing."""
+    error = {"message": f"no {status}", "type": "overloaded_error", "param": None, "code": None}
+    upstream.reply(status=status, json={"error": error})
+    answer = ask(one_gateway, streamed)
+    assert (answer.status_code, answer.json()) == (status, {"error": error})
+    assert len(upstream.chats) == 1
+    bill = stored(one_gateway, answer.headers["x-request-id"])
+    cost = bill["response_metadata"]["cost"]
+    assert (bill["status"], cost["total_cost"], cost["estimated"]) == ("failed", 0, False)
+
+
+@BOTH
+@pytest.mark.parametrize("status", [429, 503, 529])
+def test_s7_when_to_try_again_is_kept(
+    one_gateway: GatewayProcess, upstream: MockUpstream, status: int, streamed: bool
+) -> None:
+    """`Retry-After` in seconds or as a date, `retry-after-ms` and `x-ratelimit-*` come back; no other header does."""
+    kept = {
+        "retry-after": "Wed, 21 Oct 2026 07:28:00 GMT",
+        "retry-after-ms": "1500",
+        "x-ratelimit-limit-tokens": "30000",
+        "x-ratelimit-reset-requests": "6m0s",
+        "openai-organization": "org-1",
+    }
+    others = {"set-cookie": "a=b", "location": "http://elsewhere", "server": "secret/1", "x-internal": "10.0.0.1"}
+    upstream.reply(status=status, json=RATE, headers={**kept, **others})
+    answer = ask(one_gateway, streamed)
+    assert {name: answer.headers.get(name) for name in kept} == kept
+    assert not others.keys() & answer.headers.keys() - {"server"}
+    assert "secret" not in str(answer.headers)
+
+
+@BOTH
+@pytest.mark.parametrize("status", [429, 413, 400])
+def test_s7_a_limit_of_rate_is_no_overflow(
+    one_gateway: GatewayProcess, upstream: MockUpstream, status: int, streamed: bool
+) -> None:
+    """It names tokens, but another prompt is no remedy: no refit, its own status and code."""
+    upstream.reply(status=status, json=RATE, headers={"retry-after": "2"})
+    answer = ask(one_gateway, streamed, attachments=PAPERS)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, "rate_limit_exceeded")
+    assert len(upstream.chats) == 1
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        ({"message": "slow down", "code": 429}, 429),
+        ({"message": "provider down", "code": "503"}, 503),
+        ({"message": "odd", "type": "server_error", "code": "server_error"}, 502),
+    ],
+)
+def test_s7_an_error_in_a_good_answer(
+    one_gateway: GatewayProcess, upstream: MockUpstream, error: Json, status: int, streamed: bool
+) -> None:
+    """Status 200 and an error inside, plain or as a stream's first event: the status that it names, else 502."""
+    if streamed:
+        upstream.reply(raw=[SSE_HEAD, event({"error": error}), event(b"[DONE]"), LAST, End.KEEP])
+    else:
+        upstream.reply(json={"error": error})
+    answer = ask(one_gateway, streamed)
+    assert answer.status_code == status
+    assert answer.json()["error"]["message"] == error["message"]
+    assert stored(one_gateway, answer.headers["x-request-id"])["status"] == "failed"
+
+
+@BOTH
+@pytest.mark.parametrize("inside", [False, True], ids=["status 400", "status 200"])
+def test_s4_one_refit_after_an_overflow(
+    one_gateway: GatewayProcess, upstream: MockUpstream, inside: bool, streamed: bool
+) -> None:
+    """If upstream says overflow all the same, one refit with less, and its answer is the client's."""
+    if streamed and inside:
+        upstream.reply(raw=[SSE_HEAD, event(OVERFLOW), LAST, End.KEEP])
+    else:
+        upstream.reply(status=200 if inside else 400, json=OVERFLOW)
+    upstream.reply(text="it fits")
+    answer = ask(one_gateway, streamed, attachments=PAPERS)
+    assert answer.status_code == 200
+    assert " fits" in answer.text
+    first, second = upstream.chats
+    assert len(second.raw) < len(first.raw)
+    bill = stored(one_gateway, answer.headers["x-request-id"])["response_metadata"]
+    assert "refitted_after_upstream_overflow" in bill["context_utilization"]["warnings"]
+    assert bill["cost"]["estimated"] is False
+
+
+@BOTH
+def test_s4_mode_off_is_never_refitted(one_gateway: GatewayProcess, upstream: MockUpstream, streamed: bool) -> None:
+    """A plain proxy: the overflow is the client's, in OpenAI's words."""
+    upstream.reply(status=400, json=OVERFLOW)
+    answer = ask(one_gateway, streamed, context={"mode": "off"})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["upstream"]) == (400, "context_length_exceeded", OVERFLOW)
+    assert len(upstream.chats) == 1
+
+
+@BOTH
+@pytest.mark.parametrize("where", ["status", "body"])
+def test_s7_the_operators_key_is_never_told(
+    one_gateway: GatewayProcess, upstream: MockUpstream, where: str, streamed: bool
+) -> None:
+    """401/403 for an operator's key, in the status or in the body: 502 `upstream_auth`, without the body."""
+    error = {"error": {"message": "Incorrect API key provided: sk-upstream", "code": 401}}
+    upstream.reply(status=401 if where == "status" else 200, json=error)
+    answer = ask(one_gateway, streamed)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_auth")
+    assert "sk-upstream" not in answer.text
+    assert "Incorrect" not in answer.text
+    assert "sk-upstream" not in one_gateway.log_text()
+
+
+@pytest.mark.parametrize("status", [400, 500])
+def test_s7_an_error_that_quotes_the_operators_key(
+    one_gateway: GatewayProcess, upstream: MockUpstream, status: int
+) -> None:
+    """Whatever the status: a message never contains a key."""
+    error = {"error": {"message": "the key sk-upstream may not do this", "code": None, "param": None, "type": "x"}}
+    upstream.reply(status=status, json=error)
+    answer = ask(one_gateway, False)
+    assert answer.json()["error"]["message"] == "the key *** may not do this"
+
+
+ODD_TEXT = "a\x00b \ud800 c"
+
+
+@BOTH
+def test_s7_text_that_no_database_takes(gateway: GatewayProcess, upstream: MockUpstream, streamed: bool) -> None:
+    """NUL and lone surrogates in an answer: it comes through or is refused as the upstream's fault, never a 500."""
+    choice = {"index": 0, "finish_reason": "stop"}
+    named = {"id": "u", "created": 1, "model": "m"}
+    said = {"role": "assistant", "content": ODD_TEXT}
+    if streamed:
+        chunk = {**named, "object": "chat.completion.chunk", "choices": [{**choice, "delta": said}]}
+        upstream.reply(raw=[SSE_HEAD, event(chunk), event(b"[DONE]"), LAST, End.KEEP])
+    else:
+        upstream.reply(body=json.dumps({**named, "choices": [{**choice, "message": said}]}).encode())
+    answer = ask(gateway, streamed)
+    assert answer.status_code in (200, 502)
+    assert "internal_error" not in answer.text
+    assert stored(gateway, answer.headers["x-request-id"])["status"] in ("complete", "failed")
