@@ -31,7 +31,8 @@ class ChatCompletions:
         facts = scope["gateway"]
         body = json_object(raw, scope)
         request = parse_chat_request(body, headers, caller, self._settings, facts["request_id"], arrived)
-        if caller.tenant == UNKNOWN and (request.store or request.conversation != ConversationRef()):
+        keeps = request.store and request.options.mode != "off"
+        if caller.tenant == UNKNOWN and (keeps or request.conversation != ConversationRef()):
             raise StorageUnavailable("The storage cannot be reached.")
         facts["model"] = request.model
         facts["stream"] = request.stream
