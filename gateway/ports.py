@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from gateway.models.conversation import ConversationRef, StoredConversation
 from gateway.models.exchange import Caller, Deployment, JsonAnswer, ModelFacts, StoredFile, StreamOpener
+from gateway.models.ledger import CompletionPage, CompletionQuery
 from gateway.models.relay import AnswerOpener, RelayedCall
 from gateway.models.turn import StoredCompletion, TurnCommit
 
@@ -47,8 +48,8 @@ class ConversationStore(Protocol):
         """By `chatcmpl-…` or `req_…` (contract §6)."""
         ...
 
-    async def list_completions(self, tenant: str, conversation_id: str) -> list[StoredCompletion]:
-        """A conversation's, oldest first (contract §6)."""
+    async def list_completions(self, tenant: str, query: CompletionQuery) -> CompletionPage | None:
+        """A page of this tenant's (contract §6); None if it is to begin behind one that the tenant does not have."""
         ...
 
     async def has_conversation(self, tenant: str, conversation_id: str) -> bool:

@@ -1,20 +1,26 @@
 """`GET /v1/chat/completions…`: any bill can be checked afterwards (contract §6)."""
 
+import re
 from typing import Any
 from urllib.parse import parse_qs
 
 from gateway.accounting.audit import repriced
 from gateway.accounting.metadata import extended_usage
 from gateway.errors import CompletionNotFound, ConversationNotFound
-from gateway.http.auth import Authenticator
+from gateway.http.auth import ANONYMOUS, Authenticator
 from gateway.http.edge import Receive, Scope, Send, send_json
 from gateway.http.messages import invalid
+from gateway.models.ledger import CompletionQuery
 from gateway.models.turn import StoredCompletion
 from gateway.ports import ConversationStore
 
+METADATA = re.compile(r"metadata\[(.*)\]", re.DOTALL)
+MOST_LISTED = 100
+MOST_PAIRS = 16
+
 
 class StoredCompletions:
-    """One by id (`chatcmpl-…` or `req_…`), or all of a conversation."""
+    """One by id (`chatcmpl-…` or `req_…`), or a page of the tenant's, of a conversation's for instance."""
 
     def __init__(self, store: ConversationStore, auth: Authenticator) -> None:
         self._store = store
@@ -29,15 +35,41 @@ class StoredCompletions:
                 raise CompletionNotFound("No such completion.", param="completion_id")
             await send_json(send, 200, as_completion(found))
             return
-        query = parse_qs(scope["query_string"].decode("latin-1"))
-        conversation_id = query.get("conversation", [""])[0]
-        if not conversation_id:
-            raise invalid("conversation", "is required")
-        if not await self._store.has_conversation(caller.tenant, conversation_id):
+        query = parse_query(scope["query_string"].decode("latin-1"))
+        named = query.conversation_id
+        if named is None and caller.tenant == ANONYMOUS:  # everyone without a key is that tenant
+            raise invalid("conversation", "is required without an API key")
+        if named is not None and not await self._store.has_conversation(caller.tenant, named):
             raise ConversationNotFound("No such conversation.", param="conversation")
-        data = [as_completion(each) for each in await self._store.list_completions(caller.tenant, conversation_id)]
+        page = await self._store.list_completions(caller.tenant, query)
+        if page is None:
+            raise CompletionNotFound("No such completion.", param="after")
+        data = [as_completion(each) for each in page.found]
         ends = {"first_id": data[0]["id"] if data else None, "last_id": data[-1]["id"] if data else None}
-        await send_json(send, 200, {"object": "list", "data": data, **ends, "has_more": False})
+        await send_json(send, 200, {"object": "list", "data": data, **ends, "has_more": page.has_more})
+
+
+def parse_query(text: str) -> CompletionQuery:
+    """OpenAI's parameters of a list, and `conversation`; unknown ones are nobody's business.
+
+    Raises:
+        InvalidRequest: one of them breaks its rule; names it.
+    """
+    query = {name: values[0] for name, values in parse_qs(text, keep_blank_values=True).items()}
+    for name in ("conversation", "model", "after"):
+        if query.get(name) == "":
+            raise invalid(name, "must not be empty")
+    limit = query.get("limit", "20")
+    if not (limit.isascii() and limit.isdigit() and len(limit) <= 3 and 1 <= int(limit) <= MOST_LISTED):
+        raise invalid("limit", f"must be a whole number from 1 to {MOST_LISTED}")
+    order = query.get("order", "asc")
+    if order not in ("asc", "desc"):
+        raise invalid("order", "must be asc or desc")
+    metadata = tuple((m.group(1), value) for name, value in query.items() if (m := METADATA.fullmatch(name)))
+    if len(metadata) > MOST_PAIRS:
+        raise invalid("metadata", f"may name {MOST_PAIRS} keys")
+    found = (query.get("conversation"), query.get("model"), metadata, int(limit), query.get("after"))
+    return CompletionQuery(*found, newest_first=order == "desc")
 
 
 def as_completion(stored: StoredCompletion) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from gateway.models.metadata import PICO
-from gateway.models.turn import LedgerEntry
+from gateway.models.turn import LedgerEntry, StoredCompletion
 
 LARGEST_KEPT = (2**63 - 1) * PICO
 """The most USD that a column holds; the exact figure of a larger cost stands in the `response_metadata` alone."""
@@ -46,3 +46,11 @@ class CompletionQuery:
     limit: int = 20
     after: str | None = None
     newest_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionPage:
+    """What a query found, and whether there is more behind it."""
+
+    found: tuple[StoredCompletion, ...]
+    has_more: bool

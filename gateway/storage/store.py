@@ -7,9 +7,11 @@ import sqlalchemy as sa
 from gateway import jsons
 from gateway.models.artifacts import Artifact
 from gateway.models.conversation import ConversationMessage, ConversationRef, StoredConversation
+from gateway.models.ledger import CompletionPage, CompletionQuery
 from gateway.models.turn import StoredCompletion, TurnCommit
 from gateway.ports import Clock
 from gateway.storage import rows, schema
+from gateway.storage.completions import read_completion, read_page
 from gateway.storage.engine import Transactions, insert_if_new
 from gateway.storage.probe import revision_of
 from gateway.storage.write import write_turn
@@ -72,16 +74,13 @@ class SqlStore:
         """See `ports.ConversationStore`."""
         if "\x00" in completion_id:  # PostgreSQL takes no NUL, and nothing has such an id
             return None
-        column = schema.ledger.c.request_id if completion_id.startswith("req_") else schema.ledger.c.completion_id
-        found = await self._completions(sa.and_(schema.ledger.c.tenant == tenant, column == completion_id))
-        return found[0] if found else None
+        return await self._transactions.run(lambda connection: read_completion(connection, tenant, completion_id))
 
-    async def list_completions(self, tenant: str, conversation_id: str) -> list[StoredCompletion]:
+    async def list_completions(self, tenant: str, query: CompletionQuery) -> CompletionPage | None:
         """See `ports.ConversationStore`."""
-        table = schema.ledger
-        if "\x00" in conversation_id:
-            return []
-        return await self._completions(sa.and_(table.c.tenant == tenant, table.c.conversation_id == conversation_id))
+        if "\x00" in f"{query.conversation_id}{query.model}{query.after}":
+            return CompletionPage((), has_more=False) if query.after is None else None
+        return await self._transactions.run(lambda connection: read_page(connection, tenant, query))
 
     async def has_conversation(self, tenant: str, conversation_id: str) -> bool:
         """Whether this tenant has that conversation."""
@@ -99,16 +98,6 @@ class SqlStore:
     async def ready(self) -> bool:
         """Whether the storage answers and is on the current schema."""
         return await self._transactions.run(lambda connection: revision_of(connection) == schema.REVISION)
-
-    async def _completions(self, where: sa.ColumnElement[bool]) -> list[StoredCompletion]:
-        def work(connection: sa.Connection) -> list[StoredCompletion]:
-            joined = schema.ledger.outerjoin(schema.completions)
-            columns = (schema.ledger, schema.completions.c.body, schema.completions.c.metadata)
-            order = (schema.ledger.c.created_at, schema.ledger.c.request_id)
-            found = connection.execute(sa.select(*columns).select_from(joined).where(where).order_by(*order)).all()
-            return [_completion(connection, row) for row in found]
-
-        return await self._transactions.run(work)
 
 
 def _read_secret(connection: sa.Connection) -> bytes:
@@ -209,22 +198,3 @@ def _path_query() -> sa.Select[tuple[object, ...]]:
 
 
 _PATH_QUERY = _path_query()
-
-
-def _completion(connection: sa.Connection, row: sa.Row[tuple[object, ...]]) -> StoredCompletion:
-    request_id = row._mapping["request_id"]
-    calls = schema.ledger_calls
-    query = sa.select(calls).where(calls.c.request_id == request_id).order_by(calls.c.number)
-    entry = rows.entry_of(row, tuple(rows.call_of(r) for r in connection.execute(query)))
-    if row._mapping["body"] is None:
-        return StoredCompletion(entry)
-    body = jsons.loads_stored(row._mapping["body"])
-    table = schema.messages
-    answers = sa.select(table.c.choice, table.c.body).where(
-        table.c.request_id == request_id, table.c.choice.is_not(None)
-    )
-    messages = {r.choice: jsons.loads_stored(r.body) for r in connection.execute(answers)}
-    for choice in body.get("choices", ()):
-        choice["message"] = {**messages.get(choice.get("index"), {}), **choice["message"]}
-    metadata = row._mapping["metadata"]
-    return StoredCompletion(entry, body, jsons.loads(metadata) if metadata else None)

@@ -81,7 +81,7 @@ def stored(gateway: GatewayProcess, completion_id: str, token: str = "sk-test") 
 def stored_of(gateway: GatewayProcess, conversation_id: str, token: str = "sk-test") -> list[Json]:
     """A conversation's stored completions, oldest first."""
     with http(gateway, token) as client:
-        answer = client.get("/chat/completions", params={"conversation": conversation_id})
+        answer = client.get("/chat/completions", params={"conversation": conversation_id, "limit": 100})
     assert answer.status_code == 200, answer.text
     found: list[Json] = exact(answer.text)["data"]
     return found

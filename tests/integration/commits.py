@@ -9,8 +9,10 @@ from gateway.conversation.messages import message_digest
 from gateway.ids import new_id
 from gateway.models.artifacts import Artifact, ArtifactType
 from gateway.models.conversation import ConversationMessage, StoredConversation
+from gateway.models.ledger import CompletionQuery
 from gateway.models.metadata import CallCost
-from gateway.models.turn import LedgerEntry, NewAnswer, StoredTurn, TurnCommit, TurnStatus
+from gateway.models.turn import LedgerEntry, NewAnswer, StoredCompletion, StoredTurn, TurnCommit, TurnStatus
+from gateway.ports import ConversationStore
 
 NOW = datetime(2026, 11, 21, 12, 30, 15, 250_000, tzinfo=UTC)
 USAGE = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
@@ -85,3 +87,11 @@ def in_force(found: StoredConversation | None) -> tuple[dict[str, Any], ...]:
     """The system messages that the latest message of a path names."""
     assert found is not None
     return found.instructions[found.path[-1].instructions_digest or ""]
+
+
+async def listed(store: ConversationStore, tenant: str, conversation_id: str) -> list[StoredCompletion]:
+    """A conversation's stored completions, oldest first."""
+    page = await store.list_completions(tenant, CompletionQuery(conversation_id, limit=100))
+    assert page is not None
+    assert not page.has_more
+    return list(page.found)

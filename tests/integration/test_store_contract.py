@@ -11,7 +11,7 @@ from gateway.models.conversation import ConversationRef
 from gateway.models.reasoning import reasoning_events
 from gateway.models.turn import TurnCommit
 from gateway.storage.store import SqlStore
-from tests.integration.commits import NOW, bill, contents, document, in_force, message, turn
+from tests.integration.commits import NOW, bill, contents, document, in_force, listed, message, turn
 
 
 async def test_a_committed_turn_is_found_as_it_was(store: SqlStore, tenant: str) -> None:
@@ -131,7 +131,7 @@ async def test_a_conversations_completions_are_listed_oldest_first(store: SqlSto
         await store.commit(commit)
         kept.append((created, commit.ledger.request_id))
     await store.commit(turn(tenant, "conv_m" + tenant, created=True))
-    found = await store.list_completions(tenant, "conv_l" + tenant)
+    found = await listed(store, tenant, "conv_l" + tenant)
     assert [each.ledger.request_id for each in found] == [request for _, request in sorted(kept)]
 
 
@@ -145,7 +145,7 @@ async def test_another_tenants_things_behave_as_if_they_did_not_exist(store: Sql
     assert not await store.has_conversation(stranger, "conv_x" + tenant)
     assert await store.find_completion(stranger, first.ledger.request_id) is None
     assert await store.find_completion(stranger, str(first.ledger.completion_id)) is None
-    assert await store.list_completions(stranger, "conv_x" + tenant) == []
+    assert await listed(store, stranger, "conv_x" + tenant) == []
     assert await store.claim_session(stranger, "work", "conv_s" + stranger) == "conv_s" + stranger != claimed
     assert await store.has_conversation(tenant, "conv_x" + tenant)
     assert not await store.has_conversation(tenant, "conv_none")
@@ -213,7 +213,7 @@ async def test_an_upstreams_odd_error_code_does_not_lose_the_bill(store: SqlStor
 async def test_an_id_that_no_client_was_given_is_simply_unknown(store: SqlStore, tenant: str, odd: str) -> None:
     assert not await store.has_conversation(tenant, odd)
     assert await store.find_completion(tenant, odd) is None
-    assert await store.list_completions(tenant, odd) == []
+    assert await listed(store, tenant, odd) == []
     assert await store.find_conversation(tenant, ConversationRef(odd), max_bytes=None) is None
     assert await store.find_conversation(tenant, ConversationRef(session=odd), max_bytes=None) is None
 

@@ -15,7 +15,7 @@ from gateway.models.conversation import ConversationRef
 from gateway.settings import StorageSettings
 from gateway.storage.engine import open_transactions
 from gateway.storage.store import SqlStore
-from tests.integration.commits import contents, turn
+from tests.integration.commits import contents, listed, turn
 from tests.support.ports import free_port
 
 
@@ -81,7 +81,7 @@ async def test_a_storage_that_is_locked_is_waited_for_and_then_unavailable_and_h
     await impatient.commit(turn(tenant, "conv_" + tenant, "q3", ["a3"]))
     found = await store.find_conversation(tenant, ConversationRef("conv_" + tenant), max_bytes=None)
     assert contents(found) == ["question", "answer", "q3", "a3"]
-    assert len(await store.list_completions(tenant, "conv_" + tenant)) == 2
+    assert len(await listed(store, tenant, "conv_" + tenant)) == 2
     await impatient._transactions.close()
     await locker.close()
 

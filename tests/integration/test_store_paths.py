@@ -12,7 +12,7 @@ from gateway.models.conversation import ConversationRef
 from gateway.storage import schema
 from gateway.storage.engine import Transactions
 from gateway.storage.store import SqlStore
-from tests.integration.commits import contents, in_force, message, turn
+from tests.integration.commits import contents, in_force, listed, message, turn
 
 
 async def test_an_edited_message_branches_and_the_head_is_the_latest_committed_turn(
@@ -31,7 +31,7 @@ async def test_an_edited_message_branches_and_the_head_is_the_latest_committed_t
     assert [m.sequence_number for m in found.path] == [0, 1, 2, 3]
     await store.commit(turn(tenant, "conv_" + tenant, "from the start", ["c1"], at_head=False, parent_id=None))
     assert contents(await store.find_conversation(tenant, ref, max_bytes=None)) == ["from the start", "c1"]
-    assert len(await store.list_completions(tenant, "conv_" + tenant)) == 4
+    assert len(await listed(store, tenant, "conv_" + tenant)) == 4
 
 
 async def test_a_resend_sees_every_branch_and_a_delta_only_the_heads(store: SqlStore, tenant: str) -> None:
@@ -75,8 +75,8 @@ async def test_a_failed_turn_is_kept_for_the_audit_and_in_no_path(store: SqlStor
     await store.commit(turn(tenant, "conv_" + tenant, "lost", [], status="failed"))
     await store.commit(turn(tenant, "conv_" + tenant, "q2", ["a2"]))
     assert contents(await store.find_conversation(tenant, ref, max_bytes=None)) == ["q1", "a1", "q2", "a2"]
-    listed = await store.list_completions(tenant, "conv_" + tenant)
-    assert sorted(each.ledger.status for each in listed) == ["complete", "complete", "failed", "failed"]
+    found = await listed(store, tenant, "conv_" + tenant)
+    assert sorted(each.ledger.status for each in found) == ["complete", "complete", "failed", "failed"]
 
 
 async def test_a_conversation_deleted_while_the_model_answered_stays_deleted_and_the_bill_stays(

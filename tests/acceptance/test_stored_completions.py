@@ -1,0 +1,214 @@
+"""Stored completions read again, through the official SDK, on both storages (contract §6)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+from openai import OpenAI
+from openai.types.chat import ChatCompletion
+
+from tests.acceptance.answers import bill_of, conversation_of, extra, http, usage_of, user
+from tests.support.factory import GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+
+ALICE, BOB, CAROL = "sk-gateway-alice", "sk-gateway-bob", "sk-gateway-carol"
+ODD = {"a,b": 'x"y', "team": "blue", "ünï": "ö"}
+
+
+class Shop:
+    """Seven requests of Alice's, one after the other, and one of Bob's."""
+
+    def __init__(self, gateway: GatewayProcess, upstream: MockUpstream) -> None:
+        self.gateway = gateway
+        self.alice = self._client(ALICE)
+        self.bob = self._client(BOB)
+        create: Any = self.alice.chat.completions.create
+        ask: Any = [user("hello")]
+        kept = {"model": "small", "messages": ask}
+        self.first: ChatCompletion = create(**kept, metadata={"team": "red", "run": "1"})
+        same = {"conversation": conversation_of(self.first)}
+        chunks = list(create(**kept, stream=True, metadata={"team": "blue"}, extra_body=same))
+        self.streamed = chunks[0].id
+        upstream.reply(status=500)
+        with pytest.raises(openai.InternalServerError) as failed:
+            create(**kept, extra_body=same)
+        self.failed = failed.value.response.headers["x-request-id"]
+        self.big: ChatCompletion = create(model="gpt-4o", messages=ask, metadata=ODD)
+        self.unstored: ChatCompletion = create(**kept, store=False, metadata={"team": "red"})
+        upstream.reply(text="one two three", cut_after=3)
+        stream = create(**kept, stream=True, metadata={"team": "green"})
+        self.partial = next(stream).id
+        with pytest.raises(openai.APIError):
+            list(stream)
+        self.last: ChatCompletion = create(**kept, metadata={"team": "red", "run": "2"})
+        self.bobs: Any = self.bob.chat.completions.create(model="small", messages=ask, metadata={"team": "red"})
+
+    def _client(self, key: str) -> OpenAI:
+        return OpenAI(base_url=self.gateway.base_url, api_key=key, max_retries=0, timeout=30)
+
+    def close(self) -> None:
+        self.alice.close()
+        self.bob.close()
+
+    def ids(self, **query: Any) -> list[str]:
+        """The ids of all that Alice gets, over all pages."""
+        return [each.id for each in self.alice.chat.completions.list(**query)]
+
+
+@pytest.fixture(scope="module")
+def module_shop(
+    module_upstream: MockUpstream, module_storage_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Shop]:
+    factory = GatewayFactory(module_upstream, tmp_path_factory.mktemp("shop"), module_storage_url)
+    tenants = {"alice": ALICE, "bob": BOB, "carol": CAROL}
+    keys = [{"key": key, "tenant": tenant} for tenant, key in tenants.items()]
+    made = Shop(factory({"auth": {"keys": keys}}), module_upstream)
+    yield made
+    made.close()
+    factory.close()
+
+
+@pytest.fixture
+def shop(module_shop: Shop, upstream: MockUpstream) -> Shop:
+    """The shop after its requests."""
+    return module_shop
+
+
+def test_s6_one_by_id(shop: Shop) -> None:
+    """`retrieve` gives the answer with the same bill; by the request's id too; streams, failed and not stored ones."""
+    retrieve = shop.alice.chat.completions.retrieve
+    for name in (shop.first.id, bill_of(shop.first)["request_id"]):
+        found = retrieve(name)
+        assert found.choices[0].message.content == shop.first.choices[0].message.content
+        assert bill_of(found) == bill_of(shop.first)
+        assert extra(found, "metadata") == {"team": "red", "run": "1"}
+    assert retrieve(shop.streamed).choices[0].finish_reason == "stop"
+    assert (extra(retrieve(shop.failed), "status"), retrieve(shop.failed).choices) == ("failed", [])
+    assert extra(retrieve(shop.partial), "status") == "partial"
+    bare = retrieve(shop.unstored.id)
+    assert (bare.choices, bill_of(bare)) == ([], bill_of(shop.unstored))
+    assert "metadata" not in (bare.model_extra or {})
+
+
+def test_s6_all_of_a_tenant_and_of_a_conversation(shop: Shop) -> None:
+    """Whatever was billed is listed, oldest first; a conversation's alone where it is named."""
+    listed = list(shop.alice.chat.completions.list())
+    assert [each.id for each in listed[:2]] == [shop.first.id, shop.streamed]
+    assert [extra(each, "status") for each in listed] == ["complete", "complete", "failed"] + ["complete"] * 2 + [
+        "partial",
+        "complete",
+    ]
+    assert [each.id for each in listed[3:]] == [shop.big.id, shop.unstored.id, shop.partial, shop.last.id]
+    query = {"conversation": conversation_of(shop.first)}
+    assert shop.ids(extra_query=query) == [each.id for each in listed[:3]]
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 100])
+def test_s6_pages(shop: Shop, order: Any, limit: int) -> None:
+    """`limit`, `after`, `order`: every one once whatever the page's size, and `has_more` is true to the last page."""
+    expected = shop.ids()
+    page = shop.alice.chat.completions.list(limit=limit, order=order)
+    sizes, found = [], []
+    while True:
+        sizes.append(len(page.data))
+        found += [each.id for each in page.data]
+        assert page.has_more is (len(found) < 7)
+        if not page.has_next_page():
+            break
+        page = page.get_next_page()
+    assert found == (expected if order == "asc" else expected[::-1])
+    assert all(size == limit for size in sizes[:-1])
+    assert shop.ids(after=bill_of(shop.last)["request_id"]) == []
+
+
+def test_s6_twenty_at_once_unless_asked(shop: Shop, upstream: MockUpstream) -> None:
+    """OpenAI's default."""
+    with http(shop.gateway, CAROL) as client:
+        for _ in range(21):
+            upstream.reply(text="x", usage=usage_of(1, 1))
+            assert client.post("/chat/completions", json={"model": "small", "messages": [user("hi")]}).is_success
+        first = client.get("/chat/completions").json()
+        assert (len(first["data"]), first["has_more"]) == (20, True)
+        assert first["last_id"] == first["data"][-1]["id"]
+        rest = client.get("/chat/completions", params={"after": first["last_id"]}).json()
+        assert (len(rest["data"]), rest["has_more"], rest["first_id"]) == (1, False, rest["data"][0]["id"])
+
+
+def test_s6_filters(shop: Shop) -> None:
+    """`model` and `metadata[…]`: all of them must hold, exactly."""
+    assert shop.ids(model="gpt-4o") == [shop.big.id]
+    assert shop.ids(metadata={"team": "red"}) == [shop.first.id, shop.last.id]
+    assert shop.ids(metadata={"team": "red", "run": "2"}) == [shop.last.id]
+    assert shop.ids(metadata={"team": "green"}) == [shop.partial]
+    assert shop.ids(metadata={"team": "blue"}, model="gpt-4o") == [shop.big.id]
+    assert shop.ids(metadata={"team": "RED"}) == shop.ids(metadata={"tea": "m"}) == []
+    for pair in ({name: value} for name, value in ODD.items() if name != "team"):
+        assert shop.ids(metadata=pair) == [shop.big.id]
+    assert shop.ids(metadata={'y","team': "blue"}) == shop.ids(metadata={"b": 'x"y'}) == []
+    query = {"conversation": conversation_of(shop.first)}
+    assert shop.ids(metadata={"team": "blue"}, extra_query=query) == [shop.streamed]
+
+
+def test_s8_another_tenants_do_not_exist(shop: Shop) -> None:
+    """By id, in a list, as a place to go on from, by conversation."""
+    mine = shop.bob.chat.completions
+    assert [each.id for each in mine.list()] == [shop.bobs.id]
+    assert [each.id for each in mine.list(metadata={"team": "red"})] == [shop.bobs.id]
+    made_up = "chatcmpl-00000000000000000000000000000000"
+    for name in (shop.first.id, bill_of(shop.first)["request_id"], made_up):
+        with pytest.raises(openai.NotFoundError) as unknown:
+            mine.retrieve(name)
+        assert unknown.value.code == "completion_not_found"
+        with pytest.raises(openai.NotFoundError) as nowhere:
+            mine.list(after=name)
+        assert (nowhere.value.code, nowhere.value.param) == ("completion_not_found", "after")
+    with pytest.raises(openai.NotFoundError) as closed:
+        mine.list(extra_query={"conversation": conversation_of(shop.first)})
+    assert closed.value.code == "conversation_not_found"
+
+
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [
+        ("limit=0", "limit"),
+        ("limit=101", "limit"),
+        ("limit=-1", "limit"),
+        ("limit=x", "limit"),
+        ("limit=%C2%B2", "limit"),
+        ("limit=", "limit"),
+        ("order=up", "order"),
+        ("conversation=", "conversation"),
+        ("after=", "after"),
+        ("model=", "model"),
+        ("&".join(f"metadata[k{n}]=v" for n in range(17)), "metadata"),
+    ],
+)
+def test_s7_bad_parameters_are_named(shop: Shop, query: str, param: str) -> None:
+    """A 400 that says which."""
+    with http(shop.gateway, ALICE) as client:
+        answer = client.get(f"/chat/completions?{query}")
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+
+
+@pytest.mark.parametrize(
+    "query", ["model=%00", "metadata[%00]=%00", "metadata[a]=%FF%27%22", "metadata[team]=", "metadata[]=x", "unknown=1"]
+)
+def test_s7_odd_parameters_are_harmless(shop: Shop, query: str) -> None:
+    """NUL, quotes and bytes that are no text find nothing; what is not known is not asked for."""
+    with http(shop.gateway, ALICE) as client:
+        answer = client.get(f"/chat/completions?{query}")
+    assert answer.status_code == 200
+    assert len(answer.json()["data"]) == (7 if query == "unknown=1" else 0)
+
+
+def test_s8_nobody_lists_what_is_anonymous(own_key_gateway: GatewayProcess) -> None:
+    """Without a key everyone is one tenant: a conversation must be named, and its id cannot be guessed."""
+    with http(own_key_gateway, None) as client:
+        made = client.post("/chat/completions", json={"model": "small", "messages": [user("hello")]}).json()
+        refused = client.get("/chat/completions")
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "conversation")
+        listed = client.get("/chat/completions", params={"conversation": made["conversation"]["id"]}).json()
+        assert [each["id"] for each in listed["data"]] == [made["id"]]
