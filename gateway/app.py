@@ -30,11 +30,14 @@ from gateway.tokens import Counters
 from gateway.upstream.catalogue import Catalogue
 from gateway.upstream.client import new_client
 from gateway.upstream.directory import UpstreamModels
+from gateway.upstream.dispatch import ProtocolUpstream
 from gateway.upstream.files import UpstreamFiles
+from gateway.upstream.litellm_library import Library
+from gateway.upstream.litellm_provider import LitellmUpstream
 from gateway.upstream.openai_compatible import HttpUpstream
 from gateway.upstream.passthrough import Passthrough
 from gateway.upstream.pool import ConnectionPool
-from gateway.upstream.routing import ConfiguredRouter
+from gateway.upstream.routing import ConfiguredRouter, modifies_params, unsupported
 
 RETRY_SECONDS = 1.0
 WARM_UP_AFTER = 0.25
@@ -56,7 +59,9 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
     router = ConfiguredRouter(settings, catalogue)
     cache = open_cache(settings.cache, clock)
     context = ContextManager(settings.context, counters, FileReader(cache, settings.cache.document_ttl))
-    upstream, files = HttpUpstream(pool), UpstreamFiles(client, router)
+    through_litellm = LitellmUpstream(client, Library(modify_params=modifies_params(settings)))
+    upstream = ProtocolUpstream(HttpUpstream(pool), through_litellm)
+    files = UpstreamFiles(client, router)
     pipeline = Pipeline(router, upstream, store, files, context, settlement, settings.context)
     auth = Authenticator(settings.auth, store)
     chat = ChatCompletions(pipeline, auth, settings, clock)
@@ -66,6 +71,9 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
 
     @asynccontextmanager
     async def lifespan(_: object) -> AsyncIterator[None]:
+        for entry in settings.model_list:
+            if problem := unsupported(entry):
+                log.warning("model_cannot_be_served", model=entry.model_name, reason=problem)
         preparing = asyncio.ensure_future(_prepare_storage(settings, transactions))
         await asyncio.wait({preparing}, timeout=settings.storage.timeout)
         warming = asyncio.ensure_future(_warm_up(catalogue))

@@ -11,6 +11,7 @@ from gateway.accounting.stream import ChunkRelay
 from gateway.artifacts.attached import with_content
 from gateway.assembly.request import request_body
 from gateway.context import BuiltContext, ContextManager
+from gateway.conversation.origins import for_origin
 from gateway.conversation.rebuild import build_llm_messages
 from gateway.errors import (
     ConversationNotFound,
@@ -132,6 +133,7 @@ class Pipeline:
         budget = budget_for(facts, request.forward, request.options.max_input_tokens, self._settings)
         request = await with_content(request, self._files)
         history = await build_llm_messages(request, self._store, remembers=request.store, budget_tokens=budget.tokens)
+        history = for_origin(history, deployment.origin)
         rebuilt = clock.monotonic()
         built = await self._context(request, history, facts, budget)
         exchange = Exchange(request, deployment, facts, budget, history, built)

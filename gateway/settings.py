@@ -166,6 +166,13 @@ def _prices_as_decimals(values: Any) -> Any:
         raise ValueError(f"prices must be numbers: {', '.join(prices)}") from None
 
 
+CLOUDS = frozenset(
+    {"bedrock", "bedrock_converse", "sagemaker", "sagemaker_chat", "vertex_ai", "vertex_ai_beta", "oci", "sap"}
+)
+"""Providers whose credentials come from their own settings or from where the process runs: always an operator's."""
+CREDENTIALS = ("azure_ad_token", "client_secret", "vertex_credentials", "aws_secret_access_key")
+
+
 class LitellmParams(BaseModel):
     """A deployment, in LiteLLM's shape. Parameters that are not named here are sent with each request."""
 
@@ -178,6 +185,8 @@ class LitellmParams(BaseModel):
     extra_headers: dict[str, str] = {}
     timeout: Timeouts | Seconds | None = None
     stream_timeout: Seconds | None = None
+    custom_llm_provider: str | None = None
+    api_version: str | None = None
 
     _prices_are_numbers = model_validator(mode="before")(_prices_as_decimals)
 
@@ -192,6 +201,13 @@ class LitellmParams(BaseModel):
         elif self.timeout is not None:
             own["first_byte"] = self.timeout
         return Timeouts(**{name: own.get(name, getattr(general, name)) for name in Timeouts.model_fields})
+
+    @property
+    def has_credentials(self) -> bool:
+        """Whether calls of this entry are made with the operator's credentials."""
+        provider = self.custom_llm_provider or self.model.partition("/")[0]
+        extras = self.model_extra or {}
+        return bool(self.api_key or provider in CLOUDS or any(extras.get(name) for name in CREDENTIALS))
 
 
 class ModelInfo(BaseModel):
@@ -242,7 +258,7 @@ class Settings(_Section):
 
     def has_operator_key(self) -> bool:
         """Whether anyone who reaches the port could spend the operator's money."""
-        return self.upstream.api_key is not None or any(e.litellm_params.api_key for e in self.model_list)
+        return self.upstream.api_key is not None or any(e.litellm_params.has_credentials for e in self.model_list)
 
 
 SECTIONS = ("server", "storage", "cache", "context", "conversation", "auth", "upstream")

@@ -29,7 +29,11 @@ def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
     events = reasoning_events(messages, request.arrived_at, [m.message_id for m in messages])
     choices = (outcome.completion or {}).get("choices", ()) if outcome.status != "failed" else ()
     answers = [
-        NewAnswer(_answer(choice, outcome, prefill), choice.get("index", number), events)
+        NewAnswer(
+            replace(_answer(choice, outcome, prefill), origin=exchange.deployment.origin),
+            choice.get("index", number),
+            events,
+        )
         for number, choice in enumerate(choices)
         if isinstance(choice.get("message"), dict)
     ]

@@ -125,7 +125,9 @@ def _merge(message: dict[str, Any], delta: dict[str, Any]) -> None:
     for key, value in delta.items():
         if value is None:
             continue
-        if isinstance(value, str) and isinstance(message.get(key), str) and key != "role":
+        if key == "thinking_blocks" and isinstance(value, list):
+            message[key] = _merge_thoughts(message.get(key) or [], value)
+        elif isinstance(value, str) and isinstance(message.get(key), str) and key != "role":
             message[key] += value
         elif isinstance(value, list) and isinstance(message.get(key), list):
             message[key] = message[key] + value
@@ -135,6 +137,24 @@ def _merge(message: dict[str, Any], delta: dict[str, Any]) -> None:
             message[key] = merged
         else:
             message[key] = value
+
+
+def _merge_thoughts(blocks: list[Any], fragments: list[Any]) -> list[Any]:
+    """A thought comes in pieces, its signature last; the model takes it back only as it was, whole."""
+    merged = list(blocks)
+    for fragment in fragments:
+        if merged and _continues(merged[-1], fragment):
+            text = f"{merged[-1].get('thinking') or ''}{fragment.get('thinking') or ''}"
+            merged[-1] = {**merged[-1], **fragment, "thinking": text}
+        else:
+            merged.append(fragment)
+    return merged
+
+
+def _continues(block: Any, fragment: Any) -> bool:
+    if not isinstance(block, dict) or not isinstance(fragment, dict) or block.get("signature"):
+        return False
+    return block.get("type") == fragment.get("type") == "thinking"
 
 
 def _merge_calls(calls: dict[int, dict[str, Any]], fragments: list[dict[str, Any]]) -> None:

@@ -25,7 +25,8 @@ class ConversationMessage:
     """A message with its reasoning context preserved.
 
     `body` is the OpenAI message as it was first sent. `rendered` is what was forwarded in its place, when that was
-    not the same (a block was put at its head), and `standing` names the artifacts that stand in it in full.
+    not the same (a block was put at its head), and `standing` names the artifacts that stand in it in full. `origin`
+    is who made an answer, None where that is not known.
     """
 
     role: str
@@ -39,6 +40,7 @@ class ConversationMessage:
     standing: tuple[str, ...] = ()
     created_at: datetime | None = None
     instructions_digest: str | None = None
+    origin: str | None = None
 
     @property
     def content(self) -> Any:

@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from gateway.models.artifacts import ContextGoal, RequestAttachment
 from gateway.models.conversation import ConversationRef
@@ -68,7 +68,11 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Where a model is served, with the key and parameters to use. `provider_model` goes in the body."""
+    """Where a model is served, with the key and parameters to use. `provider_model` goes in the body.
+
+    `protocol` names the adapter that calls it, `origin` who makes its answers: what is bound to one origin is of no
+    use to another. `options` are the operator's settings for litellm: credentials, regions, its knobs.
+    """
 
     model: str
     provider_model: str
@@ -81,6 +85,22 @@ class Deployment:
     connect_timeout: float = 10.0
     first_byte_timeout: float = 600.0
     idle_timeout: float = 120.0
+    protocol: Literal["openai", "litellm"] = "openai"
+    origin: str = "openai"
+    query: str = ""
+    key_header: str = "authorization"
+    options: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def url(self, path: str) -> str:
+        """The address of `path` beside the completions."""
+        return f"{self.api_base}/{path}{self.query}"
+
+    @property
+    def authorization(self) -> dict[str, str]:
+        """The header that carries the key, if there is one."""
+        if not self.api_key:
+            return {}
+        return {self.key_header: f"Bearer {self.api_key}" if self.key_header == "authorization" else self.api_key}
 
 
 @dataclass(frozen=True, slots=True)

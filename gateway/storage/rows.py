@@ -52,6 +52,7 @@ def message_of(row: Any, results: dict[str, Any]) -> ConversationMessage:
         standing=tuple(jsons.loads(row.standing)) if row.standing else (),
         created_at=utc(row.created_at),
         instructions_digest=row.instructions_digest,
+        origin=row.origin,
     )
 
 

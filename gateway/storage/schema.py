@@ -19,7 +19,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-REVISION = "0001"
+REVISION = "0002"
 """The Alembic revision that this version of the code needs."""
 
 metadata = MetaData(
@@ -84,6 +84,7 @@ messages = Table(
     Column("instructions_digest", String(64)),
     Column("request_id", String(64), nullable=False, index=True),
     Column("choice", Integer),
+    Column("origin", Text),
     Column("created_at", DateTime(timezone=True), nullable=False),
 )
 

@@ -89,6 +89,7 @@ def _message(
         "standing": jsons.dumps_text(message.standing) if message.standing else None,
         "reasoning_events": None,
         "choice": None,
+        "origin": message.origin,
         "created_at": message.created_at or now,
     }
 

@@ -131,7 +131,6 @@ async def get(client: httpx.AsyncClient, deployment: Deployment, path: str, seco
     Raises:
         UpstreamError: no answer; one with an error status is the caller's to judge.
     """
-    headers = {"authorization": f"Bearer {deployment.api_key}"} if deployment.api_key else {}
     timeout = httpx.Timeout(seconds, connect=deployment.connect_timeout)
     with translated(begun=False):
-        return await client.get(f"{deployment.api_base}/{path}", headers=headers, timeout=timeout)
+        return await client.get(deployment.url(path), headers=deployment.authorization, timeout=timeout)

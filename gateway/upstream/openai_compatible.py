@@ -71,7 +71,7 @@ class HttpUpstream:
         """A connection whose response has begun, with a status that promises an answer."""
         content = jsons.dumps(body)
         with translated(begun=False):
-            origin, target, host = address(f"{deployment.api_base}/chat/completions")
+            origin, target, host = address(deployment.url("chat/completions"))
             head = request_head(b"POST", target, _fields(deployment, headers, host, len(content)))
         try:
             connection = await self._answered(origin, head, content, deployment, fresh=False)
@@ -128,8 +128,8 @@ def _fields(deployment: Deployment, headers: dict[str, str], host: bytes, length
     for source in (headers, deployment.headers) if deployment.headers else (headers,):
         for name, value in source.items():
             fields[name.lower().encode("latin-1", "replace")] = value.encode("latin-1", "replace")
-    if deployment.api_key:
-        fields[b"authorization"] = b"Bearer " + deployment.api_key.encode("latin-1", "replace")
+    for name, value in deployment.authorization.items():
+        fields[name.encode()] = value.encode("latin-1", "replace")
     fields[b"host"] = host
     fields[b"content-length"] = b"%d" % length
     return list(fields.items())

@@ -1,40 +1,14 @@
 """Which deployment serves a model, with whose key (contract §1, §8)."""
 
-from typing import Any
-
-from gateway.errors import ModelNotFound
+from gateway.errors import ModelNotFound, Unauthorized
 from gateway.models.exchange import Caller, Deployment, ModelFacts
 from gateway.settings import ModelEntry, Settings
 from gateway.upstream.catalogue import Catalogue
+from gateway.upstream.deployments import Access, deployment_of
+from gateway.upstream.providers import AZURE, OPENAI_COMPATIBLE, THROUGH_LITELLM, known, origin_of, split_provider
 
-OPENAI_COMPATIBLE = {
-    "openai": "https://api.openai.com/v1",
-    "text-completion-openai": "https://api.openai.com/v1",
-    "deepseek": "https://api.deepseek.com/v1",
-    "groq": "https://api.groq.com/openai/v1",
-    "mistral": "https://api.mistral.ai/v1",
-    "openrouter": "https://openrouter.ai/api/v1",
-    "together_ai": "https://api.together.xyz/v1",
-    "fireworks_ai": "https://api.fireworks.ai/inference/v1",
-    "xai": "https://api.x.ai/v1",
-    "perplexity": "https://api.perplexity.ai",
-    "cerebras": "https://api.cerebras.ai/v1",
-    "hosted_vllm": None,
-    "custom_openai": None,
-    "openai_like": None,
-    "litellm_proxy": None,
-    "lm_studio": None,
-    "llamafile": None,
-}
-OWN_PARAMETERS = {"model", "api_base", "api_key", "organization", "extra_headers", "timeout", "base_url"}
-ROUTER_PARAMETERS = {
-    *("rpm", "tpm", "weight", "order", "max_retries", "num_retries", "tags", "model_info"),
-    *("custom_llm_provider", "drop_params", "additional_drop_params", "allowed_openai_params", "modify_params"),
-    *("max_budget", "budget_duration", "max_parallel_requests", "max_file_size_mb", "mock_response", "api_version"),
-    *("use_in_pass_through", "use_litellm_proxy", "litellm_credential_name", "configurable_clientside_auth_params"),
-    *("merge_reasoning_content_in_choices", "default_api_key_tpm_limit", "default_api_key_rpm_limit", "extra_body"),
-}
-"""What LiteLLM keeps to itself; everything else in `litellm_params` is sent with each request."""
+NAMED_ALONE = (("claude-", "anthropic"), ("gemini-", "vertex_ai"), ("command-", "cohere_chat"))
+"""Models that LiteLLM serves without a provider before their name."""
 
 
 class ConfiguredRouter:
@@ -63,41 +37,18 @@ class ConfiguredRouter:
         """Where `model` is served for this caller.
 
         Raises:
-            ModelNotFound: not in `model_list`, and the default upstream is not for this caller.
+            ModelNotFound: not in `model_list`, and the default upstream is not for this caller; or of a provider
+                that cannot be served.
+            Unauthorized: neither the entry nor the request has a key, and the provider wants one.
         """
         entry = self._entry(model)
         if entry is None:
             return self.default(model, caller)
-        params = entry.litellm_params
-        operator_key = params.api_key.get_secret_value() if params.api_key else None
-        provider, name = split_provider(params.model)
-        api_base = self.api_base(entry, provider)
-        upstream = self._settings.upstream
-        if operator_key is None and upstream.api_key and api_base == upstream.api_base.rstrip("/"):
-            operator_key = upstream.api_key.get_secret_value()  # its own address, and no other, gets that key
-        key = operator_key or caller.client_key
-        timeouts = params.timeouts(self._settings.upstream)
-        headers = dict(params.extra_headers)
-        if params.organization:
-            headers["OpenAI-Organization"] = params.organization
-        extras: dict[str, Any] = params.model_extra or {}
-        own = OWN_PARAMETERS | ROUTER_PARAMETERS
-        parameters = {k: v for k, v in extras.items() if k not in own and "_cost" not in k}
-        if isinstance(extras.get("extra_body"), dict):
-            parameters |= extras["extra_body"]
-        return Deployment(
-            model=model,
-            provider_model=name,
-            route=params.model,
-            api_base=api_base,
-            api_key=key,
-            operator_key=operator_key is not None,
-            headers=headers,
-            parameters=parameters,
-            connect_timeout=timeouts.connect,
-            first_byte_timeout=timeouts.first_byte,
-            idle_timeout=timeouts.idle,
-        )
+        provider, name = provider_of(entry)
+        base = self.api_base(entry, provider)
+        access = self._access(entry, provider, base, caller)
+        timeouts = entry.litellm_params.timeouts(self._settings.upstream)
+        return deployment_of(model, entry, (provider, name), base, access, timeouts)
 
     def default(self, model: str, caller: Caller) -> Deployment:
         """The default upstream: with the operator's key if it has one, else with the client's own.
@@ -119,6 +70,7 @@ class ConfiguredRouter:
             connect_timeout=upstream.connect,
             first_byte_timeout=upstream.first_byte,
             idle_timeout=upstream.idle,
+            origin=origin_of("openai", model, upstream.api_base.rstrip("/")),
         )
 
     def facts(self, model: str) -> ModelFacts:
@@ -130,16 +82,35 @@ class ConfiguredRouter:
         return self._facts[model]
 
     def api_base(self, entry: ModelEntry, provider: str) -> str:
-        """The base URL of an entry: its own, its provider's, or the default upstream's."""
-        base = entry.litellm_params.api_base or str((entry.litellm_params.model_extra or {}).get("base_url") or "")
+        """The base URL of an entry: its own, its provider's, or the default upstream's; empty where litellm knows it.
+
+        Raises:
+            ModelNotFound: the entry cannot be served.
+        """
+        problem = unsupported(entry)
+        if problem:
+            raise ModelNotFound(f"The model {entry.model_name!r} cannot be served: {problem}.", param="model")
+        base = _named_base(entry)
         if base:
             return base.rstrip("/")
         if provider == "openai":
             return self._settings.upstream.api_base.rstrip("/")
-        known = OPENAI_COMPATIBLE.get(provider)
-        if known is None:
-            raise ModelNotFound(f"The model {entry.model_name!r} names no api_base.", param="model")
-        return known
+        return OPENAI_COMPATIBLE.get(provider) or ""
+
+    def _access(self, entry: ModelEntry, provider: str, base: str, caller: Caller) -> Access:
+        """The entry's key, else the client's own; a cloud's credentials stand in its other parameters, or are found
+        where the process runs."""
+        params, upstream = entry.litellm_params, self._settings.upstream
+        if params.api_key:
+            return Access(params.api_key.get_secret_value(), operator=True)
+        if upstream.api_key and base == upstream.api_base.rstrip("/"):
+            return Access(upstream.api_key.get_secret_value(), operator=True)  # its own address alone gets that key
+        if params.has_credentials:
+            return Access(None, operator=True)
+        if caller.client_key is None and provider in THROUGH_LITELLM and not base:
+            text = f"The model {entry.model_name!r} needs a key: none is configured, and the request has none."
+            raise Unauthorized(text)
+        return Access(caller.client_key, operator=False)
 
     def _entry(self, model: str) -> ModelEntry | None:
         """The entry of that name, else the first whose pattern fits (`*`, `openai/*`: LiteLLM's wildcards); what its
@@ -157,22 +128,38 @@ class ConfiguredRouter:
         return None
 
 
-def split_provider(model: str) -> tuple[str, str]:
-    """LiteLLM's `provider/model`; a name without a known provider is OpenAI's."""
-    provider, slash, name = model.partition("/")
-    if slash and provider in OPENAI_COMPATIBLE:
-        return provider, name
-    return "openai", model
+def provider_of(entry: ModelEntry) -> tuple[str, str]:
+    """The provider of an entry, and the name that it knows the model by."""
+    params = entry.litellm_params
+    if params.custom_llm_provider:
+        return params.custom_llm_provider, params.model.removeprefix(f"{params.custom_llm_provider}/")
+    if "/" not in params.model and not _named_base(entry):
+        return next((p for start, p in NAMED_ALONE if params.model.startswith(start)), "openai"), params.model
+    return split_provider(params.model)
 
 
 def unsupported(entry: ModelEntry) -> str | None:
-    """Why an entry cannot be served, or None: it needs an `api_base` or a provider with OpenAI's protocol."""
+    """Why an entry cannot be served, or None."""
     params = entry.litellm_params
-    if params.api_base or (params.model_extra or {}).get("base_url"):
+    provider, _ = provider_of(entry)
+    if params.custom_llm_provider and not known(provider):
+        return f"the provider {provider!r} is not known"
+    if provider == AZURE and (params.model_extra or {}).get("client_secret"):
+        return "Azure is called with an api_key or an azure_ad_token; a client_secret is not exchanged for one"
+    if _named_base(entry) or provider in THROUGH_LITELLM:
         return None
-    provider, _ = split_provider(params.model)
     if provider == "openai" and "/" in params.model and not params.model.startswith("openai/"):
-        return f"the provider of {params.model!r} does not speak OpenAI's protocol; name an api_base that does"
+        return f"the provider of {params.model!r} is not known; name an api_base that speaks OpenAI's protocol"
     if OPENAI_COMPATIBLE.get(provider) is None:
         return f"{params.model!r} needs an api_base"
     return None
+
+
+def modifies_params(settings: Settings) -> bool:
+    """Whether litellm may change requests so that a provider takes them; it knows this setting for all models only."""
+    return any((entry.litellm_params.model_extra or {}).get("modify_params") for entry in settings.model_list)
+
+
+def _named_base(entry: ModelEntry) -> str:
+    params = entry.litellm_params
+    return params.api_base or str((params.model_extra or {}).get("base_url") or "")

@@ -9,7 +9,8 @@ from gateway.errors import ModelNotFound
 from gateway.models.exchange import Caller, Deployment
 from gateway.settings import ModelEntry, Settings
 from gateway.upstream.catalogue import Catalogue
-from gateway.upstream.routing import ConfiguredRouter, split_provider, unsupported
+from gateway.upstream.providers import split_provider
+from gateway.upstream.routing import ConfiguredRouter, unsupported
 
 CLIENT = Caller("tenant", "sk-client")
 NOBODY = Caller("anonymous")
@@ -129,14 +130,76 @@ def test_the_provider_is_what_stands_before_the_first_slash_if_it_is_known(
     [
         (entry(), True),
         (entry(model="gpt-4o"), True),
-        (entry(model="anthropic/claude"), False),
-        (entry(model="anthropic/claude", api_base="http://x/v1"), True),
+        (entry(model="anthropic/claude"), True),
+        (entry(model="bedrock/converse/anthropic.claude"), True),
+        (entry(model="antropic/claude"), False),
+        (entry(model="antropic/claude", api_base="http://x/v1"), True),
+        (entry(model="claude", custom_llm_provider="antropic"), False),
+        (entry(model="azure/gpt-4o", api_base="https://x.openai.azure.com"), True),
+        (entry(model="azure/gpt-4o"), False),
+        (entry(model="azure/gpt-4o", api_base="https://x.openai.azure.com", client_secret="s"), False),
         (entry(model="hosted_vllm/x"), False),
         (entry(model="hosted_vllm/x", base_url="http://x/v1"), True),
     ],
 )
 def test_an_entry_that_cannot_be_served_says_why(raw: dict[str, Any], served: bool) -> None:
     assert (unsupported(ModelEntry.model_validate(raw)) is None) is served
+
+
+@pytest.mark.parametrize(
+    ("params", "protocol", "route"),
+    [
+        ({"model": "openai/gpt-4o"}, "openai", "gpt-4o"),
+        ({"model": "gpt-4o"}, "openai", "gpt-4o"),
+        ({"model": "meta-llama/llama", "api_base": "http://x/v1"}, "openai", "meta-llama/llama"),
+        ({"model": "anthropic/claude-sonnet-4-5"}, "litellm", "claude-sonnet-4-5"),
+        ({"model": "claude-sonnet-4-5"}, "litellm", "claude-sonnet-4-5"),
+        ({"model": "claude-sonnet-4-5", "api_base": "http://x/v1"}, "openai", "claude-sonnet-4-5"),
+        ({"model": "gemini/gemini-2.5-pro"}, "litellm", "gemini-2.5-pro"),
+        ({"model": "house", "custom_llm_provider": "cohere_chat"}, "litellm", "house"),
+    ],
+)
+def test_the_provider_decides_who_calls_it(params: dict[str, Any], protocol: str, route: str) -> None:
+    """§9: `provider/model` as LiteLLM reads it."""
+    found = router(entry(**params)).deployment("m", Caller("t", "sk-c"))
+    assert (found.protocol, found.provider_model) == (protocol, route)
+
+
+@pytest.mark.parametrize(
+    ("params", "url", "headers"),
+    [
+        (
+            {"api_base": "https://x.openai.azure.com/", "api_version": "2024-10-21"},
+            "https://x.openai.azure.com/openai/deployments/four/chat/completions?api-version=2024-10-21",
+            {"api-key": "sk-op"},
+        ),
+        (
+            {"api_base": "https://x.openai.azure.com/openai/v1"},
+            "https://x.openai.azure.com/openai/v1/chat/completions",
+            {"api-key": "sk-op"},
+        ),
+        (
+            {"api_base": "https://x.openai.azure.com", "api_version": "preview", "azure_ad_token": "ey-token"},
+            "https://x.openai.azure.com/openai/v1/chat/completions?api-version=preview",
+            {"authorization": "Bearer ey-token"},
+        ),
+    ],
+)
+def test_azure_is_called_by_openais_protocol(params: dict[str, Any], url: str, headers: dict[str, str]) -> None:
+    """§9: an Azure entry in LiteLLM's shape; its deployment stands in the address, its key in its own header."""
+    found = router(entry(model="azure/four", api_key="sk-op", **params)).deployment("m", Caller("t"))
+    assert (found.url("chat/completions"), found.authorization) == (url, headers)
+    assert (found.protocol, found.operator_key, found.parameters) == ("openai", True, {})
+
+
+def test_a_clouds_credentials_are_the_operators() -> None:
+    """§8: what no key names is still the operator's money; a client's key does not go to a cloud."""
+    cloud = entry(model="bedrock/anthropic.claude", aws_region_name="us-east-1", temperature=0.5, rpm=5)
+    found = router(cloud).deployment("m", Caller("t", "sk-c"))
+    assert (found.api_key, found.operator_key) == (None, True)
+    assert (found.options, found.parameters) == ({"aws_region_name": "us-east-1"}, {"temperature": 0.5})
+    assert Settings.model_validate({"model_list": [cloud]}).has_operator_key()
+    assert not Settings.model_validate({"model_list": [entry(model="anthropic/claude")]}).has_operator_key()
 
 
 def test_a_wildcard_serves_what_no_entry_names() -> None:

@@ -1,0 +1,56 @@
+"""What the tests of providers through litellm share: the adapter over a client that respx watches."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+
+from gateway.accounting.collect import StreamRecord
+from gateway.models.exchange import Caller, Deployment
+from gateway.settings import Settings
+from gateway.upstream.catalogue import Catalogue
+from gateway.upstream.litellm_library import Library
+from gateway.upstream.litellm_provider import LitellmUpstream
+from gateway.upstream.routing import ConfiguredRouter
+
+Json = dict[str, Any]
+LIBRARY = Library()
+TOOLS: Any = [
+    {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
+    for name in ("weather", "clock")
+]
+ASK: Json = {"role": "user", "content": "What is the weather in Bern?"}
+
+
+def deployment(
+    model: str, api_key: str | None = "sk-operators-own", caller: str | None = None, **more: Any
+) -> Deployment:
+    """What routing makes of an entry with these `litellm_params`."""
+    params = {"model": model, **({"api_key": api_key} if api_key else {}), **more}
+    settings = Settings.model_validate({"model_list": [{"model_name": "m", "litellm_params": params}]})
+    return ConfiguredRouter(settings, Catalogue()).deployment("m", Caller("t", caller))
+
+
+async def complete(at: Deployment, *messages: Json, **fields: Any) -> Any:
+    async with httpx.AsyncClient() as client:
+        body = {"model": at.provider_model, "messages": list(messages or (ASK,)), **at.parameters, **fields}
+        return await LitellmUpstream(client, LIBRARY).complete(at, body, {})
+
+
+async def chunks(at: Deployment, *messages: Json, **fields: Any) -> AsyncIterator[Json]:
+    async with httpx.AsyncClient() as client:
+        body = {"model": at.provider_model, "messages": list(messages or (ASK,)), **at.parameters, **fields}
+        async with LitellmUpstream(client, LIBRARY).stream(at, body, {}) as stream:
+            async for batch in stream.batches():
+                for chunk in batch:
+                    yield chunk
+            assert stream.done
+
+
+async def streamed(at: Deployment, *messages: Json, **fields: Any) -> tuple[Json, Json]:
+    """A stream put together as the gateway does it: its message and its usage."""
+    record = StreamRecord(1)
+    async for chunk in chunks(at, *messages, **fields):
+        record.add(chunk)
+    (choice,) = record.completion()["choices"]
+    return choice, record.usage or {}

@@ -1,0 +1,292 @@
+"""Anthropic's Messages API through litellm, on its wire format."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+import respx
+
+from gateway.errors import (
+    GatewayError,
+    InvalidRequest,
+    Unauthorized,
+    UpstreamAuth,
+    UpstreamInterrupted,
+    UpstreamInvalidResponse,
+    UpstreamOverflow,
+    UpstreamRefused,
+    UpstreamUnreachable,
+)
+from tests.integration.litellm_calls import ASK, TOOLS, Json, complete, deployment, streamed
+from tests.support import anthropic_wire as wire
+
+URL = "https://api.anthropic.com/v1/messages"
+SONNET = "anthropic/claude-sonnet-4-5"
+ANSWER = wire.message(
+    wire.THOUGHT,
+    wire.text("Let me look."),
+    wire.tool_use("toolu_1", "weather", city="Bern", days=2),
+    wire.tool_use("toolu_2", "clock"),
+    spent=wire.usage(10, 42, read=7, written=5, hour=3),
+    stop="tool_use",
+)
+
+
+@pytest.fixture
+def provider() -> Any:
+    """Anthropic; whatever else is asked for fails."""
+    with respx.mock(assert_all_called=False) as router:
+        yield router.post(URL)
+
+
+def as_stream(answer: Json) -> httpx.Response:
+    return httpx.Response(200, headers={"content-type": "text/event-stream"}, content=b"".join(wire.events(answer)))
+
+
+def sent(provider: respx.Route) -> Json:
+    found: Json = json.loads(provider.calls.last.request.content)
+    return found
+
+
+async def ask(provider: respx.Route, answer: Json, stream: bool, *messages: Json, **fields: Any) -> tuple[Json, Json]:
+    """An answer's choice and usage, whole or put together from a stream."""
+    at = deployment(SONNET)
+    if stream:
+        provider.mock(as_stream(answer))
+        return await streamed(at, *messages, **fields)
+    provider.mock(httpx.Response(200, json=answer))
+    found = (await complete(at, *messages, **fields)).body
+    return found["choices"][0], found["usage"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_s1_text(provider: respx.Route, stream: bool) -> None:
+    """§1: a chat goes up in the provider's own protocol, with its key, and comes back in OpenAI's."""
+    system = {"role": "system", "content": "Be brief."}
+    answer = wire.message(wire.text("Rain, 12 degrees."))
+    choice, usage = await ask(provider, answer, stream, system, ASK, temperature=0.5, max_tokens=100)
+    assert choice["message"] == {"role": "assistant", "content": "Rain, 12 degrees."}
+    assert choice["finish_reason"] == "stop"
+    assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (10, 5, 15)
+    assert provider.calls.last.request.headers["x-api-key"] == "sk-operators-own"
+    body = sent(provider)
+    assert body["model"] == "claude-sonnet-4-5"
+    assert body["system"] == [{"type": "text", "text": "Be brief."}]
+    assert body["messages"] == [{"role": "user", "content": [{"type": "text", "text": ASK["content"]}]}]
+    assert (body["temperature"], body["max_tokens"], body.get("stream", False)) == (0.5, 100, stream)
+    assert provider.call_count == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_s1_parallel_tool_calls_and_thoughts(provider: respx.Route, stream: bool) -> None:
+    """§1: thinking blocks keep their signature; parallel calls are whole, also where a call has no arguments."""
+    choice, _ = await ask(provider, ANSWER, stream, tools=TOOLS)
+    message = choice["message"]
+    assert message["content"] == "Let me look."
+    assert message["thinking_blocks"] == [wire.THOUGHT]
+    assert message["reasoning_content"] == wire.THOUGHT["thinking"]
+    assert "provider_specific_fields" not in message
+    calls = [
+        (c["id"], c["type"], c["function"]["name"], json.loads(c["function"]["arguments"]))
+        for c in message["tool_calls"]
+    ]
+    assert calls == [
+        ("toolu_1", "function", "weather", {"city": "Bern", "days": 2}),
+        ("toolu_2", "function", "clock", {}),
+    ]
+    assert all("index" not in call for call in message["tool_calls"])
+    assert choice["finish_reason"] == "tool_calls"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_s1_thoughts_go_up_again_as_they_came(provider: respx.Route, stream: bool) -> None:
+    """§1: what the model needs back is put back: thinking blocks, hidden ones too, before the calls they led to."""
+    answer = {**ANSWER, "content": [wire.THOUGHT, wire.REDACTED, *ANSWER["content"][1:]]}
+    choice, _ = await ask(provider, answer, stream, tools=TOOLS)
+    results = [{"role": "tool", "tool_call_id": i, "content": "12 degrees"} for i in ("toolu_1", "toolu_2")]
+    final = wire.message(wire.text("12 degrees."))
+    await ask(provider, final, stream, ASK, choice["message"], *results, tools=TOOLS)
+    _, assistant, user = sent(provider)["messages"]
+    assert assistant == {"role": "assistant", "content": answer["content"]}
+    assert [part["tool_use_id"] for part in user["content"]] == ["toolu_1", "toolu_2"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_s6_cached_tokens_are_part_of_the_prompt_once(provider: respx.Route, stream: bool) -> None:
+    """§6: reads from and writes to the cache are within `prompt_tokens`, told apart as the bill needs them."""
+    _, usage = await ask(provider, ANSWER, stream, tools=TOOLS)
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (22, 42)
+    details = usage["prompt_tokens_details"]
+    assert (details["cached_tokens"], details["cache_creation_tokens"]) == (7, 5)
+    split = {"ephemeral_5m_input_tokens": 2, "ephemeral_1h_input_tokens": 3}
+    assert details["cache_creation_token_details"] == split
+    assert "cost" not in usage
+
+
+async def test_s1_pictures_and_cache_control_go_up(provider: respx.Route) -> None:
+    """§1, §4 I7: image parts and the client's `cache_control` survive the translation."""
+    provider.mock(httpx.Response(200, json=wire.message(wire.text("A lamp."))))
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
+    marked = {"type": "text", "text": "What is this?", "cache_control": {"type": "ephemeral"}}
+    await complete(deployment(SONNET), {"role": "user", "content": [image, marked]})
+    picture, words = sent(provider)["messages"][0]["content"]
+    assert picture["source"] == {"type": "base64", "media_type": "image/png", "data": "aGk="}
+    assert words == marked
+
+
+async def test_s1_unknown_fields_go_up(provider: respx.Route) -> None:
+    """§1: what litellm does not know is the provider's to judge."""
+    provider.mock(httpx.Response(200, json=wire.message(wire.text("x"))))
+    await complete(deployment(SONNET), top_k=5, context_management={"edits": []})
+    assert (sent(provider)["top_k"], sent(provider)["context_management"]) == (5, {"edits": []})
+
+
+@pytest.mark.parametrize(
+    "field", ["api_base", "base_url", "aws_region_name", "vertex_credentials", "mock_response", "custom_llm_provider"]
+)
+async def test_s8_a_client_cannot_set_what_is_the_operators(provider: respx.Route, field: str) -> None:
+    """§8: no field of a request chooses where a key goes, or turns litellm's own knobs."""
+    with pytest.raises(InvalidRequest) as caught:
+        await complete(deployment(SONNET), **{field: "http://127.0.0.1:9"})
+    assert (caught.value.param, caught.value.status) == (field, 400)
+    assert not provider.called
+
+
+async def test_s7_a_parameter_that_the_provider_lacks_is_a_400(provider: respx.Route) -> None:
+    """§7: bad input is a 4xx that names the field; `drop_params` in the configuration drops it instead."""
+    with pytest.raises(InvalidRequest) as caught:
+        await complete(deployment(SONNET), n=2)
+    assert (caught.value.param, caught.value.code) == ("n", "unsupported_parameter")
+    assert "litellm" not in caught.value.message.lower()
+    provider.mock(httpx.Response(200, json=wire.message(wire.text("x"))))
+    await complete(deployment(SONNET, drop_params=True), n=2)
+    assert "n" not in sent(provider)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("status", "kind", "raised", "shown"),
+    [
+        (400, "invalid_request_error", UpstreamRefused, 400),
+        (404, "not_found_error", UpstreamRefused, 404),
+        (413, "request_too_large", UpstreamRefused, 413),
+        (429, "rate_limit_error", UpstreamRefused, 429),
+        (500, "api_error", UpstreamRefused, 500),
+        (529, "overloaded_error", UpstreamRefused, 529),
+        (401, "authentication_error", UpstreamAuth, 502),
+        (403, "permission_error", UpstreamAuth, 502),
+    ],
+)
+async def test_s7_errors_keep_status_words_and_retry_after(
+    provider: respx.Route, stream: bool, status: int, kind: str, raised: type[GatewayError], shown: int
+) -> None:
+    """§7: status, `Retry-After` and the original body stay; an operator's refused key is a 502 without the body."""
+    body = wire.error(kind, "not now: sk-operators-own")
+    provider.mock(httpx.Response(status, json=body, headers={"retry-after": "7", "x-secret": "1"}))
+    with pytest.raises(raised) as caught:
+        await (streamed if stream else complete)(deployment(SONNET))
+    error = caught.value
+    assert error.status == shown
+    assert provider.call_count == 1, "nothing is tried again"
+    told = json.dumps(error.body())
+    assert "sk-operators-own" not in told
+    if raised is UpstreamRefused:
+        assert error.headers == {"retry-after": "7"}
+        shape = error.body()["error"]
+        assert (shape["message"], shape["code"]) == ("not now: ***", kind)
+        assert shape["upstream"]["error"]["type"] == kind
+    else:
+        assert "not now" not in told
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_s7_overflow(provider: respx.Route, stream: bool) -> None:
+    """§7: every provider's overflow is `context_length_exceeded`, with the figures that a refit needs."""
+    body = wire.error("invalid_request_error", "prompt is too long: 200100 tokens > 200000 maximum")
+    provider.mock(httpx.Response(400, json=body))
+    with pytest.raises(UpstreamOverflow) as caught:
+        await (streamed if stream else complete)(deployment(SONNET))
+    assert (caught.value.reported, caught.value.limit) == (200_100, 200_000)
+    assert caught.value.body()["error"]["code"] == "context_length_exceeded"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_s7_a_connection_that_failed_is_tried_once_more(provider: respx.Route, stream: bool) -> None:
+    """§7: before any byte, and once; then it is a 502 `upstream_unreachable`."""
+    answer = wire.message(wire.text("x"))
+    provider.side_effect = [
+        httpx.ConnectError("refused"),
+        as_stream(answer) if stream else httpx.Response(200, json=answer),
+    ]
+    await (streamed if stream else complete)(deployment(SONNET))
+    assert provider.call_count == 2
+    provider.side_effect = httpx.ConnectError("refused")
+    with pytest.raises(UpstreamUnreachable):
+        await (streamed if stream else complete)(deployment(SONNET))
+    assert provider.call_count == 4
+
+
+@pytest.mark.parametrize("left_out", range(1, 8))
+async def test_s7_a_stream_that_breaks_off_has_no_clean_end(provider: respx.Route, left_out: int) -> None:
+    """§7: litellm would make up a `stop`; without the provider's own reason the stream was interrupted."""
+    events = wire.events(wire.message(wire.THOUGHT, wire.text("Let me look.")))
+    stream = {"content-type": "text/event-stream"}
+    provider.mock(httpx.Response(200, headers=stream, content=b"".join(events[:-left_out])))
+    if left_out == 1:  # `message_stop` says nothing new
+        choice, _ = await streamed(deployment(SONNET))
+        assert choice["finish_reason"] == "stop"
+        return
+    with pytest.raises(UpstreamInterrupted):
+        await streamed(deployment(SONNET))
+
+
+async def test_s7_an_error_event_in_a_stream(provider: respx.Route) -> None:
+    """§7: what the provider says in the middle of a stream is told with its own words."""
+    events = wire.events(wire.message(wire.text("Let me look.")))
+    broken = [*events[:3], wire.event(wire.error("overloaded_error", "Overloaded"))]
+    stream = {"content-type": "text/event-stream"}
+    provider.mock(httpx.Response(200, headers=stream, content=b"".join(broken)))
+    with pytest.raises(UpstreamRefused, match="Overloaded") as caught:
+        await streamed(deployment(SONNET))
+    assert caught.value.status >= 500
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("content", [b"<html>busy</html>", b"", b'{"type": "message"', b"[]"])
+async def test_s7_an_answer_that_is_none(provider: respx.Route, stream: bool, content: bytes) -> None:
+    """§7: HTML, nothing, or half an object with status 200 is an upstream fault, not a 500."""
+    kind = "text/event-stream" if stream else "application/json"
+    provider.mock(httpx.Response(200, headers={"content-type": kind}, content=content))
+    with pytest.raises((UpstreamInvalidResponse, UpstreamInterrupted)) as caught:
+        await (streamed if stream else complete)(deployment(SONNET))
+    assert caught.value.status == 502
+
+
+async def test_s1_rate_limits_come_back(provider: respx.Route) -> None:
+    """§1: `x-ratelimit-*` in OpenAI's names, where litellm knows them, and `retry-after`."""
+    headers = {"anthropic-ratelimit-requests-remaining": "9", "retry-after": "3", "request-id": "req_1"}
+    provider.mock(httpx.Response(200, json=wire.message(wire.text("x")), headers=headers))
+    answer = await complete(deployment(SONNET))
+    assert answer.headers == {"x-ratelimit-remaining-requests": "9", "retry-after": "3"}
+
+
+async def test_s8_the_clients_own_key_goes_up(provider: respx.Route, monkeypatch: pytest.MonkeyPatch) -> None:
+    """§8: an entry without a key is called with the client's; no key is taken from the environment."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-of-the-environment")
+    provider.mock(httpx.Response(401, json=wire.error("authentication_error", "invalid x-api-key")))
+    with pytest.raises(UpstreamRefused) as caught:
+        await complete(deployment(SONNET, api_key=None, caller="sk-clients-own"))
+    assert caught.value.status == 401
+    assert provider.calls.last.request.headers["x-api-key"] == "sk-clients-own"
+    with pytest.raises(Unauthorized):
+        deployment(SONNET, api_key=None)
+
+
+async def test_s7_messages_that_cannot_be_translated_are_a_400(provider: respx.Route) -> None:
+    """§7: bad input is never a 5xx."""
+    image = {"type": "image_url", "image_url": {"url": "data:image/png,nothing"}}
+    with pytest.raises(InvalidRequest) as caught:
+        await complete(deployment(SONNET), {"role": "user", "content": [image]})
+    assert "Traceback" not in caught.value.message
+    assert not provider.called

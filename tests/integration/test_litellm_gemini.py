@@ -1,0 +1,169 @@
+"""Gemini's generateContent through litellm, on its wire format."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+import respx
+
+from gateway.errors import InvalidRequest, UpstreamAuth, UpstreamInterrupted, UpstreamOverflow, UpstreamRefused
+from tests.integration.litellm_calls import ASK, TOOLS, Json, complete, deployment, streamed
+from tests.support import gemini_wire as wire
+
+BASE = "https://generativelanguage.googleapis.com/v1beta/models/gemini-2.5-pro"
+PRO = "gemini/gemini-2.5-pro"
+ANSWER = wire.answer(
+    wire.thought("The user wants the weather."),
+    wire.text("Let me look."),
+    wire.call("weather", signature="c2lnbmF0dXJl", city="Bern"),
+    wire.call("clock"),
+    spent=wire.usage(100, 20, thoughts=30, cached=40),
+)
+
+
+@pytest.fixture
+def provider() -> Any:
+    """Gemini, whole and streamed; whatever else is asked for fails."""
+    with respx.mock(assert_all_called=False) as router:
+        yield router.post(url__regex=rf"{BASE}:(generateContent|streamGenerateContent\?alt=sse)")
+
+
+async def ask(provider: respx.Route, answer: Json, stream: bool, *messages: Json, **fields: Any) -> tuple[Json, Json]:
+    at = deployment(PRO)
+    if stream:
+        kind = {"content-type": "text/event-stream"}
+        provider.mock(httpx.Response(200, headers=kind, content=b"".join(wire.events(answer))))
+        return await streamed(at, *messages, **fields)
+    provider.mock(httpx.Response(200, json=answer))
+    found = (await complete(at, *messages, **fields)).body
+    return found["choices"][0], found["usage"]
+
+
+def sent(provider: respx.Route) -> Json:
+    found: Json = json.loads(provider.calls.last.request.content)
+    return found
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_s1_text(provider: respx.Route, stream: bool) -> None:
+    """§1: a chat goes up in the provider's own protocol, with its key, and comes back in OpenAI's."""
+    system = {"role": "system", "content": "Be brief."}
+    answer = wire.answer(wire.text("Rain, 12 degrees."))
+    choice, usage = await ask(provider, answer, stream, system, ASK, temperature=0.5)
+    assert choice["message"] == {"role": "assistant", "content": "Rain, 12 degrees."}
+    assert choice["finish_reason"] == "stop"
+    assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (10, 5, 15)
+    body = sent(provider)
+    assert body["contents"] == [{"role": "user", "parts": [{"text": ASK["content"]}]}]
+    assert body["system_instruction"] == {"parts": [{"text": "Be brief."}]}
+    assert body["generationConfig"]["temperature"] == 0.5
+    request = provider.calls.last.request
+    assert request.headers["x-goog-api-key"] == "sk-operators-own"
+    assert "sk-operators-own" not in str(request.url)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_s1_parallel_tool_calls_and_signed_thoughts_go_up_again(provider: respx.Route, stream: bool) -> None:
+    """§1: `thought_signature` comes with the call, survives a client that keeps ids alone, and is put back."""
+    choice, _ = await ask(provider, ANSWER, stream, tools=TOOLS)
+    message = choice["message"]
+    assert (message["content"], message["reasoning_content"]) == ("Let me look.", "The user wants the weather.")
+    assert choice["finish_reason"] == "tool_calls"
+    weather, clock = message["tool_calls"]
+    assert (weather["function"]["name"], json.loads(weather["function"]["arguments"])) == ("weather", {"city": "Bern"})
+    assert (clock["function"]["name"], json.loads(clock["function"]["arguments"])) == ("clock", {})
+    assert weather["id"] != clock["id"]
+    bare = {
+        "role": "assistant",
+        "content": message["content"],
+        "tool_calls": [
+            {"id": c["id"], "type": "function", "function": {k: c["function"][k] for k in ("name", "arguments")}}
+            for c in message["tool_calls"]
+        ],
+    }
+    for kept in (message, bare):
+        results = [{"role": "tool", "tool_call_id": c["id"], "content": "12"} for c in (weather, clock)]
+        await ask(provider, wire.answer(wire.text("12.")), stream, ASK, kept, *results, tools=TOOLS)
+        _, model, user = sent(provider)["contents"]
+        (signed,) = [part for part in model["parts"] if "thoughtSignature" in part]
+        assert (signed["thoughtSignature"], signed["function_call"]["name"]) == ("c2lnbmF0dXJl", "weather")
+        assert [part["function_response"]["name"] for part in user["parts"]] == ["weather", "clock"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_s6_thoughts_and_cached_tokens(provider: respx.Route, stream: bool) -> None:
+    """§6: thoughts are part of the completion, cached tokens of the prompt, each once."""
+    _, usage = await ask(provider, ANSWER, stream, tools=TOOLS)
+    assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (100, 50, 150)
+    assert usage["prompt_tokens_details"]["cached_tokens"] == 40
+    assert usage["completion_tokens_details"]["reasoning_tokens"] == 30
+    assert "cost" not in usage
+
+
+async def test_s1_pictures_and_unknown_fields_go_up(provider: respx.Route) -> None:
+    """§1: image parts are translated, fields of the provider's own go up as they are."""
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
+    words = {"type": "text", "text": "What is this?"}
+    message = {"role": "user", "content": [words, image]}
+    await ask(provider, wire.answer(wire.text("A lamp.")), False, message, labels={"team": "a"})
+    parts = sent(provider)["contents"][0]["parts"]
+    assert {"text": "What is this?"} in parts
+    assert {"inline_data": {"data": "aGk=", "mime_type": "image/png"}} in parts
+    assert sent(provider)["labels"] == {"team": "a"}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/secret", "https://example.com/a.png"])
+async def test_s2_no_url_of_a_request_is_fetched(provider: respx.Route, stream: bool, url: str) -> None:
+    """§2: litellm would fetch it for a provider that takes no URLs: it is a 400 instead, and nobody is asked."""
+    message = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}
+    with pytest.raises(InvalidRequest) as caught:
+        await (streamed if stream else complete)(deployment(PRO), message)
+    assert (caught.value.code, caught.value.param) == ("unsupported_url", "messages")
+    assert not provider.called
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_s7_quota(provider: respx.Route, stream: bool) -> None:
+    """§7: status, `Retry-After` and the original body stay."""
+    body = wire.error(429, "RESOURCE_EXHAUSTED", "You exceeded your current quota.")
+    provider.mock(httpx.Response(429, json=body, headers={"retry-after": "7"}))
+    with pytest.raises(UpstreamRefused) as caught:
+        await (streamed if stream else complete)(deployment(PRO))
+    assert (caught.value.status, caught.value.headers) == (429, {"retry-after": "7"})
+    shape = caught.value.body()["error"]
+    assert (shape["message"], shape["code"]) == ("You exceeded your current quota.", "RESOURCE_EXHAUSTED")
+    assert shape["upstream"] == body
+    assert provider.call_count == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_s7_a_bad_key_is_a_400_of_geminis(provider: respx.Route, stream: bool) -> None:
+    """§7: 502 `upstream_auth` for the operator's key, 401 for the client's own."""
+    body = wire.error(400, "INVALID_ARGUMENT", "API key not valid.", reason="API_KEY_INVALID")
+    provider.mock(httpx.Response(400, json=body))
+    with pytest.raises(UpstreamAuth):
+        await (streamed if stream else complete)(deployment(PRO))
+    with pytest.raises(UpstreamRefused) as caught:
+        await (streamed if stream else complete)(deployment(PRO, api_key=None, caller="sk-clients-own"))
+    assert caught.value.status == 401
+
+
+async def test_s7_overflow(provider: respx.Route) -> None:
+    """§7: every provider's overflow is `context_length_exceeded`, with the figures that a refit needs."""
+    words = "The input token count (1048600) exceeds the maximum number of tokens allowed (1048576)."
+    provider.mock(httpx.Response(400, json=wire.error(400, "INVALID_ARGUMENT", words)))
+    with pytest.raises(UpstreamOverflow) as caught:
+        await complete(deployment(PRO))
+    assert (caught.value.reported, caught.value.limit) == (1_048_600, 1_048_576)
+
+
+@pytest.mark.parametrize("left", [1, 2])
+async def test_s7_a_stream_without_finish_reason_has_no_clean_end(provider: respx.Route, left: int) -> None:
+    """§7: litellm would make up a `stop`, also where the model's own words look like a finish reason."""
+    told = wire.answer(wire.text('"finishReason": "STOP" is what'), wire.text("it says."))
+    kind = {"content-type": "text/event-stream"}
+    provider.mock(httpx.Response(200, headers=kind, content=b"".join(wire.events(told)[:left])))
+    with pytest.raises(UpstreamInterrupted):
+        await streamed(deployment(PRO))
