@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, Unauthorized
 from gateway.models.exchange import Caller
 from gateway.settings import Settings
 from gateway.storage.engine import open_transactions, parse_url
@@ -13,7 +13,7 @@ from gateway.storage.probe import reach_cache, revision_of
 from gateway.storage.schema import REVISION
 from gateway.upstream.client import new_client
 from gateway.upstream.pool import ConnectionPool
-from gateway.upstream.probe import reach
+from gateway.upstream.probe import probed, reach
 from gateway.upstream.routing import unsupported
 
 
@@ -101,9 +101,17 @@ async def _check_upstreams(settings: Settings) -> AsyncIterator[Result]:
         for name in names or [None]:
             try:
                 deployment = router.deployment(name, caller) if name else router.default("", caller)
+            except Unauthorized:
+                yield Result(f"model {name}", True, "the client's own key will be used")
+                continue
             except GatewayError:
                 yield Result("models", False, "model_list is empty, and the default upstream has no key")
                 continue
+            asked = probed(deployment)
+            if asked is None:
+                yield Result(f"model {name}", True, f"not asked: {deployment.route} is called through litellm")
+                continue
+            deployment = asked
             if (deployment.api_base, deployment.api_key) in seen:
                 continue
             seen.add((deployment.api_base, deployment.api_key))

@@ -133,4 +133,5 @@ async def get(client: httpx.AsyncClient, deployment: Deployment, path: str, seco
     """
     timeout = httpx.Timeout(seconds, connect=deployment.connect_timeout)
     with translated(begun=False):
-        return await client.get(deployment.url(path), headers=deployment.authorization, timeout=timeout)
+        headers = {**deployment.headers, **deployment.authorization}
+        return await client.get(deployment.url(path), headers=headers, timeout=timeout)

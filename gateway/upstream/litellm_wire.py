@@ -20,8 +20,9 @@ MARK_BYTES = 64
 class Wire(httpx.AsyncBaseTransport):
     """What litellm's HTTP client sends goes through the gateway's own client.
 
-    `patience` is how long the next piece of an answer may take, in seconds. litellm rewords errors and loses headers, so the first fault is kept here as the gateway's own error. A stream of
-    Gemini's is finished once `finishReason` went by: litellm gives a broken one a clean end.
+    litellm rewords errors and loses headers, so the first fault is kept here as the gateway's own error. A stream of
+    Gemini's is finished once `finishReason` went by: litellm gives a broken one a clean end. `patience` is how long
+    the next piece of an answer may take, in seconds.
     """
 
     def __init__(self, client: httpx.AsyncClient, deployment: Deployment) -> None:

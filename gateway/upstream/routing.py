@@ -7,7 +7,7 @@ from gateway.upstream.catalogue import Catalogue
 from gateway.upstream.deployments import Access, deployment_of
 from gateway.upstream.providers import AZURE, OPENAI_COMPATIBLE, THROUGH_LITELLM, known, origin_of, split_provider
 
-NAMED_ALONE = (("claude-", "anthropic"), ("gemini-", "vertex_ai"), ("command-", "cohere_chat"))
+NAMED_ALONE = (("claude-", "anthropic"), ("command-", "cohere_chat"))
 """Models that LiteLLM serves without a provider before their name."""
 
 

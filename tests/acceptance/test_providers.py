@@ -1,0 +1,323 @@
+"""Anthropic and Gemini through a running gateway (contract §1, §6, §7, §8)."""
+
+import json
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import BadRequestError, InternalServerError, OpenAI, RateLimitError
+
+from tests.acceptance.answers import (
+    Json,
+    chat,
+    conversation_of,
+    http,
+    read_stream,
+    stored,
+    user,
+    wait_for_bill,
+)
+from tests.acceptance.command import config_file, gateway_command
+from tests.acceptance.test_prices import price_map, rounded
+from tests.support import anthropic_wire, gemini_wire
+from tests.support.factory import ClientFactory, GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_provider import MockProvider
+from tests.support.mock_upstream import MockUpstream
+
+TOOLS: Any = [
+    {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
+    for name in ("weather", "clock")
+]
+ASK = user("What is the weather in Bern?")
+THOUGHT = anthropic_wire.THOUGHT
+CALLING = anthropic_wire.message(
+    THOUGHT,
+    anthropic_wire.text("Let me look."),
+    anthropic_wire.tool_use("toolu_1", "weather", city="Bern"),
+    anthropic_wire.tool_use("toolu_2", "clock"),
+    stop="tool_use",
+)
+SIGNED = gemini_wire.answer(
+    gemini_wire.thought("The user wants the weather."), gemini_wire.call("weather", signature="c2ln", city="Bern")
+)
+RESULTS = [{"role": "tool", "tool_call_id": i, "content": "12 degrees"} for i in ("toolu_1", "toolu_2")]
+
+
+@pytest.fixture(scope="module")
+def module_provider() -> Iterator[MockProvider]:
+    with MockProvider() as server:
+        yield server
+
+
+@pytest.fixture
+def provider(module_provider: MockProvider) -> MockProvider:
+    """Anthropic's and Gemini's server, as new."""
+    module_provider.clear()
+    return module_provider
+
+
+def models(provider: MockProvider, mock: MockUpstream) -> list[Json]:
+    def entry(name: str, model: str, base: str, **more: Any) -> Json:
+        params = {"model": model, "api_base": base, **more}
+        return {"model_name": name, "litellm_params": params}
+
+    timeout = {"connect": 2, "first_byte": 5, "idle": 1.0}
+    return [
+        entry("claude", "anthropic/claude-sonnet-4-5", provider.url, api_key="sk-secret-ant"),
+        entry("hasty", "anthropic/claude-sonnet-4-5", provider.url, api_key="sk-secret-ant", timeout=timeout),
+        entry("own-key", "anthropic/claude-sonnet-4-5", provider.url),
+        entry("gemini", "gemini/gemini-2.5-pro", provider.url, api_key="sk-secret-gem"),
+        entry("gpt-4o", "openai/gpt-4o", mock.base_url, api_key="sk-upstream"),
+        entry("gone", "anthropic/claude-sonnet-4-5", "http://127.0.0.1:9", api_key="sk-secret-ant"),
+    ]
+
+
+@pytest.fixture(scope="module")
+def module_house(
+    module_start_gateway: GatewayFactory, module_upstream: MockUpstream, module_provider: MockProvider
+) -> GatewayProcess:
+    gateway = module_start_gateway({"model_list": models(module_provider, module_upstream)})
+    with http(gateway) as client:  # loads litellm
+        client.post("/chat/completions", json={"model": "claude", "messages": [ASK]}, timeout=120)
+    return gateway
+
+
+@pytest.fixture
+def house(module_house: GatewayProcess, provider: MockProvider, upstream: MockUpstream) -> GatewayProcess:
+    """A gateway before both providers and an OpenAI-compatible one."""
+    return module_house
+
+
+@pytest.fixture
+def client(house: GatewayProcess, make_client: ClientFactory) -> OpenAI:
+    return make_client(house)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(
+    ("model", "known_as", "answer", "prompt", "completion"),
+    [
+        (
+            "claude",
+            "claude-sonnet-4-5",
+            anthropic_wire.message(
+                anthropic_wire.text("Rain."), spent=anthropic_wire.usage(1000, 333, read=701, written=503, hour=101)
+            ),
+            {
+                "input_cost_per_token": 1000,
+                "cache_read_input_token_cost": 701,
+                "cache_creation_input_token_cost": 402,
+                "cache_creation_input_token_cost_above_1hr": 101,
+            },
+            {"output_cost_per_token": 333},
+        ),
+        (
+            "gemini",
+            "gemini/gemini-2.5-pro",
+            gemini_wire.answer(gemini_wire.text("Rain."), spent=gemini_wire.usage(1000, 333, thoughts=77, cached=401)),
+            {"input_cost_per_token": 599, "cache_read_input_token_cost": 401},
+            {"output_cost_per_token": 410},
+        ),
+    ],
+)
+def test_s6_the_bill_to_the_last_digit(
+    house: GatewayProcess,
+    provider: MockProvider,
+    model: str,
+    known_as: str,
+    answer: Json,
+    prompt: Json,
+    completion: Json,
+    streamed: bool,
+) -> None:
+    """§6: by the map's prices, each token once: read from the cache or written to it, thought or said."""
+    provider.reply(answer)
+    if streamed:
+        wire = read_stream(house, {"model": model, "messages": [ASK]})
+        assert wire.done
+        said = "".join((c["delta"].get("content") or "") for chunk in wire.chunks for c in chunk["choices"])
+        bill = wire.finish["response_metadata"]
+    else:
+        found = chat(house, model=model, messages=[ASK])
+        said, bill = found["choices"][0]["message"]["content"], found["response_metadata"]
+    assert said == "Rain."
+    prices = price_map()[known_as]
+    assert bill["cost"]["prompt_cost"] == rounded(prompt, prices)
+    assert bill["cost"]["completion_cost"] == rounded(completion, prices)
+    assert bill["cost"]["total_cost"] == bill["cost"]["prompt_cost"] + bill["cost"]["completion_cost"] > Decimal(0)
+    assert bill["cost"]["estimated"] is False
+    assert bill["usage"]["prompt_tokens"] == sum(prompt.values())
+    assert bill["routing_path"][0] == model
+    assert len(provider.calls) == 1
+
+
+def put_together(client: OpenAI, **body: Any) -> tuple[Json, str]:
+    """The message and the conversation of a stream, read with the SDK."""
+    conversation, message = "", {"role": "assistant", "content": ""}
+    calls: dict[int, Json] = {}
+    for chunk in client.chat.completions.create(stream=True, **body):
+        conversation = conversation or conversation_of(chunk)
+        for choice in chunk.choices:
+            message["content"] += choice.delta.content or ""
+            for call in choice.delta.tool_calls or ():
+                function = {"name": "", "arguments": ""}
+                known = calls.setdefault(call.index, {"id": call.id, "type": "function", "function": function})
+                assert call.function is not None
+                known["function"]["name"] += call.function.name or ""
+                known["function"]["arguments"] += call.function.arguments or ""
+    return {**message, "tool_calls": list(calls.values())}, conversation
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("resend", [False, True])
+def test_s1_thoughts_are_put_back_in_a_tool_loop(
+    client: OpenAI, provider: MockProvider, streamed: bool, resend: bool
+) -> None:
+    """§1: by delta, or when a client resends its loop without the thoughts: they go up again as they came."""
+    provider.reply(CALLING)
+    body: Json = {"model": "claude", "tools": TOOLS}
+    if streamed:
+        message, conversation = put_together(client, messages=[ASK], **body)
+    else:
+        found = client.chat.completions.create(messages=[ASK], **body)
+        conversation = conversation_of(found)
+        calls = [call.model_dump(exclude_none=True) for call in found.choices[0].message.tool_calls or ()]
+        message = {"role": "assistant", "content": found.choices[0].message.content, "tool_calls": calls}
+    assert [(c["function"]["name"], json.loads(c["function"]["arguments"])) for c in message["tool_calls"]] == [
+        ("weather", {"city": "Bern"}),
+        ("clock", {}),
+    ]
+    new: Any = [ASK, message, *RESULTS] if resend else RESULTS
+    client.chat.completions.create(messages=new, extra_body={"conversation": conversation}, **body)
+    _, assistant, results = provider.last.body["messages"]
+    assert assistant == {"role": "assistant", "content": CALLING["content"]}
+    assert [part["tool_use_id"] for part in results["content"]] == ["toolu_1", "toolu_2"]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_s1_thoughts_do_not_go_to_another_provider(
+    client: OpenAI, provider: MockProvider, upstream: MockUpstream, streamed: bool
+) -> None:
+    """§1: not across providers; back with the first, they are there again."""
+    provider.reply(SIGNED)
+    body: Json = {"tools": TOOLS, "model": "gemini"}
+    if streamed:
+        message, conversation = put_together(client, messages=[ASK], **body)
+        (call,) = message["tool_calls"]
+        call_id = call["id"]
+    else:
+        found = client.chat.completions.create(messages=[ASK], **body)
+        conversation, call_id = conversation_of(found), (found.choices[0].message.tool_calls or [])[0].id
+    named = {"conversation": conversation}
+    result: Any = {"role": "tool", "tool_call_id": call_id, "content": "12 degrees"}
+    provider.reply(gemini_wire.answer(gemini_wire.text("12 degrees.")))
+    client.chat.completions.create(messages=[result], extra_body=named, **body)
+
+    client.chat.completions.create(model="gpt-4o", tools=TOOLS, messages=[user("Sure?")], extra_body=named)
+    _, calling, answered, *_ = upstream.last.body["messages"]
+    assert set(calling) <= {"role", "content", "tool_calls"}
+    assert set(calling["tool_calls"][0]) == {"id", "type", "function"}
+    assert calling["tool_calls"][0]["id"] == answered["tool_call_id"] == call_id.partition("__thought__")[0]
+
+    client.chat.completions.create(messages=[user("Thanks")], extra_body=named, **body)
+    parts = [part for content in provider.last.body["contents"] for part in content["parts"]]
+    assert [part["thoughtSignature"] for part in parts if "thoughtSignature" in part] == ["c2ln"]
+
+
+def test_s1_a_stored_answer_says_what_came(house: GatewayProcess, provider: MockProvider) -> None:
+    """§1, §6: thoughts and signatures stand in the answer, the stream and the stored completion alike."""
+    provider.reply(CALLING)
+    wire = read_stream(house, {"model": "claude", "messages": [ASK], "tools": TOOLS})
+    found = stored(house, wire.finish["id"])
+    assert found["choices"][0]["message"]["thinking_blocks"] == [THOUGHT]
+    assert found["choices"][0]["message"]["reasoning_content"] == THOUGHT["thinking"]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_s7_errors(client: OpenAI, provider: MockProvider, house: GatewayProcess, streamed: bool) -> None:
+    """§7: status and `Retry-After` stay, an operator's refused key is a 502, and a lacking parameter a 400."""
+    body: Any = {"model": "claude", "messages": [ASK], "stream": streamed}
+    provider.fail(429, anthropic_wire.error("rate_limit_error", "slow down"), retry_after="7")
+    with pytest.raises(RateLimitError) as limited:
+        client.chat.completions.create(**body)
+    assert limited.value.response.headers["retry-after"] == "7"
+    assert limited.value.code == "rate_limit_error"
+    provider.fail(401, anthropic_wire.error("authentication_error", "invalid x-api-key: sk-secret-ant"))
+    with pytest.raises(InternalServerError) as refused:
+        client.chat.completions.create(**body)
+    assert (refused.value.status_code, refused.value.code) == (502, "upstream_auth")
+    with pytest.raises(BadRequestError) as lacking:
+        client.chat.completions.create(**body, n=2)
+    assert (lacking.value.code, lacking.value.param) == ("unsupported_parameter", "n")
+    with pytest.raises(InternalServerError) as gone:
+        client.chat.completions.create(**{**body, "model": "gone"})
+    assert (gone.value.status_code, gone.value.code) == (502, "upstream_unreachable")
+    assert "sk-secret" not in house.log_text()
+
+
+def test_s7_a_stream_that_falls_silent_is_an_error_event(house: GatewayProcess, provider: MockProvider) -> None:
+    """§7: the model's own idle time; the stream ends with an error and without `[DONE]`, its cost is kept."""
+    provider.reply(CALLING, stall_after=6)
+    wire = read_stream(house, {"model": "hasty", "messages": [ASK]})
+    assert wire.error is not None
+    assert wire.error["code"] == "upstream_timeout"
+    assert not wire.done
+    assert provider.last.disconnected.wait(2)
+    assert wait_for_bill(house, wire.chunks[0]["id"])["response_metadata"]["cost"]["estimated"] is True
+
+
+@pytest.mark.parametrize(("model", "events"), [("claude", 6), ("gemini", 1)])
+def test_s7_a_client_that_leaves_cancels_the_call(
+    house: GatewayProcess, provider: MockProvider, model: str, events: int
+) -> None:
+    """§7: within two seconds; what was delivered is kept as a partial turn with its bill."""
+    provider.reply(CALLING if model == "claude" else SIGNED, stall_after=events)
+    body = {"model": model, "messages": [ASK], "stream": True}
+    with http(house) as plain, plain.stream("POST", "/chat/completions", json=body) as answer:
+        line = next(line for line in answer.iter_lines() if line.startswith("data:"))
+        left = time.monotonic()
+    assert provider.last.disconnected.wait(2)
+    assert time.monotonic() - left < 2
+    bill = wait_for_bill(house, json.loads(line.removeprefix("data:"))["id"])
+    assert bill["response_metadata"]["cost"]["estimated"] is True
+
+
+def test_s8_the_clients_own_key(house: GatewayProcess, provider: MockProvider, make_client: ClientFactory) -> None:
+    """§8: an entry without a key is called with the client's own; every other with the operator's."""
+    mine = make_client(house, api_key="sk-of-the-client")
+    mine.chat.completions.create(model="own-key", messages=[ASK])
+    assert provider.last.headers["x-api-key"] == "sk-of-the-client"
+    mine.chat.completions.create(model="claude", messages=[ASK])
+    assert provider.last.headers["x-api-key"] == "sk-secret-ant"
+
+
+def test_s9_models_and_check(
+    house: GatewayProcess, provider: MockProvider, upstream: MockUpstream, tmp_path: Path
+) -> None:
+    """§9: the entries are listed; `gateway check` reaches what it can, names a refused key and an unknown provider."""
+    with http(house) as plain:
+        listed = [model["id"] for model in plain.get("/models").json()["data"]]
+    assert listed == [entry["model_name"] for entry in models(provider, upstream)]
+
+    def check(*entries: Json) -> tuple[int, str]:
+        config = {"model_list": entries, "storage": {"url": f"sqlite:///{tmp_path / 'x.db'}"}}
+        path = config_file(tmp_path, json.dumps(config))
+        done = gateway_command("check", "--config", str(path), directory=tmp_path)
+        return done.returncode, done.stdout
+
+    claude, *_, gemini, _, _ = models(provider, upstream)
+    cloud = {"model_name": "nova", "litellm_params": {"model": "bedrock/amazon.nova-pro-v1:0"}}
+    code, said = check(claude, gemini, cloud)
+    assert code == 0, said
+    asked = [(r.path, r.headers.get("x-api-key"), r.headers.get("x-goog-api-key")) for r in provider.requests]
+    assert asked == [("/v1/models", "sk-secret-ant", None), ("/models", None, "sk-secret-gem")]
+    assert "called through litellm" in said
+    bad = {"model_name": "b", "litellm_params": {**claude["litellm_params"], "api_key": "sk-bad"}}
+    code, said = check(bad)
+    assert (code, "the key was refused" in said) == (1, True), said
+    code, said = check({"model_name": "t", "litellm_params": {"model": "antropic/claude"}})
+    assert (code, "'antropic/claude' is not known" in said) == (1, True), said

@@ -1,0 +1,89 @@
+"""Anthropic and Gemini behind one scriptable server: it answers in their wire formats what a test has queued."""
+
+import json
+import threading
+from collections import deque
+from types import TracebackType
+from typing import Any, Self
+
+from tests.support import anthropic_wire, gemini_wire
+from tests.support.http_server import Answer, Record, ThreadedHttpServer
+
+Json = dict[str, Any]
+JSON = (("content-type", "application/json"),)
+EVENTS = (("content-type", "text/event-stream; charset=utf-8"),)
+
+
+class MockProvider:
+    """Answers `POST /v1/messages` (Anthropic) and `/models/…:generateContent`, `:streamGenerateContent` (Gemini)."""
+
+    def __init__(self) -> None:
+        self.requests: list[Record] = []
+        self._queue: deque[tuple[Json | Answer, int | None]] = deque()
+        self._stalled = threading.Event()
+        self._server = ThreadedHttpServer(self._respond)
+
+    def __enter__(self) -> Self:
+        self._server.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.stop()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.port}"
+
+    @property
+    def last(self) -> Record:
+        """The latest request."""
+        return self.requests[-1]
+
+    @property
+    def calls(self) -> list[Record]:
+        """Requests to models, without those of `gateway check`."""
+        return [record for record in self.requests if record.method == "POST"]
+
+    def reply(self, answer: Json, *, stall_after: int | None = None) -> None:
+        """Queues an answer in the wire format of whoever is asked; `stall_after` events a stream falls silent."""
+        self._queue.append((answer, stall_after))
+
+    def fail(self, status: int, body: Json, **headers: str) -> None:
+        """Queues an error."""
+        named = tuple((name.replace("_", "-"), value) for name, value in headers.items())
+        self._queue.append((Answer(status, (*JSON, *named), (json.dumps(body).encode(),)), None))
+
+    def clear(self) -> None:
+        """Forgets requests and answers."""
+        self.requests.clear()
+        self._queue.clear()
+
+    def _respond(self, record: Record) -> Answer:
+        self.requests.append(record)
+        if record.method == "GET":
+            known = record.headers.get("x-api-key", record.headers.get("x-goog-api-key")) != "sk-bad"
+            return Answer(200 if known else 401, JSON, (b'{"data": []}',))
+        answer, stall_after = self._queue.popleft() if self._queue else (_unasked(record), None)
+        if isinstance(answer, Answer):
+            return answer
+        if not _streams(record):
+            return Answer(200, JSON, (json.dumps(answer).encode(),))
+        pieces = (anthropic_wire if _is_anthropic(record) else gemini_wire).events(answer)
+        stalled = {"stall_after": stall_after, "stall_until": self._stalled} if stall_after is not None else {}
+        return Answer(200, EVENTS, pieces, streamed=True, **stalled)  # type: ignore[arg-type]
+
+
+def _unasked(record: Record) -> Json:
+    if _is_anthropic(record):
+        return anthropic_wire.message(anthropic_wire.text("ok"))
+    return gemini_wire.answer(gemini_wire.text("ok"))
+
+
+def _is_anthropic(record: Record) -> bool:
+    return record.path.endswith("/v1/messages")
+
+
+def _streams(record: Record) -> bool:
+    return bool(record.body.get("stream")) if _is_anthropic(record) else ":stream" in record.path
