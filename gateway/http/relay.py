@@ -72,6 +72,8 @@ class Relay:
             return self._default(caller, named=named), raw
         deployment = self._router.deployment(model, caller)
         scope["gateway"]["model"] = model
+        if deployment.protocol != "openai":
+            raise NotRelayed(f"The provider of {model!r} does not speak OpenAI's protocol; it serves chats alone.")
         return deployment, jsons.dumps({**deployment.parameters, **body, "model": deployment.provider_model})
 
     def _default(self, caller: Caller, *, named: bool) -> Deployment:

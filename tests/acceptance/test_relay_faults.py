@@ -262,6 +262,32 @@ def test_s7_an_upload_that_breaks_after_the_answer_has_begun(client: Connection,
     assert not rest(client).endswith(b"0\r\n\r\n")
 
 
+def test_s1_an_answer_without_a_length(client: Connection, listener: Listener) -> None:
+    """An HTTP/1.0 upstream ends its body with the connection: that is a whole answer."""
+    client.send(f"GET /v1/files HTTP/1.1\r\n{HEAD}\r\n".encode())
+    server = listener.accept()
+    server.read_until(b"\r\n\r\n")
+    server.send(b"HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nall of it")
+    client.read_until(b"all of it")
+    server.close()
+    assert client.read_until(b"0\r\n\r\n").lower().count(b"transfer-encoding: chunked") == 1
+
+
+def test_s7_an_upstream_that_stops_taking_the_upload(module_start_gateway: GatewayFactory, listener: Listener) -> None:
+    """`idle` is the longest that upstream may leave a piece lying; what waits here is bounded."""
+    upstream = {"api_base": listener.base_url, "idle": 0.7}
+    gateway = module_start_gateway({"model_list": [], "upstream": upstream})
+    client, before = connect(gateway.port), gateway.rss_mb()
+    client.send(f"POST /v1/files HTTP/1.1\r\n{HEAD}Content-Length: 60000000\r\n\r\n".encode())
+    with contextlib.suppress(TimeoutError, ConnectionError):
+        client.sock.settimeout(3)
+        client.sock.sendall(b"x" * 60_000_000)
+    listener.accept()
+    assert error_of(client) == (b"504", "upstream_timeout")
+    client.close()
+    assert gateway.rss_mb() - before < 30
+
+
 def test_s7_what_is_not_http(client: Connection, listener: Listener) -> None:
     """An answer that is none: 502."""
     client.send(f"GET /v1/files HTTP/1.1\r\n{HEAD}\r\n".encode())

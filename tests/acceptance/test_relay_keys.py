@@ -65,6 +65,7 @@ def module_operator_gateway(module_start_gateway: GatewayFactory, module_upstrea
         {
             "model_list": [
                 {"model_name": "embedder", "litellm_params": {**params, "dimensions": 8}},
+                {"model_name": "claude", "litellm_params": {"model": "anthropic/claude-sonnet-4-5", "api_key": "k"}},
                 {"model_name": "local-embedder", "litellm_params": keyless},
             ],
             "upstream": {"api_base": module_upstream.base_url, "api_key": OWN},
@@ -135,6 +136,14 @@ def test_s1_a_listed_model_is_served_where_its_entry_says(operator: GatewayProce
         assert plain.post("/embeddings", json={**body, "model": "local-embedder"}).json() == {"data": [1]}
         assert "authorization" not in upstream.requests[-1].headers
         assert KEY not in str(upstream.requests[-1].headers)
+
+
+def test_s1_a_listed_model_of_another_protocol(operator: GatewayProcess, upstream: MockUpstream) -> None:
+    """Its provider has no such path, and the default upstream is not asked in its stead."""
+    with http(operator, KEY) as plain:
+        answer = plain.post("/responses", json={"model": "claude", "input": "hi"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_relayed")
+    assert not upstream.requests
 
 
 @pytest.mark.parametrize("raw", [b'{"model": "m",  "input": 1.0}', b'{"model": 1}', b"[1]", b"no JSON", b"{" * 5000])
