@@ -5,7 +5,6 @@ One vocabulary for every client, so that clients in any language are asked, and 
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 from tests.support.http_server import Record
@@ -79,6 +78,8 @@ def _reply(words: list[str], body: JsonDict, attempt: int) -> Reply | None:
             return Reply(status=429, headers={"retry-after": "1"})
         case ["broken", *_]:
             return Reply(raw_sse=_broken_stream())
+        case ["odd", *_]:
+            return Reply(raw_sse=_odd_stream())
         case ["cut", *_]:
             return Reply(text=SEA, cut_after=CUT_AFTER)
         case ["stall", *_]:
@@ -92,10 +93,33 @@ def _refused(status: int) -> Reply:
     return Reply(status=status, json=body, headers={"retry-after": "7"} if status == 429 else {})
 
 
+def _chunk(delta: JsonDict | None, finish: str | None = None, **more: Any) -> JsonDict:
+    choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish}]
+    head = {"id": "chatcmpl-raw", "object": "chat.completion.chunk", "created": 1, "model": MODEL}
+    return {**head, "choices": choices, **more}
+
+
+def _odd_stream() -> bytes:
+    """What some providers send and some clients choke on: named events, comments, chunks without choices."""
+    half = len(SEA) // 2
+    lines = [
+        ": connected",
+        _chunk(None, prompt_filter_results=[{"prompt_index": 0, "content_filter_results": {}}]),
+        "event: completion",
+        _chunk({"role": "assistant", "content": SEA[:half]}),
+        ": keep-alive",
+        {"object": "heartbeat"},
+        _chunk({"content": SEA[half:], "provider_note": {"cached": True}}, x_metrics={"queue": 3}),
+        _chunk({}, "stop"),
+        _chunk(None, usage=USAGE),
+        "data: [DONE]",
+    ]
+    parts = [line if isinstance(line, str) else f"data: {json.dumps(line)}" for line in lines]
+    return "".join(part + ("\n" if part.startswith("event:") else "\n\n") for part in parts).encode()
+
+
 def _broken_stream() -> bytes:
-    delta: Callable[[JsonDict], JsonDict] = lambda d: {"index": 0, "delta": d, "finish_reason": None}  # noqa: E731
-    head = {"id": "chatcmpl-broken", "object": "chat.completion.chunk", "created": 1, "model": MODEL}
-    events: list[Any] = [{**head, "choices": [delta(d)]} for d in ({"role": "assistant"}, {"content": "The sea"})]
+    events: list[Any] = [_chunk({"role": "assistant"}), _chunk({"content": "The sea"})]
     events.append(error_body(500, "the model has failed", "server_error"))
     return b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events)
 

@@ -46,6 +46,18 @@ def _called(found: dict[str, Any]) -> list[tuple[str, Any]]:
     return [(name, arguments) for name, arguments in found["calls"]]
 
 
+@pytest.mark.parametrize("client", ["langchain", "litellm", "llama_index", "pydantic_ai", "langchain_js"])
+def test_s6_what_clients_choke_on_stays_here(request: pytest.FixtureRequest, client: str) -> None:
+    """§6: no named event, no chunk without choices, whatever the upstream sends."""
+    assert request.getfixturevalue(client)["odd_stream"] == SEA
+
+
+@pytest.mark.parametrize("provider", ["openai", "compatible"])
+def test_s6_nor_does_the_ai_sdk(ai_sdk: Results, provider: str) -> None:
+    """§6: the same for both of its providers."""
+    assert ai_sdk[f"{provider}.odd_stream"] == {"text": SEA, "errors": 0}
+
+
 def test_s6_langchain_finds_its_bill(langchain: Results) -> None:
     """§6: cost in `token_usage` and in the headers; a stream's by its request id."""
     plain = langchain["plain"]

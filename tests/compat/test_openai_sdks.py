@@ -67,6 +67,17 @@ def test_s6_a_stream_with_usage(results: Results) -> None:
     assert results["stream_with_usage"] == expected
 
 
+def test_s6_what_clients_choke_on_stays_here(results: Results) -> None:
+    """§6: no named event, no chunk without choices, whatever the upstream sends; its own fields ride on."""
+    found = results["odd_stream"]
+    assert found == {"text": SEA, "helper": SEA, "total": COST, "empty": 0, "kept": [{"queue": 3}]}
+
+
+def test_s1_mode_off_has_a_bill(results: Results) -> None:
+    """§1: `context.mode: off` is a plain proxy with a bill."""
+    assert results["mode_off"] == [SEA, COST, COST]
+
+
 def test_s6_the_stream_helper(results: Results, sdk: str) -> None:
     """§6: nothing that the gateway adds disturbs the SDK's accumulator; its last chunk has the bill.
 

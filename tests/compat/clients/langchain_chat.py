@@ -62,6 +62,11 @@ def stream():
 
 
 @scenario
+def odd_stream():
+    return "".join(chunk.content for chunk in model.stream("odd"))
+
+
+@scenario
 def stream_with_usage():
     chunks = list(model.stream("plain stream usage", stream_usage=True))
     whole = chunks[0]

@@ -58,6 +58,11 @@ def stream():
 
 
 @scenario
+def odd_stream():
+    return text_of(list(ask("odd", stream=True)))
+
+
+@scenario
 def stream_with_usage():
     chunks = list(ask("plain stream usage", stream=True, stream_options={"include_usage": True}))
     return {

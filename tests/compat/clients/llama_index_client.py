@@ -62,6 +62,11 @@ def stream():
 
 
 @scenario
+def odd_stream():
+    return "".join(part.delta for part in llm.stream_chat([ChatMessage(role="user", content="odd")]))
+
+
+@scenario
 def tools():
     offered = [FunctionTool.from_defaults(fn=function) for function in (weather, clock)]
     answer = llm.chat_with_tools(offered, user_msg="tools plain", allow_parallel_tool_calls=True)

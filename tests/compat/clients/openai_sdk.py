@@ -104,6 +104,26 @@ def stream_with_usage():
 
 
 @scenario
+def odd_stream():
+    chunks = list(ask("odd", stream=True))
+    with chat.stream(model=MODEL, messages=[user("odd helper")]) as events:
+        final = events.get_final_completion()
+    return {
+        "text": text_of(chunks),
+        "helper": final.choices[0].message.content,
+        "total": chunks[-1].response_metadata["cost"]["total_cost"],
+        "empty": sum(not chunk.choices for chunk in chunks),
+        "kept": [chunk.x_metrics for chunk in chunks if hasattr(chunk, "x_metrics")],
+    }
+
+
+@scenario
+def mode_off():
+    answer = ask("plain off", extra_body={"context": {"mode": "off"}})
+    return [answer.choices[0].message.content, answer.usage.cost, answer.response_metadata["cost"]["total_cost"]]
+
+
+@scenario
 def stream_helper():
     with chat.stream(model=MODEL, messages=[user("plain helper")]) as events:
         seen = list(events)

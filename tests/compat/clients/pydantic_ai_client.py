@@ -38,6 +38,12 @@ async def stream():
 
 
 @scenario
+async def odd_stream():
+    async with AsyncOpenAI(max_retries=0) as sdk, agent(sdk).run_stream("odd") as result:
+        return await result.get_output()
+
+
+@scenario
 async def tool_loop():
     seen = []
     async with AsyncOpenAI(max_retries=0) as sdk:

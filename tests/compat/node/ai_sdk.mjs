@@ -91,6 +91,11 @@ for (const [provider, model] of Object.entries({ openai: openai.chat(MODEL), com
       };
     },
 
+    async odd_stream() {
+      const parts = await collect(streamText({ model, prompt: 'odd', ...common }));
+      return { text: textOf(parts), errors: failures(parts) };
+    },
+
     async tool_loop() {
       const answer = await generateText({ model, prompt: 'tools plain', tools, stopWhen: isStepCount(3), ...common });
       return { text: answer.text, calls: named(answer.steps), steps: answer.steps.length };

@@ -58,6 +58,10 @@ await run({
     };
   },
 
+  async odd_stream() {
+    return whole(await collect(await model.stream('odd'))).content;
+  },
+
   async tool_loop() {
     return toolLoop((armed, messages) => armed.invoke(messages), 'tools plain');
   },

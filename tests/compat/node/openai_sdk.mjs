@@ -106,6 +106,23 @@ await run({
     };
   },
 
+  async odd_stream() {
+    const chunks = await collect(await ask('odd', { stream: true }));
+    const final = await chat.stream({ model: MODEL, messages: [user('odd helper')] }).finalChatCompletion();
+    return {
+      text: textOf(chunks),
+      helper: final.choices[0].message.content,
+      total: total(chunks.at(-1)),
+      empty: empty(chunks),
+      kept: chunks.filter((chunk) => chunk.x_metrics).map((chunk) => chunk.x_metrics),
+    };
+  },
+
+  async mode_off() {
+    const answer = await ask('plain off', { context: { mode: 'off' } });
+    return [answer.choices[0].message.content, answer.usage.cost, total(answer)];
+  },
+
   async stream_helper() {
     const stream = chat.stream({ model: MODEL, messages: [user('plain helper')] });
     const chunks = [];
