@@ -6,8 +6,10 @@ import hashlib
 import io
 import re
 from dataclasses import dataclass
-from html.parser import HTMLParser
-from typing import Any, ClassVar
+from typing import Any
+
+from gateway.artifacts.hypertext import html_text
+from gateway.artifacts.markup import is_tagged, marked_spans
 
 TEXT_ENDINGS = (
     ".txt",
@@ -25,8 +27,6 @@ TEXT_ENDINGS = (
 )
 HTML_ENDINGS = (".html", ".htm", ".xhtml")
 TEXT_TYPES = ("application/json", "application/xml", "application/yaml", "application/x-ndjson")
-FENCE = re.compile(r"^(`{3,}|~{3,})[^\n]*\n(.*?)^\1[ \t]*$", re.DOTALL | re.MULTILINE)
-TAGGED = re.compile(r"<([A-Za-z][\w:.-]*)(?:\s[^<>]*)?>(.*?)</\1\s*>", re.DOTALL)
 PARAGRAPH = re.compile(r"\n[ \t]*\n")
 PART_CHARS = 1000
 MARKED_CHARS = 200
@@ -117,7 +117,7 @@ def _decode(raw: bytes, kind: str) -> str:
     if kind == "docx":
         return _docx_text(raw)
     text = raw.decode("utf-8-sig", "replace")
-    return _html_text(text) if kind == "html" else text
+    return html_text(text) if kind == "html" else text
 
 
 def _pdf_text(raw: bytes) -> str:
@@ -157,47 +157,6 @@ def _docx_text(raw: bytes) -> str:
     return "\n\n".join(paragraphs)
 
 
-class _Text(HTMLParser):
-    """Visible text, with a line break after each block."""
-
-    hidden = frozenset({"script", "style", "noscript", "template"})
-    blocks = frozenset({"p", "div", "li", "tr", "br", "section", "article", "table", "ul", "ol", "pre"})
-    headings: ClassVar[dict[str, str]] = {f"h{n}": "#" * n + " " for n in range(1, 7)}
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.out: list[str] = []
-        self.depth = 0
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in self.hidden:
-            self.depth += 1
-        elif tag in self.headings:
-            self.out.append("\n\n" + self.headings[tag])
-        elif tag in self.blocks:
-            self.out.append("\n")
-        elif tag in ("td", "th"):
-            self.out.append("\t")
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in self.hidden and self.depth:
-            self.depth -= 1
-        elif tag in self.headings or tag in self.blocks:
-            self.out.append("\n")
-
-    def handle_data(self, data: str) -> None:
-        if not self.depth:
-            self.out.append(re.sub(r"\s+", " ", data))
-
-
-def _html_text(text: str) -> str:
-    parser = _Text()
-    parser.feed(text)
-    parser.close()
-    lines = (line.strip() for line in "".join(parser.out).splitlines())
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
-
-
 def document_spans(text: str, min_chars: int, *, beside: bool) -> list[tuple[int, int]]:
     """Where documents stand in a text of an over-long user message: fences, tagged blocks, else the middle of an
     over-long text; its first and last paragraph are the user's own words and stay (I4).
@@ -211,14 +170,9 @@ def document_spans(text: str, min_chars: int, *, beside: bool) -> list[tuple[int
         return [(0, len(text))]
     if len(text) <= min_chars:
         return []
-    spans: list[tuple[int, int]] = []
-    for pattern in (FENCE, TAGGED):
-        for match in pattern.finditer(text):
-            start, end = match.span(2)
-            if end - start > PART_CHARS and all(end <= s or start >= e for s, e in spans):
-                spans.append((start, end))
+    spans = marked_spans(text, PART_CHARS)
     if sum(end - start for start, end in spans) > len(text) / 2:
-        return sorted(spans)
+        return spans
     breaks = [m.span() for m in PARAGRAPH.finditer(text)] or [m.span() for m in re.finditer(r"\n", text)]
     if len(breaks) >= 2 and breaks[-1][0] - breaks[0][1] > PART_CHARS:
         return [(breaks[0][1], breaks[-1][0])]
@@ -228,4 +182,4 @@ def document_spans(text: str, min_chars: int, *, beside: bool) -> list[tuple[int
 
 def _is_marked(text: str) -> bool:
     stripped = text.strip()
-    return stripped.startswith("```") or TAGGED.fullmatch(stripped) is not None
+    return stripped.startswith("```") or is_tagged(stripped)

@@ -1,0 +1,80 @@
+"""Texts made to be slow to look through take time in proportion to their length (contract §7: no crash, no 5xx)."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from gateway.artifacts.documents import document_spans
+from gateway.artifacts.hypertext import html_text
+from gateway.artifacts.markup import is_tagged, marked_spans
+from gateway.artifacts.passages import passages
+
+PIECES = [
+    "<a>",
+    "<a><b>",
+    "</a ",
+    "```a\n",
+    "```\n",
+    "<",
+    "<!--",
+    "</",
+    "<?",
+    "<![",
+    "<!",
+    "<a ",
+    "<a b='",
+    '<a b="c',
+    "<script>",
+]
+PIECES += ["<x" * 3, "&amp", "\n", " \n", "[", "[{", '"', '"a":[', "a,b\n", ". ", "~~~~"]
+
+
+def spans(text: str) -> object:
+    return document_spans(text, 8000, beside=False)
+
+
+@pytest.mark.parametrize("piece", PIECES)
+@pytest.mark.parametrize("look", [spans, passages, html_text], ids=["spans", "passages", "html"])
+def test_s7_no_text_takes_quadratic_time(piece: str, look: Callable[[str], object]) -> None:
+    """300,000 characters in seconds even on a busy machine; quadratic time would be minutes."""
+    began = time.process_time()
+    look(piece * (300_000 // len(piece)))
+    look("<" + "a" * 300_000)
+    assert time.process_time() - began < 3
+
+
+def test_fences_and_tags_are_found() -> None:
+    body = "x" * 50
+    text = f"ask\n```py\n{body}\n```\nthen <doc id='1'>{body}</doc> and <open> and ~~~\n~~~~\n{body}\n~~~~\nend"
+    assert [text[start:end].strip() for start, end in marked_spans(text, 40)] == [body] * 3
+    assert marked_spans(text, 60) == []
+
+
+def test_a_tag_inside_a_fence_is_part_of_it() -> None:
+    text = "```\n<a>" + "x" * 50 + "</a>\n```\n"
+    assert marked_spans(text, 10) == [(4, text.rindex("```"))]
+
+
+@pytest.mark.parametrize(
+    ("text", "tagged"),
+    [("<a>x</a>", True), ('<a b="c">x</a >', True), ("<a>x</b>", False), ("<a>x</a> y", False), ("x <a>x</a>", False)],
+)
+def test_a_text_that_is_one_tagged_block(text: str, tagged: bool) -> None:
+    assert is_tagged(text) is tagged
+
+
+@pytest.mark.parametrize(
+    ("html", "text"),
+    [
+        ("<h1>T</h1><p>a &lt; b</p>", "# T\n\na < b"),
+        ("<p title='a > b'>x</p>", "x"),
+        ("a<script>if (a<b) '<p>'</script>b<style>c</style>", "ab"),
+        ("a<!-- <p>no</p> -->b<!doctype html><?xml?>", "ab"),
+        ("<template>no</template><td>1<td>2", "1\t2"),
+        ("1 < 2 and <![CDATA[x]]>", "1 < 2 and"),
+        ("open <!-- never closed <p>x", "open"),
+    ],
+)
+def test_visible_text_of_html(html: str, text: str) -> None:
+    assert html_text(html) == text
