@@ -1,6 +1,7 @@
 """An orderly end, with a real process (contract §9, §3.6)."""
 
 import contextlib
+import itertools
 import signal
 import sqlite3
 import threading
@@ -15,10 +16,11 @@ import openai
 import pytest
 
 from tests.acceptance.answers import http, stored, usage_of, user
+from tests.acceptance.command import gateway_command
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
-from tests.support.mock_upstream import MockUpstream
-from tests.support.postgres import PostgresProcess
+from tests.support.mock_upstream import MockUpstream, Reply
+from tests.support.postgres import Postgres, PostgresProcess
 from tests.support.process import wait_until
 
 ASK: Any = [user("count for me")]
@@ -208,3 +210,46 @@ def test_s9_a_frozen_storage_does_not_keep_it(
             chaos_postgres.resume()
         (lost,) = logged(gateway, "bill_not_recorded")
         assert lost["request_id"] == stream.response.headers["x-request-id"]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_s9_every_call_has_its_bill_though_the_end_came_in_the_middle(
+    request: pytest.FixtureRequest,
+    start_gateway: GatewayFactory,
+    upstream: MockUpstream,
+    background: ThreadPoolExecutor,
+    kind: str,
+) -> None:
+    """§6: one row of the ledger for each request that reached a model, and all of them balance."""
+    server: Postgres | None = request.getfixturevalue("postgres") if kind == "postgres" else None
+    storage = {"storage": {"url": server.new_database()}} if server else {}
+    gateway = start_gateway({"server": {"shutdown_grace": 0.3}, **storage})
+    replies = itertools.cycle(
+        [
+            {},
+            {"text": "one two three four", "chunk_delay": 0.05},
+            {"delay_first": 0.2},
+            {"status": 500},
+            {"text": "slow", "delay_first": 5.0},
+            {"text": "one two three", "cut_after": 2},
+        ]
+    )
+    upstream.handler = lambda _: Reply(**next(replies))  # type: ignore[arg-type]
+
+    def keep_asking(number: int) -> None:
+        with http(gateway) as client, contextlib.suppress(httpx.TransportError):
+            for turn in range(1000):
+                asked = {**CHAT, "stream": (number + turn) % 2 == 0, "store": turn % 3 != 0}
+                if client.post("/chat/completions", json=asked).status_code == 503:
+                    return
+
+    asking = [background.submit(keep_asking, number) for number in range(8)]
+    upstream.wait_for_chats(40)
+    assert gateway.terminate() == 0
+    for each in asking:
+        each.result()
+    wait_until(lambda: upstream.in_flight == 0, 5, "the end of all upstream calls")
+    done = gateway_command("audit", "--csv", "--config", str(gateway.config_path), directory=gateway.directory)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) - 1 == len(upstream.chats)
+    assert logged(gateway, "requests_cut")
