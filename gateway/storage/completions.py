@@ -88,7 +88,7 @@ def _answers(connection: sa.Connection, request_ids: list[str]) -> dict[str, dic
     query = sa.select(table.c.request_id, table.c.choice, table.c.body)
     found: dict[str, dict[int, Any]] = {}
     for row in connection.execute(query.where(table.c.request_id.in_(request_ids), table.c.choice.is_not(None))):
-        found.setdefault(row.request_id, {})[row.choice] = jsons.loads(row.body)
+        found.setdefault(row.request_id, {})[row.choice] = jsons.loads_stored(row.body)
     return found
 
 
@@ -96,7 +96,7 @@ def _completion(row: Any, calls: tuple[Any, ...], messages: dict[int, Any]) -> S
     entry = rows.entry_of(row, calls)
     if row._mapping["body"] is None:
         return StoredCompletion(entry)
-    body = jsons.loads(row._mapping["body"])
+    body = jsons.loads_stored(row._mapping["body"])
     for choice in body.get("choices", ()):
         choice["message"] = {**messages.get(choice.get("index"), {}), **choice["message"]}
     metadata = row._mapping["metadata"]
