@@ -20,6 +20,8 @@ ALIASES = {
     "OPENAI_API_KEY": ("upstream", "api_key"),
     "OPENAI_API_BASE": ("upstream", "api_base"),
 }
+FOR_ALL_MODELS = ("drop_params", "additional_drop_params", "modify_params")
+"""What LiteLLM sets for all models and here stands with each."""
 LITELLM_SECTIONS = ("litellm_settings", "router_settings", "general_settings")
 
 
@@ -98,9 +100,23 @@ def _from_litellm(raw: dict[str, Any], origin: str, warnings: list[str]) -> dict
                 auth["keys"] = [*auth.get("keys", []), {"key": value, "tenant": "master"}]
             elif key in ("request_timeout", "timeout") and value:
                 raw.setdefault("upstream", {}).setdefault("first_byte", value)
-            else:
+            elif not (key in FOR_ALL_MODELS and _set_for_all(raw, key, value)):
                 warnings.append(f"{section}.{key} has no equivalent here and is ignored")
     return raw
+
+
+def _set_for_all(raw: dict[str, Any], parameter: str, value: Any) -> bool:
+    """A default for the `litellm_params` of every model; whether there is one that it means anything to: requests in
+    OpenAI's protocol go up as they are."""
+    models = raw.get("model_list")
+    matters = False
+    for entry in models if isinstance(models, list) else ():
+        params = entry.get("litellm_params") if isinstance(entry, dict) else None
+        if isinstance(params, dict):
+            entry["litellm_params"] = {parameter: value, **params}
+            provider, named, _ = str(params.get("model")).partition("/")
+            matters = matters or bool(named and provider not in ("openai", "azure"))
+    return matters
 
 
 def _apply_environment(raw: dict[str, Any], environ: Mapping[str, str]) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-NOISE = ("vertex_ai_", "citations", "images", "annotations", "thinking_blocks")
+NOISE = ("vertex_ai_", "citations", "images", "annotations", "thinking_blocks", "provider_specific_fields")
 """Fields that say nothing while they are empty."""
 LITELLM_OWN = ("response_ms", "_response_ms")
 

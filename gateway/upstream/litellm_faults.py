@@ -23,7 +23,8 @@ from gateway.upstream.litellm_wire import Wire
 
 PREFIX = re.compile(r"^(\s*(litellm\.)?\w*(Error|Exception)\s*[:-]+\s*)+")
 ASIDE = re.compile(
-    r"\n?(Received Messages=|Traceback \(most recent|To drop these|\. To drop these|Example Expected).*", re.S
+    r"\s*\.?\s*(Received Messages=|Traceback \(most recent|To drop these|Example Expected|This looks like a bug in).*",
+    re.DOTALL,
 )
 NAMED = re.compile(r"parameters: \['(\w+)'")
 SECRET = re.compile(r"key|secret|token|credential|password")

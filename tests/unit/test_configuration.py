@@ -165,6 +165,14 @@ def test_litellms_sections_are_mapped_or_warned_about(tmp_path: Path) -> None:
     assert len(settings.warnings) == 3
 
 
+def test_what_litellm_sets_for_all_models_stands_with_each(tmp_path: Path) -> None:
+    claude = {"model_name": "claude", "litellm_params": {"model": "anthropic/claude", "drop_params": False}}
+    gemini = {"model_name": "gemini", "litellm_params": {"model": "gemini/gemini-2.5-pro"}}
+    settings = load(tmp_path, {"model_list": [claude, gemini], "litellm_settings": {"drop_params": True}})
+    found = [(entry.litellm_params.model_extra or {})["drop_params"] for entry in settings.model_list]
+    assert (found, settings.warnings) == ([False, True], ())
+
+
 @pytest.mark.parametrize("section", ["litellm_settings", "router_settings", "general_settings"])
 @pytest.mark.parametrize("value", [None, {}])
 def test_empty_sections_of_litellm_say_nothing(tmp_path: Path, section: str, value: Any) -> None:

@@ -117,3 +117,24 @@ def test_an_upstream_that_ends_without_saying_why_gets_a_reason_for_each_choice(
     made = record([delta(0, content="a"), delta(1, tool_calls=[call]), delta(2, "length")], 3)
     assert [(c["index"], c["finish_reason"]) for c in made.missing_finishes()] == [(0, "stop"), (1, "tool_calls")]
     assert record([delta(0, "stop")]).missing_finishes() == []
+
+
+def test_thoughts_are_put_together_with_their_signatures() -> None:
+    """§1: pieces of a thought are one block, ended by its signature; hidden ones stand by themselves."""
+    record = StreamRecord(1)
+    hidden = {"type": "redacted_thinking", "data": "x"}
+    for block in (
+        {"type": "thinking", "thinking": "one "},
+        {"type": "thinking", "thinking": "two"},
+        {"type": "thinking", "thinking": "", "signature": "s1"},
+        hidden,
+        {"type": "thinking", "thinking": "three", "signature": "s2"},
+        {"type": "thinking", "thinking": "four"},
+    ):
+        record.add({"choices": [{"index": 0, "delta": {"thinking_blocks": [block]}}]})
+    assert record.completion()["choices"][0]["message"]["thinking_blocks"] == [
+        {"type": "thinking", "thinking": "one two", "signature": "s1"},
+        hidden,
+        {"type": "thinking", "thinking": "three", "signature": "s2"},
+        {"type": "thinking", "thinking": "four"},
+    ]
