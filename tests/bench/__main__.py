@@ -18,6 +18,7 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one round at 4 connections, under a minute")
     parser.add_argument("--rounds", type=int, help="how often all is measured in turn (3); medians are printed")
+    parser.add_argument("--minutes", type=float, default=5, help="start no measurement later than this (5)")
     parser.add_argument("--only", action="append", choices=[case.name for case in CASES], help="this case alone")
     parser.add_argument("--connections", action="append", type=int, choices=(4, 32, 512), help="this number alone")
     parser.add_argument("--server", action="append", help="this server alone, beside the bare relay")
@@ -33,6 +34,7 @@ def main() -> int:
     plan = Plan(
         rounds=given.rounds or (1 if given.quick else 3),
         connections=tuple(given.connections or ((4,) if given.quick else (4, 32, 512))),
+        seconds=60 * given.minutes,
         cases=tuple(case for case in CASES if not given.only or case.name in given.only),
     )
     with ExitStack() as running, tempfile.TemporaryDirectory(prefix="bench-") as folder:

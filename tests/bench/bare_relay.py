@@ -51,4 +51,13 @@ if __name__ == "__main__":
     size = int(sys.argv[3])
     pool = httpx.Limits(max_connections=size, max_keepalive_connections=size) if size else DEFAULT
     app = create_app(sys.argv[2], pool)
-    uvicorn.run(app, port=int(sys.argv[1]), log_level="error", access_log=False, http="httptools", loop="uvloop")
+    # As the gateway's server runs: connections are not closed while a slow machine brings 512 of them into being.
+    uvicorn.run(
+        app,
+        port=int(sys.argv[1]),
+        log_level="error",
+        access_log=False,
+        http="httptools",
+        loop="uvloop",
+        timeout_keep_alive=75,
+    )

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -28,10 +29,14 @@ class Answer:
 
 
 class Connection(asyncio.Protocol):
-    """Keep-alive, one request at a time; usable while `open`."""
+    """Keep-alive, one request at a time; usable while `open`.
+
+    `on_read` is told of each read of a stream's body: whether it is the first, and how many events it holds.
+    """
 
     def __init__(self) -> None:
         self.open = False
+        self.on_read: Callable[[bool, int], None] | None = None
         self._answer: asyncio.Future[Answer] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -71,7 +76,10 @@ class Connection(asyncio.Protocol):
         self._parser.feed_data(data)
         now = self._now
         if self._stream:
-            now.events += data.count(EVENT)
+            events = data.count(EVENT)
+            now.events += events
+            if self.on_read is not None:
+                self.on_read(not now.reads, events)
             self._tail = (self._tail + data)[-64:]
             now.reads.append(time.perf_counter() - self._asked)
         if self._complete:

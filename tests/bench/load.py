@@ -19,7 +19,7 @@ import uvloop
 
 from tests.bench import traffic
 from tests.bench.connection import Connection
-from tests.bench.job import Gathered, Job, Kind, Result
+from tests.bench.job import Gathered, Job, Kind, Result, Window
 from tests.bench.processor import cpu_ns
 
 SETTLE_SECONDS = 0.2
@@ -69,6 +69,10 @@ async def run(job: Job) -> Result:
         raise RuntimeError(f"the server answers {sorted({answer.status for answer in answers})}")
     await asyncio.sleep(SETTLE_SECONDS)
     into = Gathered(Result())
+    if job.requests == job.connections:
+        into.window = Window(job.pid, job.connections)
+        for connection in connections:
+            connection.on_read = into.window.read
     own, cpu, began = time.process_time_ns(), cpu_ns(job.pid), time.perf_counter()
     await asyncio.gather(*(lane(job, connection, waiting, into) for connection in connections))
     into.result.seconds = time.perf_counter() - began

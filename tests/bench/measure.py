@@ -11,6 +11,7 @@ from tests.bench.job import Job, Kind, Result
 from tests.bench.servers import Server
 from tests.support.gateway_process import REPOSITORY, scrubbed_environment
 
+MOST_SECONDS = 300
 _numbers = count(1, 1_000_000)
 
 
@@ -19,6 +20,7 @@ def load(server: Server, connections: int, requests: int, kinds: Sequence[Kind])
 
     Raises:
         RuntimeError: the load generator ended badly; its own words.
+        TimeoutExpired: it took five minutes.
     """
     job = Job(server.port, server.pid, connections, requests, kinds, next(_numbers))
     done = subprocess.run(
@@ -29,6 +31,7 @@ def load(server: Server, connections: int, requests: int, kinds: Sequence[Kind])
         cwd=REPOSITORY,
         env=scrubbed_environment(),
         start_new_session=True,
+        timeout=MOST_SECONDS,
     )
     if done.returncode:
         raise RuntimeError(f"{server.name}: {done.stderr.strip()[-2000:]}")

@@ -1,5 +1,6 @@
 """Samples made into figures, and figures into a table for a person."""
 
+import math
 import os
 import platform
 import statistics
@@ -23,6 +24,8 @@ def cost_us(sample: Sample, opened: dict[tuple[int, int, str], float]) -> float:
     each = sample.result.cpu_ns / 1000 / sample.result.requests
     if not sample.case.per_chunk:
         return each
+    if sample.case.paced:
+        return sample.result.window_cpu_ns / 1000 / (sample.result.window_events or math.nan)
     further = sample.result.events / sample.result.requests - 2  # the first and the one with the finish reason
     return (each - opened[sample.turn, sample.connections, sample.server]) / further
 
@@ -59,11 +62,19 @@ def _figure(group: list[Sample], opened: dict[tuple[int, int, str], float]) -> d
             n: round(_median(s.result.requests / s.result.seconds for s in g)) for n, g in by_server.items()
         },
         "latency_ms": {n: [_median(s.result.latency_ms[i] for s in g) for i in (0, 1)] for n, g in by_server.items()},
+        "p99_ms": {n: _median(_waited_ms(s) for s in g) for n, g in by_server.items()},
+        "gap_ms": {n: [_median(s.result.gap_ms[i] for s in g) for i in (0, 1)] for n, g in by_server.items()},
         "events_per_read": {
             n: round(_median(s.result.events / max(1, s.result.reads) for s in g), 2) for n, g in by_server.items()
         },
         "failed": {n: sum(s.result.failed for s in g) for n, g in by_server.items()},
     }
+
+
+def _waited_ms(sample: Sample) -> float:
+    """p99 of a request; of paced streams, how much longer than usual a chunk is waited for."""
+    result = sample.result
+    return result.gap_ms[1] - result.gap_ms[0] if sample.case.paced else result.latency_ms[1]
 
 
 def _median(values: Iterable[float]) -> float:
@@ -85,7 +96,7 @@ def table(found: dict[str, Any]) -> str:
     for figure in found["figures"]:
         cells = [figure["title"], str(figure["connections"]), *(f"{figure['us'][n]:,.1f}" for n in names)]
         cells += [f"{figure['times_cheaper_than_bare'][n]:.2f} ×" for n in compared]
-        cells += [f"{figure['latency_ms'][n][1]:,.1f} ms" for n in names]
+        cells += [f"{figure['p99_ms'][n]:,.1f} ms" for n in names]
         rows.append(cells)
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     lines = ["  ".join(_aligned(cell, widths[i], i) for i, cell in enumerate(row)) for row in rows]

@@ -1,6 +1,7 @@
 """All servers measured in turn, several times over: what else runs on the machine disturbs them alike."""
 
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,27 +18,34 @@ from tests.bench.servers import Server
 
 DEFAULT_POOL = 100
 NGINX_TIMES = 8
-ROUNDS_AT_512 = 2
+MANY = 512
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure how often."""
+    """What to measure how often, and after how many seconds to leave the rest."""
 
     rounds: int
     connections: tuple[int, ...]
     cases: tuple[Case, ...]
+    seconds: float
 
     def __iter__(self) -> Iterator[tuple[int, Case, int]]:
-        """Round, case and connections, in the order in which they are measured."""
-        needed = [
-            case for case in CASES if case in self.cases or (case is OPEN and any(c.per_chunk for c in self.cases))
-        ]
+        """Round, case and connections, in the order in which they are measured. The largest number of connections,
+        which takes longest, comes after the first round and once more at the end."""
+        few = [number for number in sorted(self.connections) if number != MANY]
+        many = [number for number in self.connections if number == MANY]
         for turn in range(self.rounds):
-            for case in needed:
-                for connections in set(self.connections) & set(case.connections()):
-                    if connections < 512 or turn < ROUNDS_AT_512:
-                        yield turn, case, connections
+            yield from self._turn(turn, few)
+            if turn == 0:
+                yield from self._turn(turn, many)
+        if self.rounds > 1:
+            yield from self._turn(1, many)
+
+    def _turn(self, turn: int, connections: Sequence[int]) -> Iterator[tuple[int, Case, int]]:
+        chunks = any(case.per_chunk and not case.paced for case in self.cases)
+        needed = [case for case in CASES if case in self.cases or (case is OPEN and chunks)]
+        yield from ((turn, case, c) for c in connections for case in needed if c in case.connections())
 
 
 @dataclass(frozen=True)
@@ -81,15 +89,19 @@ class Bench:
         self._running.close()
 
     def run(self, plan: Plan) -> list[Sample]:
-        """All samples, after each server has seen each kind of request."""
+        """All samples for which there is time, after each server has seen each kind of request."""
         for server in (*self.servers, self._large_pool):
             for case in plan.cases:
                 kind = case.kinds[4]
                 load(server, 4, 16, [kind])
         self._warm = {server.name: rss_mb(server.pid) for server in self.servers}
         samples: list[Sample] = []
+        deadline = time.monotonic() + plan.seconds
         for turn, case, connections in plan:
-            print(f"round {turn + 1}: {case.name} at {connections}   ", end="\r", file=sys.stderr, flush=True)
+            if time.monotonic() > deadline:
+                print("out of time: the rest is left out", file=sys.stderr)
+                break
+            print(f"round {turn + 1}: {case.name} at {connections}", file=sys.stderr, flush=True)
             for server in self.servers:
                 times = NGINX_TIMES if server.name == "nginx" and not case.paced else 1
                 requests = case.requests[connections] * times
@@ -106,6 +118,6 @@ class Bench:
         }
 
     def _stands_for(self, server: Server, case: Case, connections: int) -> Server:
-        """The relay with the large pool, for more streams at once than httpx's default pool holds."""
-        many = case.paced and connections > DEFAULT_POOL
+        """The relay with the large pool takes more streams at once than httpx's default pool could hold."""
+        many = case.kinds[connections].make == "stream" and connections > DEFAULT_POOL
         return self._large_pool if server.name == "bare" and many else server

@@ -72,9 +72,10 @@ def chat(mark: str = "", **fields: Any) -> Payload:
     return _payload([system, question], **fields)
 
 
-def stream(chunks: int, spacing: int) -> Payload:
-    """The 1 KB chat, answered by a stream of `chunks` content chunks, `spacing` ms apart."""
-    return chat(f"[bench chunks={chunks} spacing={spacing}]", stream=True)
+def stream(chunks: int, spacing: int, together: int = 0) -> Payload:
+    """The 1 KB chat, answered by a stream of `chunks` content chunks, `spacing` ms apart; the second chunk comes when
+    so many streams are open."""
+    return chat(f"[bench chunks={chunks} spacing={spacing} together={together}]", stream=True)
 
 
 def refused(status: int) -> Payload:
@@ -92,3 +93,8 @@ def long_chat(new_history: bool = False) -> Payload:
     changed = turns[0 if new_history else -1]
     changed["content"] = f"Question {NONCE.decode()}: {changed['content']}"
     return _payload([{"role": "system", "content": prose(1, 970)}, *turns])
+
+
+def malformed() -> Payload:
+    """A body that is no chat: the gateway's own refusal."""
+    return Payload(b'{"model":"bench","messages":"', b'"}')

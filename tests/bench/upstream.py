@@ -3,23 +3,29 @@
     python -m tests.bench.upstream PORT
 
 What it answers is chosen by a mark in the last 2 KB of the request, as `traffic.mark` writes it:
-`[bench chunks=200 spacing=5]` a stream of 200 content chunks 5 ms apart (0: all at once), `[bench status=429]` an
-error; without one, a small completion. `GET /stats` tells what it has seen, as `Stats` names it.
+`[bench chunks=200 spacing=5]` a stream of 200 content chunks 5 ms apart (0: all at once; with ` together=32`, the first
+chunk at once and the others when 32 such streams are open), `[bench status=429]` an error; without one, a small
+completion. `GET /stats` tells what it has seen, as `Stats` names it.
 """
 
 import asyncio
 import functools
 import json
+import random
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any, cast
 
 import httptools
 import uvloop
 
-MARK = re.compile(rb"\[bench (chunks|status)=(\d+)(?: spacing=(\d+))?\]")
+MARK = re.compile(rb"\[bench (chunks|status)=(\d+)(?: spacing=(\d+))?(?: together=(\d+))?\]")
 TAIL = 2048
+PATIENCE = 60.0
+"""Seconds after which a stream no longer waits for others."""
 JSON_HEAD = b"HTTP/1.1 %d OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 SSE_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 ANSWER = (
@@ -78,9 +84,11 @@ def joined(count: int) -> bytes:
 class Upstream(asyncio.Protocol):
     """One connection. Requests on it come one after another; pipelining is not expected."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, stats: Stats) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, stats: Stats, waiting: set["Upstream"]) -> None:
         self._loop = loop
         self._stats = stats
+        self._waiting = waiting
+        self._frames: Iterator[bytes] | None = None
         self._parser: Any = httptools.HttpRequestParser(self)
         self._url = b""
         self._body: list[bytes] = []
@@ -94,8 +102,11 @@ class Upstream(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio."""
         self._stats.connections -= 1
+        self._waiting.discard(self)
         if self._timer is not None:
             self._timer.cancel()
+        if self._frames is not None:
+            self._frames = None
             self._stats.streams -= 1
             self._stats.cut += 1
 
@@ -127,32 +138,46 @@ class Upstream(asyncio.Protocol):
         count = int(mark[2])
         usage = framed(LAST % (tokens, count, tokens + count)) if b'"include_usage"' in body else b""
         end = usage + framed(b"data: [DONE]\n\n") + b"0\r\n\r\n"
-        return self._stream(count, int(mark[3] or 0), end)
+        return self._stream(count, int(mark[3] or 0), int(mark[4] or 0), end)
 
     def _json(self, status: int, body: bytes) -> None:
         self._transport.write(JSON_HEAD % (status, len(body)) + body)
 
-    def _stream(self, count: int, spacing: int, end: bytes) -> None:
+    def _stream(self, count: int, spacing: int, together: int, end: bytes) -> None:
         if not spacing:
             self._stats.whole += 1
             self._transport.write(joined(count) + end)
-            return
+            return None
         self._stats.streams += 1
+        self._spacing = spacing / 1000
+        self._frames = chain(content_frames(count), (end,))
         self._transport.write(SSE_HEAD)
-        frames = content_frames(count)
-        # Streams that begin together do not tick together: each has a phase of its own.
-        due = self._loop.time() + spacing / 1000 * (self._stats.requests * 0.618 % 1)
-        self._timer = self._loop.call_at(due, self._tick, iter(frames), due, spacing / 1000, end)
+        if not together:
+            return self._start()
+        self._transport.write(next(self._frames))
+        self._waiting.add(self)
+        self._timer = self._loop.call_later(PATIENCE, self._start)
+        if len(self._waiting) == together:
+            for stream in tuple(self._waiting):
+                stream._start()
+        return None
 
-    def _tick(self, frames: Any, due: float, spacing: float, end: bytes) -> None:
-        frame = next(frames, None)
+    def _start(self) -> None:
+        self._waiting.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        # Streams that begin together do not tick together: each has a phase of its own.
+        self._due = self._loop.time() + self._spacing * random.random()
+        self._timer = self._loop.call_at(self._due, self._tick)
+
+    def _tick(self) -> None:
+        frame = next(self._frames, None) if self._frames is not None else None
         if frame is not None:
             self._transport.write(frame)
-            due += spacing
-            self._timer = self._loop.call_at(due, self._tick, frames, due, spacing, end)
+            self._due += self._spacing
+            self._timer = self._loop.call_at(self._due, self._tick)
             return
-        self._transport.write(end)
-        self._timer = None
+        self._timer = self._frames = None
         self._stats.streams -= 1
         self._stats.whole += 1
 
@@ -161,7 +186,8 @@ async def main(port: int) -> None:
     """Serves until it is killed."""
     loop = asyncio.get_running_loop()
     stats = Stats()
-    server = await loop.create_server(lambda: Upstream(loop, stats), "127.0.0.1", port, backlog=2048)
+    waiting: set[Upstream] = set()
+    server = await loop.create_server(lambda: Upstream(loop, stats, waiting), "127.0.0.1", port, backlog=2048)
     await server.serve_forever()
 
 
