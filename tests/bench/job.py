@@ -35,9 +35,11 @@ class Job:
 @dataclass
 class Result:
     """What came of a job. Pairs of ms are p50 and p99: of a request, until the first read of a stream, between two
-    of its later reads. `failed` were cut off, or got a 5xx; `refused` got a 4xx; `dropped` were hung up on. The window lasts
-    from when every connection has the first read of a stream until the first stream ends: within it, nothing but
-    chunks is paid for. It is empty unless each connection has one stream."""
+    of its later reads. `failed` were cut off, or got a 5xx; `refused` got a 4xx; `dropped` were hung up on.
+
+    The window lasts from when every connection has the first read of a stream until the first stream ends: within it,
+    nothing but chunks is paid for. It is empty unless each connection has one stream.
+    """
 
     requests: int = 0
     failed: int = 0
