@@ -13,8 +13,9 @@ from gateway.ports import Clock
 from gateway.storage import rows, schema
 from gateway.storage.completions import read_completion, read_page
 from gateway.storage.engine import Transactions, insert_if_new
+from gateway.storage.group import CommitGroup
 from gateway.storage.probe import revision_of
-from gateway.storage.write import write_turn
+from gateway.storage.write import write_turns
 
 SECRET = "keyed-hash"  # noqa: S105 - the name of the secret, not the secret
 
@@ -26,6 +27,7 @@ class SqlStore:
         self._transactions = transactions
         self._clock = clock
         self._secret: bytes | None = None
+        self._group = CommitGroup(self._write)
 
     async def secret(self) -> bytes:
         """The key of keyed hashes, made at the first question to a new storage."""
@@ -67,8 +69,14 @@ class SqlStore:
 
     async def commit(self, commit: TurnCommit) -> None:
         """See `ports.ConversationStore`."""
+        if commit.turn is not None and self._transactions.remote:
+            await self._write([commit])  # turns of different conversations need not wait for each other
+        else:
+            await self._group.add(commit)
+
+    async def _write(self, commits: list[TurnCommit]) -> None:
         now = self._clock.now()
-        await self._transactions.run(lambda connection: write_turn(connection, commit, now), write=True)
+        await self._transactions.run(lambda connection: write_turns(connection, commits, now), write=True)
 
     async def find_completion(self, tenant: str, completion_id: str) -> StoredCompletion | None:
         """See `ports.ConversationStore`."""

@@ -1,5 +1,6 @@
 """The one place where a turn and its bill are written (contract §3.6, §3.7)."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -11,48 +12,62 @@ from gateway.models.conversation import ConversationMessage
 from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
 from gateway.storage import schema
 from gateway.storage.engine import insert_if_new
+from gateway.storage.inserts import RowInsert
 from gateway.storage.rows import pico, whole
 
 REDUCIBLE_BYTES = 8000
 REDUCED_BYTES = 500
 
 
-def write_turn(connection: sa.Connection, commit: TurnCommit, now: datetime) -> None:
-    """Everything a request leaves behind. Turns are appended whole in the order in which they commit: a turn that
+INSERT_LEDGER = RowInsert(schema.ledger)
+INSERT_CALLS = RowInsert(schema.ledger_calls)
+INSERT_CONVERSATION = RowInsert(schema.conversations)
+INSERT_MESSAGES = RowInsert(schema.messages)
+INSERT_COMPLETION = RowInsert(schema.completions)
+
+
+def write_turns(connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime) -> None:
+    """Everything that requests leave behind. Turns are appended whole in the order in which they commit: a turn that
     began at the head is hung on what the head is now."""
-    _write_ledger(connection, commit.ledger)
-    if commit.turn is None:
-        return
-    turn = commit.turn
-    table = schema.conversations
-    lock = sa.select(table.c.head_id, table.c.attachments).where(table.c.id == turn.conversation_id).with_for_update()
-    row = connection.execute(lock).first()
-    if row is None:
-        if not turn.created:
-            return  # deleted while the model was answering: deleted is deleted, the bill stays
-        values = {"id": turn.conversation_id, "tenant": commit.ledger.tenant, "created_at": now, "updated_at": now}
-        connection.execute(table.insert().values(**values))
-    head = row.head_id if row is not None else None
+    INSERT_LEDGER(connection, [_ledger_row(commit.ledger) for commit in commits])
+    INSERT_CALLS(connection, [row for commit in commits for row in _call_rows(commit.ledger)])
+    for commit in commits:
+        if commit.turn is not None:
+            _write_turn(connection, commit.turn, commit.ledger, now)
+
+
+def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry, now: datetime) -> None:
+    row = connection.execute(_LOCK, {"id": turn.conversation_id}).first()
+    if row is None and not turn.created:
+        return  # deleted while the model was answering: deleted is deleted, the bill stays
+    failed = entry.status == "failed"
+    head, attached = (row.head_id, row.attachments) if row is not None else (None, 0)
+    digest, instructions = _instructions(turn)
     parent = head if turn.at_head else turn.parent_id
-    latest = _write_messages(connection, turn, commit.ledger, parent, now)
-    if commit.ledger.status != "failed":
-        _write_attachments(connection, turn, row.attachments if row is not None else 0, now)
+    messages, latest = _message_rows(turn, entry, parent, _next_number(connection, parent), digest, now)
+    values = {
+        "head_id": head if failed else latest,
+        "attachments": attached if failed else attached + len(turn.attachments),
+        "updated_at": now,
+    }
+    if row is None:
+        named = {"id": turn.conversation_id, "tenant": entry.tenant, "created_at": now}
+        INSERT_CONVERSATION(connection, [{**values, **named}])
+    else:
+        connection.execute(_UPDATE, {**values, "conversation": turn.conversation_id})
+    if instructions is not None:
+        connection.execute(insert_if_new(connection, schema.instructions), instructions)
+    INSERT_MESSAGES(connection, messages)
+    if not failed:
+        _write_attachments(connection, turn, attached, now)
     if turn.completion is not None:
-        _write_completion(connection, turn, commit.ledger.request_id)
-    changes: dict[str, Any] = {"updated_at": now}
-    if commit.ledger.status != "failed":
-        changes["head_id"] = latest
-    if turn.attachments and commit.ledger.status != "failed":
-        changes["attachments"] = table.c.attachments + len(turn.attachments)
-    connection.execute(table.update().where(table.c.id == turn.conversation_id).values(**changes))
+        _write_completion(connection, turn, entry.request_id)
 
 
-def _write_messages(
-    connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry, parent: str | None, now: datetime
-) -> str | None:
-    """New messages as a chain, then the answers as siblings; returns the message that the next turn continues."""
-    number = _next_number(connection, parent)
-    digest = _write_instructions(connection, turn)
+def _message_rows(
+    turn: StoredTurn, entry: LedgerEntry, parent: str | None, number: int, digest: str | None, now: datetime
+) -> tuple[list[dict[str, Any]], str | None]:
+    """New messages as a chain, then the answers as siblings; and the message that the next turn continues."""
     values: list[dict[str, Any]] = []
     shared = {"conversation_id": turn.conversation_id, "request_id": entry.request_id, "instructions_digest": digest}
     status = "failed" if entry.status == "failed" else "complete"
@@ -68,9 +83,7 @@ def _write_messages(
         values.append({**row, "reasoning_events": events, "status": answer.message.status})
         if answer is turn.answers[0]:
             latest = message_id
-    if values:
-        connection.execute(schema.messages.insert(), values)
-    return latest
+    return values, latest
 
 
 def _message(
@@ -107,15 +120,13 @@ def _next_number(connection: sa.Connection, parent: str | None) -> int:
     return int(connection.execute(sa.select(table.c.sequence_number).where(table.c.id == parent)).scalar_one()) + 1
 
 
-def _write_instructions(connection: sa.Connection, turn: StoredTurn) -> str | None:
+def _instructions(turn: StoredTurn) -> tuple[str | None, dict[str, Any] | None]:
     """System messages are kept once per conversation; the messages of a turn name those in force."""
     if not turn.instructions:
-        return None
+        return None, None
     body = jsons.dumps_stored(turn.instructions)
     digest = content_digest(body)
-    values = {"conversation_id": turn.conversation_id, "digest": digest, "body": body}
-    connection.execute(insert_if_new(connection, schema.instructions).values(**values))
-    return digest
+    return digest, {"conversation_id": turn.conversation_id, "digest": digest, "body": body}
 
 
 def _write_attachments(connection: sa.Connection, turn: StoredTurn, first: int, now: datetime) -> None:
@@ -155,7 +166,7 @@ def _write_completion(connection: sa.Connection, turn: StoredTurn, request_id: s
         "body": jsons.dumps_stored({**completion, "choices": choices}),
         "metadata": jsons.dumps_text(turn.completion_metadata) if turn.completion_metadata is not None else None,
     }
-    connection.execute(schema.completions.insert().values(**values))
+    INSERT_COMPLETION(connection, [values])
 
 
 def _told_apart(message: dict[str, Any], *, whole: bool) -> dict[str, Any]:
@@ -168,10 +179,10 @@ def _storable(text: str) -> str:
     return text.replace("\x00", "\ufffd")
 
 
-def _write_ledger(connection: sa.Connection, entry: LedgerEntry) -> None:
+def _ledger_row(entry: LedgerEntry) -> dict[str, Any]:
     usage = entry.metadata.get("usage") or {}
     total = entry.metadata.get("cost", {}).get("total_cost")
-    values = {
+    return {
         "request_id": entry.request_id,
         "tenant": entry.tenant,
         "conversation_id": entry.conversation_id,
@@ -187,8 +198,10 @@ def _write_ledger(connection: sa.Connection, entry: LedgerEntry) -> None:
         "response_metadata": jsons.dumps_text(entry.metadata),
         "created_at": entry.created_at,
     }
-    connection.execute(schema.ledger.insert().values(**values))
-    calls = [
+
+
+def _call_rows(entry: LedgerEntry) -> list[dict[str, Any]]:
+    return [
         {
             "request_id": entry.request_id,
             "number": number,
@@ -202,5 +215,12 @@ def _write_ledger(connection: sa.Connection, entry: LedgerEntry) -> None:
         }
         for number, call in enumerate(entry.calls)
     ]
-    if calls:
-        connection.execute(schema.ledger_calls.insert(), calls)
+
+
+def _lock_query() -> sa.Select[tuple[Any, ...]]:
+    table = schema.conversations
+    return sa.select(table.c.head_id, table.c.attachments).where(table.c.id == sa.bindparam("id")).with_for_update()
+
+
+_LOCK = _lock_query()
+_UPDATE = schema.conversations.update().where(schema.conversations.c.id == sa.bindparam("conversation"))
