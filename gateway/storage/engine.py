@@ -82,6 +82,7 @@ class SqliteTransactions:
     """One connection on one thread: SQLite has one writer anyway. Every commit is synced to disk."""
 
     remote = False
+    begin = "BEGIN IMMEDIATE"
 
     def __init__(self, url: URL, timeout: float) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="sqlite")
@@ -98,7 +99,7 @@ class SqliteTransactions:
             connect_args={"timeout": timeout, "check_same_thread": False},
         )
         sa.event.listen(self._engine, "connect", _prepare_sqlite)
-        sa.event.listen(self._engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+        self._connection: sa.Connection | None = None
 
     async def run(self, work: Work[T], *, write: bool = False) -> T:
         """One transaction on SQLite's thread. It runs to its end even if the caller is cancelled meanwhile."""
@@ -106,22 +107,43 @@ class SqliteTransactions:
 
     def _transaction(self, work: Work[T]) -> T:
         try:
-            with self._engine.begin() as connection:
-                return work(connection)
+            return self._run(work)
         except (OperationalError, sqlite3.OperationalError) as error:
             raise StorageUnavailable("The storage cannot be used right now.") from error
-        except DatabaseError as error:
-            if type(error) is not DatabaseError:
+        except (DatabaseError, sqlite3.DatabaseError) as error:
+            if type(error) not in (DatabaseError, sqlite3.DatabaseError):
                 raise
             raise StorageUnavailable("The storage's file is no usable database.") from error
 
+    def _run(self, work: Work[T]) -> T:
+        """Begins and ends the transaction with the driver itself, on one connection that stays: what SQLAlchemy does
+        around a transaction costs more than a small one."""
+        if self._connection is None:
+            self._connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        connection = self._connection
+        driver: Any = connection.connection.driver_connection
+        driver.execute(self.begin).close()
+        try:
+            result = work(connection)
+            driver.execute("COMMIT").close()
+        except BaseException:
+            if driver.in_transaction:
+                driver.execute("ROLLBACK").close()
+            raise
+        return result
+
     async def close(self) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._executor, self._engine.dispose)
+        await asyncio.get_running_loop().run_in_executor(self._executor, self._close)
         self._executor.shutdown()
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._engine.dispose()
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
-    connection.isolation_level = None  # SQLAlchemy's events begin transactions, not the driver
+    connection.isolation_level = None  # transactions are begun here, not by the driver
     for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
         connection.execute(f"PRAGMA {pragma}").close()
 

@@ -27,6 +27,8 @@ Place = tuple[datetime, str]
 class ReadOnlySqlite(SqliteTransactions):
     """One connection that can only read; it neither makes a file nor waits for a writer."""
 
+    begin = "BEGIN"
+
     def __init__(self, url: URL, timeout: float) -> None:
         path = Path(url.database or "")
         if not path.is_file():
@@ -41,7 +43,7 @@ class ReadOnlySqlite(SqliteTransactions):
         self._engine = sa.create_engine(
             "sqlite+pysqlite://", creator=connect, hide_parameters=True, poolclass=StaticPool
         )
-        sa.event.listen(self._engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+        self._connection = None
 
 
 def open_ledger(settings: StorageSettings) -> Transactions:
