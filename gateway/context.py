@@ -21,6 +21,7 @@ from gateway.assembly.messages import assemble
 from gateway.fitting.budget import Budget
 from gateway.fitting.count import Counting
 from gateway.fitting.fit import fit
+from gateway.fitting.quick import fitted_as_sent, plain_shape
 from gateway.fitting.tools import Limits, Tools
 from gateway.models.artifacts import Artifact
 from gateway.models.conversation import Context, History
@@ -33,6 +34,8 @@ from gateway.ports import TokenCounters
 from gateway.settings import ContextSettings
 
 QUESTION_CHARS = 4000
+COUNTED_APART = ("tools", "functions", "response_format")
+NO_MATERIAL = Material(instructions=(), messages=(), current=0)
 INLINE_CHARS = 100_000
 TOOLS = Tools(
     assemble=assemble,
@@ -83,6 +86,20 @@ class ContextManager:
         # Counting and ranking much text takes a while; streams of other requests must not wait for it.
         return await asyncio.to_thread(self._build, request, history, facts, budget, files)
 
+    def untouched(self, request: ChatRequest, facts: ModelFacts, budget: Budget) -> BuiltContext | None:
+        """The context of a request that stands alone and surely fits as it is; None if it needs a closer look."""
+        if budget.tokens is None or any(request.forward.get(name) for name in COUNTED_APART):
+            return None
+        allowed = int(budget.tokens / facts.token_margin)
+        shape = plain_shape(request.messages, request.size, allowed, self._settings.document_min_chars)
+        if shape is None:
+            return None
+        fitted = fitted_as_sent(request.messages, shape)
+        utilization = self._measured(request, budget, fitted, len(request.messages))
+        decision = should_use_llm_planning(_no_artifacts(request, fitted, budget), self._settings)
+        utilization.planning_reason = decision.reason
+        return BuiltContext(fitted, utilization, NO_MATERIAL)
+
     def _build(
         self, request: ChatRequest, history: History, facts: ModelFacts, budget: Budget, files: dict[FilePlace, str]
     ) -> BuiltContext:
@@ -117,28 +134,35 @@ class ContextManager:
     def _utilization(
         self, request: ChatRequest, material: Material, fitted: Fitted, budget: Budget, counting: Counting
     ) -> ContextUtilizationMetadata:
-        settings = self._settings
         included = len(set(fitted.forwarded.indexes) - {-1})
-        decision = should_use_llm_planning(self._facts(request, material, fitted, budget), settings)
+        decision = should_use_llm_planning(self._facts(request, material, fitted, budget), self._settings)
         records = records_of(material, fitted, named=request.store)
+        utilization = self._measured(request, budget, fitted, included + len(material.instructions))
+        utilization.strategy = _strategy(material, fitted)
+        utilization.messages_excluded = len(material.messages) - included
+        utilization.planning_reason = decision.reason
+        utilization.fallback_reason = "no_planner" if decision.use else None
+        utilization.artifacts_processed = records
+        return utilization
+
+    def _measured(
+        self, request: ChatRequest, budget: Budget, fitted: Fitted, included: int
+    ) -> ContextUtilizationMetadata:
+        """The figures of a context, and a warning where they call for one."""
+        settings, tokens = self._settings, budget.tokens
         utilization = ContextUtilizationMetadata(
             model_name=request.model,
-            strategy=_strategy(material, fitted),
             goal=request.options.goal.value,
             context_window=budget.context_window,
-            budget_tokens=budget.tokens,
+            budget_tokens=tokens,
             tokens_used=fitted.tokens,
-            utilization=round(fitted.tokens / budget.tokens, 4) if budget.tokens else None,
+            utilization=round(fitted.tokens / tokens, 4) if tokens else None,
             breakdown=fitted.breakdown,
-            messages_included=included + len(material.instructions),
-            messages_excluded=len(material.messages) - included,
-            planning_reason=decision.reason,
-            fallback_reason="no_planner" if decision.use else None,
-            artifacts_processed=records,
+            messages_included=included,
         )
-        if budget.tokens is None:
+        if tokens is None:
             utilization.warnings.append("context_window_unknown")
-        elif fitted.tokens > settings.warning_threshold * budget.tokens:
+        elif fitted.tokens > settings.warning_threshold * tokens:
             utilization.warnings.append(f"context_window_above_{settings.warning_threshold:.0%}"[:-1] + "_percent")
         return utilization
 
@@ -157,6 +181,13 @@ class ContextManager:
             budget=budget.tokens,
             expensive_primary=False,
         )
+
+
+def _no_artifacts(request: ChatRequest, fitted: Fitted, budget: Budget) -> PlanningFacts:
+    options = request.options
+    return PlanningFacts(
+        0, options.planning, options.mode, False, False, False, 0, 0, fitted.tokens, budget.tokens, False
+    )
 
 
 def message_size(message: dict[str, Any]) -> int:

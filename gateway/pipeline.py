@@ -31,6 +31,8 @@ from gateway.settlement import Settlement
 
 T = TypeVar("T")
 USAGE_REFUSALS = (400, 404, 422)
+UNREAD = History(conversation_id=None, created=True, instructions=(), messages=())
+"""Of a request that is forwarded as it came: nobody needs its messages one by one."""
 USAGE_SECONDS = 10.0
 """How long a finished answer is held for the upstream's usage."""
 
@@ -131,6 +133,10 @@ class Pipeline:
             await self._check_conversation(request)
             return Exchange(request, deployment, facts, Budget(None, None), _untouched(request), None)
         budget = budget_for(facts, request.forward, request.options.max_input_tokens, self._settings)
+        if request.stands_alone and (built := self._context.untouched(request, facts, budget)) is not None:
+            exchange = Exchange(request, deployment, facts, budget, UNREAD, built)
+            exchange.timings["plan"] = clock.monotonic() - request.started
+            return exchange
         request = await with_content(request, self._files)
         history = await build_llm_messages(request, self._store, remembers=request.store, budget_tokens=budget.tokens)
         history = for_origin(history, deployment.origin)
@@ -179,6 +185,10 @@ class Pipeline:
                 exchange.ask_usage = False
 
     async def _refit(self, exchange: Exchange, built: BuiltContext, overflow: UpstreamOverflow) -> None:
+        if exchange.history is UNREAD:
+            exchange.history = await build_llm_messages(
+                exchange.request, self._store, remembers=False, budget_tokens=None
+            )
         budget = tightened(exchange.budget, built.fitted.tokens, overflow.reported, overflow.limit)
         exchange.built = await self._context(exchange.request, exchange.history, exchange.facts, budget)
         exchange.built.utilization.warnings.append("refitted_after_upstream_overflow")

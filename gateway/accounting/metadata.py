@@ -1,6 +1,5 @@
 """`response_metadata` and the extended `usage` of an answer (contract §6)."""
 
-from dataclasses import asdict
 from typing import Any
 
 from gateway.accounting.cost import total_cost, usage_of
@@ -8,12 +7,34 @@ from gateway.models.metadata import CallCost, ResponseMetadata
 
 
 def response_metadata(known: ResponseMetadata) -> dict[str, Any]:
-    """As JSON-ready values; what is not known yet is left out."""
-    data = asdict(known)
-    for name in ("usage", "cost", "context_utilization"):
-        if data[name] is None:
-            del data[name]
+    """As JSON-ready values; what is not known yet is left out. Written out: `dataclasses.asdict` copies every leaf."""
+    data: dict[str, Any] = {
+        "request_id": known.request_id,
+        "conversation_id": known.conversation_id,
+        "upstream_id": known.upstream_id,
+        "model": known.model,
+        "routing_path": known.routing_path,
+    }
+    if known.usage is not None:
+        data["usage"] = _fields(known.usage)
+    if known.cost is not None:
+        data["cost"] = _fields(known.cost)
+    if known.context_utilization is not None:
+        used = known.context_utilization
+        data["context_utilization"] = {
+            **_fields(used),
+            "artifacts_processed": [_fields(record) for record in used.artifacts_processed],
+            "planning_usage": _fields(used.planning_usage),
+            "planning_cost": _fields(used.planning_cost),
+            "warnings": list(used.warnings),
+        }
+    data["timings_ms"] = known.timings_ms
     return data
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """The fields of a flat dataclass with slots."""
+    return {name: getattr(value, name) for name in value.__slots__}
 
 
 def billed(known: ResponseMetadata, calls: tuple[CallCost, ...]) -> ResponseMetadata:

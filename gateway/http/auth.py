@@ -42,7 +42,7 @@ class Authenticator:
         except StorageUnavailable:
             # Whatever needs the storage will fail on its own; the rest is to work all the same (contract §3.6).
             return Caller(UNKNOWN, token, headers)
-        digest = hmac.new(secret, token.encode("utf-8", "surrogateescape"), hashlib.sha256).hexdigest()
+        digest = hmac.digest(secret, token.encode(), "sha256").hex()
         return Caller(f"key_{digest[:40]}", token, headers)
 
     def _tenant_of(self, token: str | None) -> str:

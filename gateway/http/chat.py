@@ -27,10 +27,10 @@ class ChatCompletions:
         caller = await self._auth.caller(scope)
         server = self._settings.server
         raw = await read_body(scope, receive, server.max_body_bytes, server.receive_timeout)
-        headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
+        headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"] if k[:2] == b"x-"}
         facts = scope["gateway"]
         body = json_object(raw, scope)
-        request = parse_chat_request(body, headers, caller, self._settings, facts["request_id"], arrived)
+        request = parse_chat_request(body, headers, caller, self._settings, facts["request_id"], arrived, len(raw))
         keeps = request.store and request.options.mode != "off"
         if caller.tenant == UNKNOWN and (keeps or request.conversation != ConversationRef()):
             raise StorageUnavailable("The storage cannot be reached.")

@@ -9,6 +9,7 @@ from gateway.errors import InvalidRequest, RequestTimeout, RequestTooLarge, Unsu
 from gateway.http.edge import ClientDisconnected, Receive, Scope
 
 T = TypeVar("T")
+LISTEN_AFTER = 0.1
 
 
 async def read_body(scope: Scope, receive: Receive, max_bytes: int, seconds: float) -> bytes:
@@ -71,25 +72,48 @@ def header(scope: Scope, name: bytes) -> str | None:
 async def until_disconnect(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """The result of `work`, which is cancelled as soon as the client leaves.
 
+    Whether the client is still there is looked at from `LISTEN_AFTER` seconds on: what is answered sooner would pay
+    more for listening than it could save.
+
     Raises:
         ClientDisconnected: the client left first.
     """
-    task = asyncio.ensure_future(work)
-    listener = asyncio.ensure_future(_disconnected(receive))
+    listener = _Listener(receive)
     try:
-        await asyncio.wait({task, listener}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        raise ClientDisconnected
+        return await work
+    except asyncio.CancelledError:
+        if listener.heard and listener.task.uncancel() == 0:
+            raise ClientDisconnected from None
+        raise
     finally:
-        listener.cancel()
-        if not task.done():
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        listener.stop()
 
 
-async def _disconnected(receive: Receive) -> None:
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return
+class _Listener:
+    """Cancels the task that made it once the client has left."""
+
+    def __init__(self, receive: Receive) -> None:
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a request is answered by a task")
+        self.task = task
+        self.heard = False
+        self._receive = receive
+        self._listening: asyncio.Task[None] | None = None
+        self._start = loop.call_later(LISTEN_AFTER, self._listen)
+
+    def stop(self) -> None:
+        """The work is done."""
+        self._start.cancel()
+        if self._listening is not None:
+            self._listening.cancel()
+
+    def _listen(self) -> None:
+        self._listening = asyncio.ensure_future(self._wait())
+
+    async def _wait(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.heard = True
+        self.task.cancel()

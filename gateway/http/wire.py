@@ -36,8 +36,9 @@ def parse_chat_request(
     settings: Settings,
     request_id: str,
     arrived: tuple[datetime, float],
+    size: int,
 ) -> ChatRequest:
-    """A request as the pipeline takes it.
+    """A request as the pipeline takes it. `size` are the bytes of the body as it came.
 
     Raises:
         InvalidRequest: a field breaks a rule; `param` names it.
@@ -84,6 +85,7 @@ def parse_chat_request(
         metadata=metadata,
         arrived_at=arrived[0],
         started=arrived[1],
+        size=size,
     )
 
 

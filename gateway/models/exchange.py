@@ -33,7 +33,8 @@ class ContextOptions:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A validated chat request. `forward` is the body without the gateway's own fields, `messages` apart."""
+    """A validated chat request. `forward` is the body without the gateway's own fields, `messages` apart; `size` are
+    the bytes of the whole body as it came."""
 
     request_id: str
     caller: Caller
@@ -50,6 +51,14 @@ class ChatRequest:
     metadata: dict[str, str] | None
     arrived_at: datetime
     started: float
+    size: int
+
+    @property
+    def stands_alone(self) -> bool:
+        """Whether nothing stored or attached belongs to it, and nothing of it is to be remembered."""
+        ref = self.conversation
+        named = ref.conversation_id is not None or ref.session is not None
+        return not (self.store or named or self.attachments)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ HIGH_WATER = 2**19
 MAX_HEAD_BYTES = 2**17
 LINGER_SECONDS = 1.0
 LINGER_BYTES = 2**16
+JOINED_BYTES = 2**14
 BODILESS = (204, 304)
 END = b""
 
@@ -67,9 +68,10 @@ class Connection(asyncio.Protocol):
         self._busy = True
         self._head_complete = self._complete = self._reusable = self._framed = False
         self._bodiless, self._uploading = bodiless, False
-        self._transport.write(head)
-        if body:
-            self._transport.write(body)
+        if len(body) <= JOINED_BYTES:
+            self._transport.write(head + body)
+        else:
+            self._transport.writelines((head, body))
 
     async def upload(self, pieces: AsyncIterable[bytes], *, chunked: bool, seconds: float | None) -> None:
         """Sends the body of a request that has begun as it comes, no faster than the upstream takes it; ends early

@@ -83,6 +83,7 @@ def chat(messages: Sequence[dict[str, Any]], **more: Any) -> ChatRequest:
         "metadata": None,
         "arrived_at": NOW,
         "started": 0.0,
+        "size": 0,
     }
     return ChatRequest(**{**fields, **more})
 

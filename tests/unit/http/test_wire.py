@@ -17,7 +17,7 @@ HELLO = [user("hello")]
 
 
 def parse(body: dict[str, Any], headers: dict[str, str] | None = None, settings: Settings = SETTINGS) -> ChatRequest:
-    return parse_chat_request(body, headers or {}, Caller("t"), settings, "req_1", (NOW, 0.0))
+    return parse_chat_request(body, headers or {}, Caller("t"), settings, "req_1", (NOW, 0.0), 0)
 
 
 def refused(body: dict[str, Any], headers: dict[str, str] | None = None) -> InvalidRequest:

@@ -107,6 +107,6 @@ def test_s7_any_json_is_a_request_or_an_error_naming_a_field(body: dict[str, Any
 def parsed(body: dict[str, Any], headers: dict[str, str]) -> ChatRequest | InvalidRequest:
     """What the parser says."""
     try:
-        return parse_chat_request(body, headers, Caller("t"), SETTINGS, "req_1", (NOW, 0.0))
+        return parse_chat_request(body, headers, Caller("t"), SETTINGS, "req_1", (NOW, 0.0), 0)
     except InvalidRequest as error:
         return error
