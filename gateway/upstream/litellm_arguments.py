@@ -1,5 +1,6 @@
 """A chat request as arguments of `litellm.acompletion`: what a client may say, and what only the operator may."""
 
+import copy
 import re
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -25,6 +26,8 @@ def arguments(deployment: Deployment, body: Mapping[str, Any], owned: Collection
     Fields that litellm knows are handed over as such; any other goes up as it is, unless its name could be taken for
     one of litellm's own settings: those are the operator's alone.
 
+    Messages and tools are copies: litellm rewrites what it is given, and these are still to be stored.
+
     Args:
         owned: names that litellm keeps to itself.
 
@@ -35,7 +38,7 @@ def arguments(deployment: Deployment, body: Mapping[str, Any], owned: Collection
     extra: dict[str, Any] = {}
     for name, value in body.items():
         if name in REQUEST_FIELDS:
-            found[name] = value
+            found[name] = copy.deepcopy(value)
         elif name not in WITHHELD:
             if name not in deployment.parameters and (name in owned or NOT_A_CLIENTS.search(name)):
                 text = f"The field {name!r} cannot be sent to the provider of {deployment.model!r}."

@@ -36,6 +36,15 @@ def test_fields_that_litellm_knows_and_others_go_up() -> None:
     }
 
 
+def test_what_litellm_rewrites_are_copies() -> None:
+    """§3: what was sent is stored as it was sent."""
+    body = {**BASE, "messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]}
+    found = arguments(deployment(api_key="sk"), body, OWNED)
+    assert found["messages"] == body["messages"]
+    found["messages"][0]["content"].clear()
+    assert body["messages"][0]["content"]
+
+
 def test_an_entrys_defaults_give_way_and_its_credentials_do_not() -> None:
     at = deployment("bedrock/x", aws_region_name="eu", temperature=0.5, rpm=5, fallbacks=["y"], drop_params=True)
     assert at.parameters == {"temperature": 0.5}
