@@ -38,7 +38,7 @@ def test_fields_that_litellm_knows_and_others_go_up() -> None:
 
 def test_what_litellm_rewrites_are_copies() -> None:
     """§3: what was sent is stored as it was sent."""
-    body = {**BASE, "messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]}
+    body: dict[str, Any] = {**BASE, "messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]}
     found = arguments(deployment(api_key="sk"), body, OWNED)
     assert found["messages"] == body["messages"]
     found["messages"][0]["content"].clear()
