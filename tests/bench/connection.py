@@ -18,7 +18,8 @@ EVENT = b'data: {"'
 
 @dataclass
 class Answer:
-    """What came of one request. Times are seconds: `reads` when each piece of a body arrived, since it was asked."""
+    """What came of one request. Times are seconds since it was asked; `reads`: when each piece of a
+    stream arrived, from its first event on."""
 
     status: int = 0
     whole: bool = False
@@ -31,7 +32,7 @@ class Answer:
 class Connection(asyncio.Protocol):
     """Keep-alive, one request at a time; usable while `open`.
 
-    `on_read` is told of each read of a stream's body: whether it is the first, and how many events it holds.
+    `on_read` is told of each read of a stream from its first event on: whether it is the first, and its events.
     """
 
     def __init__(self) -> None:
@@ -76,17 +77,22 @@ class Connection(asyncio.Protocol):
         self._parser.feed_data(data)
         now = self._now
         if self._stream:
-            events = data.count(EVENT)
-            now.events += events
-            if self.on_read is not None:
-                self.on_read(not now.reads, events)
+            self._read(data.count(EVENT))
             self._tail = (self._tail + data)[-64:]
-            now.reads.append(time.perf_counter() - self._asked)
         if self._complete:
             now.whole = not self._stream or b"data: [DONE]" in self._tail
             self._finish()
         elif self._drop_after and len(now.reads) >= self._drop_after:
             self._drop(self._answer)
+
+    def _read(self, events: int) -> None:
+        now = self._now
+        if not events and not now.reads:
+            return  # a head that came alone
+        now.events += events
+        if self.on_read is not None:
+            self.on_read(not now.reads, events)
+        now.reads.append(time.perf_counter() - self._asked)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """See httptools."""

@@ -1,11 +1,11 @@
 """What the load generator is told, and what it tells."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from tests.bench.connection import Answer
-from tests.bench.processor import cpu_ns
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Job:
 
 @dataclass
 class Result:
-    """What came of a job. Pairs of ms are p50 and p99: of a request, until the first read of a stream, between two
-    of its later reads. `failed` were cut off, or got a 5xx; `refused` got a 4xx; `dropped` were hung up on.
+    """What came of a job. Pairs of ms are p50 and p99: of a request, until the first event of a stream, between two
+    reads of its middle (the first waits for other streams to open, the last for usage and bill). `failed` were cut off, or got a 5xx; `refused` got a 4xx; `dropped` were hung up on.
 
     The window lasts from when every connection has the first read of a stream until the first stream ends: within it,
     nothing but chunks is paid for. It is empty unless each connection has one stream.
@@ -59,27 +59,31 @@ class Result:
 
 @dataclass
 class Window:
-    """The time in which all streams of a job run, none having ended: what it costs, and how many events it has."""
+    """The time in which all `streams` of a job run, none having ended: what it costs by `clock` (ns), and how many
+    events it has."""
 
-    pid: int
+    clock: Callable[[], int]
     streams: int
-    begun_cpu_ns: int = 0
+    begun_at: int | None = None
+    closed: bool = False
     cpu_ns: int = 0
     events: int = 0
 
     def read(self, first: bool, events: int) -> None:
         """A stream brought so many events, its first or further ones."""
+        if self.closed:
+            return
         if first:
             self.streams -= 1
-            if self.streams == 0 and self.cpu_ns == 0:
-                self.begun_cpu_ns = cpu_ns(self.pid)
-        elif self.begun_cpu_ns and not self.cpu_ns:
+            self.begun_at = self.clock() if self.streams == 0 else None
+        elif self.begun_at is not None:
             self.events += events
 
     def stream_ended(self) -> None:
         """The first one to end closes the window."""
-        if not self.cpu_ns:
-            self.cpu_ns = cpu_ns(self.pid) - self.begun_cpu_ns if self.begun_cpu_ns else -1
+        if not self.closed and self.begun_at is not None:
+            self.cpu_ns = self.clock() - self.begun_at
+        self.closed = True
 
 
 @dataclass
@@ -108,7 +112,7 @@ class Gathered:
         self.latency.append(answer.seconds)
         if answer.reads:
             self.first.append(answer.reads[0])
-            self.gaps.extend(b - a for a, b in zip(answer.reads[1:], answer.reads[2:], strict=False))
+            self.gaps.extend(b - a for a, b in pairwise(answer.reads[1:-2]))
 
     def summed(self) -> Result:
         """The result with its percentiles."""

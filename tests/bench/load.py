@@ -70,7 +70,7 @@ async def run(job: Job) -> Result:
     await asyncio.sleep(SETTLE_SECONDS)
     into = Gathered(Result())
     if job.requests == job.connections:
-        into.window = Window(job.pid, job.connections)
+        into.window = Window(lambda: cpu_ns(job.pid), job.connections)
         for connection in connections:
             connection.on_read = into.window.read
     own, cpu, began = time.process_time_ns(), cpu_ns(job.pid), time.perf_counter()
