@@ -35,7 +35,8 @@ class Job:
 @dataclass
 class Result:
     """What came of a job. Pairs of ms are p50 and p99: of a request, until the first event of a stream, between two
-    reads of its middle (the first waits for other streams to open, the last for usage and bill). `failed` were cut off, or got a 5xx; `refused` got a 4xx; `dropped` were hung up on.
+    reads of its middle (the first waits for other streams to open, the last for usage and bill).
+    `failed` were cut off, or got a 5xx; `refused` got a 4xx; `dropped` were hung up on.
 
     The window lasts from when every connection has the first read of a stream until the first stream ends: within it,
     nothing but chunks is paid for. It is empty unless each connection has one stream.
