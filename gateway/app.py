@@ -13,7 +13,7 @@ from gateway.errors import StorageUnavailable
 from gateway.http.auth import Authenticator
 from gateway.http.chat import ChatCompletions
 from gateway.http.completions import StoredCompletions
-from gateway.http.edge import App, Draining, Edge
+from gateway.http.edge import App, Direct, Draining, Edge
 from gateway.http.metrics import MetricsPage
 from gateway.http.relay import Relay
 from gateway.http.service import Live, Models, Ready
@@ -100,7 +100,8 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
     if settings.server.metrics != "off":
         page = MetricsPage(metrics, auth, open_to_all=settings.server.metrics == "open")
         routes.append(Route("/metrics", page, methods=["GET"]))
-    return Edge(Router(routes, default=relay, lifespan=lifespan), draining, metrics)
+    others = Router(routes, default=relay, lifespan=lifespan)
+    return Edge(Direct("POST", "/v1/chat/completions", chat, others), draining, metrics)
 
 
 async def _warm_up(catalogue: Catalogue) -> None:

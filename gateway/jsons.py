@@ -10,6 +10,8 @@ import orjson
 
 JSONDecodeError = orjson.JSONDecodeError
 loads = orjson.loads
+Fragment = orjson.Fragment
+"""JSON that is written already, as a part of a value."""
 MAX_DEPTH = 200
 EXACT_BELOW = 1000
 SMALL = 4096
@@ -81,6 +83,8 @@ def _plain(value: Any) -> Any:
 
 def _plain_double(value: Any) -> Any:
     """For the standard library, which can write no Decimal."""
+    if isinstance(value, Fragment):
+        return json.loads(value.contents)
     return float(value) if isinstance(value, Decimal) else _plain(value)
 
 

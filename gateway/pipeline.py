@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from gateway.accounting.metadata import extended_usage
 from gateway.accounting.stream import ChunkRelay
 from gateway.artifacts.attached import with_content
 from gateway.assembly.request import request_body
@@ -94,8 +93,7 @@ class Pipeline:
             answer = await self._send(exchange, self._complete)
             outcome = Outcome.of(answer)
             bill = await self._settlement.settle(exchange, outcome)
-        usage = extended_usage(bill.usage, bill.calls)
-        body = {**answer.body, "id": exchange.completion_id, "usage": usage, **bill.named()}
+        body = {**answer.body, "id": exchange.completion_id, "usage": bill.usage, **bill.named()}
         return Completion(body, answer.headers, exchange.conversation_id, bill.total)
 
     async def stream(self, request: ChatRequest) -> StreamedAnswer:
@@ -234,7 +232,7 @@ class Pipeline:
             relay.conclude()
             outcome = Outcome.of_stream(relay.record)
             bill = await self._settlement.settle(exchange, outcome)
-        yield relay.final(bill.named(), extended_usage(bill.usage, bill.calls))
+        yield relay.final(bill.named(), bill.usage)
 
 
 async def _next(batches: AsyncGenerator[list[dict[str, Any]], None], relay: ChunkRelay) -> list[dict[str, Any]] | None:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
+from gateway import jsons
 from gateway.accounting.collect import StreamRecord
-from gateway.accounting.cost import is_figure, price_call, usage_of
-from gateway.accounting.metadata import billed, response_metadata
+from gateway.accounting.cost import is_figure, price_call, total_cost, usage_of
+from gateway.accounting.metadata import billed, extended_usage, response_metadata
 from gateway.errors import (
     ConversationNotFound,
     GatewayError,
@@ -40,18 +41,18 @@ MOST_UNRECORDED = 10_000
 class Bill:
     """A settled exchange: what the client is told of it."""
 
-    metadata: dict[str, Any]
+    document: bytes
+    """`response_metadata` as JSON: written once, for the answer and for the ledger."""
     usage: dict[str, Any]
-    calls: tuple[CallCost, ...]
     conversation_id: str | None
     total: Decimal | None
 
     def named(self) -> dict[str, Any]:
         """The top-level fields of an answer or of a finish chunk."""
-        return _named(self.metadata, self.conversation_id)
+        return _named(jsons.Fragment(self.document), self.conversation_id)
 
 
-def _named(metadata: dict[str, Any], conversation_id: str | None) -> dict[str, Any]:
+def _named(metadata: Any, conversation_id: str | None) -> dict[str, Any]:
     conversation = {"conversation": {"id": conversation_id}} if conversation_id else {}
     return {"response_metadata": metadata, **conversation}
 
@@ -87,11 +88,11 @@ class Settlement:
         priced = {**usage, "service_tier": tier} if isinstance(tier, str) else usage
         model = exchange.deployment.route
         calls = (price_call("primary", model, priced, exchange.facts.prices, estimated=estimated),)
-        known = billed(self._metadata(exchange), calls)
-        metadata = response_metadata(known)
-        bill = Bill(metadata, usage, calls, exchange.conversation_id, known.cost.total_cost if known.cost else None)
-        await self._commit(exchange, outcome, metadata, calls)
-        return bill
+        sums = total_cost(calls)
+        metadata = response_metadata(billed(self._metadata(exchange), calls, sums))
+        document = jsons.dumps(metadata)
+        await self._commit(exchange, outcome, metadata, document, calls)
+        return Bill(document, extended_usage(usage, calls, sums), exchange.conversation_id, sums[0].total_cost)
 
     @asynccontextmanager
     async def guard(self, exchange: Exchange, record: StreamRecord | None = None) -> AsyncIterator[None]:
@@ -184,7 +185,12 @@ class Settlement:
             await self.settle(exchange, Outcome("failed", error_code=code))
 
     async def _commit(
-        self, exchange: Exchange, outcome: Outcome, metadata: dict[str, Any], calls: tuple[CallCost, ...]
+        self,
+        exchange: Exchange,
+        outcome: Outcome,
+        metadata: dict[str, Any],
+        document: bytes,
+        calls: tuple[CallCost, ...],
     ) -> None:
         request = exchange.request
         turn = stored_turn(exchange, outcome) if exchange.conversation_id and exchange.built else None
@@ -198,6 +204,7 @@ class Settlement:
             stream=request.stream,
             created_at=request.arrived_at,
             metadata=metadata,
+            document=document,
             calls=calls,
             error_code=outcome.error_code,
         )

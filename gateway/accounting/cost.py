@@ -1,13 +1,14 @@
 """What a call cost, by LiteLLM's price names, in exact decimals (contract §6)."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from typing import Any
 
 from gateway.models.metadata import PICO, CallCost, ContextPlanningCost, CostMetadata, UsageMetadata
 
 ZERO = Decimal(0)
+NO_PLANNING = ContextPlanningCost()
 EXACT = Context(prec=80, rounding=ROUND_HALF_EVEN)
 """Room for every digit of a price times a count of tokens, so that only `_round` rounds."""
 MOST_TOKENS = 10**12
@@ -21,16 +22,17 @@ class Rates:
 
     def __init__(self, prices: Mapping[str, Decimal], prompt_tokens: int, service_tier: str | None) -> None:
         self._prices = prices
-        tiers = {int(m.group(1)) for name in prices if (m := TIER.search(name))}
+        tiers = {int(m.group(1)) for name in prices if "_above_" in name and (m := TIER.search(name))}
         passed = [tier for tier in tiers if prompt_tokens > tier * 1000]
-        self._above = f"_above_{max(passed)}k_tokens" if passed else ""
-        self._tier = f"_{service_tier}" if service_tier in SERVICE_TIERS else ""
+        above = f"_above_{max(passed)}k_tokens" if passed else ""
+        tier = f"_{service_tier}" if service_tier in SERVICE_TIERS else ""
+        self._suffixes = tuple(dict.fromkeys((above + tier, above, tier, "")))
         self.used: dict[str, str] = {}
 
     def find(self, *names: str) -> Decimal | None:
         """The first of these prices that is known, in its most specific form."""
         for name in names:
-            for suffix in dict.fromkeys((self._above + self._tier, self._above, self._tier, "")):
+            for suffix in self._suffixes:
                 price = self._prices.get(name + suffix)
                 if price is not None:
                     self.used[name] = str(price)
@@ -66,7 +68,7 @@ def price_call(
 def _prompt_cost(rates: Rates, rate: Decimal, prompt: int, details: Any, usage: Mapping[str, Any]) -> Decimal:
     cached = _count(details, "cached_tokens") or _count(usage, "cache_read_input_tokens")
     written = _count(details, "cache_creation_tokens") or _count(usage, "cache_creation_input_tokens")
-    named = details.get("cache_creation_token_details") if isinstance(details, Mapping) else None
+    named = details.get("cache_creation_token_details") if isinstance(details, dict) else None
     split = named or usage.get("cache_creation") or {}
     hour = min(written, _count(split, "ephemeral_1h_input_tokens"))
     audio = _count(details, "audio_tokens")
@@ -108,9 +110,11 @@ def usage_of(usage: Mapping[str, Any]) -> UsageMetadata:
     return UsageMetadata(prompt, completion, _count(usage, "total_tokens") or prompt + completion)
 
 
-def total_cost(calls: Iterable[CallCost]) -> tuple[CostMetadata, ContextPlanningCost]:
+def total_cost(calls: Sequence[CallCost]) -> tuple[CostMetadata, ContextPlanningCost]:
     """The sums over all calls: totals equal their parts exactly. Unpriced internal calls add nothing; an unpriced
     primary call makes the whole cost null."""
+    if len(calls) == 1 and calls[0].purpose == "primary":
+        return _cost_of(calls[0]), NO_PLANNING
     primary = [call for call in calls if call.purpose == "primary"]
     planner = _sum(call.total for call in calls if call.purpose == "planner")
     summarizer = _sum(call.total for call in calls if call.purpose == "summarizer")
@@ -122,6 +126,14 @@ def total_cost(calls: Iterable[CallCost]) -> tuple[CostMetadata, ContextPlanning
     completion = _sum(call.completion_cost for call in primary)
     total = prompt + completion + planning.total_cost
     return CostMetadata(prompt, completion, planning.total_cost, total, "USD", True, estimated), planning
+
+
+def _cost_of(call: CallCost) -> CostMetadata:
+    """Of the one call that most requests make."""
+    if call.prompt_cost is None or call.completion_cost is None:
+        return CostMetadata(estimated=call.estimated)
+    total = call.prompt_cost + call.completion_cost
+    return CostMetadata(call.prompt_cost, call.completion_cost, ZERO, total, "USD", True, call.estimated)
 
 
 def _sum(values: Iterable[Decimal | None]) -> Decimal:
@@ -138,5 +150,5 @@ def is_figure(value: Any) -> bool:
 
 
 def _count(usage: Any, name: str) -> int:
-    value = usage.get(name) if isinstance(usage, Mapping) else None
-    return int(value) if value is not None and is_figure(value) else 0
+    value = usage.get(name) if isinstance(usage, dict) else None
+    return value if type(value) is int and 0 <= value <= MOST_TOKENS else 0

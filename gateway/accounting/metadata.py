@@ -3,7 +3,9 @@
 from typing import Any
 
 from gateway.accounting.cost import total_cost, usage_of
-from gateway.models.metadata import CallCost, ResponseMetadata
+from gateway.models.metadata import CallCost, ContextPlanningCost, CostMetadata, ResponseMetadata
+
+Sums = tuple[CostMetadata, ContextPlanningCost]
 
 
 def response_metadata(known: ResponseMetadata) -> dict[str, Any]:
@@ -37,22 +39,22 @@ def _fields(value: Any) -> dict[str, Any]:
     return {name: getattr(value, name) for name in value.__slots__}
 
 
-def billed(known: ResponseMetadata, calls: tuple[CallCost, ...]) -> ResponseMetadata:
+def billed(known: ResponseMetadata, calls: tuple[CallCost, ...], sums: Sums) -> ResponseMetadata:
     """The metadata with usage and cost of these calls; `usage` is the primary model's alone."""
-    cost, planning = total_cost(calls)
     primary = next((call for call in calls if call.purpose == "primary"), None)
     known.usage = usage_of(primary.usage) if primary else usage_of({})
-    known.cost = cost
+    known.cost, planning = sums
     if known.context_utilization is not None:
         known.context_utilization.planning_cost = planning
     return known
 
 
-def extended_usage(usage: dict[str, Any], calls: tuple[CallCost, ...]) -> dict[str, Any]:
+def extended_usage(usage: dict[str, Any], calls: tuple[CallCost, ...], sums: Sums | None = None) -> dict[str, Any]:
     """Upstream's usage with `cost`, everything this request cost in USD, and its parts."""
-    cost, planning = total_cost(calls)
-    primary = [call for call in calls if call.purpose == "primary"]
-    inference = sum(call.total or 0 for call in primary) if cost.priced else None
+    cost, planning = sums or total_cost(calls)
+    inference = None
+    if cost.prompt_cost is not None and cost.completion_cost is not None:
+        inference = cost.prompt_cost + cost.completion_cost
     details = {
         "upstream_inference_cost": inference,
         "planner_cost": planning.planner_cost,

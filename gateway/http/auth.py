@@ -12,6 +12,7 @@ from gateway.settings import AuthSettings
 
 ANONYMOUS = "anonymous"
 UNKNOWN = "unknown"
+MOST_TENANTS = 10_000
 KEPT_HEADERS = (b"openai-organization", b"openai-project", b"openai-beta")
 
 
@@ -21,6 +22,7 @@ class Authenticator:
     def __init__(self, settings: AuthSettings, store: ConversationStore) -> None:
         self._keys = [(_digest(entry.key.get_secret_value()), entry.tenant) for entry in settings.keys]
         self._store = store
+        self._tenants: dict[bytes, str] = {}
 
     async def caller(self, scope: Scope) -> Caller:
         """Who asks. Without configured keys it is whoever holds the bearer token, and that token may go upstream.
@@ -42,8 +44,16 @@ class Authenticator:
         except StorageUnavailable:
             # Whatever needs the storage will fail on its own; the rest is to work all the same (contract §3.6).
             return Caller(UNKNOWN, token, headers)
-        digest = hmac.digest(secret, token.encode(), "sha256").hex()
-        return Caller(f"key_{digest[:40]}", token, headers)
+        return Caller(self._keyed(secret, token), token, headers)
+
+    def _keyed(self, secret: bytes, token: str) -> str:
+        """The tenant of a client's own token: its keyed hash, kept for those who come again."""
+        known = self._tenants.get(digest := _digest(token))
+        if known is None:
+            if len(self._tenants) >= MOST_TENANTS:
+                self._tenants.clear()
+            known = self._tenants[digest] = f"key_{hmac.digest(secret, token.encode(), 'sha256').hex()[:40]}"
+        return known
 
     def _tenant_of(self, token: str | None) -> str:
         given = _digest(token or "")

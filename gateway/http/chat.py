@@ -25,8 +25,7 @@ class ChatCompletions:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         arrived = (self._clock.now(), self._clock.monotonic())
         caller = await self._auth.caller(scope)
-        server = self._settings.server
-        raw = await read_body(scope, receive, server.max_body_bytes, server.receive_timeout)
+        raw = await read_body(scope, receive, self._settings.server.max_body_bytes)
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"] if k[:2] == b"x-"}
         facts = scope["gateway"]
         body = json_object(raw, scope)

@@ -5,19 +5,18 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from gateway import jsons
-from gateway.errors import InvalidRequest, RequestTimeout, RequestTooLarge, UnsupportedMediaType
+from gateway.errors import InvalidRequest, RequestTooLarge, UnsupportedMediaType
 from gateway.http.edge import ClientDisconnected, Receive, Scope
 
 T = TypeVar("T")
 LISTEN_AFTER = 0.1
 
 
-async def read_body(scope: Scope, receive: Receive, max_bytes: int, seconds: float) -> bytes:
-    """The whole body.
+async def read_body(scope: Scope, receive: Receive, max_bytes: int) -> bytes:
+    """The whole body. How long it may take is the protocol's to watch (`http/protocol.py`).
 
     Raises:
         RequestTooLarge: by its declared length before it is read, else as soon as it is too long.
-        RequestTimeout: it did not arrive in time.
         ClientDisconnected: the client left before it was complete.
     """
     declared = header(scope, b"content-length")
@@ -25,21 +24,17 @@ async def read_body(scope: Scope, receive: Receive, max_bytes: int, seconds: flo
         raise RequestTooLarge(f"The request body exceeds {max_bytes} bytes.")
     pieces: list[bytes] = []
     size = 0
-    try:
-        async with asyncio.timeout(seconds):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientDisconnected
-                piece = message.get("body", b"")
-                size += len(piece)
-                if size > max_bytes:
-                    raise RequestTooLarge(f"The request body exceeds {max_bytes} bytes.")
-                pieces.append(piece)
-                if not message.get("more_body"):
-                    return b"".join(pieces)
-    except TimeoutError:
-        raise RequestTimeout(f"The request did not arrive within {seconds:g} seconds.") from None
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnected
+        piece = message.get("body", b"")
+        size += len(piece)
+        if size > max_bytes:
+            raise RequestTooLarge(f"The request body exceeds {max_bytes} bytes.")
+        if not message.get("more_body"):
+            return b"".join((*pieces, piece)) if pieces else piece
+        pieces.append(piece)
 
 
 def json_object(raw: bytes, scope: Scope) -> dict[str, Any]:

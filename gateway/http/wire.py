@@ -25,6 +25,7 @@ CHOICES = {
     "goal": tuple(goal.value for goal in ContextGoal),
 }
 CONTEXT_HEADERS = {"mode": "x-context-mode", "planning": "x-context-planning"}
+OPTION_HEADERS = (*CONTEXT_HEADERS.values(), "x-context-max-input-tokens")
 OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens")
 MAX_CHOICES = 128
 
@@ -92,13 +93,16 @@ def parse_chat_request(
 def _options(
     context: dict[str, Any], headers: Mapping[str, str], settings: Settings, *, has_tools: bool
 ) -> ContextOptions:
+    goal = ContextGoal.REASONING if has_tools else ContextGoal.SYNTHESIS
+    if not context and not any(name in headers for name in OPTION_HEADERS):
+        return ContextOptions(settings.context.mode, settings.context.planning, goal)
     for name in context:
         if name not in CONTEXT_FIELDS:
             raise invalid(f"context.{name}", f"is not known; known are {', '.join(sorted(CONTEXT_FIELDS))}")
     defaults = {
         "mode": settings.context.mode,
         "planning": settings.context.planning,
-        "goal": (ContextGoal.REASONING if has_tools else ContextGoal.SYNTHESIS).value,
+        "goal": goal.value,
     }
     chosen: dict[str, str] = {}
     for name, allowed in CHOICES.items():

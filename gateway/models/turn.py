@@ -35,6 +35,8 @@ class LedgerEntry:
     metadata: dict[str, Any]
     calls: tuple[CallCost, ...]
     error_code: str | None = None
+    document: bytes | None = None
+    """`metadata` as JSON, where it has been written already."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,7 +195,7 @@ def _ledger_row(entry: LedgerEntry) -> dict[str, Any]:
         "completion_tokens": whole(usage.get("completion_tokens", 0)),
         "total_cost_picousd": pico(total),
         "estimated": any(call.estimated for call in entry.calls),
-        "response_metadata": jsons.dumps_text(entry.metadata),
+        "response_metadata": entry.document.decode() if entry.document else jsons.dumps_text(entry.metadata),
         "created_at": entry.created_at,
     }
 

@@ -10,6 +10,8 @@ from gateway.upstream.providers import AZURE, OPENAI_COMPATIBLE, THROUGH_LITELLM
 NAMED_ALONE = (("claude-", "anthropic"), ("command-", "cohere_chat"))
 """Models that LiteLLM serves without a provider before their name."""
 
+MOST_KEPT = 1000
+
 
 class ConfiguredRouter:
     """Models of `model_list`, and the default upstream for all others (adapter of `ports.Router`)."""
@@ -23,6 +25,8 @@ class ConfiguredRouter:
             if "*" not in entry.model_name:
                 self._entries.setdefault(entry.model_name, entry)
         self._facts: dict[str, ModelFacts] = {}
+        self._deployments: dict[str, Deployment] = {}
+        """Those that are the same for every caller: with the operator's key."""
 
     @property
     def names(self) -> list[str]:
@@ -41,6 +45,9 @@ class ConfiguredRouter:
                 that cannot be served.
             Unauthorized: neither the entry nor the request has a key, and the provider wants one.
         """
+        known = self._deployments.get(model)
+        if known is not None:
+            return known
         entry = self._entry(model)
         if entry is None:
             return self.default(model, caller)
@@ -48,7 +55,10 @@ class ConfiguredRouter:
         base = self.api_base(entry, provider)
         access = self._access(entry, provider, base, caller)
         timeouts = entry.litellm_params.timeouts(self._settings.upstream)
-        return deployment_of(model, entry, (provider, name), base, access, timeouts)
+        found = deployment_of(model, entry, (provider, name), base, access, timeouts)
+        if found.operator_key and len(self._deployments) < MOST_KEPT:  # names come from clients where there are stars
+            self._deployments[model] = found
+        return found
 
     def default(self, model: str, caller: Caller) -> Deployment:
         """The default upstream: with the operator's key if it has one, else with the client's own.
@@ -76,7 +86,7 @@ class ConfiguredRouter:
     def facts(self, model: str) -> ModelFacts:
         """What is known of a model: its entry's `model_info` over LiteLLM's map."""
         if model not in self._facts:
-            if len(self._facts) > 1000:  # names come from clients
+            if len(self._facts) > MOST_KEPT:  # names come from clients
                 self._facts.clear()
             self._facts[model] = self._catalogue.facts(model, self._entry(model))
         return self._facts[model]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gateway import jsons
 from gateway.accounting.audit import MOST_KEPT, Audit, differences
-from gateway.accounting.cost import price_call
+from gateway.accounting.cost import price_call, total_cost
 from gateway.accounting.metadata import billed, response_metadata
 from gateway.accounting.report import COLUMNS, csv_line, csv_row, summary
 from gateway.models.ledger import LARGEST_KEPT, LedgerRow
@@ -73,7 +73,7 @@ primaries = st.builds(
 def row_of(*made: CallCost, **entry: Any) -> LedgerRow:
     """A row as the gateway writes it and the storage gives it back."""
     known = ResponseMetadata("req_1", None, None, "m", [], None, None, ContextUtilizationMetadata("m"))
-    known = billed(known, made)
+    known = billed(known, made, total_cost(made))
     assert known.cost is not None
     assert known.usage is not None
     kept = tuple(
