@@ -34,7 +34,7 @@ def assemble(material: Material, selection: Selection) -> Forwarded:
         if index in selection.left_out:
             continue
         body = _body(message, selection.frozen)
-        if by_message[index]:
+        if index in by_message:
             body = _apply(body, by_message[index])
         if index == material.current and text:
             body = rendered = _with_block(body, text)

@@ -69,7 +69,7 @@ def forwardable(messages: Sequence[ConversationMessage]) -> list[ConversationMes
         if is_unanswerable(message):
             continue
         calls = message.body.get("tool_calls")
-        if calls and not _answered(calls, messages[index + 1 :]):
+        if calls and not _answered(calls, messages[index + 1 : index + 1 + len(calls)]):
             if index == len(messages) - 1 and message.status == "complete":
                 kept.append(message)  # the results may be what the client is about to send
             elif message.content:
@@ -95,7 +95,7 @@ def without_open_calls(messages: Sequence[ConversationMessage]) -> list[Conversa
 
 def _answered(calls: Sequence[dict[str, Any]], following: Sequence[ConversationMessage]) -> bool:
     results: Counter[str] = Counter()
-    for message in following[: len(calls)]:
+    for message in following:
         if message.role != "tool":
             break
         results[str(message.body.get("tool_call_id"))] += 1

@@ -32,21 +32,26 @@ class Counting:
         extras = {k: forward[k] for k in ("tools", "functions", "response_format") if forward.get(k)}
         self._extra_bytes = len(jsons.dumps(extras)) if extras else 0
         self._tools: int | None = None
+        self._known: dict[int, tuple[dict[str, Any], int]] = {}
+        self._sizes: dict[int, tuple[dict[str, Any], tuple[int, int]]] = {}
 
     def text(self, text: str) -> int:
         """Tokens of a text."""
         return self._counter.text(text)
 
-    def messages(self, forwarded: Forwarded) -> int:
-        """Exact tokens of the messages alone."""
-        return sum(self._counter.message(message) for message in forwarded.messages)
+    def message(self, message: dict[str, Any]) -> int:
+        """Exact tokens of a message. It is counted once, in however many candidates it stands as the same object."""
+        known = self._known.get(id(message))
+        if known is None:
+            known = self._known[id(message)] = (message, self._counter.message(message))
+        return known[1]
 
     def exact(self, forwarded: Forwarded) -> Count:
         """Counted with the model's tokenizer, or with an estimate calibrated on what upstream reports."""
         if self._tools is None:
             self._tools = self._counter.tools(self._forward)
         block = self._counter.text(forwarded.block) if forwarded.block else 0
-        counts = [self._counter.message(message) for message in forwarded.messages]
+        counts = [self.message(message) for message in forwarded.messages]
         return self._sum(forwarded, counts, self._tools, block)
 
     def estimate(self, forwarded: Forwarded) -> Count:
@@ -81,10 +86,16 @@ class Counting:
 
     def _size(self, message: dict[str, Any]) -> tuple[int, int]:
         """Bytes of a message as JSON, and the tokens of its pictures and sounds, which their bytes say nothing of."""
+        known = self._sizes.get(id(message))
+        if known is None:
+            known = self._sizes[id(message)] = (message, self._measure(message))
+        return known[1]
+
+    def _measure(self, message: dict[str, Any]) -> tuple[int, int]:
         content = message.get("content")
         parts = content if isinstance(content, list) else []
         media = [part for part in parts if isinstance(part, dict) and part.get("type") in MEDIA]
         if not media:
             return len(jsons.dumps(message)), 0
-        rest = [part for part in parts if part not in media]
+        rest = [part for part in parts if not (isinstance(part, dict) and part.get("type") in MEDIA)]
         return len(jsons.dumps({**message, "content": rest})), self._counter.message({"content": media})

@@ -1,6 +1,7 @@
 """When not everything fits: artifacts are reduced to the passages that bear on the question, old turns leave
 (contract §4 I2, I5; the heuristic of §5)."""
 
+from collections import defaultdict
 from dataclasses import replace
 
 from gateway.errors import ContextLengthExceeded
@@ -22,6 +23,7 @@ LABEL_TOKENS = 60
 """What a label costs at most; pointers are counted exactly."""
 ELISION_TOKENS = 4
 FILLED = 0.985
+INSTRUCTION_ROLES = ("system", "developer")
 MOST_NAMED = 20
 """How many attached documents of which nothing is shown are still named."""
 ROUNDS = 7
@@ -40,6 +42,9 @@ class Reduction:
         self.costs: dict[int, int] = {}
         named = [a for a in material.attached if not a.historical][:MOST_NAMED]
         self.pointers = {a.artifact_id: self._pointer(a) for a in (*material.placed, *named)}
+        self.placed: dict[int, list[Artifact]] = defaultdict(list)
+        for artifact in material.placed:
+            self.placed[artifact.place.message or 0].append(artifact)
 
     def run(self) -> Fitted:
         floor = self._floor()
@@ -79,8 +84,18 @@ class Reduction:
                     f"the budget is {self.budget}."
                 )
                 raise ContextLengthExceeded(text, param="messages")
-            step = steps.pop(0)
-            self.left_out |= frozenset(range(step.start, step.end))
+            self._leave_out(steps, fitted.tokens - self.budget)
+
+    def _leave_out(self, steps: list[Turn], excess: int) -> None:
+        """Takes steps out of `steps`, oldest first, until `excess` tokens have left; the last one stays."""
+        leaving: list[int] = []
+        for step in steps[:-1]:
+            if excess <= 0:
+                break
+            leaving.extend(range(step.start, step.end))
+            excess -= self._tokens_of(step)
+        self.left_out |= frozenset(leaving)
+        del steps[: sum(step.start in self.left_out for step in steps)]
 
     def _pointer(self, artifact: Artifact) -> Rendering:
         """What an artifact is reduced to at least; one that is no longer than its label stays as it is."""
@@ -175,18 +190,22 @@ class Reduction:
 
     def _turn_tokens(self, turn: Turn) -> int:
         if turn.start not in self.costs:
-            self.costs[turn.start] = self._count_turn(turn)
+            self.costs[turn.start] = self._tokens_of(turn)
         return self.costs[turn.start]
 
-    def _count_turn(self, turn: Turn) -> int:
-        outside = frozenset(range(turn.end, len(self.material.messages)))
-        selection = Selection(turn.start, outside, self._placed_pointers(turn), frozen=False)
-        only = replace(self.material, instructions=(), current=-1)
-        return self.counting.messages(self.tools.assemble(only, selection))
+    def _tokens_of(self, stretch: Turn) -> int:
+        """What a stretch of messages takes with its artifacts as pointers. System messages stand in any window."""
+        inside = range(stretch.start, stretch.end)
+        return sum(self._tokens_at(at) for at in inside if self.material.messages[at].role not in INSTRUCTION_ROLES)
 
-    def _placed_pointers(self, turn: Turn) -> dict[str, Rendering]:
-        inside = (a for a in self.material.placed if turn.start <= (a.place.message or 0) < turn.end)
-        return {a.artifact_id: self.pointers[a.artifact_id] for a in inside}
+    def _tokens_at(self, index: int) -> int:
+        message, artifacts = self.material.messages[index], self.placed.get(index)
+        if artifacts is None:
+            return self.counting.message(message.body)
+        here = tuple(replace(a, place=replace(a.place, message=0)) for a in artifacts)
+        alone = Material(instructions=(), messages=(message,), current=-1, placed=here)
+        forwarded = self.tools.assemble(alone, Selection(renderings=self.pointers, frozen=False))
+        return sum(map(self.counting.message, forwarded.messages))
 
     def _extract(self, taken: list[Candidate]) -> Rendering:
         artifact = taken[0].artifact

@@ -1,5 +1,7 @@
 """What was decided for each artifact, as a plan and as records for the metadata: drops are values."""
 
+from dataclasses import dataclass
+
 from gateway.models.artifacts import Artifact, ArtifactDecision, ArtifactPlan, ProcessingStrategy
 from gateway.models.metadata import ArtifactUsageRecord
 from gateway.models.selection import Fitted, Material, Rendering
@@ -8,8 +10,9 @@ from gateway.models.selection import Fitted, Material, Rendering
 def plan_of(material: Material, fitted: Fitted) -> ArtifactPlan:
     """The heuristic's decisions, in the order of the artifacts."""
     decisions = []
+    window = Window.of(material, fitted)
     for priority, artifact in enumerate(material.artifacts, 1):
-        strategy = strategy_of(artifact, material, fitted)
+        strategy = strategy_of(artifact, window, fitted)
         decision = ArtifactDecision(artifact_id=artifact.artifact_id, strategy=strategy, priority=priority)
         decisions.append(decision)
     return ArtifactPlan(artifacts=tuple(decisions), reasoning="lexical relevance to the question, within the budget")
@@ -22,8 +25,9 @@ def records_of(material: Material, fitted: Fitted, *, named: bool = True) -> lis
         named: whether a source may name the title or tool, which somebody wrote: not with `store: false` (§2).
     """
     records = []
+    window = Window.of(material, fitted)
     for artifact in material.artifacts:
-        strategy = strategy_of(artifact, material, fitted)
+        strategy = strategy_of(artifact, window, fitted)
         rendering = fitted.selection.renderings.get(artifact.artifact_id)
         record = ArtifactUsageRecord(
             artifact_id=artifact.artifact_id,
@@ -43,13 +47,27 @@ def _nameless(source: str) -> str:
     return kind if kind.startswith("step_") else f"{kind}:{rest.partition(':')[0]}"
 
 
-def strategy_of(artifact: Artifact, material: Material, fitted: Fitted) -> ProcessingStrategy:
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Which messages of a conversation are forwarded, and which artifacts stand in full in blocks, new or earlier."""
+
+    indexes: frozenset[int]
+    in_block: frozenset[str]
+    in_earlier_blocks: frozenset[str]
+
+    @classmethod
+    def of(cls, material: Material, fitted: Fitted) -> "Window":
+        earlier = frozenset(name for message in material.messages for name in message.standing)
+        return cls(frozenset(fitted.forwarded.indexes), frozenset(fitted.forwarded.standing), earlier)
+
+
+def strategy_of(artifact: Artifact, window: Window, fitted: Fitted) -> ProcessingStrategy:
     """What stands in the window of an artifact: what its rendering says, else what its message does."""
     rendering = fitted.selection.renderings.get(artifact.artifact_id)
     index = artifact.place.message
-    if index is not None and index not in fitted.forwarded.indexes:
+    if index is not None and index not in window.indexes:
         kept = rendering is not None and rendering.strategy is ProcessingStrategy.RAG_EXTRACT
-        full = rendering is not None and artifact.artifact_id in fitted.forwarded.standing
+        full = rendering is not None and artifact.artifact_id in window.in_block
         if full:
             return ProcessingStrategy.INCLUDE_FULL
         return ProcessingStrategy.RAG_EXTRACT if kept else ProcessingStrategy.EXCLUDE
@@ -57,10 +75,13 @@ def strategy_of(artifact: Artifact, material: Material, fitted: Fitted) -> Proce
         return rendering.strategy
     if index is not None:
         return ProcessingStrategy.INCLUDE_FULL
-    standing = {name for message in material.messages for name in message.standing}
     if not fitted.selection.frozen:
         return ProcessingStrategy.EXCLUDE
-    return ProcessingStrategy.INCLUDE_FULL if artifact.artifact_id in standing else ProcessingStrategy.RAG_EXTRACT
+    return (
+        ProcessingStrategy.INCLUDE_FULL
+        if artifact.artifact_id in window.in_earlier_blocks
+        else ProcessingStrategy.RAG_EXTRACT
+    )
 
 
 def _shown(artifact: Artifact, strategy: ProcessingStrategy, rendering: Rendering | None) -> int:

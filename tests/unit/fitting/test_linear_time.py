@@ -1,0 +1,52 @@
+"""However many messages a chat has, choosing among them takes time in proportion to their number (contract §7)."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.unit.making import assistant, build, system, tool, user
+
+Messages = list[dict[str, Any]]
+
+
+def plain(count: int) -> Messages:
+    """Turns of two small messages."""
+    return [user(f"hi {n}") if n % 2 == 0 else assistant(f"ho {n}") for n in range(count)]
+
+
+def tool_turns(count: int) -> Messages:
+    """Turns with a tool step each."""
+    turns: Messages = []
+    for n in range(count // 4):
+        turns += [user(f"ask {n}"), assistant(None, f"c{n}"), tool(f"c{n}", f"result {n}"), assistant(f"said {n}")]
+    return [*turns, user("and result 7?")]
+
+
+def tool_steps(count: int) -> Messages:
+    """One turn of many tool steps, of which the oldest have to leave."""
+    steps = [[assistant(None, f"c{n}"), tool(f"c{n}", f"result {n}")] for n in range(count // 2)]
+    return [user("ask"), *(message for step in steps for message in step)]
+
+
+@pytest.mark.parametrize("shape", [plain, tool_turns, tool_steps])
+async def test_s7_a_chat_of_very_many_messages_is_fitted_in_linear_time(shape: Callable[[int], Messages]) -> None:
+    """16,000 messages in half a second to a second; with a pass over all of them for each turn it was 3 to 160."""
+    messages = shape(16_001)
+    await build(shape(100), 200)
+    began = time.process_time()
+    built = await build(messages, 30_000)
+    assert time.process_time() - began < 8
+    assert built.fitted.exact
+    assert 0.97 * 30_000 < built.fitted.tokens <= 30_000
+
+
+async def test_i2_system_messages_between_turns_do_not_shorten_the_run() -> None:
+    """§4 I2: they stand in any window, so no turn pays for those before it."""
+    messages: Messages = []
+    for n in range(500):
+        messages += [user(f"ask {n}"), assistant(f"said {n}"), system(f"be {n} times as brief")]
+    built = await build([*messages, user("now?")], 12_000)
+    assert 0.97 * 12_000 < built.fitted.tokens <= 12_000
+    assert sum(m["role"] == "system" for m in built.fitted.forwarded.messages) == 500
