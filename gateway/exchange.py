@@ -68,5 +68,6 @@ class Outcome:
 
     @classmethod
     def of_stream(cls, record: StreamRecord, status: TurnStatus = "complete", error: str | None = None) -> "Outcome":
-        """Of what a stream delivered."""
-        return cls(status, record.completion(), record.usage, error)
+        """Of what a stream delivered. What upstream reports on the way is no figure of what came after it."""
+        whole = status == "complete" or record.complete
+        return cls(status, record.completion(), record.usage if whole else None, error)

@@ -65,7 +65,7 @@ class Settlement:
         self.metrics = metrics
         self._counters = counters
         self.clock = clock
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._unrecorded: deque[TurnCommit] = deque(maxlen=MOST_UNRECORDED)
         self._committing: dict[str, LedgerEntry] = {}
 
@@ -104,8 +104,8 @@ class Settlement:
                 self._later(self._give_up(exchange, record, None))
             raise
         except GatewayError as error:
-            if self._claim(exchange):
-                await self._give_up(exchange, record, error)
+            if self._claim(exchange) and await self._give_up(exchange, record, error) and exchange.conversation_id:
+                error.headers = {**error.headers, "x-conversation-id": exchange.conversation_id}
             raise
         except Exception as error:  # a fault of our own must not lose the bill, nor show its insides
             log.fault("exchange_failed", error, request_id=exchange.request.request_id)
@@ -158,12 +158,13 @@ class Settlement:
             log.warning("bill_not_recorded", request_id=entry.request_id, model=entry.model, **figures)
 
     def _later(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
+        task: asyncio.Task[Any] = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _give_up(self, exchange: Exchange, record: StreamRecord | None, error: GatewayError | None) -> None:
-        """Keeps a turn that did not end well: `partial` if something was delivered, else `failed`."""
+    async def _give_up(self, exchange: Exchange, record: StreamRecord | None, error: GatewayError | None) -> bool:
+        """Keeps a turn that did not end well: `partial` if something was delivered, else `failed`. Returns whether
+        it could be kept."""
         code = error.code if error else "client_disconnected"
         if error is not None:
             self.metrics.upstream_failed(exchange.request.model, error)
@@ -172,11 +173,13 @@ class Settlement:
             if record is not None and record.begun and exchange.delivered:
                 outcome = Outcome.of_stream(record, "partial", code)
             await self.settle(exchange, outcome)
+            return True
         except StorageUnavailable:
             log.warning("turn_not_stored", request_id=exchange.request.request_id, status=outcome.status)
         except Exception as fault:  # noqa: BLE001 - whatever is wrong with the answer, the bill is kept
             log.fault("turn_not_kept", fault, request_id=exchange.request.request_id)
             await self._keep_bill(exchange, code)
+        return False
 
     async def _keep_bill(self, exchange: Exchange, code: str | None) -> None:
         """The bill alone, for an answer that cannot be understood."""

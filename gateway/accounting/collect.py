@@ -72,6 +72,11 @@ class StreamRecord:
                 found.append({"index": index, "delta": {}, "finish_reason": reason})
         return found
 
+    def last_finish(self) -> list[dict[str, Any]]:
+        """The finish choice that came last, to be said again where the bill is still to be put."""
+        index, reason = next(reversed(self._finish.items()))
+        return [{"index": index, "delta": {}, "finish_reason": reason}]
+
     def completion(self) -> dict[str, Any]:
         """The answer as if it had not been streamed."""
         choices = []

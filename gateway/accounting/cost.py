@@ -13,20 +13,22 @@ EXACT = Context(prec=80, rounding=ROUND_HALF_EVEN)
 """Room for every digit of a price times a count of tokens, so that only `_round` rounds."""
 MOST_TOKENS = 10**12
 TIER = re.compile(r"_above_(\d+)k_tokens")
+CACHED = ("cache_read_input_tokens", "prompt_cache_hit_tokens", "cached_tokens")
+"""Anthropic's, DeepSeek's and Moonshot's names for what OpenAI reports among the details of the prompt."""
 SERVICE_TIERS = ("priority", "flex", "batches", "balanced", "ultrafast")
 
 
 class Rates:
-    """The price of each kind of token for one call: the highest context tier that its prompt exceeds, and its
-    service tier, where the model has a price for them."""
+    """The price of each kind of token for one call: in the highest context tier that its prompt exceeds, and in its
+    service tier, where this kind has a price for them."""
 
     def __init__(self, prices: Mapping[str, Decimal], prompt_tokens: int, service_tier: str | None) -> None:
         self._prices = prices
         tiers = {int(m.group(1)) for name in prices if "_above_" in name and (m := TIER.search(name))}
-        passed = [tier for tier in tiers if prompt_tokens > tier * 1000]
-        above = f"_above_{max(passed)}k_tokens" if passed else ""
-        tier = f"_{service_tier}" if service_tier in SERVICE_TIERS else ""
-        self._suffixes = tuple(dict.fromkeys((above + tier, above, tier, "")))
+        passed = sorted((tier for tier in tiers if prompt_tokens > tier * 1000), reverse=True)
+        above = (*(f"_above_{tier}k_tokens" for tier in passed), "")
+        services = (f"_{service_tier}", "") if service_tier in SERVICE_TIERS else ("",)
+        self._suffixes = [context + service for context in above for service in services]
         self.used: dict[str, str] = {}
 
     def find(self, *names: str) -> Decimal | None:
@@ -66,7 +68,7 @@ def price_call(
 
 
 def _prompt_cost(rates: Rates, rate: Decimal, prompt: int, details: Any, usage: Mapping[str, Any]) -> Decimal:
-    cached = _count(details, "cached_tokens") or _count(usage, "cache_read_input_tokens")
+    cached = _count(details, "cached_tokens") or next((n for name in CACHED if (n := _count(usage, name))), 0)
     written = _count(details, "cache_creation_tokens") or _count(usage, "cache_creation_input_tokens")
     named = details.get("cache_creation_token_details") if isinstance(details, dict) else None
     split = named or usage.get("cache_creation") or {}
@@ -145,10 +147,13 @@ def _round(value: Decimal) -> Decimal:
 
 
 def is_figure(value: Any) -> bool:
-    """Whether it is a count of tokens: a whole number, not below 0 and not absurd."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS
+    """Whether it is a count of tokens: a whole number, be it written `12.0`, not below 0 and not absurd."""
+    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    return whole and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS
 
 
 def _count(usage: Any, name: str) -> int:
     value = usage.get(name) if isinstance(usage, dict) else None
-    return value if type(value) is int and 0 <= value <= MOST_TOKENS else 0
+    if type(value) is int:
+        return value if 0 <= value <= MOST_TOKENS else 0
+    return int(value) if type(value) is float and is_figure(value) else 0

@@ -40,10 +40,10 @@ class ChunkRelay:
             if self._first:
                 out.update(known())
                 self._first = False
-            if record.finished:
+            if record.finished and record.complete:
                 self._held.append(out)
                 continue
-            if self._held:  # another choice has begun: none of these was the last finish
+            if self._held:  # a choice that nobody asked for has begun: none of these was the last finish
                 sent += self._held
                 self._held = []
             sent.append(out)
@@ -53,15 +53,19 @@ class ChunkRelay:
         """Upstream is done; makes up for finish chunks that it did not send."""
         missing = self.record.missing_finishes()
         if missing:
+            self.record.add({"choices": missing})
+        elif not self._held:  # fewer choices than were asked for: the last finish has been sent already
+            missing = self.record.last_finish()
+        if missing:
             chunk = {**self._named(), "choices": missing}
-            self.record.add(chunk)
             self._held.append({**chunk, "usage": None} if self._include_usage else chunk)
 
     def final(self, known: dict[str, Any], usage: dict[str, Any]) -> list[dict[str, Any]]:
         """The held finish chunk with the whole bill, and the usage chunk if the client asked for one."""
         self.conclude()
-        self._held[0] = {**self._held[0], **self._extras, **known}
         out = list(self._held)
+        last = next((n for n in reversed(range(len(out))) if _finishes(out[n])), 0)
+        out[last] = {**out[last], **self._extras, **known}
         if self._include_usage:
             metadata = {"response_metadata": known["response_metadata"]}
             out.append({**self._named(), "choices": [], "usage": usage, **metadata})
@@ -70,3 +74,7 @@ class ChunkRelay:
     def _named(self) -> dict[str, Any]:
         envelope = {k: v for k, v in self.record.envelope.items() if k in ENVELOPE}
         return {**envelope, "id": self._id, "object": "chat.completion.chunk"}
+
+
+def _finishes(chunk: dict[str, Any]) -> bool:
+    return any(choice.get("finish_reason") for choice in chunk["choices"])

@@ -3,7 +3,7 @@
 from gateway import jsons
 from gateway.errors import GatewayError, StorageUnavailable
 from gateway.http.auth import UNKNOWN, Authenticator
-from gateway.http.edge import Receive, Scope, Send, send_json
+from gateway.http.edge import Receive, Scope, Send, named, send_json
 from gateway.http.receive import json_object, read_body, until_disconnect
 from gateway.http.wire import parse_chat_request
 from gateway.models.conversation import ConversationRef
@@ -45,7 +45,7 @@ class ChatCompletions:
 
     async def _answer(self, request: ChatRequest, scope: Scope, receive: Receive, send: Send) -> None:
         completion = await until_disconnect(receive, self._pipeline.answer(request))
-        headers = {**completion.headers, **_named(completion.conversation_id)}
+        headers = {**completion.headers, **named(completion.conversation_id)}
         if completion.cost is not None:
             headers["x-gateway-response-cost"] = f"{completion.cost:f}"
         scope["gateway"]["conversation_id"] = completion.conversation_id
@@ -61,7 +61,7 @@ class ChatCompletions:
     async def _send_stream(self, answer: StreamedAnswer, scope: Scope, send: Send) -> None:
         scope["gateway"]["conversation_id"] = answer.conversation_id
         fields = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
-        headers = {**answer.headers, **fields, **_named(answer.conversation_id)}
+        headers = {**answer.headers, **fields, **named(answer.conversation_id)}
         encoded = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": 200, "headers": encoded})
         end = b"data: [DONE]\n\n"
@@ -74,10 +74,6 @@ class ChatCompletions:
             scope["gateway"]["error_code"] = error.code
             end = _event(error.body())
         await send({"type": "http.response.body", "body": end})
-
-
-def _named(conversation_id: str | None) -> dict[str, str]:
-    return {"x-conversation-id": conversation_id} if conversation_id else {}
 
 
 def _event(data: object) -> bytes:

@@ -8,13 +8,14 @@ from gateway.accounting.audit import repriced
 from gateway.accounting.metadata import extended_usage
 from gateway.errors import CompletionNotFound, ConversationNotFound
 from gateway.http.auth import ANONYMOUS, Authenticator
-from gateway.http.edge import Receive, Scope, Send, send_json
+from gateway.http.edge import Receive, Scope, Send, named, send_json
 from gateway.http.messages import invalid
 from gateway.models.ledger import CompletionQuery
 from gateway.models.turn import StoredCompletion
 from gateway.ports import ConversationStore
 
 METADATA = re.compile(r"metadata\[(.*)\]", re.DOTALL)
+FIGURES = ("prompt_tokens", "completion_tokens", "total_tokens")
 MOST_LISTED = 100
 MOST_PAIRS = 16
 
@@ -33,20 +34,21 @@ class StoredCompletions:
             found = await self._store.find_completion(caller.tenant, completion_id)
             if found is None:
                 raise CompletionNotFound("No such completion.", param="completion_id")
-            await send_json(send, 200, as_completion(found))
+            await send_json(send, 200, as_completion(found), named(found.ledger.conversation_id))
             return
         query = parse_query(scope["query_string"].decode("latin-1"))
-        named = query.conversation_id
-        if named is None and caller.tenant == ANONYMOUS:  # everyone without a key is that tenant
+        wanted = query.conversation_id
+        if wanted is None and caller.tenant == ANONYMOUS:  # everyone without a key is that tenant
             raise invalid("conversation", "is required without an API key")
-        if named is not None and not await self._store.has_conversation(caller.tenant, named):
+        if wanted is not None and not await self._store.has_conversation(caller.tenant, wanted):
             raise ConversationNotFound("No such conversation.", param="conversation")
         page = await self._store.list_completions(caller.tenant, query)
         if page is None:
             raise CompletionNotFound("No such completion.", param="after")
         data = [as_completion(each) for each in page.found]
         ends = {"first_id": data[0]["id"] if data else None, "last_id": data[-1]["id"] if data else None}
-        await send_json(send, 200, {"object": "list", "data": data, **ends, "has_more": page.has_more})
+        answer = {"object": "list", "data": data, **ends, "has_more": page.has_more}
+        await send_json(send, 200, answer, named(query.conversation_id))
 
 
 def parse_query(text: str) -> CompletionQuery:
@@ -83,9 +85,12 @@ def as_completion(stored: StoredCompletion) -> dict[str, Any]:
         "choices": [],
     }
     body = {**bare, **(stored.completion or {}), "response_metadata": entry.metadata, "status": entry.status}
-    if isinstance(body.get("usage"), dict):
+    primary = next((call for call in entry.calls if call.purpose == "primary"), None)
+    if primary is not None:
         calls = tuple(repriced(call) for call in entry.calls)  # exact where a cost is more than its column holds
-        body["usage"] = extended_usage(body["usage"], calls)
+        reported = body["usage"] if isinstance(body.get("usage"), dict) else {}
+        billed = {name: primary.usage[name] for name in FIGURES if name in primary.usage}
+        body["usage"] = extended_usage({**reported, **billed}, calls)
     if entry.conversation_id:
         body["conversation"] = {"id": entry.conversation_id}
     if stored.completion_metadata is not None:

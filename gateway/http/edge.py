@@ -80,7 +80,7 @@ class Edge:
         status = 499
         self._metrics.began()
 
-        async def named(message: Message) -> None:
+        async def marked(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -90,14 +90,14 @@ class Edge:
 
         try:
             self._draining.admit(scope["path"])
-            await self._app(scope, receive, named)
+            await self._app(scope, receive, marked)
         except asyncio.CancelledError:
             facts["error_code"] = ShuttingDown.code
             if not self._draining.begun:
                 raise
             if status == 499:  # an answer that has begun stays without its end, and the connection is broken
                 late = ShuttingDown()
-                await send_json(named, late.status, late.body(), late.headers)
+                await send_json(marked, late.status, late.body(), late.headers)
         except ClientDisconnected:
             facts["error_code"] = "client_disconnected"
         except Exception as error:  # the last place where a fault can still become an answer
@@ -105,7 +105,7 @@ class Edge:
             facts["error_code"] = fault.code
             if status != 499:
                 raise  # the answer has begun: all that is left is to break the connection
-            await send_json(named, fault.status, fault.body(), fault.headers)
+            await send_json(marked, fault.status, fault.body(), fault.headers)
         finally:
             seconds = time.perf_counter() - started
             self._metrics.ended(scope["method"], scope["path"], status, seconds, facts)
@@ -132,3 +132,8 @@ async def send_json(send: Send, status: int, body: Any, headers: dict[str, str] 
     encoded += [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": encoded})
     await send({"type": "http.response.body", "body": content})
+
+
+def named(conversation_id: str | None) -> dict[str, str]:
+    """The header that names an answer's conversation, where there is one (contract §6)."""
+    return {"x-conversation-id": conversation_id} if conversation_id else {}

@@ -33,13 +33,13 @@ class Catalogue:
         if entry is not None:  # LiteLLM takes prices there, too
             named = entry.litellm_params.model_extra or {}
             extra = {**{k: v for k, v in named.items() if "_cost" in k}, **extra}
-        prices = {k: Decimal(str(v)) for k, v in known.items() if _is_price(k, v)}
+        prices = {**_tiered(known), **_prices(known)}
         if info is not None:
             own = {
                 "input_cost_per_token": info.input_cost_per_token,
                 "output_cost_per_token": info.output_cost_per_token,
             }
-            configured = {k: Decimal(str(v)) for k, v in extra.items() if _is_price(k, v)}
+            configured = {**_tiered(extra), **_prices(extra)}
             configured |= {k: v for k, v in own.items() if v is not None}
             if configured:  # a configured price replaces the map's: tiers of another price list must not mix in
                 prices = configured
@@ -95,6 +95,23 @@ def _map_path() -> Path | None:
     if spec is None or spec.origin is None:
         return None
     return Path(spec.origin).parent / MAP_FILE
+
+
+def _prices(known: dict[str, Any]) -> dict[str, Decimal]:
+    return {name: Decimal(str(value)) for name, value in known.items() if _is_price(name, value)}
+
+
+def _tiered(known: dict[str, Any]) -> dict[str, Decimal]:
+    """LiteLLM's `tiered_pricing` (Qwen, Doubao) under the names that it gives context tiers elsewhere: a tier holds
+    for prompts above the lower end of its range."""
+    tiers = known.get("tiered_pricing")
+    found: dict[str, Decimal] = {}
+    for tier in tiers if isinstance(tiers, list) else ():
+        match tier:
+            case {"range": [int() | float() | Decimal() as least, *_]}:
+                above = f"_above_{int(least) // 1000}k_tokens" if least else ""
+                found |= {name + above: price for name, price in _prices(tier).items()}
+    return found
 
 
 def _is_price(name: str, value: Any) -> bool:

@@ -3,7 +3,7 @@
 import json
 from decimal import Decimal
 
-from tests.acceptance.answers import chat, http, stored, stored_of, usage_of, user
+from tests.acceptance.answers import chat, http, stored, stored_of, usage_of, user, wait_for_bill
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 
@@ -94,3 +94,52 @@ def test_s6_mode_off_is_billed(gateway: GatewayProcess, upstream: MockUpstream) 
     answer = chat(gateway, model="small", messages=ASK, context={"mode": "off"})
     assert answer["response_metadata"]["cost"]["total_cost"] == 10 * Decimal("1e-06") + 5 * Decimal("2e-06")
     assert stored(gateway, answer["id"])["response_metadata"] == answer["response_metadata"]
+
+
+def test_s6_an_aborted_stream_is_estimated_whatever_was_reported_on_the_way(
+    gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """A stream aborted: counted by the gateway, `estimated` true; figures of its first chunk are none of the rest."""
+    delta = {"index": 0, "delta": {"role": "assistant", "content": "alpha beta gamma delta"}, "finish_reason": None}
+    chunk = {"id": "up", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [delta]}
+    upstream.reply(chunks=[{**chunk, "usage": usage_of(8, 1)}], stall_after=1)
+    body = {"model": "gpt-4o", "messages": ASK, "stream": True}
+    with http(gateway) as client, client.stream("POST", "/chat/completions", json=body) as answer:
+        first = json.loads(next(answer.iter_lines()).removeprefix("data: "))
+    kept = wait_for_bill(gateway, first["id"])
+    assert kept["status"] == "partial"
+    assert kept["response_metadata"]["cost"]["estimated"] is True
+    assert kept["response_metadata"]["usage"]["completion_tokens"] == 4
+
+
+def test_s6_a_stored_completion_shows_the_usage_that_its_client_was_told(
+    gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """Also where upstream reported none, and where nothing but the bill is kept."""
+    for reported in (None, {"prompt_tokens": None, "completion_tokens": 5}, usage_of(3, 4)):
+        upstream.reply(text="a b", usage=reported)
+        answer = chat(gateway, model="gpt-4o", messages=ASK)
+        assert stored(gateway, answer["id"])["usage"] == answer["usage"]
+    answer = chat(gateway, model="gpt-4o", messages=ASK, store=False)
+    assert stored(gateway, answer["id"])["usage"] == answer["usage"]
+
+
+def test_s6_every_answer_in_a_conversation_names_it(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """`x-conversation-id` where there is one: on errors too, and on what is read again."""
+    conversation = chat(gateway, model="gpt-4o", messages=ASK)["conversation"]["id"]
+    upstream.reply(status=500)
+    upstream.reply(status=429)
+    with http(gateway) as client:
+        for streamed in (False, True):
+            body = {"model": "gpt-4o", "messages": ASK, "conversation": conversation, "stream": streamed}
+            failed = client.post("/chat/completions", json=body)
+            assert failed.status_code >= 400
+            assert failed.headers["x-conversation-id"] == conversation
+            again = client.get(f"/chat/completions/{failed.headers['x-request-id']}")
+            assert (again.json()["status"], again.headers["x-conversation-id"]) == ("failed", conversation)
+        listed = client.get("/chat/completions", params={"conversation": conversation})
+        assert (len(listed.json()["data"]), listed.headers["x-conversation-id"]) == (3, conversation)
+        assert (
+            "x-conversation-id"
+            not in client.post("/chat/completions", json={**body, "conversation": "conv_no"}).headers
+        )

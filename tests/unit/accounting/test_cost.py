@@ -31,7 +31,7 @@ PRICES = {
 BARE = {"input_cost_per_token": "2e-6", "output_cost_per_token": "8e-6"}
 
 
-def usage(prompt: int, completion: int, **more: Any) -> dict[str, Any]:
+def usage(prompt: float, completion: float, **more: Any) -> dict[str, Any]:
     return {"prompt_tokens": prompt, "completion_tokens": completion, **more}
 
 
@@ -50,6 +50,9 @@ CASES: dict[str, tuple[dict[str, str], dict[str, Any], str, str]] = {
     "plain": (PRICES, usage(1000, 100), "0.002", "0.0008"),
     "cached": (PRICES, usage(1000, 0, **details(cached_tokens=400)), "0.0014", "0"),
     "cached, in Anthropic's field": (PRICES, usage(1000, 0, cache_read_input_tokens=400), "0.0014", "0"),
+    "cached, in DeepSeek's field": (PRICES, usage(1000, 0, prompt_cache_hit_tokens=400), "0.0014", "0"),
+    "cached, in Moonshot's field": (PRICES, usage(1000, 0, cached_tokens=400), "0.0014", "0"),
+    "figures written as doubles": (PRICES, usage(1000.0, 100.0, **details(cached_tokens=400.0)), "0.0014", "0.0008"),
     "cached, without a price of its own": (BARE, usage(1000, 0, **details(cached_tokens=400)), "0.002", "0"),
     "cache written": (PRICES, usage(1000, 0, **details(cache_creation_tokens=100)), "0.00205", "0"),
     "cache written for an hour": (
@@ -170,3 +173,10 @@ def test_a_missing_total_is_the_sum() -> None:
     assert usage_of({"prompt_tokens": 3, "completion_tokens": 4}).total_tokens == 7
     assert usage_of({"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 9}).total_tokens == 9
     assert usage_of({}).total_tokens == 0
+
+
+def test_each_price_goes_by_the_highest_tier_that_it_has() -> None:
+    """§6: context tiers, of a price list that has them for one kind of token only."""
+    tiers = {"input_cost_per_token_above_128k_tokens": "4e-6", "output_cost_per_token_above_256k_tokens": "9e-6"}
+    assert cost({**BARE, **tiers}, usage(300_000, 1)) == (Decimal("1.2"), Decimal("9e-6"))
+    assert cost({**BARE, **tiers}, usage(128_000, 1)) == (Decimal("0.256"), Decimal("8e-6"))

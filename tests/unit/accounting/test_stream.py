@@ -66,6 +66,34 @@ def test_upstreams_own_fields_without_choices_ride_on_the_next_chunk() -> None:
     assert steps[4][0]["x_late"] == 2
 
 
+def test_the_first_choices_finish_is_not_held_though_the_second_has_not_begun() -> None:
+    """§6: the finish chunk of the last choice alone is held."""
+    chunks = [chunk("a"), chunk(None, "stop"), chunk("b", index=1), chunk(None, "stop", 1)]
+    assert [len(step) for step in relayed(chunks, choices=2)] == [1, 1, 1, 0, 1]
+
+
+def test_of_fewer_choices_than_were_asked_for_the_last_finish_is_said_again_with_the_bill() -> None:
+    """§6: the bill stands on a finish chunk, also where upstream does not know `n`."""
+    steps = relayed([chunk("a"), chunk(None, "length"), {"id": "up", "choices": []}], choices=2)
+    assert [len(step) for step in steps] == [1, 1, 0, 1]
+    assert steps[-1][0]["choices"] == [{"index": 0, "delta": {}, "finish_reason": "length"}]
+    assert steps[-1][0]["response_metadata"] == {"bill": True}
+
+
+def test_of_two_finish_chunks_of_one_choice_the_last_has_the_bill() -> None:
+    """§6: some providers repeat the finish with their usage."""
+    steps = relayed([chunk("a"), chunk(None, "stop"), chunk("", "stop", usage={"x": 1}), chunk("")])
+    assert [each.get("response_metadata") for each in steps[-1]] == [None, {"bill": True}, None]
+
+
+def test_the_upstreams_id_is_not_replaced_by_a_finish_chunk_of_our_own() -> None:
+    """§6: `upstream_id` is upstream's."""
+    relay = ChunkRelay("chatcmpl-own", 1, False)
+    relay.push([chunk("a")], dict)
+    relay.conclude()
+    assert relay.record.completion()["id"] == "up"
+
+
 def test_fields_that_come_after_the_finish_chunk_are_on_it() -> None:
     steps = relayed([chunk("a"), chunk(None, "stop"), {"id": "up", "choices": [], "x_groq": {"id": 1}}])
     assert steps[-1][0]["x_groq"] == {"id": 1}

@@ -57,3 +57,11 @@ def test_a_configured_price_is_exact_and_no_price_of_the_map_is_mixed_in() -> No
 
 def test_a_base_model_lends_what_is_known_of_it() -> None:
     assert facts("openai/my-deployment", base_model="gpt-4o").prices == CATALOGUE.facts("gpt-4o", None).prices
+
+
+def test_a_table_of_tiers_is_read_as_prices_of_context_tiers() -> None:
+    """§6: context tiers; LiteLLM's map has them as `tiered_pricing` for Qwen and Doubao."""
+    prices = facts("dashscope/qwen3-max").prices
+    assert prices["input_cost_per_token"] == Decimal("1.2e-06")
+    assert prices["input_cost_per_token_above_32k_tokens"] == Decimal("2.4e-06")
+    assert prices["output_cost_per_token_above_128k_tokens"] == Decimal("1.5e-05")
