@@ -22,6 +22,8 @@ ALIASES = {
 }
 FOR_ALL_MODELS = ("drop_params", "additional_drop_params", "modify_params")
 """What LiteLLM sets for all models and here stands with each."""
+UNION_MEMBERS = ("Timeouts", "constrained-float")
+"""Names that pydantic puts into the path of a setting that may be one thing or another."""
 LITELLM_SECTIONS = ("litellm_settings", "router_settings", "general_settings")
 
 
@@ -38,16 +40,17 @@ def load_settings(path: str | None, environ: Mapping[str, str], overrides: Mappi
     origin = path or "environment"
     raw = _read_file(path) if path else {}
     warnings: list[str] = []
+    raw = {name: value for name, value in raw.items() if value is not None}  # an empty section says nothing
     raw = _from_litellm(_resolve(raw, environ, "", origin), origin, warnings)
-    _apply_environment(raw, environ)
+    origins = _apply_environment(raw, environ)
     for name, value in (overrides or {}).items():
         section, key = name.split(".")
-        raw.setdefault(section, {})[key] = value
-    raw = {name: value for name, value in raw.items() if value is not None}  # an empty section says nothing
+        _section(raw, section, "command line")[key] = value
+        origins[section, key] = "command line"
     try:
         return Settings.model_validate({**raw, "warnings": tuple(warnings)})
     except ValidationError as error:
-        raise ConfigurationError(_explain(error, origin)) from None
+        raise ConfigurationError(_explain(error, origin, origins)) from None
 
 
 def environment_names() -> dict[str, tuple[str, str]]:
@@ -65,13 +68,32 @@ def _read_file(path: str) -> dict[str, Any]:
         data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path}: not YAML: {error}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path}: not UTF-8: {error.reason}") from None
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{path}: not YAML: {_fault(error)}") from None
     if data is None:
         return {}
     if not isinstance(data, dict):
         raise ConfigurationError(f"{path}: must be a mapping of sections")
     return data
+
+
+def _fault(error: yaml.YAMLError) -> str:
+    """What is wrong and where; the line itself may hold a key."""
+    mark = getattr(error, "problem_mark", None)
+    place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+    return f"{getattr(error, 'problem', None) or 'cannot be read'}{place}"
+
+
+def _section(raw: dict[str, Any], name: str, origin: str) -> dict[str, Any]:
+    """A section to be added to, a new one where there is none."""
+    values = raw.get(name)
+    if values is not None and not isinstance(values, dict):
+        raise ConfigurationError(f"{origin}: {name}: must be a mapping")
+    raw[name] = dict(values or {})
+    found: dict[str, Any] = raw[name]
+    return found
 
 
 def _resolve(value: Any, environ: Mapping[str, str], where: str, origin: str) -> Any:
@@ -96,10 +118,13 @@ def _from_litellm(raw: dict[str, Any], origin: str, warnings: list[str]) -> dict
             raise ConfigurationError(f"{origin}: {section}: must be a mapping")
         for key, value in values.items():
             if key == "master_key" and value:
-                auth = raw["auth"] = dict(raw.get("auth") or {})
-                auth["keys"] = [*auth.get("keys", []), {"key": value, "tenant": "master"}]
+                auth = _section(raw, "auth", origin)
+                keys = auth.get("keys") or []
+                if not isinstance(keys, list):
+                    raise ConfigurationError(f"{origin}: auth.keys: must be a list")
+                auth["keys"] = [*keys, {"key": value, "tenant": "master"}]
             elif key in ("request_timeout", "timeout") and value:
-                raw.setdefault("upstream", {}).setdefault("first_byte", value)
+                _section(raw, "upstream", origin).setdefault("first_byte", value)
             elif not (key in FOR_ALL_MODELS and _set_for_all(raw, key, value)):
                 warnings.append(f"{section}.{key} has no equivalent here and is ignored")
     return raw
@@ -119,7 +144,9 @@ def _set_for_all(raw: dict[str, Any], parameter: str, value: Any) -> bool:
     return matters
 
 
-def _apply_environment(raw: dict[str, Any], environ: Mapping[str, str]) -> None:
+def _apply_environment(raw: dict[str, Any], environ: Mapping[str, str]) -> dict[tuple[str, str], str]:
+    """Lays the environment's settings over the others; returns by which name each of them was given."""
+    given: dict[tuple[str, str], str] = {}
     for name, (section, key) in environment_names().items():
         if environ.get(name):
             text = environ[name]
@@ -127,7 +154,12 @@ def _apply_environment(raw: dict[str, Any], environ: Mapping[str, str]) -> None:
             section_values = raw.get(section) or {}
             if not isinstance(section_values, dict):
                 continue  # reported as what it is, with the rest
-            raw[section] = {**section_values, key: text if is_text else yaml.safe_load(text)}
+            try:
+                raw[section] = {**section_values, key: text if is_text else yaml.safe_load(text)}
+            except yaml.YAMLError as error:
+                raise ConfigurationError(f"environment: {name}: {_fault(error)}") from None
+            given[section, key] = f"environment: {name}"
+    return given
 
 
 def _fields(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
@@ -145,10 +177,11 @@ def _fields(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
     return list(getattr(current, "model_fields", {}))
 
 
-def _explain(error: ValidationError, origin: str) -> str:
+def _explain(error: ValidationError, file: str, origins: Mapping[tuple[str, str], str]) -> str:
     lines = []
     for problem in error.errors():
-        path = problem["loc"]
+        path = tuple(step for step in problem["loc"] if step not in UNION_MEMBERS)
+        origin = next((name for start, name in origins.items() if path[:2] == start), file)
         where = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".")
         text = problem["msg"]
         if problem["type"] == "extra_forbidden":

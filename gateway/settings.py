@@ -6,7 +6,7 @@ have (contract §9). Each setting `section.key` also has the environment name `G
 
 import re
 from decimal import Decimal, InvalidOperation
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
@@ -136,6 +136,13 @@ class AuthSettings(_Section):
         description="`open` lets a server with an operator's key listen beyond loopback without `auth.keys`.",
     )
     keys: tuple[ApiKey, ...] = Field((), description="Keys accepted; without any, the client's own goes upstream.")
+
+    @model_validator(mode="after")
+    def _whose_is_plain(self) -> Self:
+        owners = {entry.key.get_secret_value(): entry.tenant for entry in self.keys}
+        if any(owners[entry.key.get_secret_value()] != entry.tenant for entry in self.keys):
+            raise ValueError("keys: one key stands with two tenants")
+        return self
 
 
 class Timeouts(_Section):

@@ -201,3 +201,47 @@ def test_a_mode_is_written_as_the_contract_names_it(tmp_path: Path, mode: str) -
     """YAML 1.1 takes a bare `off` for a boolean."""
     assert load(tmp_path, f"context:\n  mode: {mode}\n").context.mode == mode.strip('"')
     assert load_settings(None, {"GATEWAY_CONTEXT_MODE": mode.strip('"')}).context.mode == mode.strip('"')
+
+
+@pytest.mark.parametrize(
+    "text", ['auth: {keys: [{key: "sk-very-secret, tenant: a}]}', "upstream:\n  api_key: sk-very-secret: x"]
+)
+def test_a_line_that_is_no_yaml_is_named_not_shown(tmp_path: Path, text: str) -> None:
+    """§7, §8: a message never contains a key."""
+    message = refused(tmp_path, text)
+    assert "sk-very" not in message
+    assert "line " in message
+
+
+@pytest.mark.parametrize(
+    ("config", "where"),
+    [
+        ({"auth": 5, "general_settings": {"master_key": "sk-master-1"}}, "auth: "),
+        ({"auth": {"keys": 5}, "general_settings": {"master_key": "sk-master-1"}}, "auth.keys: "),
+        ({"upstream": 5, "litellm_settings": {"request_timeout": 5}}, "upstream: "),
+        (
+            {"model_list": [{"model_name": "m", "litellm_params": {"model": "m", "timeout": {"conect": 1}}}]},
+            "model_list[0].litellm_params.timeout.conect: unknown setting; did you mean 'connect'?",
+        ),
+        ({"auth": {"keys": [KEY, {**KEY, "tenant": "b"}]}}, "auth: "),
+    ],
+)
+def test_sections_that_are_none_are_named(tmp_path: Path, config: Any, where: str) -> None:
+    message = refused(tmp_path, config)
+    assert f": {where}" in message
+    assert KEY["key"] not in message
+
+
+def test_empty_sections_take_what_litellms_say(tmp_path: Path) -> None:
+    text = "auth: {keys: }\nupstream:\ngeneral_settings: {master_key: sk-master-1}\nlitellm_settings: {timeout: 7}\n"
+    settings = load(tmp_path, text)
+    assert ([key.tenant for key in settings.auth.keys], settings.upstream.first_byte) == (["master"], 7)
+
+
+@pytest.mark.parametrize("value", ["many", "{"])
+def test_what_the_environment_says_is_not_blamed_on_the_file(tmp_path: Path, value: str) -> None:
+    (tmp_path / "config.yaml").write_text("server: {port: 1}")
+    with pytest.raises(ConfigurationError, match=r"^environment: GATEWAY_SERVER_PORT: "):
+        load_settings(str(tmp_path / "config.yaml"), {"GATEWAY_SERVER_PORT": value})
+    with pytest.raises(ConfigurationError, match=r"^command line: server\.port: "):
+        load_settings(str(tmp_path / "config.yaml"), {}, {"server.port": 70_000})
