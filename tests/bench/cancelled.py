@@ -19,8 +19,8 @@ from tests.bench.processor import open_sockets, rss_mb
 from tests.bench.servers import Server
 
 CONNECTIONS = 32
-REQUESTS = 600
-ROUNDS = 3
+REQUESTS = 1500
+ROUNDS = 5
 LEAVES = tuple(Kind("stream", (400, 20), drop_after=reads) for reads in (0, 1, 3, 10))
 
 
