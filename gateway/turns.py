@@ -63,7 +63,7 @@ def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
 def _answer(choice: dict[str, Any], outcome: Outcome, prefill: ConversationMessage | None) -> ConversationMessage:
     """As it will be sent again: without the fields that say nothing, which not every provider takes back."""
     message = {k: v for k, v in choice["message"].items() if v or k == "content"}
-    message.setdefault("role", "assistant")
+    message["role"] = "assistant"  # some local servers say "tool" or "model", which nobody would take back
     before = content_text(prefill.content) if prefill is not None else None
     if before and isinstance(message.get("content"), str):
         message["content"] = before + message["content"]

@@ -430,3 +430,19 @@ def test_s7_unreachable(module_lost: GatewayProcess, upstream: MockUpstream, mod
     answer = ask(module_lost, streamed, model=model)
     checked_failure(module_lost, answer, 502, "upstream_unreachable", charged=False)
     upstream.violations.clear()
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_s3_an_answer_in_another_role_is_remembered_as_the_assistants(
+    one_gateway: GatewayProcess, upstream: MockUpstream, streamed: bool
+) -> None:
+    """§3.1, I3: nothing that no provider would take back is put in front of the next question."""
+    upstream.reply(message={"role": "tool", "content": "yes"})
+    body = {"model": "gpt-4o", "messages": [user("is it so?")]}
+    with http(one_gateway) as client:
+        first = client.post("/chat/completions", json={**body, "stream": streamed})
+        conversation = first.headers["x-conversation-id"]
+        second = client.post("/chat/completions", json={**body, "conversation": conversation})
+    assert second.status_code == 200, second.text
+    assert upstream.last.body is not None
+    assert upstream.last.body["messages"][1] == {"role": "assistant", "content": "yes"}
