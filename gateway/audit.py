@@ -12,8 +12,8 @@ from gateway.errors import StorageUnavailable
 from gateway.models.ledger import LedgerQuery
 from gateway.ports import Clock
 from gateway.settings import Settings
-from gateway.storage.engine import parse_url
 from gateway.storage.ledger import ledger_pages, open_ledger
+from gateway.storage.probe import shown
 
 AGO = re.compile(r"(\d{1,9})([smhdw])")
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -33,7 +33,7 @@ def audit(settings: Settings, options: argparse.Namespace, clock: Clock, out: Te
     try:
         return asyncio.run(_audit(settings, query, csv=options.csv, out=out, err=err))
     except StorageUnavailable as error:
-        where = parse_url(settings.storage.url).render_as_string(hide_password=True)
+        where = shown(settings.storage.url)
         cause = f" ({type(error.__cause__).__name__})" if error.__cause__ else ""
         err.write(f"{where}: {error.message}{cause}\n")
         return 1

@@ -1,15 +1,16 @@
 """`gateway check` and `gateway migrate`: says of each thing that the configuration names whether it can be reached."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from gateway.errors import GatewayError, Unauthorized
 from gateway.models.exchange import Caller
 from gateway.settings import Settings
-from gateway.storage.engine import open_transactions, parse_url
+from gateway.storage.engine import open_transactions
 from gateway.storage.migrate import migrate
-from gateway.storage.probe import reach_cache, revision_of
+from gateway.storage.probe import reach_cache, revision_of, shown
 from gateway.storage.schema import REVISION
 from gateway.upstream.client import new_client
 from gateway.upstream.pool import ConnectionPool
@@ -42,7 +43,7 @@ async def _collect(work: Callable[[Settings], AsyncIterator[Result]], settings: 
 
 
 async def _migrate(settings: Settings) -> AsyncIterator[Result]:
-    where = parse_url(settings.storage.url).render_as_string(hide_password=True)
+    where = shown(settings.storage.url)
     transactions = open_transactions(settings.storage)
     try:
         before = await transactions.run(revision_of)
@@ -74,7 +75,7 @@ async def _check(settings: Settings) -> AsyncIterator[Result]:
 
 
 async def _check_storage(settings: Settings) -> AsyncIterator[Result]:
-    where = parse_url(settings.storage.url).render_as_string(hide_password=True)
+    where = shown(settings.storage.url)
     transactions = open_transactions(settings.storage)
     try:
         revision = await transactions.run(revision_of)
@@ -118,9 +119,14 @@ async def _check_upstreams(settings: Settings) -> AsyncIterator[Result]:
             problem = await reach(client, deployment)
             keyless = deployment.api_key is None
             text = problem or ("reached" if not keyless else "reached; the client's own key will be used")
-            yield Result(f"upstream {deployment.api_base}", problem is None, text, optional=name is None)
+            yield Result(f"upstream {_address(deployment.api_base)}", problem is None, text, optional=name is None)
     finally:
         await client.aclose()
+
+
+def _address(base: str) -> str:
+    """A base URL without what may be a secret in it."""
+    return re.sub(r"(?<=://)[^/@]*@", "***@", base.partition("?")[0])
 
 
 def _reason(error: GatewayError) -> str:

@@ -1,6 +1,21 @@
 """What `gateway check` asks of the storage and of the cache."""
 
+import re
+
 import sqlalchemy as sa
+
+from gateway.storage.engine import parse_url
+
+SECRET = re.compile(r"(?<=[?&])(password|passfile|sslpassword)=[^&]*")
+
+
+def shown(url: str) -> str:
+    """The address of a database without its password, wherever in it that stands.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return SECRET.sub(r"\1=***", parse_url(url).render_as_string(hide_password=True))
 
 
 def revision_of(connection: sa.Connection) -> str | None:

@@ -174,6 +174,21 @@ def test_s9_check_reaches_what_it_names(upstream: MockUpstream, tmp_path: Path, 
     assert not any("secret" in each.stdout + each.stderr for each in (done, lost))
 
 
+@pytest.mark.parametrize("command", ["check", "migrate", "audit"])
+def test_s9_no_command_shows_a_secret_of_an_address(upstream: MockUpstream, tmp_path: Path, command: str) -> None:
+    """§7, §8: nor where it stands in another place than usual."""
+    base = upstream.base_url.replace("://", "://me:base-secret@") + "?key=base-secret"
+    config = {
+        "upstream": {"api_base": base},
+        "storage": {"url": "postgresql://127.0.0.1:1/none?user=me&password=database-secret", "timeout": 1},
+    }
+    path = config_file(tmp_path, json.dumps(config))
+    done = gateway_command(command, "--config", str(path), directory=tmp_path)
+    assert done.returncode == 1
+    assert "127.0.0.1:1/none" in done.stdout + done.stderr
+    assert "secret" not in done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_s9_migrate(
     request: pytest.FixtureRequest, tmp_path: Path, upstream: MockUpstream, start_gateway: GatewayFactory, kind: str
