@@ -37,6 +37,7 @@ QUESTION_CHARS = 4000
 COUNTED_APART = ("tools", "functions", "response_format")
 NO_MATERIAL = Material(instructions=(), messages=(), current=0)
 INLINE_CHARS = 100_000
+INLINE_MESSAGES = 1000
 TOOLS = Tools(
     assemble=assemble,
     rank=rank,
@@ -78,10 +79,7 @@ class ContextManager:
             decode_pdf=not facts.supports_pdf_input,
             keep=request.store,
         )
-        size = sum(map(len, files.values()))
-        size += sum(message_size(m.body) for m in history.messages) + sum(a.size_chars for a in history.attachments)
-        size += sum(len(a.content or "") for a in request.attachments)
-        if size < INLINE_CHARS:
+        if _is_little(request, history, files):
             return self._build(request, history, facts, budget, files)
         # Counting and ranking much text takes a while; streams of other requests must not wait for it.
         return await asyncio.to_thread(self._build, request, history, facts, budget, files)
@@ -188,6 +186,15 @@ def _no_artifacts(request: ChatRequest, fitted: Fitted, budget: Budget) -> Plann
     return PlanningFacts(
         0, options.planning, options.mode, False, False, False, 0, 0, fitted.tokens, budget.tokens, False
     )
+
+
+def _is_little(request: ChatRequest, history: History, files: dict[FilePlace, str]) -> bool:
+    """Whether a context is built in the twinkling of an eye. Every message and part takes time, however small."""
+    if request.size >= INLINE_CHARS or len(history.messages) >= INLINE_MESSAGES:
+        return False
+    size = sum(map(len, files.values())) + sum(len(a.content or "") for a in request.attachments)
+    size += sum(a.size_chars for a in history.attachments)
+    return size + sum(message_size(m.body) for m in history.messages) < INLINE_CHARS
 
 
 def message_size(message: dict[str, Any]) -> int:

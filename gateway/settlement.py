@@ -28,13 +28,15 @@ from gateway.fitting.count import REPLY_TOKENS
 from gateway.logs import get_logger
 from gateway.metrics import Metrics
 from gateway.models.metadata import CallCost, ContextUtilizationMetadata, ResponseMetadata
-from gateway.models.turn import LedgerEntry, TurnCommit
+from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
 from gateway.ports import Clock, ConversationStore, TokenCounters
 from gateway.turns import stored_turn
 
 log = get_logger("gateway.settlement")
 UNCHARGED = (UpstreamRefused, UpstreamAuth, UpstreamUnreachable, InvalidRequest, ConversationNotFound)
 MOST_UNRECORDED = 10_000
+INLINE_BYTES, INLINE_MESSAGES = 100_000, 1000
+"""Work on more than this is done in a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ class Settlement:
         completion = outcome.completion or {}
         if isinstance(completion.get("id"), str):
             exchange.upstream_id = completion["id"]
-        usage, estimated = self._usage(exchange, outcome)
+        usage, estimated = await self._usage(exchange, outcome)
         tier = completion.get("service_tier")
         priced = {**usage, "service_tier": tier} if isinstance(tier, str) else usage
         model = exchange.deployment.route
@@ -196,7 +198,7 @@ class Settlement:
         calls: tuple[CallCost, ...],
     ) -> None:
         request = exchange.request
-        turn = stored_turn(exchange, outcome) if exchange.conversation_id and exchange.built else None
+        turn = await self._turn(exchange, outcome) if exchange.conversation_id and exchange.built else None
         entry = LedgerEntry(
             request_id=request.request_id,
             tenant=request.caller.tenant,
@@ -231,6 +233,12 @@ class Settlement:
         if self._unrecorded:
             self._later(self._record_unrecorded())
 
+    async def _turn(self, exchange: Exchange, outcome: Outcome) -> StoredTurn:
+        """What is remembered; of very many messages put together where no stream has to wait for it."""
+        if len(exchange.history.messages) < INLINE_MESSAGES:
+            return stored_turn(exchange, outcome)
+        return await asyncio.to_thread(stored_turn, exchange, outcome)
+
     async def _record_unrecorded(self) -> None:
         """Bills that could not be recorded when their request ended; the content of those turns is gone."""
         while self._unrecorded:
@@ -245,7 +253,7 @@ class Settlement:
                 self._unrecorded.appendleft(commit)
                 raise
 
-    def _usage(self, exchange: Exchange, outcome: Outcome) -> tuple[dict[str, Any], bool]:
+    async def _usage(self, exchange: Exchange, outcome: Outcome) -> tuple[dict[str, Any], bool]:
         """Usage as reported, and calibration by it; else counted by the gateway (True)."""
         if not outcome.charged:
             return {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}, False
@@ -255,6 +263,12 @@ class Settlement:
             if fitted is not None and fitted.exact:
                 self._counters.learn(exchange.facts, fitted.tokens, reported["prompt_tokens"])
             return reported, False
+        if exchange.request.size < INLINE_BYTES:
+            return self._counted(exchange, outcome, reported), True
+        return await asyncio.to_thread(self._counted, exchange, outcome, reported), True
+
+    def _counted(self, exchange: Exchange, outcome: Outcome, reported: dict[str, Any]) -> dict[str, Any]:
+        """Usage with what upstream did not report counted here."""
         prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")
         if not is_figure(prompt):
             prompt = self._prompt_tokens(exchange)
@@ -262,7 +276,7 @@ class Settlement:
             completion = self._completion_tokens(exchange, outcome.completion or {})
         total = usage_of({"prompt_tokens": prompt, "completion_tokens": completion}).total_tokens
         figures = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total}
-        return {**reported, **figures}, True
+        return {**reported, **figures}
 
     def _completion_tokens(self, exchange: Exchange, completion: dict[str, Any]) -> int:
         counter = self._counters.counter(exchange.facts)

@@ -1,7 +1,9 @@
 """Reads the `file` parts of messages; what takes long to read is kept in the cache, by tenant and content."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from gateway.artifacts.documents import InlineFile, UnreadableDocument, inline_file
 from gateway.errors import InvalidRequest
@@ -9,6 +11,10 @@ from gateway.models.conversation import ConversationMessage
 from gateway.ports import CacheBackend
 
 FilePlace = tuple[int, int]
+FileParts = dict[FilePlace, dict[str, Any]]
+INLINE_CHARS = 100_000
+INLINE_FILES = 100
+"""What takes longer to read than this much is read in a thread: others must not wait for it."""
 
 
 class FileReader:
@@ -30,24 +36,22 @@ class FileReader:
         Raises:
             InvalidRequest: a part holds no readable document; names it.
         """
+        parts = _file_parts(messages)
+        if not parts:
+            return {}
+        large = sum(len(str(part.get("file_data") or "")) for part in parts.values()) > INLINE_CHARS
         texts: dict[FilePlace, str] = {}
-        for index, message in enumerate(messages):
-            content = message.content if message.role == "user" else None
-            for number, part in enumerate(content if isinstance(content, list) else ()):
-                if not isinstance(part, dict) or part.get("type") != "file":
-                    continue
-                try:
-                    found = inline_file(part.get("file") or {}, decode_pdf=decode_pdf)
-                    if found is not None:
-                        texts[index, number] = await self._text(found, tenant, keep=keep)
-                except UnreadableDocument as error:
-                    where = f"messages[{max(0, index - first_new)}].content[{number}].file"
-                    raise InvalidRequest(f"The document in {where} cannot be read: {error}.", param=where) from error
+        slow: dict[FilePlace, InlineFile] = {}
+        if large or len(parts) > INLINE_FILES:
+            await asyncio.to_thread(_read_quick, parts, first_new, decode_pdf, texts, slow)
+        else:
+            _read_quick(parts, first_new, decode_pdf, texts, slow)
+        for place, file in slow.items():
+            with _named(place, first_new):
+                texts[place] = await self._text(file, tenant, keep=keep)
         return texts
 
     async def _text(self, file: InlineFile, tenant: str, *, keep: bool) -> str:
-        if not file.is_slow:
-            return file.text()
         key = f"document:{tenant}:{file.digest}"
         known = await self._cache.get(key) if keep else None
         if known is not None:
@@ -56,3 +60,38 @@ class FileReader:
         if keep:
             await self._cache.set(key, text.encode("utf-8", "replace"), self._ttl)
         return text
+
+
+def _file_parts(messages: Sequence[ConversationMessage]) -> FileParts:
+    """What the `file` parts of user messages hold."""
+    found: FileParts = {}
+    for index, message in enumerate(messages):
+        content = message.body.get("content") if message.role == "user" else None
+        if type(content) is list:
+            for number, part in enumerate(content):
+                if isinstance(part, dict) and part.get("type") == "file":
+                    found[index, number] = part.get("file") or {}
+    return found
+
+
+def _read_quick(
+    parts: FileParts, first_new: int, decode_pdf: bool, texts: dict[FilePlace, str], slow: dict[FilePlace, InlineFile]
+) -> None:
+    """Reads into `texts` what is quickly read, and puts the other documents into `slow`."""
+    for place, part in parts.items():
+        with _named(place, first_new):
+            file = inline_file(part, decode_pdf=decode_pdf)
+            if file is not None and file.is_slow:
+                slow[place] = file
+            elif file is not None:
+                texts[place] = file.text()
+
+
+@contextmanager
+def _named(place: FilePlace, first_new: int) -> Iterator[None]:
+    """An unreadable document is the client's mistake, in that part."""
+    try:
+        yield
+    except UnreadableDocument as error:
+        where = f"messages[{max(0, place[0] - first_new)}].content[{place[1]}].file"
+        raise InvalidRequest(f"The document in {where} cannot be read: {error}.", param=where) from error

@@ -1,5 +1,6 @@
 """Rebuilds the conversation of a request: `build_llm_messages()` (contract §3)."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,8 @@ from gateway.models.conversation import ConversationMessage, History, StoredConv
 from gateway.models.exchange import ChatRequest
 from gateway.ports import ConversationStore
 
+INLINE_MESSAGES = 1000
+INLINE_BYTES = 2**20
 BYTES_PER_TOKEN = 8
 """No more stored bytes are read than this times the budget: text with longer tokens than that is none."""
 
@@ -38,9 +41,21 @@ async def build_llm_messages(
         stored = await store.find_conversation(request.caller.tenant, ref, max_bytes=limit)
         if stored is None and ref.conversation_id:
             raise ConversationNotFound("No such conversation.", param="conversation")
-    if stored is None:
-        return _new_conversation(request, remembers)
-    return _continued(request, stored, remembers)
+    if _is_little(request, stored):
+        return _rebuilt(request, stored, remembers)
+    return await asyncio.to_thread(_rebuilt, request, stored, remembers)
+
+
+def _is_little(request: ChatRequest, stored: StoredConversation | None) -> bool:
+    """Whether comparing and pairing is done in the twinkling of an eye; streams of others must not wait for it."""
+    count = len(request.messages)
+    if stored is not None:
+        count += len(stored.path) + sum(map(len, stored.branches))
+    return count < INLINE_MESSAGES and request.size < INLINE_BYTES
+
+
+def _rebuilt(request: ChatRequest, stored: StoredConversation | None, remembers: bool) -> History:
+    return _new_conversation(request, remembers) if stored is None else _continued(request, stored, remembers)
 
 
 def _split(request: ChatRequest) -> tuple[tuple[dict[str, object], ...], list[ConversationMessage]]:

@@ -1,5 +1,9 @@
 """`POST /v1/chat/completions`."""
 
+import asyncio
+from datetime import datetime
+from functools import partial
+
 from gateway import jsons
 from gateway.errors import GatewayError, StorageUnavailable
 from gateway.http.auth import UNKNOWN, Authenticator
@@ -7,10 +11,12 @@ from gateway.http.edge import Receive, Scope, Send, named, send_json
 from gateway.http.receive import json_object, read_body, until_disconnect
 from gateway.http.wire import parse_chat_request
 from gateway.models.conversation import ConversationRef
-from gateway.models.exchange import ChatRequest
+from gateway.models.exchange import Caller, ChatRequest
 from gateway.pipeline import Pipeline, StreamedAnswer
 from gateway.ports import Clock
 from gateway.settings import Settings
+
+LARGE_BODY = 2**20
 
 
 class ChatCompletions:
@@ -28,8 +34,9 @@ class ChatCompletions:
         raw = await read_body(scope, receive, self._settings.server.max_body_bytes)
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"] if k[:2] == b"x-"}
         facts = scope["gateway"]
-        body = json_object(raw, scope)
-        request = parse_chat_request(body, headers, caller, self._settings, facts["request_id"], arrived, len(raw))
+        read = partial(self._read, raw, scope, headers, caller, arrived)
+        # Looking at very many small parts takes a while; streams of other requests must not wait for it.
+        request = read() if len(raw) < LARGE_BODY else await asyncio.to_thread(read)
         keeps = request.store and request.options.mode != "off"
         if caller.tenant == UNKNOWN and (keeps or request.conversation != ConversationRef()):
             raise StorageUnavailable("The storage cannot be reached.")
@@ -42,6 +49,12 @@ class ChatCompletions:
             await until_disconnect(receive, self._stream(request, scope, send))
         else:
             await self._answer(request, scope, receive, send)
+
+    def _read(
+        self, raw: bytes, scope: Scope, headers: dict[str, str], caller: Caller, arrived: tuple[datetime, float]
+    ) -> ChatRequest:
+        body, request_id = json_object(raw, scope), scope["gateway"]["request_id"]
+        return parse_chat_request(body, headers, caller, self._settings, request_id, arrived, len(raw))
 
     async def _answer(self, request: ChatRequest, scope: Scope, receive: Receive, send: Send) -> None:
         completion = await until_disconnect(receive, self._pipeline.answer(request))

@@ -1,0 +1,85 @@
+"""Requests of very many messages or parts stop nobody else (contract §7: bad input is a 4xx, and never worse)."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.factory import GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+
+Messages = list[dict[str, Any]]
+PROBE = """
+import http.client, sys, threading, time
+told = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), told.set())).start()
+client = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]))
+client.connect()
+print("ready", flush=True)
+longest = 0.0
+while not told.is_set():
+    began = time.monotonic()
+    client.request("GET", "/health/live")
+    client.getresponse().read()
+    longest = max(longest, time.monotonic() - began)
+    time.sleep(0.005)
+print(longest)
+"""
+
+
+def images() -> Messages:
+    """One message of 50,000 pictures."""
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA", "detail": "low"}}
+    return [{"role": "user", "content": 50_000 * [image]}]
+
+
+def systems() -> Messages:
+    """100,000 system messages."""
+    return [*({"role": "system", "content": f"be {n}"} for n in range(100_000)), {"role": "user", "content": "hi"}]
+
+
+def turns() -> Messages:
+    """100,000 messages that take turns."""
+    return [{"role": ("user", "assistant")[n % 2], "content": f"hi {n}"} for n in range(100_001)]
+
+
+def results() -> Messages:
+    """20,000 results of tools."""
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    step = [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c", "content": "done"}]
+    return [{"role": "user", "content": "go"}, *(20_000 * step)]
+
+
+@pytest.fixture(scope="module")
+def sqlite_gateway(module_start_gateway: GatewayFactory) -> GatewayProcess:
+    """One gateway: nothing here is stored."""
+    return module_start_gateway()
+
+
+@pytest.mark.parametrize("messages", [images, systems, turns, results])
+def test_s7_a_request_of_very_many_pieces_stops_nobody_else(
+    sqlite_gateway: GatewayProcess, messages: Callable[[], Messages]
+) -> None:
+    """Others wait a few tenths of a second for the parsing at most; it was 1.3 to 2.3 seconds."""
+    body = json.dumps({"model": "gpt-4o", "messages": messages(), "context": {"dry_run": True}}).encode()
+    with subprocess.Popen(
+        [sys.executable, "-c", PROBE, str(sqlite_gateway.port)],
+        stdout=subprocess.PIPE,
+        stdin=subprocess.PIPE,
+        text=True,
+    ) as probe:
+        assert probe.stdout is not None
+        try:
+            assert probe.stdout.readline() == "ready\n"
+            headers = {"authorization": "Bearer sk-x", "content-type": "application/json"}
+            url = f"{sqlite_gateway.base_url}/chat/completions"
+            answer = httpx.post(url, content=body, headers=headers, timeout=60, trust_env=False)
+        finally:
+            said, _ = probe.communicate(timeout=60)
+        longest = float(said)
+    assert answer.status_code in (200, 400), answer.text[:300]
+    assert longest < 0.8
