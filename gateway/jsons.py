@@ -1,6 +1,7 @@
 """JSON as the whole house reads and writes it: orjson, with Decimal written as a number."""
 
 import json
+import math
 import re
 from decimal import Decimal
 from itertools import chain
@@ -20,7 +21,7 @@ NINETEEN_DIGITS = b"0" * 19
 LEAST_HUGE = 2.0**63
 FLAT = frozenset((str, int, bool, float, type(None)))
 NESTED = frozenset((dict, list))
-ORJSON_LIMITS = re.compile("64-bit|[Rr]ecursion")
+ORJSON_LIMITS = re.compile("64-bit|[Rr]ecursion|surrogates")
 
 
 def loads_exact(raw: bytes) -> Any:
@@ -40,6 +41,35 @@ def loads_exact(raw: bytes) -> Any:
     if deep:
         raise JSONDecodeError(f"nested more than {MAX_DEPTH} deep", "", 0)
     return json.loads(raw) if huge else value
+
+
+def loads_answer(raw: bytes) -> Any:
+    """`loads_exact` for what an upstream says: half of a surrogate pair passes, as with the JSON of Python and
+    JavaScript. Servers that cut texts by UTF-16 units send a sign's halves in two chunks.
+
+    Raises:
+        JSONDecodeError: as `loads_exact`.
+    """
+    try:
+        return loads_exact(raw)
+    except JSONDecodeError as error:
+        if b"\\u" not in raw or "surrogate" not in error.msg:
+            raise
+    try:
+        value = json.loads(raw.decode(), parse_constant=_not_json, parse_float=_finite)
+    except (ValueError, RecursionError) as error:
+        raise JSONDecodeError(str(error), "", 0) from None
+    if _survey(value)[0]:
+        raise JSONDecodeError(f"nested more than {MAX_DEPTH} deep", "", 0)
+    return value
+
+
+def _not_json(text: str) -> Any:
+    raise ValueError(f"{text} is no number of JSON's")
+
+
+def _finite(text: str) -> float:
+    return float(text) if math.isfinite(float(text)) else _not_json(text)
 
 
 def _survey(value: Any) -> tuple[bool, bool]:
@@ -84,7 +114,7 @@ def _plain(value: Any) -> Any:
 def _plain_double(value: Any) -> Any:
     """For the standard library, which can write no Decimal."""
     if isinstance(value, Fragment):
-        return json.loads(value.contents)
+        return json.loads(orjson.dumps(value))
     return float(value) if isinstance(value, Decimal) else _plain(value)
 
 
@@ -95,7 +125,20 @@ def dumps(value: Any) -> bytes:
     except TypeError as error:
         if not ORJSON_LIMITS.search(str(error)):
             raise
-        return json.dumps(value, default=_plain_double, ensure_ascii=False, separators=(",", ":")).encode()
+    try:
+        return _standard(value).encode()
+    except UnicodeEncodeError:  # escaped, half of a surrogate pair goes on as it came
+        return json.dumps(value, default=_plain_double, separators=(",", ":")).encode()
+
+
+def _standard(value: Any) -> str:
+    """For what orjson does not write."""
+    return json.dumps(value, default=_plain_double, ensure_ascii=False, separators=(",", ":"))
+
+
+def _whole(text: str) -> str:
+    """Text with the halves of surrogate pairs joined; one without its other half is U+FFFD: no provider takes it."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def dumps_text(value: Any) -> str:
@@ -105,11 +148,11 @@ def dumps_text(value: Any) -> str:
 
 def dumps_stored(value: Any) -> str:
     """`dumps_text` for `loads_stored`: a blank in front tells of whole numbers beyond 64 bits, so that reading what has
-    none costs nothing."""
+    none costs nothing. What is stored is valid Unicode."""
     try:
         return orjson.dumps(value, default=_plain).decode()
     except TypeError:
-        return " " + dumps_text(value)
+        return " " + _whole(_standard(value))
 
 
 def loads_stored(text: str) -> Any:
@@ -118,8 +161,11 @@ def loads_stored(text: str) -> Any:
 
 
 def canonical(value: Any) -> bytes:
-    """Keys sorted, so that values that are equal as JSON give the same bytes."""
+    """Keys sorted, so that values that are equal as JSON give the same bytes; as it would be stored."""
     try:
         return orjson.dumps(value, default=_plain, option=orjson.OPT_SORT_KEYS)
-    except TypeError:  # whole numbers beyond 64 bits
-        return json.dumps(value, default=_plain_double, sort_keys=True, separators=(",", ":")).encode()
+    except TypeError:  # whole numbers beyond 64 bits, or halves of surrogate pairs
+        stored = json.loads(_whole(_standard(value)))
+    if stored != value:
+        return canonical(stored)
+    return json.dumps(value, default=_plain_double, sort_keys=True, separators=(",", ":")).encode()

@@ -7,9 +7,10 @@ from typing import Any
 from gateway import jsons
 from gateway.errors import UpstreamError, UpstreamInvalidResponse, UpstreamTimeout
 from gateway.models.exchange import Deployment
-from gateway.upstream.answers import check_choices, named
+from gateway.upstream.answers import check_choices, header, named
 from gateway.upstream.connection import END, Connection
 from gateway.upstream.faults import refusal, relayed_headers, translated
+from gateway.upstream.inflate import Inflated, inflated
 from gateway.upstream.sse import EventParser
 
 DONE = b"[DONE]"
@@ -20,6 +21,9 @@ class HttpChunkStream:
 
     def __init__(self, connection: Connection, deployment: Deployment) -> None:
         self._connection = connection
+        self._source: Connection | Inflated = connection
+        if encoding := header(connection, b"content-encoding"):
+            self._source = inflated(connection, encoding)
         self._deployment = deployment
         self.done = False
         self._first: list[dict[str, Any]] = []
@@ -51,7 +55,7 @@ class HttpChunkStream:
         parser = EventParser()
         patience = _Patience(self._deployment)
         with translated(begun=True):
-            while (piece := await self._connection.read(patience.seconds)) is not END:
+            while (piece := await self._source.read(patience.seconds)) is not END:
                 chunks: list[dict[str, Any]] = []
                 try:
                     for data in parser.feed(piece):
@@ -74,7 +78,7 @@ class HttpChunkStream:
 
     def _chunk(self, data: bytes) -> dict[str, Any]:
         try:
-            chunk = jsons.loads_exact(data)
+            chunk = jsons.loads_answer(data)
         except jsons.JSONDecodeError as error:
             raise UpstreamInvalidResponse("The upstream sent an event that is not JSON.") from error
         if not isinstance(chunk, dict):

@@ -9,7 +9,7 @@ import httpx
 from gateway import jsons
 from gateway.errors import UpstreamError, UpstreamInterrupted, UpstreamInvalidResponse, UpstreamUnreachable
 from gateway.models.exchange import Deployment, JsonAnswer
-from gateway.upstream.answers import PLAIN, check_choices, header, named, read_body
+from gateway.upstream.answers import check_choices, header, named, read_body
 from gateway.upstream.chunks import HttpChunkStream
 from gateway.upstream.client import address, request_head
 from gateway.upstream.connection import Connection, NotHttp
@@ -40,7 +40,7 @@ class HttpUpstream:
         finally:
             connection.close()
         try:
-            answer = jsons.loads_exact(raw.removeprefix(MARK))
+            answer = jsons.loads_answer(raw.removeprefix(MARK))
         except jsons.JSONDecodeError as error:
             raise UpstreamInvalidResponse("The upstream's answer is not JSON.") from error
         if not isinstance(answer, dict) or not isinstance(answer.get("choices"), list):
@@ -56,16 +56,18 @@ class HttpUpstream:
     ) -> AsyncIterator["HttpChunkStream"]:
         """An answer in chunks (see `ports.Upstream`)."""
         connection = await self._open(deployment, body, headers)
-        stream = HttpChunkStream(connection, deployment)
+        done = False
         try:
             if header(connection, b"content-type").partition(b";")[0].strip() in NO_STREAM:
                 raise _no_stream(await read_body(connection, deployment), connection, deployment)
-            if header(connection, b"content-encoding") not in PLAIN:
-                raise UpstreamInvalidResponse("The upstream compressed a stream although nobody asked for it.")
+            stream = HttpChunkStream(connection, deployment)
             await stream.begin()
-            yield stream
+            try:
+                yield stream
+            finally:
+                done = stream.done
         finally:
-            connection.close(linger=stream.done)
+            connection.close(linger=done)
 
     async def _open(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> Connection:
         """A connection whose response has begun, with a status that promises an answer."""

@@ -33,7 +33,7 @@ print(longest)
 
 def images() -> Messages:
     """One message of 50,000 pictures."""
-    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA", "detail": "low"}}
+    image: Any = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA", "detail": "low"}}
     return [{"role": "user", "content": 50_000 * [image]}]
 
 
@@ -50,7 +50,10 @@ def turns() -> Messages:
 def results() -> Messages:
     """20,000 results of tools."""
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    step = [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c", "content": "done"}]
+    step: Messages = [
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": "done"},
+    ]
     return [{"role": "user", "content": "go"}, *(20_000 * step)]
 
 

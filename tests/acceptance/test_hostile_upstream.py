@@ -281,8 +281,8 @@ NOTHING_YET: dict[str, tuple[tuple[Step, ...], int, str]] = {
     "a head and silence": ((SSE_HEAD, End.HANG), 504, "upstream_timeout"),
     "comments for ever": ((SSE_HEAD, Forever(piece(b": PROCESSING\n\n"), 0.05)), 504, "upstream_timeout"),
     "an empty stream": ((SSE_HEAD, LAST, End.KEEP), 502, "upstream_interrupted"),
-    "a compressed stream": (
-        (head(kind="text/event-stream", content_encoding="gzip"), gzip.compress(STREAM), End.CLOSE),
+    "a stream compressed in an unknown way": (
+        (head(kind="text/event-stream", content_encoding="br"), STREAM, End.CLOSE),
         502,
         "upstream_invalid_response",
     ),
@@ -328,6 +328,19 @@ def test_s7_odd_but_an_answer(hasty: GatewayProcess, upstream: MockUpstream, nam
     assert answer.json()["response_metadata"]["usage"] == USAGE
 
 
+def flushed(raw: bytes, wbits: int = 31) -> bytes:
+    """Compressed, all of it there to be read, and without an end."""
+    packer = zlib.compressobj(wbits=wbits)
+    return packer.compress(raw) + packer.flush(zlib.Z_SYNC_FLUSH)
+
+
+def packed(wbits: int, encoding: str) -> bytes:
+    """A whole stream, compressed as a web server before a local model does."""
+    packer = zlib.compressobj(wbits=wbits)
+    content = packer.compress(STREAM) + packer.flush()
+    return whole(content, kind="text/event-stream", content_encoding=encoding)
+
+
 ODD_STREAMS: dict[str, tuple[Step, ...]] = {
     "silence after [DONE]": (BEGUN, event(said("", "stop")), event(b"[DONE]"), End.HANG),
     "more and more after [DONE]": (BEGUN, event(said("", "stop")), event(b"[DONE]"), Forever(event(said("no!")))),
@@ -338,6 +351,22 @@ ODD_STREAMS: dict[str, tuple[Step, ...]] = {
     "comments for a while": (
         SSE_HEAD, piece(b": ping\n\n"), 0.1, piece(b": ping\n\n"), 0.1, BEGUN.removeprefix(SSE_HEAD), FINISH, End.KEEP
     ),
+    "gzip": (packed(31, "gzip"), End.KEEP),
+    "gzip byte by byte": (
+        head(kind="text/event-stream", content_encoding="gzip"),
+        *(b"%c" % byte for byte in gzip.compress(STREAM)),
+        End.CLOSE,
+    ),
+    "gzip in two members": (
+        head(kind="text/event-stream", content_encoding="x-gzip"),
+        *(gzip.compress(part) for part in (STREAM[:150], STREAM[150:])),
+        End.CLOSE,
+    ),
+    "gzip that is flushed, then silence": (
+        head(kind="text/event-stream", content_encoding="gzip"), flushed(STREAM), End.HANG
+    ),
+    "deflate": (packed(15, "deflate"), End.KEEP),
+    "deflate without a header": (packed(-15, "deflate"), End.KEEP),
     "unknown fields": (BEGUN, piece(b"what: ever\n: and ever\nid\nretry: x\n\n"), FINISH, End.KEEP),
 }  # fmt: skip
 
@@ -368,6 +397,9 @@ FLOODS: dict[str, tuple[bool, tuple[Step, ...]]] = {
     "JSON without end": (False, (head(transfer_encoding="chunked"), piece(b'{"x": "'), Forever(piece(b"y" * 2**18)))),
     "a page without end": (True, (head(kind="text/html"), b"<html>", Forever(b"y" * 2**18))),
     "an error without end": (False, (head(500, "text/plain"), Forever(b"y" * 2**18))),
+    "a compressed flood of a stream": (
+        True, (head(kind="text/event-stream", content_encoding="gzip"), DESERT[0], Forever(DESERT[1]))
+    ),
     "a compressed desert": (False, (head(content_encoding="gzip"), DESERT[0], Forever(DESERT[1]))),
 }  # fmt: skip
 

@@ -54,6 +54,43 @@ def test_brackets_in_texts_are_no_depth() -> None:
     assert jsons.loads_exact(raw) == json.loads(raw)
 
 
+HALVES = [b'"\\ud83d"', b'{"a":"\\ude00x"}', b'["\\ud83d\\u0041",100000000000000000000000]', b'{"\\ud83d":"\xc3\xa4"}']
+
+
+@pytest.mark.parametrize("raw", HALVES)
+def test_s1_half_a_surrogate_pair_of_an_answer_goes_on_as_it_came(raw: bytes) -> None:
+    """§1: odd answers come back untouched; requests with one are no JSON (§7)."""
+    value = jsons.loads_answer(raw)
+    assert value == json.loads(raw) == json.loads(jsons.dumps(value))
+    with pytest.raises(jsons.JSONDecodeError):
+        jsons.loads_exact(raw)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'["\\ud83d",NaN]',
+        b'["\\ud83d",1e999]',
+        b'["\\ud83d"',
+        b'"\\ud83d\xff"',
+        b'["\\ud83d",' + b"[" * 5000 + b"]" * 5001,
+    ],
+)
+def test_what_is_no_json_is_none_with_half_a_pair_either(raw: bytes) -> None:
+    with pytest.raises(jsons.JSONDecodeError):
+        jsons.loads_answer(raw)
+
+
+def test_halves_are_stored_as_the_sign_that_they_make() -> None:
+    """And one alone as U+FFFD: no provider takes it back."""
+    text = {"a": "\ud83d" + "\ude00", "b": ["\ude00 ä", 10**30]}
+    whole = {"a": "😀", "b": ["\ufffd ä", 10**30]}
+    assert jsons.loads_stored(jsons.dumps_stored(text)) == whole
+    jsons.dumps_stored(text).encode()
+    assert jsons.canonical(text) == jsons.canonical(whole)
+    assert jsons.canonical({"a": "\ud83d" + "\ude00"}) == jsons.canonical({"a": "😀"})
+
+
 def test_of_two_members_with_one_name_the_last_counts() -> None:
     """For whoever reads the forwarded body too: it is written anew."""
     value = jsons.loads_exact(b'{"model":"a","model":"b","x":{"y":1,"y":2}}')
@@ -102,3 +139,8 @@ def test_what_is_stored_is_read_as_it_was(value: Any) -> None:
 
 def test_only_huge_numbers_cost_more_than_a_plain_read() -> None:
     assert [jsons.dumps_stored(n)[0] for n in (2**64 - 1, -(2**63), 2**64, -(2**63) - 1)] == ["1", "-", " ", " "]
+
+
+def test_what_is_json_already_is_written_beside_huge_numbers_and_halves() -> None:
+    value = {"n": 10**30, "s": "\ud83d", "bill": jsons.Fragment(b'{"total":0.5}')}
+    assert json.loads(jsons.dumps(value)) == {"n": 10**30, "s": "\ud83d", "bill": {"total": 0.5}}

@@ -1,0 +1,76 @@
+"""Half of a surrogate pair in an answer: servers that cut texts by UTF-16 units send a sign in two chunks (§1)."""
+
+import json
+
+import pytest
+
+from tests.acceptance.answers import Json, assistant, exact, http, stored, user
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+from tests.support.raw import LAST, SSE_HEAD, End, event, whole
+
+NAMED = {"id": "up-1", "created": 1, "model": "gpt-4o"}
+USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+CHAT: Json = {"model": "gpt-4o", "messages": [user("smile")]}
+
+
+def chunk(text: str, finish: str | None = None) -> bytes:
+    """An event as such a server writes it: escaped."""
+    choice = {"index": 0, "delta": {"content": text}, "finish_reason": finish}
+    return event(json.dumps({**NAMED, "object": "chat.completion.chunk", "choices": [choice]}).encode())
+
+
+def test_s1_a_sign_in_two_chunks_arrives_as_it_was_sent_and_is_stored_whole(
+    gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """The conversation goes on: its digest is that of the sign that a client joins and sends again (§3.2)."""
+    done = event({**NAMED, "choices": [], "usage": USAGE}) + event(b"[DONE]")
+    upstream.reply(raw=(SSE_HEAD, chunk("so \ud83d"), chunk("\ude00!"), chunk("", "stop"), done, LAST, End.KEEP))
+    with http(gateway) as client:
+        answer = client.post("/chat/completions", json={**CHAT, "stream": True})
+        events = [json.loads(line.removeprefix("data: ")) for line in answer.text.split("\n\n")[:-2]]
+        said = [each["choices"][0]["delta"]["content"] for each in events if each["choices"][0]["delta"]]
+        assert [text for text in said if text] == ["so \ud83d", "\ude00!"]
+        assert answer.text.endswith("data: [DONE]\n\n")
+        assert stored(gateway, events[0]["id"])["choices"][0]["message"]["content"] == "so 😀!"
+        conversation = events[0]["conversation"]
+        resent = client.post(
+            "/chat/completions",
+            json={
+                **CHAT,
+                "conversation": conversation["id"],
+                "messages": [user("smile"), assistant("so 😀!"), user("again")],
+            },
+        )
+        assert resent.json()["conversation"] == conversation
+        client.post("/chat/completions", json={**CHAT, "conversation": conversation["id"]})
+    assert upstream.last.body is not None
+    assert upstream.last.body["messages"][:3] == [user("smile"), assistant("so 😀!"), user("again")]
+
+
+@pytest.mark.parametrize("mode", ["auto", "off"])
+def test_s1_a_half_alone_comes_back_untouched(gateway: GatewayProcess, upstream: MockUpstream, mode: str) -> None:
+    """What is sent up again is valid Unicode: no provider takes half a pair."""
+    message = {"role": "assistant", "content": "cut \ud83d", "note": "\ude00"}
+    body = {**NAMED, "object": "chat.completion", "choices": [{"index": 0, "message": message}], "usage": USAGE}
+    upstream.reply(raw=(whole(json.dumps(body).encode()), End.KEEP))
+    with http(gateway) as client:
+        answer = client.post("/chat/completions", json={**CHAT, "context": {"mode": mode}})
+        assert answer.status_code == 200
+        assert json.loads(answer.content)["choices"][0]["message"] == message
+        if mode == "off":
+            return
+        assert exact(answer.content)["response_metadata"]["cost"]["estimated"] is False
+        assert stored(gateway, answer.json()["id"])["choices"][0]["message"]["content"] == "cut \ufffd"
+        named = {"conversation": answer.json()["conversation"]["id"]}
+        assert client.post("/chat/completions", json={**CHAT, **named}).status_code == 200
+    assert upstream.last.body is not None
+    assert upstream.last.body["messages"][1]["content"] == "cut \ufffd"
+
+
+def test_s7_half_a_pair_in_a_request_is_no_json(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    raw = json.dumps({**CHAT, "messages": [user("\ud83d")]}).encode()
+    with http(gateway) as client:
+        answer = client.post("/chat/completions", content=raw)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_json")
+    assert not upstream.chats
