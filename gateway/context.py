@@ -21,7 +21,7 @@ from gateway.assembly.messages import assemble
 from gateway.fitting.budget import Budget
 from gateway.fitting.count import Counting
 from gateway.fitting.fit import fit
-from gateway.fitting.quick import fitted_as_sent, plain_shape
+from gateway.fitting.quick import fitted_as_sent, surely_fits
 from gateway.fitting.tools import Limits, Tools
 from gateway.models.artifacts import Artifact
 from gateway.models.conversation import Context, History
@@ -86,13 +86,13 @@ class ContextManager:
 
     def untouched(self, request: ChatRequest, facts: ModelFacts, budget: Budget) -> BuiltContext | None:
         """The context of a request that stands alone and surely fits as it is; None if it needs a closer look."""
-        if budget.tokens is None or any(request.forward.get(name) for name in COUNTED_APART):
+        if budget.tokens is None or request.plain is None or any(request.forward.get(name) for name in COUNTED_APART):
             return None
         allowed = int(budget.tokens / facts.token_margin)
-        shape = plain_shape(request.messages, request.size, allowed, self._settings.document_min_chars)
-        if shape is None:
+        tokens = surely_fits(request.plain, request.size, allowed, self._settings.document_min_chars)
+        if tokens is None:
             return None
-        fitted = fitted_as_sent(request.messages, shape)
+        fitted = fitted_as_sent(request.messages, request.plain, tokens)
         utilization = self._measured(request, budget, fitted, len(request.messages))
         decision = should_use_llm_planning(_no_artifacts(request, fitted, budget), self._settings)
         utilization.planning_reason = decision.reason

@@ -33,9 +33,20 @@ def loads_exact(raw: bytes) -> Any:
         JSONDecodeError: it is no JSON (NaN, Infinity, numbers beyond a double, halves of a surrogate pair and a byte
             order mark are none either), or it is nested more deeply than it could be written again.
     """
-    value = loads(raw)
-    shallow = len(raw) < SMALL and raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH
-    if shallow and NINETEEN_DIGITS not in raw.translate(DIGITS):
+    return checked(raw, loads(raw))
+
+
+def checked(raw: bytes, value: Any, *, small: bool = True) -> Any:
+    """`value`, parsed from `raw`, if no whole number in it has lost digits; else `raw` parsed again so that none has.
+
+    Args:
+        small: whether a short `raw` may be looked at instead of the value.
+
+    Raises:
+        JSONDecodeError: the value is nested too deeply.
+    """
+    shallow = len(raw) <= 2 * MAX_DEPTH or (len(raw) < SMALL and raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH)
+    if small and shallow and NINETEEN_DIGITS not in raw.translate(DIGITS):
         return value
     deep, huge = _survey(value)
     if deep:

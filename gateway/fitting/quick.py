@@ -5,11 +5,10 @@ Below half of the budget a request's figures may be estimates: nothing here may 
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
-from operator import itemgetter
 from typing import Any
 
+from gateway.models.exchange import PlainMessages
 from gateway.models.selection import Fitted, Forwarded, Selection
 
 BYTES_PER_TOKEN = 4
@@ -21,20 +20,10 @@ SPACES = (0.08, 0.4)
 VOWELS = 0.22
 NOT_VOWELS = bytes(byte for byte in range(256) if byte not in b"aeiou")
 INSTRUCTION_ROLES = ("system", "developer")
-SPOKEN_ROLES = frozenset(("system", "developer", "user", "assistant"))
-role_of, content_of = itemgetter("role"), itemgetter("content")
 
 
-@dataclass(frozen=True, slots=True)
-class PlainShape:
-    """Messages that are roles and texts and nothing else: characters of each, and what they are estimated to hold."""
-
-    lengths: list[int]
-    tokens: int
-
-
-def plain_shape(messages: Sequence[dict[str, Any]], size: int, budget: int, largest: int) -> PlainShape | None:
-    """The shape of messages that need no managing: plain texts without a document in them, surely within the budget.
+def surely_fits(plain: PlainMessages, size: int, budget: int, largest: int) -> int | None:
+    """Tokens, as estimated, of messages that need no managing: without a document in them, surely within the budget.
 
     Args:
         size: bytes of the request's body, so at least those of all its texts.
@@ -43,22 +32,17 @@ def plain_shape(messages: Sequence[dict[str, Any]], size: int, budget: int, larg
     Returns:
         None if a closer look is needed. It costs a few microseconds, whatever the size of the texts.
     """
-    if size / BYTES_PER_TOKEN + MESSAGE_TOKENS * len(messages) > ESTIMATED_SHARE * budget:
+    count, lengths = len(plain.lengths), plain.lengths
+    if size / BYTES_PER_TOKEN + MESSAGE_TOKENS * count > ESTIMATED_SHARE * budget:
         return None
-    try:
-        roles = list(map(role_of, messages))
-        texts = list(map(content_of, messages))
-    except KeyError:
-        return None
-    if set(map(type, texts)) != {str} or not SPOKEN_ROLES.issuperset(roles) or max(map(len, messages)) != 2:
-        return None
-    lengths = list(map(len, texts))
-    if max(lengths) > largest and any(n > largest and role == "user" for n, role in zip(lengths, roles, strict=True)):
+    if max(lengths) > largest and any(
+        n > largest and role == "user" for n, role in zip(lengths, plain.roles, strict=True)
+    ):
         return None
     # No token of a byte-level vocabulary is shorter than a byte; prose has far longer ones.
-    if size + MESSAGE_TOKENS * 3 * len(messages) > budget and not _is_prose(texts, lengths):
+    if size + 3 * MESSAGE_TOKENS * count > budget and not _is_prose(plain.texts, lengths):
         return None
-    return PlainShape(lengths, size // BYTES_PER_TOKEN + MESSAGE_TOKENS * len(messages))
+    return size // BYTES_PER_TOKEN + MESSAGE_TOKENS * count
 
 
 def _is_prose(texts: list[str], lengths: list[int]) -> bool:
@@ -80,17 +64,16 @@ def _is_prose(texts: list[str], lengths: list[int]) -> bool:
     return True
 
 
-def fitted_as_sent(messages: Sequence[dict[str, Any]], shape: PlainShape) -> Fitted:
+def fitted_as_sent(messages: Sequence[dict[str, Any]], plain: PlainMessages, tokens: int) -> Fitted:
     """The messages as they came, with estimated figures."""
-    total = max(1, sum(shape.lengths))
-    last = len(messages) - 1
-    while last > 0 and messages[last]["role"] != "user":
-        last -= 1
-    first = 0
-    while first < len(messages) and messages[first]["role"] in INSTRUCTION_ROLES:
+    roles, lengths = plain.roles, plain.lengths
+    total = max(1, sum(lengths))
+    first, last = 0, len(roles) - 1
+    while first < last and roles[first] in INSTRUCTION_ROLES:
         first += 1
-    system = sum(shape.lengths[:first]) * shape.tokens // total
-    current = sum(shape.lengths[max(first, last) :]) * shape.tokens // total
-    breakdown = {"system": system, "tools": 0, "history": shape.tokens - system - current, "artifacts": 0}
-    forwarded = Forwarded(list(messages), [])
-    return Fitted(Selection(), forwarded, shape.tokens, exact=False, breakdown={**breakdown, "current": current})
+    while last > first and roles[last] != "user":
+        last -= 1
+    system = sum(lengths[:first]) * tokens // total
+    current = sum(lengths[last:]) * tokens // total
+    breakdown = {"system": system, "tools": 0, "history": tokens - system - current, "artifacts": 0, "current": current}
+    return Fitted(Selection(), Forwarded(list(messages), []), tokens, exact=False, breakdown=breakdown)

@@ -8,7 +8,7 @@ from gateway import jsons
 from gateway.errors import GatewayError, StorageUnavailable
 from gateway.http.auth import UNKNOWN, Authenticator
 from gateway.http.edge import Receive, Scope, Send, named, send_json
-from gateway.http.receive import json_object, read_body, until_disconnect
+from gateway.http.receive import chat_body, read_body, until_disconnect
 from gateway.http.wire import parse_chat_request
 from gateway.models.conversation import ConversationRef
 from gateway.models.exchange import Caller, ChatRequest
@@ -53,8 +53,9 @@ class ChatCompletions:
     def _read(
         self, raw: bytes, scope: Scope, headers: dict[str, str], caller: Caller, arrived: tuple[datetime, float]
     ) -> ChatRequest:
-        body, request_id = json_object(raw, scope), scope["gateway"]["request_id"]
-        return parse_chat_request(body, headers, caller, self._settings, request_id, arrived, len(raw))
+        body, plain = chat_body(raw, scope)
+        request_id = scope["gateway"]["request_id"]
+        return parse_chat_request(body, headers, caller, self._settings, request_id, arrived, len(raw), plain)
 
     async def _answer(self, request: ChatRequest, scope: Scope, receive: Receive, send: Send) -> None:
         completion = await until_disconnect(receive, self._pipeline.answer(request))

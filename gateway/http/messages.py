@@ -4,10 +4,11 @@ from operator import itemgetter
 from typing import Any
 
 from gateway.errors import InvalidRequest
+from gateway.models.exchange import PlainMessages
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 PLAIN_ROLES = frozenset(("system", "developer", "user", "assistant"))
-TEXT_ONLY = {str}
+TEXT_ONLY, OBJECTS_ONLY = {str}, {dict}
 role_of, content_of = itemgetter("role"), itemgetter("content")
 
 
@@ -25,21 +26,25 @@ def check_messages(messages: Any) -> None:
         raise InvalidRequest("messages is required.", param="messages", code="missing_required_parameter")
     if not isinstance(messages, list) or not messages:
         raise invalid("messages", "must be a list of at least one message")
-    if _all_plain(messages):
-        return
     for index, message in enumerate(messages):
         if not _is_common(message):
             _check_message(message, f"messages[{index}]")
 
 
-def _all_plain(messages: list[Any]) -> bool:
-    """Whether each is a role and a text and no more, as most are: looked at by C, 0.1 µs each."""
+def plain_messages(messages: Any) -> PlainMessages | None:
+    """The messages if each is a role and a text and no more, so that nothing of them can be wrong; looked at by C."""
+    if type(messages) is not list or not messages:
+        return None
     try:
-        roles = set(map(role_of, messages))
-        contents = set(map(type, map(content_of, messages)))
+        roles = list(map(role_of, messages))
+        texts = list(map(content_of, messages))
+        if set(map(type, texts)) != TEXT_ONLY or not PLAIN_ROLES.issuperset(roles):
+            return None
     except (KeyError, TypeError):
-        return False
-    return roles <= PLAIN_ROLES and contents == TEXT_ONLY and max(map(len, messages)) == 2
+        return None
+    if set(map(type, messages)) != OBJECTS_ONLY or max(map(len, messages)) != 2:
+        return None
+    return PlainMessages(roles, texts, list(map(len, texts)))
 
 
 def _is_common(message: Any) -> bool:

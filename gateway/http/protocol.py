@@ -21,6 +21,8 @@ from gateway.settings import ServerSettings
 MAX_HEAD_BYTES = 2**16
 MAX_HEADERS = 256
 LINGER_SECONDS = 10.0
+READ_WHOLE = b"/v1/chat/completions"
+GATHERED_BYTES = 2**20
 log = get_logger("gateway.http")
 
 
@@ -100,6 +102,17 @@ class LimitedProtocol(HttpToolsProtocol):
         # An answer that begins before the request is complete says `connection: close`.
         self._keep_alive = self.cycle.keep_alive
         self.cycle.keep_alive = False
+
+    def on_body(self, body: bytes) -> None:
+        cycle = self.cycle
+        if not self.url.startswith(READ_WHOLE) or cycle.response_complete or self.parser.should_upgrade():
+            super().on_body(body)
+            return
+        # Nothing is done with a chat before it is here: waking its task for each piece costs more than to read it.
+        cycle.body += body
+        if len(cycle.body) > GATHERED_BYTES:
+            self.flow.pause_reading()
+            cycle.message_event.set()
 
     def on_message_complete(self) -> None:
         self.cycle.keep_alive = self._keep_alive

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 from gateway import jsons
 from gateway.errors import InvalidRequest, RequestTooLarge, UnsupportedMediaType
 from gateway.http.edge import ClientDisconnected, Receive, Scope
+from gateway.http.messages import plain_messages
+from gateway.models.exchange import PlainMessages
 
 T = TypeVar("T")
 LISTEN_AFTER = 0.1
@@ -37,15 +39,22 @@ async def read_body(scope: Scope, receive: Receive, max_bytes: int) -> bytes:
         pieces.append(piece)
 
 
-def json_object(raw: bytes, scope: Scope) -> dict[str, Any]:
-    """The body as a JSON object.
+def chat_body(raw: bytes, scope: Scope) -> tuple[dict[str, Any], PlainMessages | None]:
+    """The body of a chat request as a JSON object; its messages apart, where they are plain.
 
     Raises:
-        InvalidRequest: it is none.
+        InvalidRequest: it is no JSON object.
         UnsupportedMediaType: it is compressed.
     """
     try:
-        body = jsons.loads_exact(raw)
+        body = jsons.loads(raw)
+        plain = plain_messages(body.get("messages")) if isinstance(body, dict) else None
+        if plain is None:
+            body = jsons.checked(raw, body)
+        else:  # texts are neither deep nor numbers: only what stands beside them is looked at
+            rest = {name: value for name, value in body.items() if name != "messages"}
+            if jsons.checked(raw, rest, small=False) is not rest:
+                body = jsons.loads_exact(raw)
     except jsons.JSONDecodeError as error:
         encoding = header(scope, b"content-encoding")
         if encoding and encoding.lower() != "identity":
@@ -53,7 +62,7 @@ def json_object(raw: bytes, scope: Scope) -> dict[str, Any]:
         raise InvalidRequest(f"The request body is not valid JSON: {error}.", code="invalid_json") from None
     if not isinstance(body, dict):
         raise InvalidRequest("The request body must be a JSON object.", code="invalid_json")
-    return body
+    return body, plain
 
 
 def header(scope: Scope, name: bytes) -> str | None:

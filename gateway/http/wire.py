@@ -14,7 +14,7 @@ from gateway.errors import InvalidRequest
 from gateway.http.messages import check_messages, invalid
 from gateway.models.artifacts import ContextGoal, RequestAttachment
 from gateway.models.conversation import ConversationRef
-from gateway.models.exchange import Caller, ChatRequest, ContextOptions
+from gateway.models.exchange import Caller, ChatRequest, ContextOptions, PlainMessages
 from gateway.settings import Settings
 
 CONVERSATION_ID = re.compile(r"conv_[\w-]{1,58}\Z")
@@ -38,8 +38,13 @@ def parse_chat_request(
     request_id: str,
     arrived: tuple[datetime, float],
     size: int,
+    plain: PlainMessages | None = None,
 ) -> ChatRequest:
-    """A request as the pipeline takes it. `size` are the bytes of the body as it came.
+    """A request as the pipeline takes it.
+
+    Args:
+        size: bytes of the body as it came.
+        plain: its messages, where they have been found to be plain.
 
     Raises:
         InvalidRequest: a field breaks a rule; `param` names it.
@@ -47,7 +52,8 @@ def parse_chat_request(
     forward = dict(body)
     model = _text(forward, "model", required=True)
     messages = forward.pop("messages", None)
-    check_messages(messages)
+    if plain is None:
+        check_messages(messages)
     context = forward.pop("context", None)
     if context is not None and not isinstance(context, dict):
         raise invalid("context", "must be an object")
@@ -87,6 +93,7 @@ def parse_chat_request(
         arrived_at=arrived[0],
         started=arrived[1],
         size=size,
+        plain=plain,
     )
 
 

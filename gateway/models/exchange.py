@@ -32,6 +32,15 @@ class ContextOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class PlainMessages:
+    """Messages that are roles and texts and nothing else, as most are."""
+
+    roles: list[str]
+    texts: list[str]
+    lengths: list[int]
+
+
+@dataclass(frozen=True, slots=True)
 class ChatRequest:
     """A validated chat request. `forward` is the body without the gateway's own fields, `messages` apart; `size` are
     the bytes of the whole body as it came."""
@@ -52,6 +61,7 @@ class ChatRequest:
     arrived_at: datetime
     started: float
     size: int
+    plain: PlainMessages | None = None
 
     @property
     def stands_alone(self) -> bool:
