@@ -63,7 +63,10 @@ def price_call(
         return CallCost(purpose, model, recorded, None, None, estimated)
     details = usage.get("prompt_tokens_details") or {}
     prompt_cost = _prompt_cost(rates, input_rate, prompt, details, usage)
-    completion_cost = _completion_cost(rates, output_rate, completion, usage.get("completion_tokens_details") or {})
+    about = usage.get("completion_tokens_details") or {}
+    if about:
+        completion += _apart(usage, about, prompt + completion)
+    completion_cost = _completion_cost(rates, output_rate, completion, about)
     return CallCost(purpose, model, recorded, _round(prompt_cost), _round(completion_cost), estimated, rates.used)
 
 
@@ -89,6 +92,12 @@ def _prompt_cost(rates: Rates, rate: Decimal, prompt: int, details: Any, usage: 
             cost = EXACT.add(cost, EXACT.multiply(price, taken))
             rest -= taken
     return EXACT.add(cost, EXACT.multiply(rate, rest))
+
+
+def _apart(usage: Mapping[str, Any], details: Any, sum_of_both: int) -> int:
+    """Reasoning tokens beside the completion's, as xAI and Gemini report them: the total has them on top."""
+    reasoning = _count(details, "reasoning_tokens")
+    return reasoning if reasoning and _count(usage, "total_tokens") == sum_of_both + reasoning else 0
 
 
 def _completion_cost(rates: Rates, rate: Decimal, completion: int, details: Any) -> Decimal:

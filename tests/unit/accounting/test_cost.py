@@ -50,6 +50,18 @@ CASES: dict[str, tuple[dict[str, str], dict[str, Any], str, str]] = {
     "plain": (PRICES, usage(1000, 100), "0.002", "0.0008"),
     "cached": (PRICES, usage(1000, 0, **details(cached_tokens=400)), "0.0014", "0"),
     "cached, in Anthropic's field": (PRICES, usage(1000, 0, cache_read_input_tokens=400), "0.0014", "0"),
+    "reasoning beside the completion, as xAI reports it": (
+        BARE,
+        usage(10, 5, total_tokens=115, completion_tokens_details={"reasoning_tokens": 100}),
+        "0.00002",
+        "0.00084",
+    ),
+    "reasoning within the completion": (
+        BARE,
+        usage(10, 105, total_tokens=115, completion_tokens_details={"reasoning_tokens": 100}),
+        "0.00002",
+        "0.00084",
+    ),
     "cached, in DeepSeek's field": (PRICES, usage(1000, 0, prompt_cache_hit_tokens=400), "0.0014", "0"),
     "cached, in Moonshot's field": (PRICES, usage(1000, 0, cached_tokens=400), "0.0014", "0"),
     "figures written as doubles": (PRICES, usage(1000.0, 100.0, **details(cached_tokens=400.0)), "0.0014", "0.0008"),
