@@ -142,12 +142,14 @@ def _tool_artifact(tool: str, text: str, source: str) -> Artifact:
 def _file_artifact(file: dict[str, object], text: str, prefix: str, place: Place) -> Artifact:
     name = str(file.get("filename") or "file")
     identity = artifact_id(text)
+    label = f"file:{file.get('file_id') or identity}"
     return Artifact(
         artifact_id=identity,
         artifact_type=ArtifactType.DOCUMENT,
         content=text,
         size_chars=len(text),
-        source=f"{prefix}file:{file.get('file_id') or identity}",
+        source=f"{prefix}{label}",
+        label=label,
         title=name,
         place=place,
     )

@@ -35,7 +35,10 @@ def assemble(material: Material, selection: Selection) -> Forwarded:
             continue
         body = _body(message, selection.frozen)
         if index in by_message:
-            body = _apply(body, by_message[index])
+            if body is message.body:
+                body = _apply(body, by_message[index])
+            else:
+                body = _with_files(body, message.body, by_message[index])
         if index == material.current and text:
             body = rendered = _with_block(body, text)
         messages.append(body)
@@ -72,6 +75,19 @@ def _apply(body: dict[str, Any], renderings: list[Rendering]) -> dict[str, Any]:
             parts[place.part] = {**part, "text": _replace(part["text"], place.span, in_place(rendering))}
         changed["content"] = parts
     return changed
+
+
+def _with_files(rendered: dict[str, Any], body: dict[str, Any], renderings: list[Rendering]) -> dict[str, Any]:
+    """What was forwarded stays as it is, but for files that stood in it as they came and can no longer."""
+    if not isinstance(body["content"], list):
+        return rendered
+    parts = list(rendered["content"])
+    block = len(parts) - len(body["content"])  # it was put before them
+    for rendering in renderings:
+        place = rendering.artifact.place
+        if place.part is not None and place.span is None and parts[place.part + block].get("type") == "file":
+            parts[place.part + block] = file_part(rendering)
+    return {**rendered, "content": parts}
 
 
 def _replace(text: str, span: tuple[int, int] | None, by: str) -> str:

@@ -57,8 +57,12 @@ def block(renderings: list[Rendering]) -> str:
 
 def _item(rendering: Rendering) -> str:
     artifact = rendering.artifact
-    names = {"id": artifact.artifact_id, "type": artifact.artifact_type.value, "source": artifact.source}
-    if artifact.title and artifact.title not in artifact.source:
+    names = {
+        "id": artifact.artifact_id,
+        "type": artifact.artifact_type.value,
+        "source": artifact.label or artifact.source,
+    }
+    if artifact.title and artifact.title not in names["source"]:
         names["title"] = artifact.title
     if rendering.strategy is ProcessingStrategy.INCLUDE_FULL:
         names["shown"] = "full"

@@ -44,7 +44,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """One tool result or document. `content` is its text; `size_chars` the length of that text."""
+    """One tool result or document. `content` is its text; `size_chars` the length of that text. `label` is the source
+    as it is told to a model where that must not change from turn to turn (contract §4 I7)."""
 
     artifact_id: str
     artifact_type: ArtifactType
@@ -55,6 +56,7 @@ class Artifact:
     title: str | None = None
     historical: bool = False
     place: Place = Place()
+    label: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
 
 

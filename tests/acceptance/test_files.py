@@ -174,3 +174,28 @@ def test_s2_a_file_id_that_is_not_there(
         upstream.files["file-abc"] = b"the operator's own"
     assert not upstream.chats
     assert not any(request.headers.get("authorization") == "Bearer sk-operator" for request in upstream.requests)
+
+
+@pytest.mark.parametrize("attached", [False, True])
+@pytest.mark.parametrize("by_id", [False, True], ids=["resent", "by id"])
+def test_i7_a_file_stands_in_later_turns_as_it_was_forwarded_first(
+    one_gateway: GatewayProcess, upstream: MockUpstream, by_id: bool, attached: bool
+) -> None:
+    """§4 I7: the prefix stays, so that providers' prompt caches keep working; the metadata says where it came from."""
+    content = [file_part("a.txt", b"Lamp 3 is kept by Ines.", "text/plain"), {"type": "text", "text": "Who keeps it?"}]
+    documents = {"attachments": [{"content": "Lamp 4 is out.", "title": "lamps"}]} if attached else {}
+    first = ask(one_gateway, content, **documents)
+    before = upstream.last.body["messages"]
+    answer = first["choices"][0]["message"]["content"]
+    named = {"conversation": first["conversation"]["id"]}
+    told = [user(content), {"role": "assistant", "content": answer}, user("And lamp 4?")]
+    with http(one_gateway) as client:
+        messages = told[-1:] if by_id else told
+        second = client.post("/chat/completions", json={"model": "small", "messages": messages, **named}).json()
+    after = upstream.last.body["messages"]
+    assert after[: len(before)] == before
+    assert len(after) == len(before) + 2
+    assert str(after).count("Ines") == 1
+    assert str(after).count("Lamp 4 is out") == attached
+    records = second["response_metadata"]["context_utilization"]["artifacts_processed"]
+    assert records[0]["source"].startswith("history:msg_0:file:")

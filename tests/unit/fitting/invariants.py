@@ -96,7 +96,8 @@ def check_labels(talk: Talk, built: BuiltContext) -> None:
             assert (record.strategy, record.processed_size_chars) == ("exclude", 0)
             continue
         assert record.artifact_id in text
-        assert artifact.source in text or escape(artifact.source) in text
+        label = artifact.label or artifact.source
+        assert label in text or escape(label) in text
         assert f"{len(artifact.content):,} characters" in text
         if record.strategy == "exclude":
             assert record.processed_size_chars == 0
