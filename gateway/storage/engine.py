@@ -78,11 +78,16 @@ def insert_if_new(connection: sa.Connection, table: sa.Table) -> Any:
     return postgresql_insert(table).on_conflict_do_nothing()
 
 
+BEGIN_READ = "BEGIN"
+"""Whoever else writes to the file, what was committed can be read."""
+BEGIN_WRITE = "BEGIN IMMEDIATE"
+"""Asks for the writer's place at once: a transaction that has read before can no longer wait for it."""
+
+
 class SqliteTransactions:
     """One connection on one thread: SQLite has one writer anyway. Every commit is synced to disk."""
 
     remote = False
-    begin = "BEGIN IMMEDIATE"
 
     def __init__(self, url: URL, timeout: float) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="sqlite")
@@ -103,11 +108,11 @@ class SqliteTransactions:
 
     async def run(self, work: Work[T], *, write: bool = False) -> T:
         """One transaction on SQLite's thread. It runs to its end even if the caller is cancelled meanwhile."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, self._transaction, work)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self._transaction, work, write)
 
-    def _transaction(self, work: Work[T]) -> T:
+    def _transaction(self, work: Work[T], write: bool) -> T:
         try:
-            return self._run(work)
+            return self._run(work, BEGIN_WRITE if write else BEGIN_READ)
         except (OperationalError, sqlite3.OperationalError) as error:
             raise StorageUnavailable("The storage cannot be used right now.") from error
         except (DatabaseError, sqlite3.DatabaseError) as error:
@@ -115,14 +120,14 @@ class SqliteTransactions:
                 raise
             raise StorageUnavailable("The storage's file is no usable database.") from error
 
-    def _run(self, work: Work[T]) -> T:
+    def _run(self, work: Work[T], begin: str) -> T:
         """Begins and ends the transaction with the driver itself, on one connection that stays: what SQLAlchemy does
         around a transaction costs more than a small one."""
         if self._connection is None:
             self._connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
         connection = self._connection
         driver: Any = connection.connection.driver_connection
-        driver.execute(self.begin).close()
+        driver.execute(begin).close()
         try:
             result = work(connection)
             driver.execute("COMMIT").close()

@@ -27,8 +27,6 @@ Place = tuple[datetime, str]
 class ReadOnlySqlite(SqliteTransactions):
     """One connection that can only read; it neither makes a file nor waits for a writer."""
 
-    begin = "BEGIN"
-
     def __init__(self, url: URL, timeout: float) -> None:
         path = Path(url.database or "")
         if not path.is_file():

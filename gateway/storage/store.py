@@ -32,7 +32,10 @@ class SqlStore:
     async def secret(self) -> bytes:
         """The key of keyed hashes, made at the first question to a new storage."""
         if self._secret is None:
-            self._secret = await self._transactions.run(_read_secret, write=True)
+            known = await self._transactions.run(_read_secret)
+            if known is None:
+                known = await self._transactions.run(_make_secret, write=True)
+            self._secret = known
         return self._secret
 
     async def find_conversation(
@@ -108,15 +111,19 @@ class SqlStore:
         return await self._transactions.run(lambda connection: revision_of(connection) == schema.REVISION)
 
 
-def _read_secret(connection: sa.Connection) -> bytes:
-    table = schema.secrets
-    new = insert_if_new(connection, table).values(name=SECRET, value=random.token_bytes(32))
-    stored = sa.select(table.c.value).where(table.c.name == SECRET)
-    value = connection.execute(stored).scalar()
-    if value is None:
-        connection.execute(new)
-        value = connection.execute(stored).scalar_one()
-    return bytes(value)
+def _read_secret(connection: sa.Connection) -> bytes | None:
+    value = connection.execute(_SECRET).scalar()
+    return None if value is None else bytes(value)
+
+
+def _make_secret(connection: sa.Connection) -> bytes:
+    """Whoever makes it first, all use it."""
+    new = insert_if_new(connection, schema.secrets).values(name=SECRET, value=random.token_bytes(32))
+    connection.execute(new)
+    return bytes(connection.execute(_SECRET).scalar_one())
+
+
+_SECRET = sa.select(schema.secrets.c.value).where(schema.secrets.c.name == SECRET)
 
 
 def _conversation_row(

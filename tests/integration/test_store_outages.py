@@ -1,6 +1,7 @@
 """`ports.ConversationStore`: a storage that cannot be used is `StorageUnavailable`, soon, and heals by itself."""
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from gateway.errors import StorageUnavailable
 from gateway.models.conversation import ConversationRef
 from gateway.settings import StorageSettings
 from gateway.storage.engine import open_transactions
+from gateway.storage.migrate import migrate
 from gateway.storage.store import SqlStore
 from tests.integration.commits import contents, listed, turn
 from tests.support.ports import free_port
@@ -84,6 +86,34 @@ async def test_a_storage_that_is_locked_is_waited_for_and_then_unavailable_and_h
     assert len(await listed(store, tenant, "conv_" + tenant)) == 2
     await impatient._transactions.close()
     await locker.close()
+
+
+async def test_a_writer_of_sqlites_file_is_in_no_readers_way(tmp_path: Path) -> None:
+    """§3.6: a request that only reads does not wait for whoever else writes to the file, a new process included."""
+    url = f"sqlite:///{tmp_path / 'gateway.db'}"
+    first = SqlStore(open_transactions(StorageSettings(url=url)), SystemClock())
+    await migrate(first._transactions)
+    secret = await first.secret()
+    await first.commit(turn("t", "conv_t", created=True))
+    locker = sqlite3.connect(tmp_path / "gateway.db", isolation_level=None)
+    locker.execute("BEGIN IMMEDIATE")
+    locker.execute("UPDATE conversations SET attachments = 7")
+    with opened(url) as store:
+        assert await store.ready()
+        assert await store.secret() == secret
+        assert contents(await store.find_conversation("t", ConversationRef("conv_t"), max_bytes=None)) == [
+            "question",
+            "answer",
+        ]
+        assert len(await listed(store, "t", "conv_t")) == 1
+        with pytest.raises(StorageUnavailable):
+            await store.commit(turn("t", "conv_t", "q2", ["a2"]))
+        locker.execute("ROLLBACK")
+        await store.commit(turn("t", "conv_t", "q3", ["a3"]))
+        assert len(await listed(store, "t", "conv_t")) == 2
+        await store._transactions.close()
+    locker.close()
+    await first._transactions.close()
 
 
 def _wait(connection: sa.Connection, event: asyncio.Event) -> None:
