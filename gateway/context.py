@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gateway.artifacts.attached import with_content
 from gateway.artifacts.collect import (
     attachments_to_artifacts,
     current_turn,
@@ -30,7 +31,7 @@ from gateway.models.metadata import ContextUtilizationMetadata
 from gateway.models.selection import Fitted, Material
 from gateway.planning.decision import PlanningFacts, should_use_llm_planning
 from gateway.planning.record import plan_of, records_of
-from gateway.ports import TokenCounters
+from gateway.ports import FileStore, TokenCounters
 from gateway.settings import ContextSettings
 
 QUESTION_CHARS = 4000
@@ -83,6 +84,10 @@ class ContextManager:
             return self._build(request, history, facts, budget, files)
         # Counting and ranking much text takes a while; streams of other requests must not wait for it.
         return await asyncio.to_thread(self._build, request, history, facts, budget, files)
+
+    async def with_content(self, request: ChatRequest, files: FileStore) -> ChatRequest:
+        """See `gateway.artifacts.attached`."""
+        return await with_content(request, files, self._files.documents)
 
     def untouched(self, request: ChatRequest, facts: ModelFacts, budget: Budget) -> BuiltContext | None:
         """The context of a request that stands alone and surely fits as it is; None if it needs a closer look."""

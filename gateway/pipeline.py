@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from gateway.accounting.stream import ChunkRelay
-from gateway.artifacts.attached import with_content
 from gateway.assembly.request import request_body
 from gateway.context import BuiltContext, ContextManager
 from gateway.conversation.origins import for_origin
@@ -135,7 +134,7 @@ class Pipeline:
             exchange = Exchange(request, deployment, facts, budget, UNREAD, built)
             exchange.timings["plan"] = clock.monotonic() - request.started
             return exchange
-        request = await with_content(request, self._files)
+        request = await self._context.with_content(request, self._files)
         history = await build_llm_messages(request, self._store, remembers=request.store, budget_tokens=budget.tokens)
         history = for_origin(history, deployment.origin)
         rebuilt = clock.monotonic()

@@ -1,15 +1,15 @@
 """Attachments that are named by a file's id become attachments with content (contract §2)."""
 
-import asyncio
 from dataclasses import replace
 
 from gateway.artifacts.documents import UnreadableDocument, stored_document
+from gateway.artifacts.reading import DocumentReader
 from gateway.errors import InvalidRequest, NotFound
 from gateway.models.exchange import ChatRequest
 from gateway.ports import FileStore
 
 
-async def with_content(request: ChatRequest, files: FileStore) -> ChatRequest:
+async def with_content(request: ChatRequest, files: FileStore, documents: DocumentReader) -> ChatRequest:
     """The request with the content of each attachment.
 
     Raises:
@@ -26,7 +26,7 @@ async def with_content(request: ChatRequest, files: FileStore) -> ChatRequest:
         where = f"attachments[{index}].attachment_id"
         try:
             file = await files.fetch(attachment.attachment_id, request.caller)
-            text = await asyncio.to_thread(stored_document(file.name, file.media_type, file.content).text)
+            text = await documents.text(stored_document(file.name, file.media_type, file.content))
         except NotFound as error:
             raise NotFound(error.message, param=where, code="attachment_not_found") from error
         except UnreadableDocument as error:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from gateway.artifacts.documents import InlineFile, UnreadableDocument, inline_file
+from gateway.artifacts.reading import DocumentReader
 from gateway.errors import InvalidRequest
 from gateway.models.conversation import ConversationMessage
 from gateway.ports import CacheBackend
@@ -21,6 +22,7 @@ class FileReader:
     """Texts of documents by (message, part)."""
 
     def __init__(self, cache: CacheBackend, ttl: float) -> None:
+        self.documents = DocumentReader()
         self._cache = cache
         self._ttl = ttl
 
@@ -52,11 +54,12 @@ class FileReader:
         return texts
 
     async def _text(self, file: InlineFile, tenant: str, *, keep: bool) -> str:
-        key = f"document:{tenant}:{file.digest}"
+        digest = file.digest if len(file.raw) < INLINE_CHARS else await asyncio.to_thread(lambda: file.digest)
+        key = f"document:{tenant}:{digest}"
         known = await self._cache.get(key) if keep else None
         if known is not None:
             return known.decode("utf-8", "replace")
-        text = await asyncio.to_thread(file.text)
+        text = await self.documents.text(file)
         if keep:
             await self._cache.set(key, text.encode("utf-8", "replace"), self._ttl)
         return text

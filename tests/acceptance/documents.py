@@ -110,13 +110,17 @@ def docx(paragraphs: list[str]) -> bytes:
 def pdf(lines: list[str]) -> bytes:
     """A PDF of one page with these lines, in Helvetica."""
     shown = " T* ".join(f"({line}) Tj" for line in lines)
-    content = f"BT /F1 12 Tf 14 TL 50 750 Td {shown} ET".encode("latin-1")
+    return pdf_of(f"BT /F1 12 Tf 14 TL 50 750 Td {shown} ET".encode("latin-1"))
+
+
+def pdf_of(content: bytes, fields: bytes = b"", kids: bytes = b"3 0 R") -> bytes:
+    """A PDF of one page with this content stream, and these fields of it."""
     objects = [
         b"<< /Type /Catalog /Pages 2 0 R >>",
-        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        b"<< /Type /Pages /Kids [%b] /Count 1 >>" % kids,
         b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R "
         b"/Resources << /Font << /F1 5 0 R >> >> >>",
-        b"<< /Length %d >>\nstream\n%b\nendstream" % (len(content), content),
+        b"<< /Length %d %b >>\nstream\n%b\nendstream" % (len(content), fields, content),
         b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>",
     ]
     out, offsets = b"%PDF-1.4\n", []

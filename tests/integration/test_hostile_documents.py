@@ -1,0 +1,65 @@
+"""Valid documents that are made to take all time or memory: each is read in a process that can be ended (§7)."""
+
+import asyncio
+import io
+import time
+import zipfile
+import zlib
+
+import pytest
+
+from gateway.artifacts.documents import InlineFile, UnreadableDocument
+from gateway.artifacts.reading import DocumentReader
+from tests.acceptance.documents import docx, pdf, pdf_of
+
+OPERATORS = pdf_of(zlib.compress(b"BT (a) Tj ET\n" * 5_000_000), b"/Filter /FlateDecode")
+"""65 MB of operators in 250 KB."""
+ZEROS = pdf_of(zlib.compress(zlib.compress(bytes(2**29))), b"/Filter [/FlateDecode /FlateDecode]")
+LOOP = pdf_of(b"BT (a) Tj ET", kids=b"2 0 R 2 0 R 3 0 R")
+
+
+def swollen() -> bytes:
+    """A DOCX whose elements take more than a gigabyte, from 60 KB."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("word/document.xml", "<a>" + "<b/>" * 15_000_000 + "</a>")
+    return out.getvalue()
+
+
+async def test_what_takes_too_long_is_ended_and_others_do_not_wait() -> None:
+    reader = DocumentReader(seconds=1)
+    began = time.monotonic()
+    reading = asyncio.ensure_future(reader.text(InlineFile(OPERATORS, "pdf")))
+    longest = 0.0
+    while not reading.done():
+        before = time.monotonic()
+        await asyncio.sleep(0.01)
+        longest = max(longest, time.monotonic() - before)
+    with pytest.raises(UnreadableDocument, match="too much time or memory"):
+        await reading
+    assert time.monotonic() - began < 10
+    assert longest < 0.5
+    assert "keeper" in await DocumentReader().text(InlineFile(pdf(["the keeper"]), "pdf"))
+
+
+async def test_who_no_longer_waits_leaves_no_process_behind() -> None:
+    reader = DocumentReader()
+    waiting = [asyncio.ensure_future(reader.text(InlineFile(OPERATORS, "pdf"))) for _ in range(6)]
+    await asyncio.sleep(0.5)
+    for each in waiting:
+        each.cancel()
+    assert all(
+        isinstance(found, asyncio.CancelledError) for found in await asyncio.gather(*waiting, return_exceptions=True)
+    )
+    async with asyncio.timeout(10):  # every place is free again
+        assert "keeper" in await reader.text(InlineFile(docx(["the keeper"]), "docx"))
+
+
+@pytest.mark.parametrize(
+    ("raw", "kind"),
+    [(swollen(), "docx"), (ZEROS, "pdf"), (LOOP, "pdf"), (b"%PDF-1.4 rubbish", "pdf"), (b"PK rubbish", "docx")],
+    ids=["a swollen DOCX", "zeros in zeros", "a page tree in a circle", "rubbish", "rubbish of another kind"],
+)
+async def test_what_cannot_be_read_says_so(raw: bytes, kind: str) -> None:
+    with pytest.raises(UnreadableDocument):
+        await DocumentReader(seconds=20).text(InlineFile(raw, kind))
