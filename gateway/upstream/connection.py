@@ -143,6 +143,9 @@ class Connection(asyncio.Protocol):
         self._finish()
 
     def _finish(self) -> None:
+        if self._lingering and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self._busy = self._lingering = False
         whole = self._complete and not self._pieces and not self._uploading
         if whole and self._reusable and self._fault is None:
@@ -269,7 +272,7 @@ class Connection(asyncio.Protocol):
     def _ended(self) -> None:
         self._reusable = False
         if not self._busy:
-            self._fault = self._fault or httpx.ReadError("The upstream closed the connection.")
+            self._fail(httpx.ReadError("The upstream closed the connection."))
             self._pool.forget(self)
         elif self._head_complete and not self._framed and self._fault is None:
             self._complete = True

@@ -129,3 +129,35 @@ async def test_who_comes_first_is_served_first(pool: ConnectionPool, server: Thr
             group.create_task(one(number))
             await asyncio.sleep(0.0005)
     assert max(abs(place - number) for place, number in enumerate(order)) < 3 * MOST
+
+
+async def test_a_connection_whose_last_bytes_came_late_serves_the_next_request_to_its_end(
+    pool: ConnectionPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After `[DONE]` the rest is awaited for a while; once it has come, that while is nobody's business any more."""
+    monkeypatch.setattr("gateway.upstream.connection.LINGER_SECONDS", 0.2)
+    head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(head + b"2\r\nab\r\n")
+        await asyncio.sleep(0.05)
+        writer.write(b"0\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        await asyncio.sleep(0.4)  # longer than the while
+        writer.write(head + b"2\r\ncd\r\n0\r\n\r\n")
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    origin = Origin("127.0.0.1", server.sockets[0].getsockname()[1], False)
+    first = await pool.take(origin, 1, 5)
+    first.begin(REQUEST)
+    await first.response(5)
+    assert await first.read(5) == b"ab"
+    first.close(linger=True)
+    await asyncio.sleep(0.1)
+    assert await asyncio.wait_for(ask(pool, origin), 5) == b"cd"
+    assert pool.size == 1  # the same connection
+    await pool.aclose()
+    server.close()
