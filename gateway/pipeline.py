@@ -130,15 +130,17 @@ class Pipeline:
             await self._check_conversation(request)
             return Exchange(request, deployment, facts, Budget(None, None), _untouched(request), None)
         budget = budget_for(facts, request.forward, request.options.max_input_tokens, self._settings)
-        if request.stands_alone and (built := self._context.untouched(request, facts, budget)) is not None:
-            exchange = Exchange(request, deployment, facts, budget, UNREAD, built)
-            exchange.timings["plan"] = clock.monotonic() - request.started
-            return exchange
-        request = await self._context.with_content(request, self._files)
-        history = await build_llm_messages(request, self._store, remembers=request.store, budget_tokens=budget.tokens)
-        history = for_origin(history, deployment.origin)
+        built = self._context.untouched(request, facts, budget) if request.stands_alone else None
+        history = UNREAD
+        if built is None or request.store:
+            request = await self._context.with_content(request, self._files)
+            history = await build_llm_messages(
+                request, self._store, remembers=request.store, budget_tokens=budget.tokens
+            )
         rebuilt = clock.monotonic()
-        built = await self._context(request, history, facts, budget)
+        if built is None:
+            history = for_origin(history, deployment.origin)
+            built = await self._context(request, history, facts, budget)
         exchange = Exchange(request, deployment, facts, budget, history, built)
         exchange.timings["rebuild"] = rebuilt - request.started
         exchange.timings["plan"] = clock.monotonic() - rebuilt

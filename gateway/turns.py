@@ -19,7 +19,7 @@ def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
     request, history, built = exchange.request, exchange.history, exchange.built
     if built is None or exchange.conversation_id is None:
         raise ValueError("an exchange in mode off or with store: false leaves no turn")
-    new = [replace(m, message_id=new_id("msg_"), created_at=request.arrived_at) for m in history.new_messages]
+    new = [m.stored_as(new_id("msg_"), request.arrived_at) for m in history.new_messages]
     current = built.material.current - history.stored
     if built.fitted.forwarded.rendered is not None and 0 <= current < len(new):
         block = built.fitted.forwarded

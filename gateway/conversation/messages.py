@@ -24,8 +24,13 @@ def content_text(content: Any) -> str | None:
 def message_digest(message: Mapping[str, Any]) -> str:
     """Equal for messages that count as the same (contract §3.1): outer white space is ignored, and so is what clients
     drop: reasoning, annotations, empty fields."""
-    text = content_text(message.get("content"))
-    content = text.strip() if text is not None else message.get("content")
+    words = message.get("content")
+    if (
+        type(words) is str and len(message) == 2 and "role" in message
+    ):  # a role and a text, as most are: the same, said shorter
+        return hashlib.sha256(jsons.canonical([message["role"], words.strip(), {}])).hexdigest()[:40]
+    text = content_text(words)
+    content = text.strip() if text is not None else words
     identity: list[Any] = [message.get("role"), content or ""]
     for call in message.get("tool_calls") or ():
         function = call.get("function") or {}
@@ -38,9 +43,9 @@ def message_digest(message: Mapping[str, Any]) -> str:
     return hashlib.sha256(jsons.canonical(identity)).hexdigest()[:40]
 
 
-def new_message(body: dict[str, Any]) -> ConversationMessage:
-    """A message as it arrived, not stored yet."""
-    return ConversationMessage(role=body["role"], body=body, digest=message_digest(body))
+def new_message(body: dict[str, Any], number: int | None = None) -> ConversationMessage:
+    """A message as it arrived, not stored yet; `number` is its place in the conversation, where that is known."""
+    return ConversationMessage(role=body["role"], body=body, sequence_number=number, digest=message_digest(body))
 
 
 def is_tool_step(message: ConversationMessage) -> bool:

@@ -64,7 +64,7 @@ def _split(request: ChatRequest) -> tuple[tuple[dict[str, object], ...], list[Co
     count = 0
     while count < len(messages) and messages[count]["role"] in INSTRUCTION_ROLES:
         count += 1
-    return messages[:count], [new_message(body) for body in messages[count:]]
+    return messages[:count], [new_message(body, i) for i, body in enumerate(messages[count:])]
 
 
 def _new_conversation(request: ChatRequest, remembers: bool) -> History:
@@ -74,7 +74,7 @@ def _new_conversation(request: ChatRequest, remembers: bool) -> History:
         conversation_id=new_id("conv_") if remembers else None,
         created=True,
         instructions=instructions,
-        messages=tuple(replace(m, sequence_number=i) for i, m in enumerate(sent)),
+        messages=tuple(sent),
         session=request.conversation.session if remembers else None,
     )
 

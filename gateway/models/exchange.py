@@ -65,10 +65,9 @@ class ChatRequest:
 
     @property
     def stands_alone(self) -> bool:
-        """Whether nothing stored or attached belongs to it, and nothing of it is to be remembered."""
+        """Whether nothing stored or attached belongs to it."""
         ref = self.conversation
-        named = ref.conversation_id is not None or ref.session is not None
-        return not (self.store or named or self.attachments)
+        return ref.conversation_id is None and ref.session is None and not self.attachments
 
 
 @dataclass(frozen=True, slots=True)
