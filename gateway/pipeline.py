@@ -33,6 +33,8 @@ UNREAD = History(conversation_id=None, created=True, instructions=(), messages=(
 """Of a request that is forwarded as it came: nobody needs its messages one by one."""
 USAGE_SECONDS = 10.0
 """How long a finished answer is held for the upstream's usage."""
+END_SECONDS = 1.0
+"""How long it is held once usage is known, for an upstream that neither says that it is done nor leaves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +244,7 @@ async def _next(batches: AsyncGenerator[list[dict[str, Any]], None], relay: Chun
     if not relay.record.complete:
         return await anext(batches, None)
     try:
-        async with asyncio.timeout(USAGE_SECONDS):
+        async with asyncio.timeout(USAGE_SECONDS if relay.record.usage is None else END_SECONDS):
             return await anext(batches, None)
     except (TimeoutError, UpstreamInterrupted, UpstreamTimeout):
         return None

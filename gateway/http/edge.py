@@ -46,12 +46,12 @@ class Direct:
 
     def __init__(self, method: str, path: str, endpoint: App, others: App) -> None:
         self._method = method
-        self._path = path
+        self._paths = (path, path + "/")
         self._endpoint = endpoint
         self._others = others
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] == self._path and scope["method"] == self._method:
+        if scope["type"] == "http" and scope["path"] in self._paths and scope["method"] == self._method:
             await self._endpoint(scope, receive, send)
         else:
             await self._others(scope, receive, send)

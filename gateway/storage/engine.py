@@ -53,7 +53,7 @@ def parse_url(text: str) -> URL:
     """`storage.url` with its driver: `sqlite:///FILE`, `postgresql+asyncpg://…` (also `postgres://`)."""
     try:
         url = make_url(text)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # ValueError: a port that is none, with the password beside it
         raise ValueError("storage.url is not a database URL") from None
     backend = url.drivername.partition("+")[0]
     if backend == "sqlite":

@@ -240,3 +240,12 @@ def test_s1_a_large_answer(one_gateway: GatewayProcess, upstream: MockUpstream) 
         upstream.reply(text=text)
         answer: httpx.Response = client.post("/chat/completions", json={"model": "gpt-4o", "messages": ASK})
     assert answer.json()["choices"][0]["message"]["content"] == text
+
+
+def test_s1_a_slash_at_the_end_of_the_path_is_not_sent_elsewhere(
+    gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """§1: clients join base URL and path in more than one way; a redirect would lose the body and the scheme."""
+    answer = httpx.post(f"{gateway.base_url}/chat/completions/", json={"model": "gpt-4o", "messages": ASK})
+    assert answer.status_code == 200
+    assert answer.json()["response_metadata"]["cost"]["priced"] is True

@@ -1,0 +1,1 @@
+"""Storage without a database."""
