@@ -35,7 +35,7 @@ from gateway.turns import stored_turn
 log = get_logger("gateway.settlement")
 UNCHARGED = (UpstreamRefused, UpstreamAuth, UpstreamUnreachable, InvalidRequest, ConversationNotFound)
 MOST_UNRECORDED = 10_000
-INLINE_BYTES, INLINE_MESSAGES = 100_000, 1000
+INLINE_MESSAGES = 1000
 """Work on more than this is done in a thread."""
 
 
@@ -263,8 +263,7 @@ class Settlement:
             if fitted is not None and fitted.exact:
                 self._counters.learn(exchange.facts, fitted.tokens, reported["prompt_tokens"])
             return reported, False
-        if exchange.request.size < INLINE_BYTES:
-            return self._counted(exchange, outcome, reported), True
+        # It loads a vocabulary at first, and an answer may be long: streams of other requests must not wait for that.
         return await asyncio.to_thread(self._counted, exchange, outcome, reported), True
 
     def _counted(self, exchange: Exchange, outcome: Outcome, reported: dict[str, Any]) -> dict[str, Any]:

@@ -124,7 +124,7 @@ def test_s7_an_answer_cut_in_the_middle_is_cut_for_the_client(
     server.send(answer)
     client.read_until(answer[-9:].removesuffix(b"\r\n"))
     server.close()
-    assert not rest(client).endswith(b"0\r\n\r\n")
+    assert not rest(client).endswith(b"\n0\r\n\r\n")
     assert b"Traceback" not in gateway_before.log_text().encode()
 
 
@@ -136,7 +136,7 @@ def test_s7_an_answer_that_falls_silent(client: Connection, listener: Listener, 
     server.read_until(b"\r\n\r\n")
     server.send(answer)
     server.wait_closed(3)
-    assert not rest(client).endswith(b"0\r\n\r\n")
+    assert not rest(client).endswith(b"\n0\r\n\r\n")
 
 
 def test_s7_no_answer_in_time(client: Connection, listener: Listener) -> None:
@@ -259,7 +259,7 @@ def test_s7_an_upload_that_breaks_after_the_answer_has_begun(client: Connection,
     client.read_until(b"first")
     client.send(chunk(b"x" * 1000))
     server.wait_closed(0.6)
-    assert not rest(client).endswith(b"0\r\n\r\n")
+    assert not rest(client).endswith(b"\n0\r\n\r\n")
 
 
 def test_s1_an_answer_without_a_length(client: Connection, listener: Listener) -> None:
