@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
+from gateway.fitting.count import REPLY_TOKENS
 from gateway.models.exchange import PlainMessages
 from gateway.models.selection import Fitted, Forwarded, Selection
 
 BYTES_PER_TOKEN = 4
 MESSAGE_TOKENS = 4
+FRAME_BYTES, BODY_BYTES = 40, 100
 ESTIMATED_SHARE = 0.5
 SAMPLES = 12
 SAMPLE_CHARS = 128
@@ -42,7 +44,8 @@ def surely_fits(plain: PlainMessages, size: int, budget: int, largest: int) -> i
     # No token of a byte-level vocabulary is shorter than a byte; prose has far longer ones.
     if size + 3 * MESSAGE_TOKENS * count > budget and not _is_prose(plain.texts, lengths):
         return None
-    return size // BYTES_PER_TOKEN + MESSAGE_TOKENS * count
+    text = max(sum(lengths), size - BODY_BYTES - FRAME_BYTES * count)  # bytes, without what stands around the texts
+    return text // BYTES_PER_TOKEN + MESSAGE_TOKENS * count + REPLY_TOKENS
 
 
 def _is_prose(texts: list[str], lengths: list[int]) -> bool:
@@ -50,7 +53,7 @@ def _is_prose(texts: list[str], lengths: list[int]) -> bool:
     Encoded data, numbers and scripts of which a character may be a token of its own do not."""
     ends = list(accumulate(lengths))
     total = ends[-1]
-    for number in range(SAMPLES):
+    for number in range(SAMPLES if total else 0):
         at = total * (2 * number + 1) // (2 * SAMPLES)
         index = bisect_right(ends, at)
         start = at - (ends[index] - lengths[index])
