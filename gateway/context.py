@@ -25,7 +25,7 @@ from gateway.fitting.fit import fit
 from gateway.fitting.quick import fitted_as_sent, surely_fits
 from gateway.fitting.tools import Limits, Tools
 from gateway.models.artifacts import Artifact
-from gateway.models.conversation import Context, History
+from gateway.models.conversation import INLINE_MESSAGES, Context, History
 from gateway.models.exchange import ChatRequest, ModelFacts
 from gateway.models.metadata import ContextUtilizationMetadata
 from gateway.models.selection import Fitted, Material
@@ -38,7 +38,6 @@ QUESTION_CHARS = 4000
 COUNTED_APART = ("tools", "functions", "response_format")
 NO_MATERIAL = Material(instructions=(), messages=(), current=0)
 INLINE_CHARS = 100_000
-INLINE_MESSAGES = 1000
 TOOLS = Tools(
     assemble=assemble,
     rank=rank,
@@ -99,7 +98,8 @@ class ContextManager:
             return None
         fitted = fitted_as_sent(request.messages, request.plain, tokens)
         utilization = self._measured(request, budget, fitted, len(request.messages))
-        decision = should_use_llm_planning(_no_artifacts(request, fitted, budget), self._settings)
+        facts_of_plan = self._facts(request, NO_MATERIAL, fitted, budget)
+        decision = should_use_llm_planning(facts_of_plan, self._settings)
         utilization.planning_reason = decision.reason
         return BuiltContext(fitted, utilization, NO_MATERIAL)
 
@@ -184,13 +184,6 @@ class ContextManager:
             budget=budget.tokens,
             expensive_primary=False,
         )
-
-
-def _no_artifacts(request: ChatRequest, fitted: Fitted, budget: Budget) -> PlanningFacts:
-    options = request.options
-    return PlanningFacts(
-        0, options.planning, options.mode, False, False, False, 0, 0, fitted.tokens, budget.tokens, False
-    )
 
 
 def _is_little(request: ChatRequest, history: History, files: dict[FilePlace, str]) -> bool:

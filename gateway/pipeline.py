@@ -21,7 +21,7 @@ from gateway.errors import (
 )
 from gateway.exchange import Exchange, Outcome
 from gateway.fitting.budget import Budget, budget_for, tightened
-from gateway.models.conversation import ConversationMessage, History
+from gateway.models.conversation import History
 from gateway.models.exchange import ChatRequest, ChunkStream, JsonAnswer
 from gateway.ports import ConversationStore, FileStore, Router, Upstream
 from gateway.settings import ContextSettings
@@ -130,7 +130,7 @@ class Pipeline:
             raise InvalidRequest(text, param="attachments", code="invalid_value")
         if request.options.mode == "off":
             await self._check_conversation(request)
-            return Exchange(request, deployment, facts, Budget(None, None), _untouched(request), None)
+            return Exchange(request, deployment, facts, Budget(None, None), UNREAD, None)
         budget = budget_for(facts, request.forward, request.options.max_input_tokens, self._settings)
         built = self._context.untouched(request, facts, budget) if request.stands_alone else None
         history = UNREAD
@@ -255,9 +255,3 @@ def _can_attach(request: ChatRequest) -> bool:
     has_user = any(message["role"] == "user" for message in request.messages)
     continues = request.conversation.conversation_id or request.conversation.session
     return request.options.mode != "off" and bool(has_user or continues)
-
-
-def _untouched(request: ChatRequest) -> History:
-    """Mode `off`: the client's messages as they came, nothing remembered."""
-    messages = tuple(ConversationMessage(role=m["role"], body=m) for m in request.messages)
-    return History(conversation_id=None, created=True, instructions=(), messages=messages)

@@ -27,6 +27,7 @@ from gateway.exchange import Exchange, Outcome
 from gateway.fitting.count import REPLY_TOKENS
 from gateway.logs import get_logger
 from gateway.metrics import Metrics
+from gateway.models.conversation import INLINE_MESSAGES
 from gateway.models.metadata import CallCost, ContextUtilizationMetadata, ResponseMetadata
 from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
 from gateway.ports import Clock, ConversationStore, TokenCounters
@@ -35,8 +36,6 @@ from gateway.turns import stored_turn
 log = get_logger("gateway.settlement")
 UNCHARGED = (UpstreamRefused, UpstreamAuth, UpstreamUnreachable, InvalidRequest, ConversationNotFound)
 MOST_UNRECORDED = 10_000
-INLINE_MESSAGES = 1000
-"""Work on more than this is done in a thread."""
 
 
 @dataclass(frozen=True, slots=True)

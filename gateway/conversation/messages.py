@@ -7,7 +7,6 @@ from typing import Any
 from gateway import jsons
 from gateway.models.conversation import ConversationMessage
 
-INSTRUCTION_ROLES = ("system", "developer")
 SAID_FIELDS = ("tool_call_id", "name", "refusal", "function_call")
 ANSWER_FIELDS = ("content", "tool_calls", "refusal", "audio", "function_call")
 

@@ -5,15 +5,20 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.conversation.matching import Continuation, continue_path
-from gateway.conversation.messages import INSTRUCTION_ROLES, new_message
+from gateway.conversation.messages import new_message
 from gateway.conversation.pairing import check_pairs, forwardable, regrouped, without_open_calls
 from gateway.errors import ConversationNotFound
 from gateway.ids import new_id
-from gateway.models.conversation import ConversationMessage, History, StoredConversation
+from gateway.models.conversation import (
+    INLINE_MESSAGES,
+    INSTRUCTION_ROLES,
+    ConversationMessage,
+    History,
+    StoredConversation,
+)
 from gateway.models.exchange import ChatRequest
 from gateway.ports import ConversationStore
 
-INLINE_MESSAGES = 1000
 INLINE_BYTES = 2**20
 BYTES_PER_TOKEN = 8
 """No more stored bytes are read than this times the budget: text with longer tokens than that is none."""

@@ -9,6 +9,7 @@ from itertools import accumulate
 from typing import Any
 
 from gateway.fitting.count import REPLY_TOKENS
+from gateway.models.conversation import INSTRUCTION_ROLES
 from gateway.models.exchange import PlainMessages
 from gateway.models.selection import Fitted, Forwarded, Selection
 
@@ -21,7 +22,6 @@ SAMPLE_CHARS = 128
 SPACES = (0.08, 0.4)
 VOWELS = 0.22
 NOT_VOWELS = bytes(byte for byte in range(256) if byte not in b"aeiou")
-INSTRUCTION_ROLES = ("system", "developer")
 
 
 def surely_fits(plain: PlainMessages, size: int, budget: int, largest: int) -> int | None:

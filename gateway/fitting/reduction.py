@@ -17,13 +17,13 @@ from gateway.fitting.candidates import (
 from gateway.fitting.count import Counting
 from gateway.fitting.tools import Tools, fitted_as, in_full
 from gateway.models.artifacts import Artifact, ProcessingStrategy
+from gateway.models.conversation import INSTRUCTION_ROLES
 from gateway.models.selection import Fitted, Material, Rendering, Selection
 
 LABEL_TOKENS = 60
 """What a label costs at most; pointers are counted exactly."""
 ELISION_TOKENS = 4
 FILLED = 0.985
-INSTRUCTION_ROLES = ("system", "developer")
 MOST_NAMED = 20
 """How many attached documents of which nothing is shown are still named."""
 ROUNDS = 7

@@ -6,6 +6,10 @@ from typing import Any
 
 from gateway.models.artifacts import Artifact
 
+INSTRUCTION_ROLES = ("system", "developer")
+INLINE_MESSAGES = 1000
+"""Work on more messages than this is done in a thread: streams of other requests must not wait for it."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReasoningStepRecord:

@@ -9,10 +9,10 @@ from gateway.errors import UpstreamInvalidResponse
 from gateway.models.exchange import Deployment
 from gateway.upstream.connection import END, Connection
 from gateway.upstream.faults import translated
+from gateway.upstream.inflate import PLAIN
 
 MAX_ANSWER_BYTES = 64 * 2**20
 MAX_CHOICES = 128
-PLAIN = (b"", b"identity")
 RELAYED_STARTS = (b"x-", b"op", b"re")
 
 

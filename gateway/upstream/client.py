@@ -1,13 +1,15 @@
 """The HTTP client: httpx's API over the gateway's own connections."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 
 import httpx
 
+from gateway.errors import UpstreamInterrupted
 from gateway.models.exchange import Deployment
-from gateway.upstream.connection import END, Connection
+from gateway.upstream.connection import END, Connection, NotHttp
 from gateway.upstream.faults import translated
 from gateway.upstream.pool import ConnectionPool, Origin
 
@@ -83,6 +85,23 @@ async def _exchange(connection: Connection, request: httpx.Request, timeouts: di
             task.cancel()
         await asyncio.gather(uploading, answering, return_exceptions=True)
     await connection.response(seconds)
+
+
+@contextmanager
+def answering(connection: Connection) -> Iterator[None]:
+    """While the head of a response is waited for: whatever goes wrong closes the connection.
+
+    Raises:
+        UpstreamInterrupted: it broke after a part of the answer had come; else the fault itself.
+    """
+    try:
+        yield
+    except BaseException as error:
+        connection.close()
+        broken = isinstance(error, httpx.NetworkError | httpx.ProtocolError) and not isinstance(error, NotHttp)
+        if connection.spoke and broken:
+            raise UpstreamInterrupted("The upstream broke off its answer.") from error
+        raise
 
 
 def request_head(method: bytes, target: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:

@@ -136,16 +136,14 @@ class Connection(asyncio.Protocol):
         if linger and not self._complete and self._fault is None:
             self._lingering = True
             self._pieces, self._buffered = [], 0
-            if self._timer is not None:
-                self._timer.cancel()
+            self._stop_timer()
             self._timer = self._loop.call_later(LINGER_SECONDS, self._finish)
             return
         self._finish()
 
     def _finish(self) -> None:
-        if self._lingering and self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self._lingering:
+            self._stop_timer()
         self._busy = self._lingering = False
         whole = self._complete and not self._pieces and not self._uploading
         if whole and self._reusable and self._fault is None:
@@ -156,9 +154,7 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Closes the connection at once."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._stop_timer()
         if not self._transport.is_closing():
             self._transport.abort()
 
@@ -200,6 +196,11 @@ class Connection(asyncio.Protocol):
             self._fail(httpx.ReadTimeout("The upstream fell silent."))
         else:
             self._timer = self._loop.call_at(due, self._look)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

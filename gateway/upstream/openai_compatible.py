@@ -4,20 +4,18 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
-
 from gateway import jsons
-from gateway.errors import UpstreamError, UpstreamInterrupted, UpstreamInvalidResponse, UpstreamUnreachable
+from gateway.errors import UpstreamError, UpstreamInvalidResponse, UpstreamUnreachable
 from gateway.models.exchange import Deployment, JsonAnswer
 from gateway.upstream.answers import check_choices, header, named, read_body
 from gateway.upstream.chunks import HttpChunkStream
-from gateway.upstream.client import address, request_head
-from gateway.upstream.connection import Connection, NotHttp
+from gateway.upstream.client import address, answering, request_head
+from gateway.upstream.connection import Connection
 from gateway.upstream.faults import refusal, relayed_headers, translated
 from gateway.upstream.pool import ConnectionPool, Origin
+from gateway.upstream.refusals import MAX_ERROR_BYTES
 from gateway.upstream.sse import MARK
 
-MAX_ERROR_BYTES = 2**20
 NO_STREAM = (b"application/json", b"text/html", b"application/problem+json")
 FIXED = {
     b"content-type": b"application/json",
@@ -92,18 +90,9 @@ class HttpUpstream:
         seconds = deployment.first_byte_timeout
         with translated(begun=False):
             connection = await self._pool.take(origin, deployment.connect_timeout, seconds, fresh=fresh)
-            try:
+            with answering(connection):
                 connection.begin(head, content)
                 await connection.response(seconds)
-            except BaseException as error:
-                connection.close()
-                if (
-                    connection.spoke
-                    and isinstance(error, httpx.NetworkError | httpx.ProtocolError)
-                    and not isinstance(error, NotHttp)
-                ):
-                    raise UpstreamInterrupted("The upstream broke off its answer.") from error
-                raise
             return connection
 
 

@@ -9,8 +9,8 @@ import httpx
 from gateway.errors import UpstreamInterrupted, UpstreamInvalidResponse, UpstreamUnreachable
 from gateway.models.exchange import Deployment
 from gateway.models.relay import Headers, RelayedCall
-from gateway.upstream.client import address, request_head
-from gateway.upstream.connection import END, Connection, NotHttp
+from gateway.upstream.client import address, answering, request_head
+from gateway.upstream.connection import END, Connection
 from gateway.upstream.faults import translated
 from gateway.upstream.pool import ConnectionPool
 from gateway.upstream.refusals import MAX_ERROR_BYTES, check_refusal
@@ -57,18 +57,12 @@ class Passthrough:
             head = request_head(call.method.encode(), base + call.target.encode(), fields)
             connection = await self._pool.take(origin, deployment.connect_timeout, seconds, fresh=fresh)
             sending: Sending = None
-            try:
+            with answering(connection):
                 whole = call.body if isinstance(call.body, bytes) else b""
                 connection.begin(head, whole, bodiless=call.method == "HEAD")
                 if call.body is not None and not isinstance(call.body, bytes):
                     sending = await _uploaded(connection, call.body, deployment, chunked=CHUNKED in fields)
                 await connection.response(seconds)
-            except BaseException as error:
-                connection.close()
-                broken = isinstance(error, httpx.NetworkError | httpx.ProtocolError) and not isinstance(error, NotHttp)
-                if connection.spoke and broken:
-                    raise UpstreamInterrupted("The upstream broke off its answer.") from error
-                raise
             return RawAnswer(connection, deployment, sending)
 
 
@@ -159,8 +153,7 @@ async def _cancel(task: asyncio.Task[None]) -> None:
 def _fields(deployment: Deployment, call: RelayedCall, host: bytes) -> Headers:
     """The request's headers: the deployment's outrank the client's."""
     own = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in deployment.headers.items()]
-    if deployment.api_key:
-        own.append((b"authorization", b"Bearer " + deployment.api_key.encode("latin-1", "replace")))
+    own += [(name.encode(), value.encode("latin-1", "replace")) for name, value in deployment.authorization.items()]
     names = {name for name, _ in own}
     fields = [(b"host", host), *(pair for pair in call.headers if pair[0] not in names), *own]
     if isinstance(call.body, bytes):
