@@ -119,6 +119,15 @@ class ConversationSettings(_Section):
     """What is remembered (contract §3)."""
 
     store: bool = Field(True, description="Default of a request's `store`.")
+    match: Literal["user", "tenant", "off"] = Field(
+        "tenant",
+        description="Whose earlier requests a resend without an id may continue: those of the same tenant and the same "
+        "`user` field, or none if the request names no `user` (`user`); those with the same field or both without "
+        "(`tenant`); nobody's (`off`).",
+    )
+    retention_days: float | None = Field(
+        None, gt=0, description="Conversations that nothing was added to for so long are deleted; null keeps them."
+    )
 
 
 class ApiKey(_Section):

@@ -19,7 +19,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-REVISION = "0002"
+REVISION = "0003"
 """The Alembic revision that this version of the code needs."""
 
 metadata = MetaData(
@@ -47,7 +47,9 @@ conversations = Table(
     Column("attachments", Integer, nullable=False, default=0),
     Column("created_at", DateTime(timezone=True), nullable=False),
     Column("updated_at", DateTime(timezone=True), nullable=False),
+    Column("metadata", Text),
     Index(None, "tenant", "updated_at"),
+    Index(None, "updated_at"),
 )
 
 sessions = Table(
@@ -70,8 +72,8 @@ messages = Table(
     "messages",
     metadata,
     Column("id", String(64), primary_key=True),
-    Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), nullable=False, index=True),
-    Column("parent_id", String(64), index=True),
+    Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), nullable=False),
+    Column("parent_id", String(64)),
     Column("sequence_number", Integer, nullable=False),
     Column("role", String(32), nullable=False),
     Column("status", String(16), nullable=False),
@@ -86,7 +88,36 @@ messages = Table(
     Column("choice", Integer),
     Column("origin", Text),
     Column("created_at", DateTime(timezone=True), nullable=False),
+    Column("path_digest", LargeBinary),
+    Column("said_digest", LargeBinary),
+    Column("plain", Boolean),
+    Column("restored", Boolean),
+    Column("tokens", Text),
+    Index(None, "conversation_id", "sequence_number"),
 )
+
+message_links = Table(
+    "message_links",
+    metadata,
+    Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), primary_key=True),
+    Column("digest", LargeBinary, primary_key=True),
+    Column("message_id", String(64), nullable=False),
+    sqlite_with_rowid=False,
+)
+"""Where a chain of messages ends, by its digest: the chain as it is stored, and as clients send it (ADR 8)."""
+
+chains = Table(
+    "chains",
+    metadata,
+    Column("digest", LargeBinary, primary_key=True),
+    Column("calls", LargeBinary, primary_key=True),
+    Column("conversation_id", String(64), primary_key=True),
+    Column("tenant", String(128), nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False),
+    sqlite_with_rowid=False,
+)
+"""The keyed digests that answered requests leave (contract §3.2). They outlive their conversation; without one
+(`store: false`) its id is empty. `calls`: of the ids of an answer's tool calls, empty without any."""
 
 attachments = Table(
     "attachments",
@@ -97,6 +128,7 @@ attachments = Table(
     Column("size", Integer, nullable=False),
     Column("body", Text, nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),
+    Column("said_digest", LargeBinary),
 )
 
 ledger = Table(
@@ -143,3 +175,25 @@ completions = Table(
     Column("body", Text, nullable=False),
     Column("metadata", Text),
 )
+
+claims = Table(
+    "claims",
+    metadata,
+    Column("tenant", String(128), primary_key=True),
+    Column("key", LargeBinary, primary_key=True),
+    Column("body", LargeBinary, nullable=False),
+    Column("request_id", String(64), nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("process", String(64), nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False),
+    Column("expires_at", DateTime(timezone=True), nullable=False, index=True),
+)
+"""Requests that are to be answered once: by keyed digests of the client's key, and of the body."""
+
+processes = Table(
+    "processes",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("alive_until", DateTime(timezone=True), nullable=False),
+)
+"""Gateway processes that hold claims; one that is no longer alive holds none."""

@@ -51,7 +51,7 @@ def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry,
         "updated_at": now,
     }
     if row is None:
-        named = {"id": turn.conversation_id, "tenant": entry.tenant, "created_at": now}
+        named = {"id": turn.conversation_id, "tenant": entry.tenant, "created_at": now, "metadata": None}
         INSERT_CONVERSATION(connection, [{**values, **named}])
     else:
         connection.execute(_UPDATE, {**values, "conversation": turn.conversation_id})
@@ -104,6 +104,11 @@ def _message(
         "choice": None,
         "origin": message.origin,
         "created_at": message.created_at or now,
+        "path_digest": None,
+        "said_digest": None,
+        "plain": None,
+        "restored": None,
+        "tokens": None,
     }
 
 
