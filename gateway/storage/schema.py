@@ -48,9 +48,13 @@ conversations = Table(
     Column("created_at", DateTime(timezone=True), nullable=False),
     Column("updated_at", DateTime(timezone=True), nullable=False),
     Column("metadata", Text),
+    Column("instructions_digest", String(64)),
     Index(None, "tenant", "updated_at"),
+    Index(None, "tenant", "created_at"),
     Index(None, "updated_at"),
 )
+
+"""`instructions_digest`: the system messages in force while there is no message that could name them."""
 
 sessions = Table(
     "sessions",

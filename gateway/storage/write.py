@@ -17,6 +17,8 @@ from gateway.storage.rows import pico, whole
 
 REDUCIBLE_BYTES = 8000
 REDUCED_BYTES = 500
+NOTHING_MORE = {"metadata": None, "instructions_digest": None}
+"""Of a conversation that a turn begins: these come with `POST /v1/conversations` alone."""
 
 
 INSERT_LEDGER = RowInsert(schema.ledger)
@@ -51,7 +53,7 @@ def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry,
         "updated_at": now,
     }
     if row is None:
-        named = {"id": turn.conversation_id, "tenant": entry.tenant, "created_at": now, "metadata": None}
+        named = {"id": turn.conversation_id, "tenant": entry.tenant, "created_at": now, **NOTHING_MORE}
         INSERT_CONVERSATION(connection, [{**values, **named}])
     else:
         connection.execute(_UPDATE, {**values, "conversation": turn.conversation_id})
@@ -73,12 +75,12 @@ def _message_rows(
     status = "failed" if entry.status == "failed" else "complete"
     for message in turn.new_messages:
         message_id = message.message_id or new_id("msg_")
-        values.append({**shared, **_message(message, message_id, parent, number, now), "status": status})
+        values.append({**shared, **message_row(message, message_id, parent, number, now), "status": status})
         parent, number = message_id, number + 1
     latest = parent
     for answer in turn.answers:
         message_id = answer.message.message_id or new_id("msg_")
-        row = {**shared, **_message(answer.message, message_id, parent, number, now), "choice": answer.choice}
+        row = {**shared, **message_row(answer.message, message_id, parent, number, now), "choice": answer.choice}
         events = jsons.dumps_stored(answer.reasoning_events) if answer.reasoning_events else None
         values.append({**row, "reasoning_events": events, "status": answer.message.status})
         if answer is turn.answers[0]:
@@ -86,9 +88,10 @@ def _message_rows(
     return values, latest
 
 
-def _message(
+def message_row(
     message: ConversationMessage, message_id: str, parent: str | None, number: int, now: datetime
 ) -> dict[str, Any]:
+    """The columns that the message itself fills."""
     body = jsons.dumps_stored(message.body)
     return {
         "id": message_id,

@@ -13,7 +13,9 @@ def upgrade() -> None:
     Digests of what is stored already are made up for when a conversation is next asked for.
     """
     op.add_column("conversations", sa.Column("metadata", sa.Text(), nullable=True))
+    op.add_column("conversations", sa.Column("instructions_digest", sa.String(length=64), nullable=True))
     op.create_index(op.f("ix_conversations_updated_at"), "conversations", ["updated_at"], unique=False)
+    op.create_index(op.f("ix_conversations_tenant_created_at"), "conversations", ["tenant", "created_at"], unique=False)
     op.add_column("messages", sa.Column("path_digest", sa.LargeBinary(), nullable=True))
     op.add_column("messages", sa.Column("said_digest", sa.LargeBinary(), nullable=True))
     op.add_column("messages", sa.Column("plain", sa.Boolean(), nullable=True))
