@@ -56,6 +56,11 @@ class ConversationStore(Protocol):
         """Whether this tenant has that conversation."""
         ...
 
+    async def delete_conversation(self, tenant: str, conversation_id: str) -> bool:
+        """Deletes it for good, with all that was said in it; the anonymous bill stays (contract §5, §6). A turn that
+        is under way is not stored. False: this tenant has no such conversation."""
+        ...
+
     async def reachable(self) -> None:
         """Returns if a turn could be stored now; asked before a model is called (contract §3.6)."""
         ...

@@ -47,7 +47,7 @@ def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
             completion["usage"] = outcome.usage
     return StoredTurn(
         conversation_id=exchange.conversation_id,
-        created=history.created,
+        created=history.created and history.session is None,  # a session's conversation is there when it is claimed
         parent_id=history.parent_id,
         at_head=history.at_head,
         instructions=history.instructions,

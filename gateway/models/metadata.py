@@ -21,6 +21,13 @@ class ArtifactUsageRecord:
     cache_hit: bool = False
 
 
+def nameless(source: str) -> str:
+    """An artifact's source without the name that somebody gave it: `attachment:0:title` -> `attachment:0`,
+    `history:msg_3:tool` -> `history:msg_3`, `step_2:tool` -> `step_2`."""
+    kind, _, rest = source.partition(":")
+    return kind if kind.startswith("step_") else f"{kind}:{rest.partition(':')[0]}"
+
+
 @dataclass(frozen=True, slots=True)
 class UsageMetadata:
     """Tokens of the primary model as upstream reported them, or as counted by the gateway."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from gateway.models.artifacts import Artifact, ArtifactDecision, ArtifactPlan, ProcessingStrategy
-from gateway.models.metadata import ArtifactUsageRecord
+from gateway.models.metadata import ArtifactUsageRecord, nameless
 from gateway.models.selection import Fitted, Material, Rendering
 
 
@@ -31,7 +31,7 @@ def records_of(material: Material, fitted: Fitted, *, named: bool = True) -> lis
         rendering = fitted.selection.renderings.get(artifact.artifact_id)
         record = ArtifactUsageRecord(
             artifact_id=artifact.artifact_id,
-            source=artifact.source if named else _nameless(artifact.source),
+            source=artifact.source if named else nameless(artifact.source),
             artifact_type=artifact.artifact_type.value,
             strategy=strategy.value,
             original_size_chars=artifact.size_chars,
@@ -39,12 +39,6 @@ def records_of(material: Material, fitted: Fitted, *, named: bool = True) -> lis
         )
         records.append(record)
     return records
-
-
-def _nameless(source: str) -> str:
-    """`attachment:0:title` -> `attachment:0`, `history:msg_3:tool` -> `history:msg_3`, `step_2:tool` -> `step_2`."""
-    kind, _, rest = source.partition(":")
-    return kind if kind.startswith("step_") else f"{kind}:{rest.partition(':')[0]}"
 
 
 @dataclass(frozen=True, slots=True)

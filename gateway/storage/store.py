@@ -12,6 +12,7 @@ from gateway.models.turn import StoredCompletion, TurnCommit
 from gateway.ports import Clock
 from gateway.storage import rows, schema
 from gateway.storage.completions import read_completion, read_page
+from gateway.storage.deletion import delete_conversation
 from gateway.storage.engine import Transactions, insert_if_new
 from gateway.storage.group import CommitGroup
 from gateway.storage.probe import revision_of
@@ -100,6 +101,14 @@ class SqlStore:
             return _conversation_row(connection, tenant, ConversationRef(conversation_id)) is not None
 
         return await self._transactions.run(work)
+
+    async def delete_conversation(self, tenant: str, conversation_id: str) -> bool:
+        """See `ports.ConversationStore`."""
+        if "\x00" in conversation_id:
+            return False
+        return await self._transactions.run(
+            lambda connection: delete_conversation(connection, tenant, conversation_id), write=True
+        )
 
     async def reachable(self) -> None:
         """See `ports.ConversationStore`."""

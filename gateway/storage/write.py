@@ -11,6 +11,7 @@ from gateway.ids import content_digest, new_id
 from gateway.models.conversation import ConversationMessage
 from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
 from gateway.storage import schema
+from gateway.storage.deletion import forget_names
 from gateway.storage.engine import insert_if_new
 from gateway.storage.inserts import RowInsert
 from gateway.storage.rows import pico, whole
@@ -36,11 +37,20 @@ def write_turns(connection: sa.Connection, commits: Sequence[TurnCommit], now: d
     for commit in commits:
         if commit.turn is not None:
             _write_turn(connection, commit.turn, commit.ledger, now)
+        elif commit.ledger.conversation_id is not None:
+            _keep_bill(connection, commit.ledger.request_id, commit.ledger.conversation_id)
+
+
+def _keep_bill(connection: sa.Connection, request_id: str, conversation_id: str) -> None:
+    """A bill that comes without its turn: of a conversation that is gone, or never came to be, it names nothing."""
+    if connection.execute(_LOCK, {"id": conversation_id}).first() is None:
+        forget_names(connection, schema.ledger.c.request_id == request_id)
 
 
 def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry, now: datetime) -> None:
     row = connection.execute(_LOCK, {"id": turn.conversation_id}).first()
     if row is None and not turn.created:
+        forget_names(connection, schema.ledger.c.request_id == entry.request_id)
         return  # deleted while the model was answering: deleted is deleted, the bill stays
     failed = entry.status == "failed"
     head, attached = (row.head_id, row.attachments) if row is not None else (None, 0)

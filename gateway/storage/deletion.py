@@ -1,0 +1,68 @@
+"""Deletes conversations for good: what people and models said goes, the anonymous bill stays (contract §5, §6)."""
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from gateway import jsons
+from gateway.models.metadata import nameless
+from gateway.storage import schema
+
+BATCH = 500
+NAMED = '"artifacts_processed":[{'
+
+
+def delete_conversation(connection: sa.Connection, tenant: str, conversation_id: str) -> bool:
+    """Whether this tenant had that conversation; nothing of it is left by then but figures and keyed digests."""
+    table = schema.conversations
+    query = sa.select(table.c.id).where(table.c.tenant == tenant, table.c.id == conversation_id)
+    if connection.execute(query.with_for_update()).first() is None:
+        return False
+    erase(connection, tenant, conversation_id)
+    return True
+
+
+def erase(connection: sa.Connection, tenant: str, conversation_id: str) -> None:
+    """Deletes a conversation whose row the transaction has locked: a turn that commits meanwhile waits, and then finds
+    it gone. Rows that hold content follow by their foreign keys."""
+    billed = sa.and_(schema.ledger.c.tenant == tenant, schema.ledger.c.conversation_id == conversation_id)
+    forget_names(connection, billed)
+    claims = schema.claims.c
+    of_it = claims.request_id.in_(sa.select(schema.ledger.c.request_id).where(billed))
+    connection.execute(schema.claims.delete().where(claims.tenant == tenant, of_it))
+    connection.execute(schema.conversations.delete().where(schema.conversations.c.id == conversation_id))
+
+
+def forget_names(connection: sa.Connection, where: sa.ColumnElement[bool]) -> None:
+    """Takes the names that people gave (titles of attachments, tools) out of these rows of the ledger."""
+    table = schema.ledger.c
+    query = sa.select(table.request_id, table.response_metadata)
+    query = query.where(where, table.response_metadata.contains(NAMED, autoescape=True)).order_by(table.request_id)
+    after = ""
+    while page := connection.execute(query.where(table.request_id > after).limit(BATCH)).all():
+        changed = [{"request": row.request_id, "text": _without_names(row.response_metadata)} for row in page]
+        connection.execute(_RENAME, changed)
+        after = page[-1].request_id
+
+
+def _without_names(text: str) -> str:
+    """A `response_metadata` whose records name sources by their places alone; figures stay as they are written."""
+    try:
+        metadata: dict[str, Any] = jsons.loads_decimal(text)
+        for record in metadata["context_utilization"]["artifacts_processed"]:
+            record["source"] = nameless(record["source"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return "{}"  # somebody has spoilt the row, which an audit finds: what it says cannot be told from names
+    return jsons.dumps_text(metadata)
+
+
+def _rename_query() -> sa.Update:
+    table = schema.ledger
+    return (
+        table.update()
+        .where(table.c.request_id == sa.bindparam("request"))
+        .values(response_metadata=sa.bindparam("text"))
+    )
+
+
+_RENAME = _rename_query()

@@ -1,0 +1,183 @@
+"""Deletion for good: nothing that was said is left, the anonymous bill is (contract §5, §6)."""
+
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from gateway.accounting.audit import Audit
+from gateway.models.conversation import ConversationRef
+from gateway.models.ledger import LedgerQuery
+from gateway.models.turn import TurnCommit
+from gateway.storage import schema
+from gateway.storage.engine import Transactions
+from gateway.storage.ledger import ledger_pages
+from gateway.storage.store import SqlStore
+from tests.integration.commits import NOW, USAGE, bill, contents, document, message, turn
+from tests.integration.traces import traces
+
+WORD = "xylophone"
+
+
+def figures(conversation_id: str, tenant: str, **more: Any) -> dict[str, Any]:
+    """What a ledger row says of a request that used an attachment and a tool's result, both named by people."""
+    records = [
+        {"artifact_id": "art_1", "source": f"attachment:0:{WORD} notes", "original_size_chars": 5},
+        {"artifact_id": "art_2", "source": f"history:msg_3:{WORD}_lookup", "original_size_chars": 7},
+    ]
+    entry = bill(tenant, conversation_id)
+    call = replace(entry.calls[0], prompt_cost=Decimal("1234.000000000001"), rates={})
+    cost = {"total_cost": call.total, "prompt_cost": call.prompt_cost, "priced": True}
+    metadata = {
+        "usage": USAGE,
+        "cost": cost,
+        "context_utilization": {"artifacts_processed": records, "goal": "synthesis"},
+    }
+    return {"metadata": metadata, "calls": (call,), **more}
+
+
+def full_turn(tenant: str, conversation_id: str, **more: Any) -> TurnCommit:
+    """A turn that holds the word wherever a turn can hold one."""
+    call = {"id": f"call_{WORD}", "type": "function", "function": {"name": WORD, "arguments": WORD}}
+    asked = replace(message("user", f"about the {WORD}"), rendered={"role": "user", "content": WORD}, standing=(WORD,))
+    steps = (asked, message("assistant", None, tool_calls=[call]), message("tool", WORD, tool_call_id=f"call_{WORD}"))
+    made = turn(tenant, conversation_id, answers=(f"the {WORD} is", WORD), new_messages=steps,
+                instructions=({"role": "system", "content": WORD},), attachments=(document(WORD, WORD),),
+                completion_metadata={WORD: WORD}, entry=figures(conversation_id, tenant), **more)  # fmt: skip
+    assert made.turn is not None
+    answer = made.turn.answers[0]
+    events = [{"type": "tool_step", "tool": WORD, "arguments": WORD, "result": WORD}]
+    answers = (replace(answer, reasoning_events=events), *made.turn.answers[1:])
+    return TurnCommit(made.ledger, replace(made.turn, answers=answers))
+
+
+async def rows(transactions: Transactions, table: sa.Table, **equal: Any) -> list[Any]:
+    """The rows of a table with these values."""
+    where = [table.c[name] == value for name, value in equal.items()]
+    return await transactions.run(lambda connection: list(connection.execute(sa.select(table).where(*where))))
+
+
+async def test_nothing_of_what_was_said_is_left_in_any_table(
+    store: SqlStore, transactions: Transactions, tenant: str
+) -> None:
+    """§5, §6: what people and models said goes, in every column of every table; names leave the bill."""
+    mine, other = f"conv_{tenant}", f"conv_other_{tenant}"
+    await store.claim_session(tenant, f"my {WORD}", mine)
+    await store.commit(full_turn(tenant, mine))
+    await store.commit(full_turn(tenant, mine))
+    await store.commit(turn(tenant, other, "mine stays", created=True))
+    before = await traces(transactions, WORD)
+    assert {"messages.body", "attachments.body", "instructions.body", "completions.metadata", "sessions.name",
+            "ledger.response_metadata", "messages.reasoning_events", "messages.rendered"} <= set(before)  # fmt: skip
+    assert await store.delete_conversation(tenant, mine)
+    assert await traces(transactions, WORD) == []
+    assert contents(await store.find_conversation(tenant, ConversationRef(other), max_bytes=None))[0] == "mine stays"
+
+
+async def test_the_anonymous_bill_stays_and_still_balances(
+    store: SqlStore, transactions: Transactions, tenant: str
+) -> None:
+    """§6: each request keeps its row with every figure; only names are gone from it, and an audit finds no difference."""
+    mine = f"conv_{tenant}"
+    made = full_turn(tenant, mine, created=True)
+    await store.commit(made)
+
+    async def read() -> tuple[Audit, dict[str, Any]]:
+        audit = Audit()
+        (page,) = [page async for page in ledger_pages(transactions, LedgerQuery(tenant=tenant))]
+        (row,) = page
+        audit.add(row)
+        return audit, row.entry.metadata
+
+    before, metadata = await read()
+    await store.delete_conversation(tenant, mine)
+    after, nameless = await read()
+    assert after == before
+    sources = [r["source"] for r in nameless["context_utilization"]["artifacts_processed"]]
+    assert sources == ["attachment:0", "history:msg_3"]
+    for record in (
+        *metadata["context_utilization"]["artifacts_processed"],
+        *nameless["context_utilization"]["artifacts_processed"],
+    ):
+        del record["source"]
+    assert nameless == metadata
+    found = await store.find_completion(tenant, made.ledger.request_id)
+    assert found is not None
+    assert (found.completion, found.completion_metadata) == (None, None)
+    assert found.ledger.calls == made.ledger.calls
+
+
+async def test_a_deleted_conversation_is_unknown_everywhere(store: SqlStore, tenant: str) -> None:
+    """§2: unknown, deleted and another tenant's are the same."""
+    mine = f"conv_{tenant}"
+    await store.claim_session(tenant, "work", mine)
+    await store.commit(turn(tenant, mine))
+    assert not await store.delete_conversation(tenant + "-stranger", mine)
+    assert await store.has_conversation(tenant, mine)
+    assert await store.delete_conversation(tenant, mine)
+    assert not await store.delete_conversation(tenant, mine)
+    assert not await store.has_conversation(tenant, mine)
+    for ref in (ConversationRef(mine), ConversationRef(session="work")):
+        assert await store.find_conversation(tenant, ref, max_bytes=None) is None
+    assert await store.claim_session(tenant, "work", mine + "new") == mine + "new", "the name is free again"
+    assert not await store.delete_conversation(tenant, "conv_\x00")
+
+
+@pytest.mark.parametrize("empty", [False, True])
+async def test_a_turn_that_was_under_way_is_not_stored_and_its_bill_names_nothing(
+    store: SqlStore, transactions: Transactions, tenant: str, empty: bool
+) -> None:
+    """§3.6, §6: what was deleted while the model was answering stays deleted; the bill of that answer is kept."""
+    mine = f"conv_{tenant}"
+    await store.claim_session(tenant, "work", mine)
+    if not empty:
+        await store.commit(turn(tenant, mine))
+    late = full_turn(tenant, mine)
+    await store.delete_conversation(tenant, mine)
+    await store.commit(late)
+    assert not await store.has_conversation(tenant, mine)
+    assert await traces(transactions, WORD) == []
+    found = await store.find_completion(tenant, late.ledger.request_id)
+    assert found is not None
+    assert found.ledger.calls == late.ledger.calls
+
+
+async def test_a_bill_that_is_recorded_later_without_its_turn_names_nothing_of_a_deleted_conversation(
+    store: SqlStore, transactions: Transactions, tenant: str
+) -> None:
+    """§6: a bill that the storage could not take at its time comes when the conversation is gone, or never was."""
+    mine = f"conv_{tenant}"
+    await store.commit(TurnCommit(bill(tenant, mine, **figures(mine, tenant))))
+    assert await traces(transactions, WORD) == []
+    await store.commit(turn(tenant, mine, created=True))
+    await store.commit(TurnCommit(bill(tenant, mine, **figures(mine, tenant))))
+    assert await traces(transactions, WORD) == ["ledger.response_metadata"]
+    await store.delete_conversation(tenant, mine)
+    assert await traces(transactions, WORD) == []
+
+
+async def test_claims_that_would_replay_its_answers_go_and_others_stay(
+    store: SqlStore, transactions: Transactions, tenant: str
+) -> None:
+    """An answer that was deleted is not given again."""
+    mine, other = turn(tenant, f"conv_{tenant}", created=True), turn(tenant, f"conv_o{tenant}", created=True)
+    for number, commit in enumerate((mine, other)):
+        await store.commit(commit)
+        values = {"tenant": tenant, "key": bytes([number]), "body": b"b", "request_id": commit.ledger.request_id,
+                  "state": "done", "process": "p", "created_at": NOW, "expires_at": NOW + timedelta(days=1)}  # fmt: skip
+        await transactions.run(lambda c, v=values: c.execute(schema.claims.insert().values(**v)), write=True)  # type: ignore[misc]
+    await store.delete_conversation(tenant, f"conv_{tenant}")
+    assert [row.key for row in await rows(transactions, schema.claims, tenant=tenant)] == [b"\x01"]
+
+
+async def test_keyed_digests_of_its_chains_stay(store: SqlStore, transactions: Transactions, tenant: str) -> None:
+    """§3.2: every answered request leaves its keyed digest, also after deletion."""
+    mine = f"conv_{tenant}"
+    await store.commit(turn(tenant, mine, created=True))
+    row = {"digest": b"d", "calls": b"", "conversation_id": mine, "tenant": tenant, "created_at": NOW}
+    await transactions.run(lambda connection: connection.execute(schema.chains.insert().values(**row)), write=True)
+    await store.delete_conversation(tenant, mine)
+    assert len(await rows(transactions, schema.chains, tenant=tenant)) == 1
