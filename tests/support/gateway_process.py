@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -30,9 +30,11 @@ class GatewayProcess(ChildProcess):
         *,
         directory: Path | None = None,
         port: int | None = None,
+        program: Sequence[str] = ("-m", "gateway"),
     ) -> None:
         """`config` is what the config file will hold (None: no `--config` at all), `env` goes on top of the
-        scrubbed environment, `directory` is for config, log and working files (default: a temporary one).
+        scrubbed environment, `directory` is for config, log and working files (default: a temporary one),
+        `program` is what Python runs as the `gateway` command.
         """
         self._own_directory = directory is None
         self.directory = Path(tempfile.mkdtemp(prefix="gateway-")) if directory is None else directory
@@ -41,6 +43,7 @@ class GatewayProcess(ChildProcess):
         self.env = scrubbed_environment() | dict(env or {})
         self.config = config
         self.config_path = self.directory / "config.yaml"
+        self.program = tuple(program)
 
     def __enter__(self) -> Self:
         self.start()
@@ -72,7 +75,7 @@ class GatewayProcess(ChildProcess):
 
     def spawn_only(self) -> None:
         """Start without waiting, for tests of a start that fails or takes its time."""
-        args = [sys.executable, "-m", "gateway", "serve", "--host", "127.0.0.1", "--port", str(self.port)]
+        args = [sys.executable, *self.program, "serve", "--host", "127.0.0.1", "--port", str(self.port)]
         if self.config is not None:
             self.config_path.write_text(json.dumps(self.config, indent=1), encoding="utf-8")
             args += ["--config", str(self.config_path)]
