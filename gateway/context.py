@@ -55,6 +55,8 @@ class BuiltContext:
     utilization: ContextUtilizationMetadata
     material: Material
     new_attachments: tuple[Artifact, ...] = ()
+    cached: tuple[str, ...] = ()
+    """Digests of contents of which the cache keeps something."""
 
 
 class ContextManager:
@@ -72,7 +74,7 @@ class ContextManager:
             ContextLengthExceeded: it cannot be made to fit (contract §4 I1).
             InvalidRequest: a `file` part holds no readable document; names the part.
         """
-        files = await self._files.read(
+        files, kept = await self._files.read(
             history.messages,
             history.stored,
             request.caller.tenant,
@@ -80,9 +82,10 @@ class ContextManager:
             keep=request.store,
         )
         if _is_little(request, history, files):
-            return self._build(request, history, facts, budget, files)
-        # Counting and ranking much text takes a while; streams of other requests must not wait for it.
-        return await asyncio.to_thread(self._build, request, history, facts, budget, files)
+            built = self._build(request, history, facts, budget, files)
+        else:  # Counting and ranking much text takes a while; streams of other requests must not wait for it.
+            built = await asyncio.to_thread(self._build, request, history, facts, budget, files)
+        return replace(built, cached=kept) if kept else built
 
     async def with_content(self, request: ChatRequest, files: FileStore) -> ChatRequest:
         """See `gateway.artifacts.attached`."""

@@ -57,6 +57,7 @@ def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
         completion=completion,
         completion_metadata=request.metadata,
         prefilled=prefill is not None,
+        cached=built.cached,
     )
 
 

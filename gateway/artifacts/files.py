@@ -8,6 +8,7 @@ from typing import Any
 from gateway.artifacts.documents import InlineFile, UnreadableDocument, inline_file
 from gateway.artifacts.reading import DocumentReader
 from gateway.errors import InvalidRequest
+from gateway.models.artifacts import cache_group
 from gateway.models.conversation import ConversationMessage
 from gateway.ports import CacheBackend
 
@@ -28,8 +29,9 @@ class FileReader:
 
     async def read(
         self, messages: Sequence[ConversationMessage], first_new: int, tenant: str, *, decode_pdf: bool, keep: bool
-    ) -> dict[FilePlace, str]:
-        """The texts of all documents that are not to be forwarded as they are.
+    ) -> tuple[dict[FilePlace, str], tuple[str, ...]]:
+        """The texts of all documents that are not to be forwarded as they are, and digests of those contents of which
+        the cache keeps something.
 
         Args:
             first_new: index of the first message of this request, so that an error can name the part.
@@ -40,7 +42,7 @@ class FileReader:
         """
         parts = _file_parts(messages)
         if not parts:
-            return {}
+            return {}, ()
         large = sum(len(str(part.get("file_data") or "")) for part in parts.values()) > INLINE_CHARS
         texts: dict[FilePlace, str] = {}
         slow: dict[FilePlace, InlineFile] = {}
@@ -48,21 +50,26 @@ class FileReader:
             await asyncio.to_thread(_read_quick, parts, first_new, decode_pdf, texts, slow)
         else:
             _read_quick(parts, first_new, decode_pdf, texts, slow)
+        kept: dict[str, None] = {}
         for place, file in slow.items():
             with _named(place, first_new):
-                texts[place] = await self._text(file, tenant, keep=keep)
-        return texts
+                if keep:
+                    texts[place], digest = await self._kept_text(file, tenant)
+                    kept[digest] = None
+                else:
+                    texts[place] = await self.documents.text(file)
+        return texts, tuple(kept)
 
-    async def _text(self, file: InlineFile, tenant: str, *, keep: bool) -> str:
+    async def _kept_text(self, file: InlineFile, tenant: str) -> tuple[str, str]:
+        """The text, out of the cache where it is there; and the digest by which it is kept."""
         digest = file.digest if len(file.raw) < INLINE_CHARS else await asyncio.to_thread(lambda: file.digest)
         key = f"document:{tenant}:{digest}"
-        known = await self._cache.get(key) if keep else None
+        known = await self._cache.get(key)
         if known is not None:
-            return known.decode("utf-8", "replace")
+            return known.decode("utf-8", "replace"), digest
         text = await self.documents.text(file)
-        if keep:
-            await self._cache.set(key, text.encode("utf-8", "replace"), self._ttl)
-        return text
+        await self._cache.set(key, text.encode("utf-8", "replace"), self._ttl, group=cache_group(tenant, digest))
+        return text, digest
 
 
 def _file_parts(messages: Sequence[ConversationMessage]) -> FileParts:

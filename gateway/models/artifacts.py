@@ -42,6 +42,11 @@ class Place:
     span: tuple[int, int] | None = None
 
 
+def cache_group(tenant: str, digest: str) -> str:
+    """The group of all that a cache keeps of a tenant's content, by the digest of that content: texts, summaries."""
+    return f"{tenant}:{digest}"
+
+
 @dataclass(frozen=True, slots=True)
 class Artifact:
     """One tool result or document. `content` is its text; `size_chars` the length of that text. `label` is the source

@@ -54,6 +54,8 @@ class StoredTurn:
     completion: dict[str, Any] | None = None
     completion_metadata: dict[str, str] | None = None
     prefilled: bool = False
+    cached: tuple[str, ...] = ()
+    """Digests of contents of which the cache keeps something, until the last conversation that holds them is gone."""
 
 
 @dataclass(frozen=True, slots=True)

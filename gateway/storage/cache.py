@@ -9,6 +9,19 @@ from gateway.settings import CacheSettings
 
 log = get_logger("gateway.cache")
 PREFIX = "context-gateway:"
+GROUP_PREFIX = PREFIX + "group:"
+SET_IN_GROUP = """
+redis.call('SADD', KEYS[2], KEYS[1])
+if redis.call('PTTL', KEYS[2]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[2], ARGV[2]) end
+return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+"""
+"""A group is the set of its keys; it lives as long as the last of its values."""
+FORGET_GROUPS = """
+for _, group in ipairs(KEYS) do
+  for _, key in ipairs(redis.call('SMEMBERS', group)) do redis.call('DEL', key) end
+  redis.call('DEL', group)
+end
+"""
 
 
 def open_cache(settings: CacheSettings, clock: Clock) -> CacheBackend:
@@ -24,7 +37,8 @@ class MemoryCache:
     def __init__(self, max_bytes: int, clock: Clock) -> None:
         self._max_bytes = max_bytes
         self._clock = clock
-        self._values: OrderedDict[str, tuple[float, bytes]] = OrderedDict()
+        self._values: OrderedDict[str, tuple[float, bytes, str | None]] = OrderedDict()
+        self._groups: dict[str, set[str]] = {}
         self._size = 0
 
     async def get(self, key: str) -> bytes | None:
@@ -38,22 +52,38 @@ class MemoryCache:
         self._values.move_to_end(key)
         return found[1]
 
-    async def set(self, key: str, value: bytes, ttl: float) -> None:
+    async def set(self, key: str, value: bytes, ttl: float, *, group: str | None = None) -> None:
         """Keeps a value for `ttl` seconds at most."""
         self._drop(key)
-        self._values[key] = (self._clock.monotonic() + ttl, value)
+        self._values[key] = (self._clock.monotonic() + ttl, value, group)
+        if group is not None:
+            self._groups.setdefault(group, set()).add(key)
         self._size += len(key) + len(value)
         while self._size > self._max_bytes and self._values:
             self._drop(next(iter(self._values)))
 
+    async def forget(self, *groups: str) -> None:
+        """Deletes all values of these groups."""
+        for group in groups:
+            for key in list(self._groups.get(group, ())):
+                self._drop(key)
+
     async def close(self) -> None:
         """Forgets everything."""
         self._values.clear()
+        self._groups.clear()
+        self._size = 0
 
     def _drop(self, key: str) -> None:
         found = self._values.pop(key, None)
-        if found is not None:
-            self._size -= len(key) + len(found[1])
+        if found is None:
+            return
+        self._size -= len(key) + len(found[1])
+        if found[2] is not None:
+            others = self._groups[found[2]]
+            others.discard(key)
+            if not others:
+                del self._groups[found[2]]
 
 
 class RedisCache:
@@ -73,9 +103,18 @@ class RedisCache:
         value: bytes | None = await self._run("GET", PREFIX + key)
         return value
 
-    async def set(self, key: str, value: bytes, ttl: float) -> None:
+    async def set(self, key: str, value: bytes, ttl: float, *, group: str | None = None) -> None:
         """Keeps a value for `ttl` seconds, if the cache can be reached."""
-        await self._run("SET", PREFIX + key, value, "PX", max(1, int(ttl * 1000)))
+        milliseconds = max(1, int(ttl * 1000))
+        if group is None:
+            await self._run("SET", PREFIX + key, value, "PX", milliseconds)
+        else:
+            await self._run("EVAL", SET_IN_GROUP, 2, PREFIX + key, GROUP_PREFIX + group, value, milliseconds)
+
+    async def forget(self, *groups: str) -> None:
+        """Deletes all values of these groups, if the cache can be reached."""
+        if groups:
+            await self._run("EVAL", FORGET_GROUPS, len(groups), *(GROUP_PREFIX + group for group in groups))
 
     async def close(self) -> None:
         """Closes the connections."""

@@ -1,10 +1,12 @@
 """Deletes conversations for good: what people and models said goes, the anonymous bill stays (contract §5, §6)."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
 from gateway import jsons
+from gateway.models.artifacts import cache_group
 from gateway.models.metadata import nameless
 from gateway.storage import schema
 
@@ -12,25 +14,43 @@ BATCH = 500
 NAMED = '"artifacts_processed":[{'
 
 
-def delete_conversation(connection: sa.Connection, tenant: str, conversation_id: str) -> bool:
-    """Whether this tenant had that conversation; nothing of it is left by then but figures and keyed digests."""
+def delete_conversation(connection: sa.Connection, tenant: str, conversation_id: str) -> tuple[str, ...] | None:
+    """Deletes it; nothing of it is left then but figures and keyed digests. Returns the groups of the cache that must
+    go with it, None if this tenant has no such conversation."""
     table = schema.conversations
     query = sa.select(table.c.id).where(table.c.tenant == tenant, table.c.id == conversation_id)
     if connection.execute(query.with_for_update()).first() is None:
-        return False
-    erase(connection, tenant, conversation_id)
-    return True
+        return None
+    return erase(connection, tenant, conversation_id)
 
 
-def erase(connection: sa.Connection, tenant: str, conversation_id: str) -> None:
+def erase(connection: sa.Connection, tenant: str, conversation_id: str) -> tuple[str, ...]:
     """Deletes a conversation whose row the transaction has locked: a turn that commits meanwhile waits, and then finds
-    it gone. Rows that hold content follow by their foreign keys."""
+    it gone. Rows that hold content follow by their foreign keys. Returns the groups of the cache that must go, too."""
+    held = schema.cached_contents.c
+    digests = list(connection.execute(sa.select(held.digest).where(held.conversation_id == conversation_id)).scalars())
+    groups = held_by_none(connection, tenant, digests, but=conversation_id)
     billed = sa.and_(schema.ledger.c.tenant == tenant, schema.ledger.c.conversation_id == conversation_id)
     forget_names(connection, billed)
     claims = schema.claims.c
     of_it = claims.request_id.in_(sa.select(schema.ledger.c.request_id).where(billed))
     connection.execute(schema.claims.delete().where(claims.tenant == tenant, of_it))
     connection.execute(schema.conversations.delete().where(schema.conversations.c.id == conversation_id))
+    return groups
+
+
+def held_by_none(connection: sa.Connection, tenant: str, digests: Sequence[str], *, but: str) -> tuple[str, ...]:
+    """The groups of the cache for those of these contents that no conversation of the tenant holds, but that one.
+
+    Holders are locked: of two that are deleted at once, the later one finds that it is the last.
+    """
+    if not digests:
+        return ()
+    table = schema.cached_contents.c
+    query = sa.select(table.digest, table.conversation_id).where(table.tenant == tenant, table.digest.in_(digests))
+    rows = connection.execute(query.order_by(table.digest, table.conversation_id).with_for_update())
+    held = {row.digest for row in rows if row.conversation_id != but}
+    return tuple(cache_group(tenant, digest) for digest in digests if digest not in held)
 
 
 def forget_names(connection: sa.Connection, where: sa.ColumnElement[bool]) -> None:

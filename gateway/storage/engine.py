@@ -31,6 +31,11 @@ class Transactions(Protocol):
 
     async def run(self, work: Work[T], *, write: bool = False) -> T: ...
 
+    async def wipe(self) -> bool:
+        """Takes what deleted rows said out of the files that lie beside the tables, too. False: not possible now, as
+        somebody else is reading."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -82,6 +87,10 @@ BEGIN_READ = "BEGIN"
 """Whoever else writes to the file, what was committed can be read."""
 BEGIN_WRITE = "BEGIN IMMEDIATE"
 """Asks for the writer's place at once: a transaction that has read before can no longer wait for it."""
+
+
+WIPE_MILLISECONDS = 200
+"""How long others are waited for when the log is to be emptied: so long nobody else gets the thread."""
 
 
 class SqliteTransactions:
@@ -137,6 +146,24 @@ class SqliteTransactions:
             raise
         return result
 
+    async def wipe(self) -> bool:
+        """Empties the write-ahead log, which would keep old pages for a while."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self._wipe)
+
+    def _wipe(self) -> bool:
+        if self._connection is None:
+            return True
+        driver: Any = self._connection.connection.driver_connection
+        try:
+            driver.execute(f"PRAGMA busy_timeout = {WIPE_MILLISECONDS}").close()
+            try:
+                busy, _, _ = driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            finally:
+                driver.execute(f"PRAGMA busy_timeout = {int(1000 * self._timeout)}").close()
+        except sqlite3.Error:
+            return False
+        return not busy
+
     async def close(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._executor, self._close)
         self._executor.shutdown()
@@ -149,7 +176,7 @@ class SqliteTransactions:
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
     connection.isolation_level = None  # transactions are begun here, not by the driver
-    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "secure_delete = ON"):
         connection.execute(f"PRAGMA {pragma}").close()
 
 
@@ -217,6 +244,10 @@ class PostgresTransactions:
             yield
         finally:
             self._free.release()
+
+    async def wipe(self) -> bool:
+        """Nothing to do: what rows said before is PostgreSQL's to overwrite (autovacuum)."""
+        return True
 
     async def close(self) -> None:
         """Once writes that nobody waits for any more have come to their end."""

@@ -135,6 +135,25 @@ attachments = Table(
     Column("said_digest", LargeBinary),
 )
 
+cached_contents = Table(
+    "cached_contents",
+    metadata,
+    Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), primary_key=True),
+    Column("digest", String(128), primary_key=True),
+    Column("tenant", String(128), nullable=False),
+    Index(None, "tenant", "digest"),
+)
+"""Which conversations hold content that the cache keeps something of: with the last one that goes, too."""
+
+imported_requests = Table(
+    "imported_requests",
+    metadata,
+    Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), primary_key=True),
+    Column("request_id", String(64), primary_key=True),
+    Column("body", Text, nullable=False),
+)
+"""Bills and completions that came with an imported conversation, for information: they were paid elsewhere."""
+
 ledger = Table(
     "ledger",
     metadata,

@@ -1,6 +1,7 @@
 """Conversations and bills (adapter of `ports.ConversationStore`)."""
 
 import secrets as random
+from collections.abc import Sequence
 
 import sqlalchemy as sa
 
@@ -9,7 +10,7 @@ from gateway.models.artifacts import Artifact
 from gateway.models.conversation import ConversationMessage, ConversationRef, StoredConversation
 from gateway.models.ledger import CompletionPage, CompletionQuery
 from gateway.models.turn import StoredCompletion, TurnCommit
-from gateway.ports import Clock
+from gateway.ports import CacheBackend, Clock
 from gateway.storage import rows, schema
 from gateway.storage.completions import read_completion, read_page
 from gateway.storage.deletion import delete_conversation
@@ -24,9 +25,10 @@ SECRET = "keyed-hash"  # noqa: S105 - the name of the secret, not the secret
 class SqlStore:
     """Each method is one short transaction; none is open while a model is being waited for (contract §3.7)."""
 
-    def __init__(self, transactions: Transactions, clock: Clock) -> None:
+    def __init__(self, transactions: Transactions, clock: Clock, cache: CacheBackend | None = None) -> None:
         self._transactions = transactions
         self._clock = clock
+        self._cache = cache
         self._secret: bytes | None = None
         self._group = CommitGroup(self._write)
 
@@ -80,7 +82,13 @@ class SqlStore:
 
     async def _write(self, commits: list[TurnCommit]) -> None:
         now = self._clock.now()
-        await self._transactions.run(lambda connection: write_turns(connection, commits, now), write=True)
+        gone = await self._transactions.run(lambda connection: write_turns(connection, commits, now), write=True)
+        await self._forget(gone)
+
+    async def _forget(self, groups: Sequence[str]) -> None:
+        """Deletes what the cache keeps of contents that no conversation holds any more."""
+        if groups and self._cache is not None:
+            await self._cache.forget(*groups)
 
     async def find_completion(self, tenant: str, completion_id: str) -> StoredCompletion | None:
         """See `ports.ConversationStore`."""
@@ -106,9 +114,14 @@ class SqlStore:
         """See `ports.ConversationStore`."""
         if "\x00" in conversation_id:
             return False
-        return await self._transactions.run(
+        gone = await self._transactions.run(
             lambda connection: delete_conversation(connection, tenant, conversation_id), write=True
         )
+        if gone is None:
+            return False
+        await self._forget(gone)
+        await self._transactions.wipe()
+        return True
 
     async def reachable(self) -> None:
         """See `ports.ConversationStore`."""

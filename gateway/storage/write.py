@@ -11,7 +11,7 @@ from gateway.ids import content_digest, new_id
 from gateway.models.conversation import ConversationMessage
 from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
 from gateway.storage import schema
-from gateway.storage.deletion import forget_names
+from gateway.storage.deletion import forget_names, held_by_none
 from gateway.storage.engine import insert_if_new
 from gateway.storage.inserts import RowInsert
 from gateway.storage.rows import pico, whole
@@ -29,16 +29,21 @@ INSERT_MESSAGES = RowInsert(schema.messages)
 INSERT_COMPLETION = RowInsert(schema.completions)
 
 
-def write_turns(connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime) -> None:
+def write_turns(connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime) -> list[str]:
     """Everything that requests leave behind. Turns are appended whole in the order in which they commit: a turn that
-    began at the head is hung on what the head is now."""
+    began at the head is hung on what the head is now.
+
+    Returns the groups of the cache that must go, as the conversation that they were filled for is gone.
+    """
+    gone: list[str] = []
     INSERT_LEDGER(connection, [_ledger_row(commit.ledger) for commit in commits])
     INSERT_CALLS(connection, [row for commit in commits for row in _call_rows(commit.ledger)])
     for commit in commits:
         if commit.turn is not None:
-            _write_turn(connection, commit.turn, commit.ledger, now)
+            gone += _write_turn(connection, commit.turn, commit.ledger, now)
         elif commit.ledger.conversation_id is not None:
             _keep_bill(connection, commit.ledger.request_id, commit.ledger.conversation_id)
+    return gone
 
 
 def _keep_bill(connection: sa.Connection, request_id: str, conversation_id: str) -> None:
@@ -47,11 +52,12 @@ def _keep_bill(connection: sa.Connection, request_id: str, conversation_id: str)
         forget_names(connection, schema.ledger.c.request_id == request_id)
 
 
-def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry, now: datetime) -> None:
+def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry, now: datetime) -> tuple[str, ...]:
     row = connection.execute(_LOCK, {"id": turn.conversation_id}).first()
     if row is None and not turn.created:
         forget_names(connection, schema.ledger.c.request_id == entry.request_id)
-        return  # deleted while the model was answering: deleted is deleted, the bill stays
+        # Deleted while the model was answering: deleted is deleted, the bill stays.
+        return held_by_none(connection, entry.tenant, turn.cached, but=turn.conversation_id)
     failed = entry.status == "failed"
     head, attached = (row.head_id, row.attachments) if row is not None else (None, 0)
     digest, instructions = _instructions(turn)
@@ -74,6 +80,11 @@ def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry,
         _write_attachments(connection, turn, attached, now)
     if turn.completion is not None:
         _write_completion(connection, turn, entry.request_id)
+    if turn.cached:
+        shared = {"conversation_id": turn.conversation_id, "tenant": entry.tenant}
+        held = [{**shared, "digest": digest} for digest in turn.cached]
+        connection.execute(insert_if_new(connection, schema.cached_contents), held)
+    return ()
 
 
 def _message_rows(

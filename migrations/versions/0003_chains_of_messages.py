@@ -73,3 +73,30 @@ def upgrade() -> None:
         sa.Column("alive_until", sa.DateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_processes")),
     )
+    op.create_table(
+        "cached_contents",
+        sa.Column("conversation_id", sa.String(length=64), nullable=False),
+        sa.Column("digest", sa.String(length=128), nullable=False),
+        sa.Column("tenant", sa.String(length=128), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["conversation_id"],
+            ["conversations.id"],
+            name=op.f("fk_cached_contents_conversation_id"),
+            ondelete="CASCADE",
+        ),
+        sa.PrimaryKeyConstraint("conversation_id", "digest", name=op.f("pk_cached_contents")),
+    )
+    op.create_index(op.f("ix_cached_contents_tenant_digest"), "cached_contents", ["tenant", "digest"], unique=False)
+    op.create_table(
+        "imported_requests",
+        sa.Column("conversation_id", sa.String(length=64), nullable=False),
+        sa.Column("request_id", sa.String(length=64), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["conversation_id"],
+            ["conversations.id"],
+            name=op.f("fk_imported_requests_conversation_id"),
+            ondelete="CASCADE",
+        ),
+        sa.PrimaryKeyConstraint("conversation_id", "request_id", name=op.f("pk_imported_requests")),
+    )

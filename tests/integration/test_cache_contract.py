@@ -67,6 +67,38 @@ async def test_odd_keys_and_big_values_are_kept(cache: CacheBackend) -> None:
         assert await cache.get(key) == b"v" * 200_000
 
 
+async def test_values_of_a_group_are_forgotten_together_and_others_stay(cache: CacheBackend) -> None:
+    """§5: what is kept of a content can be deleted, whatever it was kept for."""
+    one, two, rest = new_id("k"), new_id("k"), new_id("k")
+    group, other = new_id("g"), new_id("g")
+    await cache.set(one, b"1", 60, group=group)
+    await cache.set(two, b"2", 60, group=group)
+    await cache.set(two, b"2 again", 30, group=group)
+    await cache.set(rest, b"3", 60, group=other)
+    await cache.forget(new_id("g"))
+    assert await cache.get(two) == b"2 again"
+    await cache.forget(group)
+    assert [await cache.get(key) for key in (one, two, rest)] == [None, None, b"3"]
+    await cache.set(one, b"new", 60, group=group)
+    assert await cache.get(one) == b"new"
+    await cache.forget(group, other)
+    assert [await cache.get(key) for key in (one, rest)] == [None, None]
+    await cache.forget()
+
+
+async def test_a_group_lasts_as_long_as_the_longest_of_its_values(cache: CacheBackend) -> None:
+    """§5: a value that lives shortly does not take the others' group with it."""
+    long, short, group = new_id("k"), new_id("k"), new_id("g")
+    await cache.set(long, b"long", 60, group=group)
+    await cache.set(short, b"short", 0.05, group=group)
+    async with asyncio.timeout(10):
+        while await cache.get(short) is not None:  # noqa: ASYNC110 - Valkey has a clock of its own
+            await asyncio.sleep(0.01)
+    assert await cache.get(long) == b"long"
+    await cache.forget(group)
+    assert await cache.get(long) is None
+
+
 async def test_a_value_whose_time_is_over_is_gone(cache: CacheBackend) -> None:
     key = new_id("k")
     await cache.set(key, b"short", 0.05)
@@ -112,6 +144,10 @@ async def test_a_cache_that_is_not_there_is_a_miss_and_left_alone_for_a_moment()
     assert await cache.get("k") is None
     clock.seconds += 60
     assert await cache.get("k") is None
+    clock.seconds += 60
+    await cache.set("k", b"v", 60, group="g")
+    clock.seconds += 60
+    await cache.forget("g")
     await cache.close()
 
 

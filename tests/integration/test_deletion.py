@@ -1,5 +1,6 @@
 """Deletion for good: nothing that was said is left, the anonymous bill is (contract §5, §6)."""
 
+import asyncio
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -8,11 +9,13 @@ import pytest
 import sqlalchemy as sa
 
 from gateway.accounting.audit import Audit
+from gateway.clock import SystemClock
 from gateway.models.conversation import ConversationRef
 from gateway.models.ledger import LedgerQuery
 from gateway.models.turn import TurnCommit
+from gateway.settings import StorageSettings
 from gateway.storage import schema
-from gateway.storage.engine import Transactions
+from gateway.storage.engine import Transactions, open_transactions
 from gateway.storage.ledger import ledger_pages
 from gateway.storage.store import SqlStore
 from tests.integration.commits import NOW, USAGE, bill, contents, document, message, turn
@@ -180,3 +183,58 @@ async def test_keyed_digests_of_its_chains_stay(store: SqlStore, transactions: T
     await transactions.run(lambda connection: connection.execute(schema.chains.insert().values(**row)), write=True)
     await store.delete_conversation(tenant, mine)
     assert len(await rows(transactions, schema.chains, tenant=tenant)) == 1
+
+
+class Keeping:
+    """Remembers which groups it was told to forget."""
+
+    def __init__(self) -> None:
+        self.forgotten: list[str] = []
+
+    async def get(self, key: str) -> bytes | None:
+        return None
+
+    async def set(self, key: str, value: bytes, ttl: float, *, group: str | None = None) -> None:
+        return None
+
+    async def forget(self, *groups: str) -> None:
+        self.forgotten += groups
+
+    async def close(self) -> None:
+        return None
+
+
+async def test_what_the_cache_keeps_goes_with_the_last_conversation_that_holds_the_content(
+    transactions: Transactions, tenant: str
+) -> None:
+    """§5: deleting the last conversation that holds an artifact deletes its cache entries."""
+    cache = Keeping()
+    store = SqlStore(transactions, SystemClock(), cache)
+    one, two, theirs = f"conv_1{tenant}", f"conv_2{tenant}", f"conv_3{tenant}"
+    await store.commit(turn(tenant, one, created=True, cached=("pdf:a", "pdf:b")))
+    await store.commit(turn(tenant, one, cached=("pdf:a",)))
+    await store.commit(turn(tenant, two, created=True, cached=("pdf:b", "pdf:c")))
+    await store.commit(turn(tenant + "x", theirs, created=True, cached=("pdf:a", "pdf:b", "pdf:c")))
+    await store.delete_conversation(tenant, one)
+    assert cache.forgotten == [f"{tenant}:pdf:a"]
+    await store.delete_conversation(tenant, two)
+    assert sorted(cache.forgotten) == [f"{tenant}:pdf:a", f"{tenant}:pdf:b", f"{tenant}:pdf:c"]
+    late = turn(tenant, two, cached=("pdf:d",))
+    await store.commit(late)
+    assert cache.forgotten[3:] == [f"{tenant}:pdf:d"], "what a turn under way had put there meanwhile"
+
+
+async def test_of_two_that_are_deleted_at_once_one_is_the_last(
+    module_storage_url: str, transactions: Transactions, tenant: str
+) -> None:
+    """§5, on two processes: neither leaves it to the other."""
+    other = open_transactions(StorageSettings(url=module_storage_url))
+    cache = Keeping()
+    stores = [SqlStore(each, SystemClock(), cache) for each in (transactions, other)]
+    for number in range(10):
+        ids = [f"conv_{side}{number}{tenant}" for side in "lr"]
+        for conversation_id in ids:
+            await stores[0].commit(turn(tenant, conversation_id, created=True, cached=(f"pdf:{number}",)))
+        await asyncio.gather(*(store.delete_conversation(tenant, i) for store, i in zip(stores, ids, strict=True)))
+    assert sorted(cache.forgotten) == [f"{tenant}:pdf:{number}" for number in range(10)]
+    await other.close()

@@ -26,7 +26,10 @@ class NoCache:
     async def get(self, key: str) -> bytes | None:
         return None
 
-    async def set(self, key: str, value: bytes, ttl: float) -> None:
+    async def set(self, key: str, value: bytes, ttl: float, *, group: str | None = None) -> None:
+        return None
+
+    async def forget(self, *groups: str) -> None:
         return None
 
     async def close(self) -> None:
