@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from gateway.accounting.stream import ChunkRelay
 from gateway.assembly.request import request_body
-from gateway.context import BuiltContext, ContextManager
+from gateway.context import NO_MATERIAL, BuiltContext, ContextManager
 from gateway.conversation.origins import for_origin
-from gateway.conversation.rebuild import build_llm_messages
+from gateway.conversation.rebuild import Remembering, build_llm_messages, spread
 from gateway.errors import (
     ConversationNotFound,
     InvalidRequest,
@@ -21,7 +21,7 @@ from gateway.errors import (
 )
 from gateway.exchange import Exchange, Outcome
 from gateway.fitting.budget import Budget, budget_for, tightened
-from gateway.models.conversation import History
+from gateway.models.conversation import UNREAD, ConversationRef
 from gateway.models.exchange import ChatRequest, ChunkStream, JsonAnswer
 from gateway.ports import ConversationStore, FileStore, Router, Upstream
 from gateway.settings import ContextSettings
@@ -29,8 +29,6 @@ from gateway.settlement import Settlement
 
 T = TypeVar("T")
 USAGE_REFUSALS = (400, 404, 422)
-UNREAD = History(conversation_id=None, created=True, instructions=(), messages=())
-"""Of a request that is forwarded as it came: nobody needs its messages one by one."""
 USAGE_SECONDS = 10.0
 """How long a finished answer is held for the upstream's usage."""
 END_SECONDS = 1.0
@@ -74,6 +72,7 @@ class Pipeline:
         context: ContextManager,
         settlement: Settlement,
         settings: ContextSettings,
+        match: str,
     ) -> None:
         self._router = router
         self._upstream = upstream
@@ -82,6 +81,7 @@ class Pipeline:
         self._context = context
         self._settlement = settlement
         self._settings = settings
+        self._match = match
 
     async def answer(self, request: ChatRequest) -> Completion:
         """The whole story of a request that is answered at once.
@@ -132,15 +132,14 @@ class Pipeline:
             await self._check_conversation(request)
             return Exchange(request, deployment, facts, Budget(None, None), UNREAD, None)
         budget = budget_for(facts, request.forward, request.options.max_input_tokens, self._settings)
-        built = self._context.untouched(request, facts, budget) if request.stands_alone else None
+        built = self._context.untouched(request, facts, budget) if not request.attachments else None
         history = UNREAD
-        if built is None or request.store:
+        if built is None or request.store or not self._is_first(request):
             request = await self._context.with_content(request, self._files)
-            history = await build_llm_messages(
-                request, self._store, remembers=request.store, budget_tokens=budget.tokens
-            )
+            how = Remembering(request.store, self._match, brief=built is not None, budget_tokens=budget.tokens)
+            history = await build_llm_messages(request, self._store, how)
         rebuilt = clock.monotonic()
-        if built is None:
+        if built is None or not history.as_sent:
             history = for_origin(history, deployment.origin)
             built = await self._context(request, history, facts, budget)
         exchange = Exchange(request, deployment, facts, budget, history, built)
@@ -149,6 +148,11 @@ class Pipeline:
         if request.store and not request.options.dry_run:
             await self._reserve(exchange)
         return exchange
+
+    def _is_first(self, request: ChatRequest) -> bool:
+        """Whether there is nothing that it could continue."""
+        named = request.conversation != ConversationRef()
+        return not named and (self._match == "off" or all(m["role"] != "assistant" for m in request.messages))
 
     async def _check_conversation(self, request: ChatRequest) -> None:
         """Mode `off` does not look into conversations, but an unknown one is unknown all the same."""
@@ -186,10 +190,8 @@ class Pipeline:
                 exchange.ask_usage = False
 
     async def _refit(self, exchange: Exchange, built: BuiltContext, overflow: UpstreamOverflow) -> None:
-        if exchange.history is UNREAD:
-            exchange.history = await build_llm_messages(
-                exchange.request, self._store, remembers=False, budget_tokens=None
-            )
+        if built.material is NO_MATERIAL:  # nobody has looked at its messages yet
+            exchange.history = spread(exchange.request, exchange.history)
         budget = tightened(exchange.budget, built.fitted.tokens, overflow.reported, overflow.limit)
         exchange.built = await self._context(exchange.request, exchange.history, exchange.facts, budget)
         exchange.built.utilization.warnings.append("refitted_after_upstream_overflow")

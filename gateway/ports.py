@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any, Protocol
 
-from gateway.models.conversation import ConversationRef, StoredConversation
+from gateway.models.conversation import ConversationRef, Sought, StoredConversation
 from gateway.models.exchange import Caller, Deployment, JsonAnswer, ModelFacts, StoredFile, StreamOpener
 from gateway.models.ledger import CompletionPage, CompletionQuery
 from gateway.models.relay import AnswerOpener, RelayedCall
@@ -30,10 +30,12 @@ class ConversationStore(Protocol):
         ...
 
     async def find_conversation(
-        self, tenant: str, ref: ConversationRef, *, max_bytes: int | None
+        self, tenant: str, ref: ConversationRef, *, max_bytes: int | None, sought: Sought | None = None
     ) -> StoredConversation | None:
-        """The conversation with the end of its path: whole turns, at least the latest, and further ones while what
-        they take up in a window stays within `max_bytes` (None: all, with all branches)."""
+        """The conversation that is named, or by the keys of what is sought the one that it continues, with the end of
+        the path that leads to where the request continues: that of what is sought, else the head. Whole turns, at
+        least the latest, and further ones while what they take up in a window stays within `max_bytes` (None: all).
+        """
         ...
 
     async def claim_session(self, tenant: str, session: str, conversation_id: str) -> str:

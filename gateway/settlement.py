@@ -27,15 +27,17 @@ from gateway.exchange import Exchange, Outcome
 from gateway.fitting.count import REPLY_TOKENS
 from gateway.logs import get_logger
 from gateway.metrics import Metrics
+from gateway.models.chain import ChainKey
 from gateway.models.conversation import INLINE_MESSAGES
 from gateway.models.metadata import CallCost, ContextUtilizationMetadata, ResponseMetadata
 from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
 from gateway.ports import Clock, ConversationStore, TokenCounters
-from gateway.turns import stored_turn
+from gateway.turns import chain_keys, stored_turn
 
 log = get_logger("gateway.settlement")
 UNCHARGED = (UpstreamRefused, UpstreamAuth, UpstreamUnreachable, InvalidRequest, ConversationNotFound)
 MOST_UNRECORDED = 10_000
+CHAIN_BYTES = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,11 @@ def _named(metadata: Any, conversation_id: str | None) -> dict[str, Any]:
 class Settlement:
     """Accounts for exchanges and commits them."""
 
-    def __init__(self, store: ConversationStore, counters: TokenCounters, clock: Clock, metrics: Metrics) -> None:
+    def __init__(
+        self, store: ConversationStore, counters: TokenCounters, clock: Clock, metrics: Metrics, match: str
+    ) -> None:
         self._store = store
+        self._match = match
         self.metrics = metrics
         self._counters = counters
         self.clock = clock
@@ -198,6 +203,7 @@ class Settlement:
     ) -> None:
         request = exchange.request
         turn = await self._turn(exchange, outcome) if exchange.conversation_id and exchange.built else None
+        chains = await self._chains(exchange, outcome)
         entry = LedgerEntry(
             request_id=request.request_id,
             tenant=request.caller.tenant,
@@ -215,9 +221,10 @@ class Settlement:
         exchange.committing = True  # from here on it runs to its end, whoever leaves
         self._committing[request.request_id] = entry
         try:
-            await self._store.commit(TurnCommit(entry, turn))
+            await self._store.commit(TurnCommit(entry, turn, chains))
         except StorageUnavailable:
-            self._unrecorded.append(TurnCommit(replace(entry, error_code=entry.error_code or "turn_not_stored")))
+            billed_alone = replace(entry, error_code=entry.error_code or "turn_not_stored")
+            self._unrecorded.append(TurnCommit(billed_alone, chains=chains))
             if turn is not None:
                 raise
             log.warning("bill_not_recorded_yet", request_id=request.request_id, waiting=len(self._unrecorded))
@@ -237,6 +244,18 @@ class Settlement:
         if len(exchange.history.messages) < INLINE_MESSAGES:
             return stored_turn(exchange, outcome)
         return await asyncio.to_thread(stored_turn, exchange, outcome)
+
+    async def _chains(self, exchange: Exchange, outcome: Outcome) -> tuple[ChainKey, ...]:
+        """What is left of the chain, also where nothing else is (contract §3.2)."""
+        if self._match == "off" or outcome.status == "failed":
+            return ()
+        try:
+            secret = await self._store.secret()
+        except StorageUnavailable:
+            return ()  # there is nothing to leave it in, and nothing that could be recognised by it
+        if exchange.request.size < CHAIN_BYTES:
+            return chain_keys(exchange, outcome, secret)
+        return await asyncio.to_thread(chain_keys, exchange, outcome, secret)
 
     async def _record_unrecorded(self) -> None:
         """Bills that could not be recorded when their request ended; the content of those turns is gone."""

@@ -1,12 +1,25 @@
 """The part of an exchange that is remembered: new messages, answers with their reasoning, attachments."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from gateway.conversation.messages import content_text, message_digest
+from gateway.conversation.sent import people_of, sent_in
 from gateway.exchange import Exchange, Outcome
 from gateway.ids import new_id
-from gateway.models.conversation import ConversationMessage
+from gateway.models.chain import (
+    START,
+    ChainKey,
+    Mark,
+    call_ids,
+    calling,
+    chain_key,
+    content_text,
+    extended,
+    is_step,
+    message_digest,
+    says_nothing,
+)
+from gateway.models.conversation import UNREAD, ConversationMessage
 from gateway.models.reasoning import reasoning_events
 from gateway.models.turn import NewAnswer, StoredTurn
 
@@ -25,15 +38,13 @@ def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
         block = built.fitted.forwarded
         new[current] = replace(new[current], rendered=block.rendered, standing=block.standing)
     prefill = new.pop() if new and new[-1].role == "assistant" and outcome.status != "failed" else None
+    chain = chain_of(exchange)
+    marks = (*chain.marks, *(chain.end for _ in new[len(chain.marks) :]))  # the prefill of a failed turn is kept
     messages = [*history.messages[: history.stored], *new]
     events = reasoning_events(messages, request.arrived_at, [m.message_id for m in messages])
     choices = (outcome.completion or {}).get("choices", ()) if outcome.status != "failed" else ()
     answers = [
-        NewAnswer(
-            replace(_answer(choice, outcome, prefill), origin=exchange.deployment.origin),
-            choice.get("index", number),
-            events,
-        )
+        _new_answer(choice, number, outcome, chain, exchange.deployment.origin, events)
         for number, choice in enumerate(choices)
         if isinstance(choice.get("message"), dict)
     ]
@@ -58,19 +69,97 @@ def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
         completion_metadata=request.metadata,
         prefilled=prefill is not None,
         cached=built.cached,
+        base=chain.base,
+        marks=marks,
+        restored=history.keeps_restored,
     )
 
 
-def _answer(choice: dict[str, Any], outcome: Outcome, prefill: ConversationMessage | None) -> ConversationMessage:
-    """As it will be sent again: without the fields that say nothing, which not every provider takes back."""
-    message = {k: v for k, v in choice["message"].items() if v or k == "content"}
-    message["role"] = "assistant"  # some local servers say "tool" or "model", which nobody would take back
-    before = content_text(prefill.content) if prefill is not None else None
-    if before and isinstance(message.get("content"), str):
-        message["content"] = before + message["content"]
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The chain of a request as its client sees it: the marks before and after each new message, a prefill apart."""
+
+    base: Mark
+    marks: tuple[Mark, ...]
+    prefill: dict[str, Any] | None
+
+    @property
+    def end(self) -> Mark:
+        return self.marks[-1] if self.marks else self.base
+
+    def forms(self, message: dict[str, Any], answer: dict[str, Any], status: str) -> tuple[Mark, ...]:
+        """The marks of the ways in which an answer may be sent again: as it is remembered (`message`), and after a
+        prefill also without that, or behind it (contract §3.4)."""
+        whole = extended(self.end, message, status=status)
+        if self.prefill is None:
+            return (whole,)
+        apart = extended(extended(self.end, self.prefill), answer, status=status)
+        return tuple(dict.fromkeys((whole, extended(self.end, answer, status=status), apart)))
+
+
+def chain_of(exchange: Exchange) -> Chain:
+    """The chain of an exchange; of one in which nobody looked at the messages one by one it is made up for."""
+    history, request = exchange.history, exchange.request
+    if history is UNREAD:
+        sent = sent_in(request)
+        base, marks, bodies = START, tuple(sent.marks), sent.bodies
+    else:
+        base, marks = history.base, history.marks
+        bodies = [message.body for message in history.new_messages]
+    last = bodies[-1] if bodies else None
+    if last is None or last["role"] != "assistant":
+        return Chain(base, marks, None)
+    return Chain(base, marks[:-1], last)
+
+
+def chain_keys(exchange: Exchange, outcome: Outcome, secret: bytes) -> tuple[ChainKey, ...]:
+    """What an answered request leaves for recognition: keyed digests of its chain with each of its answers."""
+    if outcome.status == "failed" or outcome.completion is None:
+        return ()
+    chain = chain_of(exchange)
+    tenant, people = exchange.request.caller.tenant, people_of(exchange.request.forward)
+    found: list[ChainKey] = []
+    for choice in outcome.completion.get("choices", ()):
+        if not isinstance(choice.get("message"), dict):
+            continue
+        message, answer, status = _messages(choice, outcome, chain.prefill)
+        if is_step(message):
+            found.append(chain_key(secret, tenant, people, calling(chain.end, message), call_ids(message)))
+        elif not says_nothing(message, status):
+            forms = chain.forms(message, answer, status)
+            found += [chain_key(secret, tenant, people, mark.said) for mark in forms]
+    return tuple(dict.fromkeys(found))
+
+
+def _new_answer(
+    choice: dict[str, Any],
+    number: int,
+    outcome: Outcome,
+    chain: Chain,
+    origin: str | None,
+    events: list[dict[str, Any]],
+) -> NewAnswer:
+    body, answer, status = _messages(choice, outcome, chain.prefill)
+    forms = chain.forms(body, answer, status)
+    message = ConversationMessage(
+        "assistant", body, message_id=new_id("msg_"), status=status, digest=message_digest(body), origin=origin
+    )
+    return NewAnswer(message, choice.get("index", number), events, forms[0], forms[1:])
+
+
+def _messages(
+    choice: dict[str, Any], outcome: Outcome, prefill: dict[str, Any] | None
+) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """A choice as it is remembered, with the prefill, and as its client got it; and its status.
+
+    It is without the fields that say nothing, which not every provider takes back.
+    """
+    answer = {k: v for k, v in choice["message"].items() if v or k == "content"}
+    answer["role"] = "assistant"  # some local servers say "tool" or "model", which nobody would take back
     status = "partial" if outcome.status == "partial" else "complete"
     if status == "partial":
-        message.pop("tool_calls", None)  # nobody will answer them (contract §3.6)
-    return ConversationMessage(
-        "assistant", message, message_id=new_id("msg_"), status=status, digest=message_digest(message)
-    )
+        answer.pop("tool_calls", None)  # nobody will answer them (contract §3.6)
+    before = content_text(prefill.get("content")) if prefill is not None else None
+    if before and isinstance(answer.get("content"), str):
+        return {**answer, "content": before + answer["content"]}, answer, status
+    return answer, answer, status

@@ -1,60 +1,52 @@
-"""Where a request continues its stored conversation (contract §3.1, §3.4). Pure: digests in, positions out."""
+"""What a client left out of a chain that it sent again (contract §3.2, §3.4). Pure: messages in, positions out."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
-from gateway.conversation.messages import is_tool_step
+from gateway.models.chain import content_text, is_said, is_step, message_digest
 from gateway.models.conversation import ConversationMessage
 
-
-@dataclass(frozen=True, slots=True)
-class Continuation:
-    """The request continues after `kept` messages of the stored path with the sent messages from `first_new` on."""
-
-    kept: int
-    first_new: int
-    restored: int = 0
+EVIDENCE_CHARS = 200
 
 
-def continue_path(path: Sequence[ConversationMessage], sent: Sequence[ConversationMessage]) -> Continuation:
-    """Without assistant messages `sent` is a delta, appended to the whole path; with them it is a resend, compared
-    from the path's beginning, else as a run that ends at the head. The first difference branches."""
-    if not any(message.role == "assistant" for message in sent):
-        return Continuation(kept=len(path), first_new=0)
-    from_start = _compare(path, sent, 0)
-    if from_start.first_new:
-        return from_start
-    for start in range(1, len(path)):
-        run = _compare(path, sent, start)
-        if run.first_new and run.kept == len(path):
-            return run
-    return Continuation(kept=0, first_new=0)
+def left_out(path: Sequence[ConversationMessage], sent: Sequence[dict[str, Any]]) -> frozenset[int]:
+    """The indexes of stored messages that are not among those sent.
+
+    Both end at the same place and say the same; of the path only the end may have been read. A message and its
+    prefill may stand in what was sent as two, or without the prefill.
+    """
+    found: set[int] = set()
+    at = len(sent) - 1
+    for index in range(len(path) - 1, -1, -1):
+        message = path[index]
+        if at < 0:
+            found.add(index)
+        elif message.digest == message_digest(sent[at]):
+            at -= 1
+        elif is_said(message.body) and is_said(sent[at]) and message.status != "partial":
+            at -= 2 if at and _joined(sent[at - 1], sent[at], message.body) else 1
+        else:
+            found.add(index)
+    return frozenset(found)
 
 
-def _compare(path: Sequence[ConversationMessage], sent: Sequence[ConversationMessage], start: int) -> Continuation:
-    """Walks both sides. Whole tool steps that the client left out are passed over: they are restored."""
-    at, index, restored = start, 0, 0
-    while index < len(sent):
-        if at < len(path) and path[at].digest == sent[index].digest:
-            at, index = at + 1, index + 1
-            continue
-        beyond = _after_steps(path, at)
-        if beyond > at and not is_tool_step(sent[index]) and _same(path, beyond, sent[index]):
-            restored += sum(message.role == "tool" for message in path[at:beyond])
-            at = beyond
-            continue
-        break
-    return Continuation(kept=at, first_new=index, restored=restored)
+def has_evidence(sent: Sequence[dict[str, Any]]) -> bool:
+    """Whether a chain that was recognised is hardly somebody else's who said the same: it holds an id of a tool call,
+    or enough of what the assistant wrote (contract §3.2)."""
+    chars = 0
+    for body in sent:
+        if is_step(body):
+            return True
+        if body["role"] == "assistant":
+            chars += len((content_text(body.get("content")) or "").strip())
+            if chars >= EVIDENCE_CHARS:
+                return True
+    return False
 
 
-def _after_steps(path: Sequence[ConversationMessage], at: int) -> int:
-    """The index after the tool steps and empty partial answers that begin at `at`."""
-    if at < len(path) and path[at].role == "tool":
-        return at  # in the middle of a step: the client sent its call, so it must send its results
-    while at < len(path) and (is_tool_step(path[at]) or path[at].status == "partial"):
-        at += 1
-    return at
-
-
-def _same(path: Sequence[ConversationMessage], at: int, message: ConversationMessage) -> bool:
-    return at < len(path) and path[at].digest == message.digest
+def _joined(first: dict[str, Any], second: dict[str, Any], whole: dict[str, Any]) -> bool:
+    """Whether two messages are the prefill and the completion of an answer."""
+    if first.get("role") != "assistant" or is_step(first):
+        return False
+    texts = [content_text(each.get("content")) or "" for each in (first, second, whole)]
+    return "".join(texts[0].split()) + "".join(texts[1].split()) == "".join(texts[2].split())

@@ -7,6 +7,7 @@ from typing import Any
 
 from gateway.conversation.messages import is_unanswerable
 from gateway.errors import InvalidRequest
+from gateway.models.chain import call_ids
 from gateway.models.conversation import ConversationMessage
 
 
@@ -44,6 +45,26 @@ def check_pairs(messages: Sequence[ConversationMessage], first_sent: int, offset
         all_answered()
         open_calls = [(str(call.get("id")), index) for call in message.body.get("tool_calls") or ()]
     all_answered()
+
+
+def check_answered(bodies: Sequence[dict[str, Any]], offset: int) -> None:
+    """Who sends a call again sends its results, too, whatever is stored.
+
+    Raises:
+        InvalidRequest: a call is left unanswered; names `messages[i]`, counted from `offset`.
+    """
+    open_calls: list[str] = []
+    at = 0
+    for index, body in enumerate((*bodies, {"role": "end"})):
+        if body["role"] == "tool":
+            answered = str(body.get("tool_call_id"))
+            open_calls = [call for call in open_calls if call != answered]
+            continue
+        if open_calls:
+            name = f"messages[{offset + at}]"
+            text = f"The tool call {open_calls[0]!r} has no result after {name}."
+            raise InvalidRequest(text, param=name, code="tool_call_unanswered")
+        open_calls, at = call_ids(body), index
 
 
 def regrouped(path: Sequence[ConversationMessage]) -> list[ConversationMessage]:

@@ -1,19 +1,24 @@
 """Rebuilds the conversation of a request: `build_llm_messages()` (contract §3)."""
 
 import asyncio
-from dataclasses import replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from gateway.conversation.matching import Continuation, continue_path
+from gateway.conversation.matching import has_evidence, left_out
 from gateway.conversation.messages import new_message
-from gateway.conversation.pairing import check_pairs, forwardable, regrouped, without_open_calls
+from gateway.conversation.pairing import check_answered, check_pairs, forwardable, regrouped, without_open_calls
+from gateway.conversation.sent import Sent, keys_of, people_of, sent_in, sent_instructions
 from gateway.errors import ConversationNotFound
 from gateway.ids import new_id
+from gateway.models.artifacts import Artifact
+from gateway.models.chain import marks_of
 from gateway.models.conversation import (
     INLINE_MESSAGES,
     INSTRUCTION_ROLES,
+    UNREAD,
     ConversationMessage,
     History,
+    Sought,
     StoredConversation,
 )
 from gateway.models.exchange import ChatRequest
@@ -24,107 +29,208 @@ BYTES_PER_TOKEN = 8
 """No more stored bytes are read than this times the budget: text with longer tokens than that is none."""
 
 
-async def build_llm_messages(
-    request: ChatRequest, store: ConversationStore, *, remembers: bool, budget_tokens: int | None
-) -> History:
-    """The messages of the conversation, each with its reasoning steps, and where the new ones hang.
+@dataclass(frozen=True, slots=True)
+class Remembering:
+    """How a request's conversation is rebuilt.
 
-    Args:
-        remembers: whether this request leaves stored content (`store`, and a mode other than `off`).
-        budget_tokens: the prompt's budget; only as much of the path is read as could fit into it (None: all).
+    `remembers`: whether it leaves stored content (`store`, and a mode other than `off`). `match`: whose chains may be
+    continued without a name (`conversation.match`). `brief`: it fits as it was sent, so what is stored the same need
+    not be read. `budget_tokens`: only as much of the path is read as could fit into it (None: all).
+    """
+
+    remembers: bool
+    match: str = "tenant"
+    brief: bool = False
+    budget_tokens: int | None = None
+
+    @property
+    def max_bytes(self) -> int | None:
+        return None if self.budget_tokens is None else BYTES_PER_TOKEN * self.budget_tokens
+
+
+async def build_llm_messages(request: ChatRequest, store: ConversationStore, how: Remembering) -> History:
+    """The messages of the conversation, each with its reasoning steps, and where the new ones hang.
 
     Raises:
         ConversationNotFound: the id is unknown, deleted or another tenant's.
         InvalidRequest: results and calls do not pair; names `messages[i]`.
         StorageUnavailable: it was needed and cannot be reached.
     """
-    ref = request.conversation
+    little = _is_little(request)
+    sent = sent_in(request) if little else await asyncio.to_thread(sent_in, request)
+    ref, tenant = request.conversation, request.caller.tenant
+    sought = await _sought(request, sent, store, how)
     stored = None
-    if ref.conversation_id or ref.session:
-        resend = any(message["role"] == "assistant" for message in request.messages)
-        limit = None if resend or budget_tokens is None else BYTES_PER_TOKEN * budget_tokens
-        stored = await store.find_conversation(request.caller.tenant, ref, max_bytes=limit)
+    if ref.conversation_id or ref.session or (sought and sought.keys):
+        stored = await store.find_conversation(tenant, ref, max_bytes=how.max_bytes, sought=sought)
         if stored is None and ref.conversation_id:
             raise ConversationNotFound("No such conversation.", param="conversation")
-    if _is_little(request, stored):
-        return _rebuilt(request, stored, remembers)
-    return await asyncio.to_thread(_rebuilt, request, stored, remembers)
+    if little and len(stored.path if stored else ()) < INLINE_MESSAGES:
+        return _rebuilt(request, sent, sought, stored, how)
+    return await asyncio.to_thread(_rebuilt, request, sent, sought, stored, how)
 
 
-def _is_little(request: ChatRequest, stored: StoredConversation | None) -> bool:
+def spread(request: ChatRequest, history: History) -> History:
+    """A history that was forwarded as sent, with all of its messages one by one."""
+    if history is UNREAD:
+        return _new_conversation(request, sent_in(request), Remembering(remembers=False))
+    count = len(request.messages) - len(sent_instructions(request))
+    first = count - len(history.new_messages)
+    bodies = request.messages[len(request.messages) - count :]
+    known = tuple(new_message(body, i) for i, body in enumerate(bodies[:first]))
+    instructions = sent_instructions(request)
+    return replace(history, instructions=instructions, messages=(*known, *history.new_messages), stored=first)
+
+
+async def _sought(request: ChatRequest, sent: Sent, store: ConversationStore, how: Remembering) -> Sought | None:
+    """What is to be found of a resend; None for a delta, and for what continues nothing."""
+    ref = request.conversation
+    if not (sent.answers or sent.prefilled):
+        return None
+    found = Sought(
+        bodies=sent.bodies[: sent.matched],
+        marks=sent.marks[: sent.matched],
+        instructed=bool(sent.instructions),
+        brief=how.brief,
+        maybe_delta=not sent.answers,
+    )
+    if ref.conversation_id or ref.session:
+        return found
+    people = people_of(request.forward)
+    if how.match == "off" or (how.match == "user" and not people):
+        return None
+    keys = keys_of(sent, await store.secret(), request.caller.tenant, people)
+    return replace(found, keys=keys, instructed=True, maybe_delta=False)
+
+
+def _is_little(request: ChatRequest) -> bool:
     """Whether comparing and pairing is done in the twinkling of an eye; streams of others must not wait for it."""
-    count = len(request.messages)
-    if stored is not None:
-        count += len(stored.path) + sum(map(len, stored.branches))
-    return count < INLINE_MESSAGES and request.size < INLINE_BYTES
+    return len(request.messages) < INLINE_MESSAGES and request.size < INLINE_BYTES
 
 
-def _rebuilt(request: ChatRequest, stored: StoredConversation | None, remembers: bool) -> History:
-    return _new_conversation(request, remembers) if stored is None else _continued(request, stored, remembers)
+def _rebuilt(
+    request: ChatRequest, sent: Sent, sought: Sought | None, stored: StoredConversation | None, how: Remembering
+) -> History:
+    if stored is None:
+        return _new_conversation(request, sent, how)
+    if sought is None or (sought.maybe_delta and not stored.place.kept):
+        return _delta(sent, stored, how)
+    if sought.keys and not (stored.place.restored or has_evidence(sent.bodies[: stored.place.kept])):
+        return _as_sent(sent, stored, how)
+    if not stored.read:
+        return _as_sent(sent, stored, how)
+    return _resent(sent, stored, how, recognised=bool(sought.keys))
 
 
-def _split(request: ChatRequest) -> tuple[tuple[dict[str, object], ...], list[ConversationMessage]]:
-    """Leading system and developer messages, and the rest."""
-    messages = request.messages
-    count = 0
-    while count < len(messages) and messages[count]["role"] in INSTRUCTION_ROLES:
-        count += 1
-    return messages[:count], [new_message(body, i) for i, body in enumerate(messages[count:])]
-
-
-def _new_conversation(request: ChatRequest, remembers: bool) -> History:
-    instructions, sent = _split(request)
-    check_pairs(sent, 0, len(instructions))
+def _new_conversation(request: ChatRequest, sent: Sent, how: Remembering) -> History:
+    messages = _new_messages(sent, 0, 0)
+    check_pairs(messages, 0, len(sent.instructions))
     return History(
-        conversation_id=new_id("conv_") if remembers else None,
+        conversation_id=new_id("conv_") if how.remembers else None,
         created=True,
-        instructions=instructions,
-        messages=tuple(sent),
-        session=request.conversation.session if remembers else None,
+        instructions=sent.instructions,
+        messages=messages,
+        session=request.conversation.session if how.remembers else None,
+        marks=tuple(sent.marks),
+        as_sent=True,
     )
 
 
-def _continued(request: ChatRequest, stored: StoredConversation, remembers: bool) -> History:
-    sent_instructions, sent = _split(request)
-    head = regrouped(stored.path)
-    path, place = _best_branch(head, stored, sent)
-    kept, new = path[: place.kept], sent[place.first_new :]
-    parent = kept[-1].message_id if kept else None
-    base = forwardable(kept)
-    if not (new and new[0].role == "tool"):
-        base = without_open_calls(base)
-    if sent_instructions and not place.first_new:
-        base = [message for message in base if message.role not in INSTRUCTION_ROLES]
-    first = (kept[-1].sequence_number or 0) + 1 if kept else 0
-    messages = [*base, *(replace(m, sequence_number=first + i) for i, m in enumerate(new))]
-    check_pairs(messages, len(base), len(sent_instructions) + place.first_new)
+def _as_sent(sent: Sent, stored: StoredConversation, how: Remembering) -> History:
+    """The conversation goes on, and nothing but what was sent is forwarded."""
+    place = stored.place
+    if stored.read:
+        messages = _new_messages(sent, 0, 0)
+        check_pairs(messages, 0, len(sent.instructions))
+        known = place.kept
+    else:  # it is plain: there is nothing to pair, and nobody will look at what is known of it
+        messages, known = _new_messages(sent, place.kept, 0), 0
     return History(
-        conversation_id=stored.conversation_id if remembers else None,
+        conversation_id=stored.conversation_id if how.remembers else None,
         created=False,
-        instructions=sent_instructions or _in_force(stored, kept),
+        instructions=sent.instructions,
+        messages=messages,
+        stored=known,
+        parent_id=place.message_id,
+        at_head=place.message_id == stored.head_id,
+        base=sent.mark(place.kept),
+        marks=tuple(sent.marks[place.kept :]),
+        as_sent=True,
+        restored_ids=frozenset(),
+        keeps_restored=place.restored,
+    )
+
+
+def _delta(sent: Sent, stored: StoredConversation, how: Remembering) -> History:
+    """New messages, appended to the whole path (contract §3.1)."""
+    base = forwardable(regrouped(stored.path))
+    if not (sent.bodies and sent.bodies[0]["role"] == "tool"):
+        base = without_open_calls(base)
+    if sent.instructions:
+        base = [message for message in base if message.role not in INSTRUCTION_ROLES]
+    messages = [*base, *_new_messages(sent, 0, _next_number(stored))]
+    check_pairs(messages, len(base), len(sent.instructions))
+    return History(
+        conversation_id=stored.conversation_id if how.remembers else None,
+        created=False,
+        instructions=sent.instructions or stored.instructions,
         messages=tuple(messages),
         stored=len(base),
-        parent_id=parent,
-        at_head=path is head and place.kept == len(path),
+        parent_id=stored.place.message_id,
+        at_head=True,
         attachments=stored.attachments,
-        unread=stored.unread if kept else 0,
-        restored=len(base) - place.first_new + place.restored if base else 0,
+        restored=len(base),
+        unread=stored.unread,
+        base=stored.place.mark,
+        marks=tuple(marks_of(sent.bodies, stored.place.mark)),
+        keeps_restored=stored.place.restored,
     )
 
 
-def _best_branch(
-    head: list[ConversationMessage], stored: StoredConversation, sent: list[ConversationMessage]
-) -> tuple[list[ConversationMessage], Continuation]:
-    """The branch that shares most with what was sent; the head's unless another shares more."""
-    best, place = head, continue_path(head, sent)
-    for branch in stored.branches:
-        other = continue_path(branch, sent)
-        if other.first_new > place.first_new:
-            best, place = list(branch), other
-    return best, place
+def _resent(sent: Sent, stored: StoredConversation, how: Remembering, *, recognised: bool) -> History:
+    """What is stored of what was sent, with what its client left out, and the new messages."""
+    place = stored.place
+    same = place.mark.path == sent.mark(place.kept).path
+    dropped = frozenset[int]() if same else left_out(stored.path, sent.bodies[: place.kept])
+    path = [m for i, m in enumerate(stored.path) if i not in dropped or m.role not in INSTRUCTION_ROLES]
+    offset = len(sent.instructions)
+    check_answered(sent.bodies, offset)
+    new = _new_messages(sent, place.kept, _next_number(stored))
+    base = forwardable(regrouped(path))
+    if not (new and new[0].role == "tool"):
+        base = without_open_calls(base)
+    messages = [*base, *new]
+    check_pairs(messages, len(base), offset + place.kept)
+    ids = frozenset(stored.path[i].message_id or "" for i in dropped)
+    restored = sum(message.message_id in ids for message in base)
+    attachments = _of_chain(stored.attachments, sent, place.kept) if recognised else stored.attachments
+    return History(
+        conversation_id=stored.conversation_id if how.remembers else None,
+        created=False,
+        instructions=sent.instructions if recognised else sent.instructions or stored.instructions,
+        messages=tuple(messages),
+        stored=len(base),
+        parent_id=place.message_id,
+        at_head=place.message_id == stored.head_id,
+        attachments=attachments,
+        restored=restored,
+        unread=stored.unread,
+        base=sent.mark(place.kept),
+        marks=tuple(sent.marks[place.kept :]),
+        restored_ids=ids,
+        keeps_restored=place.restored or (recognised and bool(restored or attachments)),
+    )
 
 
-def _in_force(stored: StoredConversation, kept: list[ConversationMessage]) -> tuple[dict[str, Any], ...]:
-    """The system messages that stood at the point where the request continues."""
-    digest = kept[-1].instructions_digest if kept else None
-    return stored.instructions.get(digest or "", ())
+def _new_messages(sent: Sent, first: int, number: int) -> tuple[ConversationMessage, ...]:
+    return tuple(new_message(body, number + i) for i, body in enumerate(sent.bodies[first:]))
+
+
+def _next_number(stored: StoredConversation) -> int:
+    return (stored.path[-1].sequence_number or 0) + 1 if stored.path else 0
+
+
+def _of_chain(attachments: Sequence[Artifact], sent: Sent, kept: int) -> tuple[Artifact, ...]:
+    """Those that came with turns of the chain that was recognised (contract §3.2)."""
+    said = {mark.said for mark in sent.marks[:kept]}
+    return tuple(each for each in attachments if each.metadata.get("said_digest") in said)

@@ -1,10 +1,12 @@
 """Conversations as the steps see them: messages with their reasoning, and where a request continues."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from gateway.models.artifacts import Artifact
+from gateway.models.chain import START, ChainKey, Mark
 
 INSTRUCTION_ROLES = ("system", "developer")
 INLINE_MESSAGES = 1000
@@ -71,16 +73,62 @@ class ConversationRef:
 
 
 @dataclass(frozen=True, slots=True)
+class Sought:
+    """What is looked for in the stored conversations: the messages of a resend, without leading system messages and
+    without a prefill, and the marks after each of them.
+
+    `keys` are the digests by which contract §3.2 recognises a conversation that is not named, the first that is known
+    counts. `instructed`: system messages were sent, so that stored ones are not needed. `brief`: of a chain that is
+    stored as it was sent nothing needs to be read. `maybe_delta`: it is a delta if its beginning is not known.
+    """
+
+    bodies: Sequence[dict[str, Any]]
+    marks: Sequence[Mark]
+    keys: tuple[ChainKey, ...] = ()
+    instructed: bool = False
+    brief: bool = False
+    maybe_delta: bool = False
+
+    def said(self, index: int) -> bool:
+        """Whether a message adds to what was said."""
+        return self.marks[index].said != (self.marks[index - 1].said if index else b"")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a request continues: behind the message `message_id` with the mark `mark`, to which the first `kept` of
+    the sought messages have led. `restored`: what a client does not send comes back in this branch."""
+
+    message_id: str | None
+    mark: Mark = START
+    kept: int = 0
+    restored: bool = False
+
+    def holds_as_sent(self, sought: Sought) -> bool:
+        """Whether the stored chain is the very messages that were sent."""
+        if not self.kept:
+            return self.message_id is None
+        sent = sought.marks[self.kept - 1]
+        return self.mark.plain and sent.plain and self.mark.path == sent.path
+
+
+NOWHERE = Place(None)
+"""Before the first message."""
+
+
+@dataclass(frozen=True, slots=True)
 class StoredConversation:
-    """What a request needs of a stored conversation: the path that ends at its head, oldest message first, and for a
-    resend those of its other branches. `instructions` are system messages by the digest that messages name."""
+    """What a request needs of a stored conversation: the place where it continues, and the end of the path that leads
+    there, oldest message first. `instructions` are the system messages in force there. `read` is False where the path
+    was not needed."""
 
     conversation_id: str
     head_id: str | None
     path: tuple[ConversationMessage, ...] = ()
-    instructions: dict[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)
+    instructions: tuple[dict[str, Any], ...] = ()
     attachments: tuple[Artifact, ...] = ()
-    branches: tuple[tuple[ConversationMessage, ...], ...] = ()
+    place: Place = NOWHERE
+    read: bool = True
 
     @property
     def unread(self) -> int:
@@ -92,8 +140,12 @@ class StoredConversation:
 class History:
     """The conversation of one request, rebuilt (contract §3).
 
-    `messages` are all but the leading system messages, oldest first: `stored` of them come from the store, the rest
-    are new. The new ones hang on `parent_id`; `at_head` says that this was the conversation's latest message.
+    `messages` are all but the leading system messages, oldest first: `stored` of them are known already, the rest are
+    new. The new ones hang on `parent_id`; `at_head` says that this was the conversation's latest message. `base` is
+    the mark of the chain, as its client sees it, before the new messages, `marks` are those after each of them.
+
+    `as_sent`: it is what the client sent and nothing else. `restored_ids` are the stored messages that the client did
+    not send (None: all of them), `keeps_restored` says that what was restored comes back in this branch from now on.
     """
 
     conversation_id: str | None
@@ -107,10 +159,19 @@ class History:
     attachments: tuple[Artifact, ...] = ()
     restored: int = 0
     unread: int = 0
+    base: Mark = START
+    marks: tuple[Mark, ...] = ()
+    as_sent: bool = False
+    restored_ids: frozenset[str] | None = None
+    keeps_restored: bool = False
 
     @property
     def new_messages(self) -> tuple[ConversationMessage, ...]:
         return self.messages[self.stored :]
+
+
+UNREAD = History(conversation_id=None, created=True, instructions=(), messages=(), as_sent=True)
+"""Of a request that is forwarded as it came and leaves nothing: nobody needs its messages one by one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from gateway.models.artifacts import Artifact
+from gateway.models.chain import START, ChainKey, Mark
 from gateway.models.conversation import ConversationMessage
 from gateway.models.metadata import CallCost
 
@@ -13,11 +14,17 @@ TurnStatus = Literal["complete", "partial", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class NewAnswer:
-    """One choice of the answer as it will be remembered, with the tool steps that led to it."""
+    """One choice of the answer as it will be remembered, with the tool steps that led to it.
+
+    `mark` is that of the chain that ends with it as its client sees it, `forms` those of the other ways in which its
+    client may send it again (after a prefill, contract §3.4).
+    """
 
     message: ConversationMessage
     choice: int
     reasoning_events: list[dict[str, Any]] = field(default_factory=list)
+    mark: Mark = START
+    forms: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +48,10 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class StoredTurn:
-    """The part of a turn that holds content; absent with `store: false` and in mode `off`."""
+    """The part of a turn that holds content; absent with `store: false` and in mode `off`.
+
+    `base` and `marks` are those of the chain as its client sees it, before and after each of the new messages.
+    """
 
     conversation_id: str
     created: bool
@@ -56,14 +66,18 @@ class StoredTurn:
     prefilled: bool = False
     cached: tuple[str, ...] = ()
     """Digests of contents of which the cache keeps something, until the last conversation that holds them is gone."""
+    base: Mark = START
+    marks: tuple[Mark, ...] = ()
+    restored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TurnCommit:
-    """One transaction: turn and bill together, or the bill alone."""
+    """One transaction: turn and bill together, or the bill alone; and what an answered request leaves in any case."""
 
     ledger: LedgerEntry
     turn: StoredTurn | None = None
+    chains: tuple[ChainKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

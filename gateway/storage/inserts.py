@@ -9,10 +9,14 @@ Column = tuple[str, Callable[[Any], Any] | None]
 
 
 class RowInsert:
-    """`INSERT` of whole rows into one table. Values are converted as the columns' types say."""
+    """`INSERT` of whole rows into one table. Values are converted as the columns' types say.
 
-    def __init__(self, table: sa.Table) -> None:
+    `conflict` is the clause that says what happens to a row that is there already; both databases word it the same.
+    """
+
+    def __init__(self, table: sa.Table, conflict: str = "") -> None:
         self._table = table
+        self._conflict = conflict
         self._compiled: dict[str, tuple[str, list[Column]]] = {}
 
     def __call__(self, connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> None:
@@ -29,5 +33,5 @@ class RowInsert:
             types = {column.name: column.type.dialect_impl(dialect) for column in self._table.columns}
             names = compiled.positiontup or []
             columns: list[Column] = [(name, types[name].bind_processor(dialect)) for name in names]
-            self._compiled[dialect.name] = (str(compiled), columns)
+            self._compiled[dialect.name] = (f"{compiled} {self._conflict}".rstrip(), columns)
         return self._compiled[dialect.name]

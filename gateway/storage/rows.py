@@ -67,7 +67,11 @@ def attachment_of(row: Any) -> Artifact:
         source=body["source"],
         timestamp=utc(row.created_at),
         title=body["title"],
-        metadata={"attachment_type": body["attachment_type"], "label": body["label"]},
+        metadata={
+            "attachment_type": body["attachment_type"],
+            "label": body["label"],
+            "said_digest": bytes(row.said_digest) if row.said_digest is not None else None,
+        },
     )
 
 

@@ -2,20 +2,21 @@
 
 import secrets as random
 from collections.abc import Sequence
+from functools import partial
 
 import sqlalchemy as sa
 
-from gateway import jsons
-from gateway.models.artifacts import Artifact
-from gateway.models.conversation import ConversationMessage, ConversationRef, StoredConversation
+from gateway.models.conversation import ConversationRef, Sought, StoredConversation
 from gateway.models.ledger import CompletionPage, CompletionQuery
 from gateway.models.turn import StoredCompletion, TurnCommit
 from gateway.ports import CacheBackend, Clock
-from gateway.storage import rows, schema
+from gateway.storage import schema
 from gateway.storage.completions import read_completion, read_page
 from gateway.storage.deletion import delete_conversation
 from gateway.storage.engine import Transactions, insert_if_new
 from gateway.storage.group import CommitGroup
+from gateway.storage.heal import heal
+from gateway.storage.paths import Unhealed, conversation_row, find
 from gateway.storage.probe import revision_of
 from gateway.storage.write import write_turns
 
@@ -42,15 +43,14 @@ class SqlStore:
         return self._secret
 
     async def find_conversation(
-        self, tenant: str, ref: ConversationRef, *, max_bytes: int | None
+        self, tenant: str, ref: ConversationRef, *, max_bytes: int | None, sought: Sought | None = None
     ) -> StoredConversation | None:
         """See `ports.ConversationStore`."""
-
-        def work(connection: sa.Connection) -> StoredConversation | None:
-            row = _conversation_row(connection, tenant, ref)
-            return _load(connection, row, max_bytes) if row else None
-
-        return await self._transactions.run(work)
+        while True:
+            found = await self._transactions.run(lambda c: find(c, tenant, ref, sought, max_bytes))
+            if not isinstance(found, Unhealed):
+                return found
+            await self._transactions.run(partial(heal, conversation_id=found.conversation_id), write=True)
 
     async def claim_session(self, tenant: str, session: str, conversation_id: str) -> str:
         """See `ports.ConversationStore`."""
@@ -58,7 +58,7 @@ class SqlStore:
 
         def work(connection: sa.Connection) -> str:
             ref = ConversationRef(session=session)
-            row = _conversation_row(connection, tenant, ref)
+            row = conversation_row(connection, tenant, ref)
             if row is not None:
                 return str(row.id)
             values = {"id": conversation_id, "tenant": tenant, "created_at": now, "updated_at": now}
@@ -68,7 +68,7 @@ class SqlStore:
             if connection.execute(claim.values(**named)).rowcount == 1:
                 return conversation_id
             connection.execute(schema.conversations.delete().where(schema.conversations.c.id == conversation_id))
-            row = _conversation_row(connection, tenant, ref)
+            row = conversation_row(connection, tenant, ref)
             return str(row.id) if row is not None else conversation_id
 
         return await self._transactions.run(work, write=True)
@@ -106,7 +106,7 @@ class SqlStore:
         """Whether this tenant has that conversation."""
 
         def work(connection: sa.Connection) -> bool:
-            return _conversation_row(connection, tenant, ConversationRef(conversation_id)) is not None
+            return conversation_row(connection, tenant, ConversationRef(conversation_id)) is not None
 
         return await self._transactions.run(work)
 
@@ -146,92 +146,3 @@ def _make_secret(connection: sa.Connection) -> bytes:
 
 
 _SECRET = sa.select(schema.secrets.c.value).where(schema.secrets.c.name == SECRET)
-
-
-def _conversation_row(
-    connection: sa.Connection, tenant: str, ref: ConversationRef
-) -> sa.Row[tuple[object, ...]] | None:
-    if "\x00" in f"{ref.conversation_id}{ref.session}":
-        return None
-    table = schema.conversations
-    query = sa.select(table).where(table.c.tenant == tenant)
-    if ref.conversation_id is not None:
-        query = query.where(table.c.id == ref.conversation_id)
-    else:
-        named = sa.and_(schema.sessions.c.tenant == tenant, schema.sessions.c.name == ref.session)
-        query = query.join(schema.sessions, schema.sessions.c.conversation_id == table.c.id).where(named)
-    return connection.execute(query).first()
-
-
-def _load(connection: sa.Connection, row: sa.Row[tuple[object, ...]], max_bytes: int | None) -> StoredConversation:
-    head: str | None = row._mapping["head_id"]
-    conversation_id = str(row._mapping["id"])
-    branches: tuple[tuple[ConversationMessage, ...], ...] = ()
-    if max_bytes is None:
-        path, branches = _tree(connection, conversation_id, head)
-    else:
-        path = _path(connection, head, max_bytes)
-    table = schema.instructions
-    query = sa.select(table.c.digest, table.c.body).where(table.c.conversation_id == conversation_id)
-    if max_bytes is not None:  # only those in force at the head can be needed
-        query = query.where(table.c.digest == (path[-1].instructions_digest if path else None))
-    known = {row.digest: tuple(jsons.loads_stored(row.body)) for row in connection.execute(query)}
-    attached: tuple[Artifact, ...] = ()
-    if row._mapping["attachments"]:
-        documents = schema.attachments
-        query = sa.select(documents).where(documents.c.conversation_id == conversation_id)
-        attached = tuple(rows.attachment_of(r) for r in connection.execute(query.order_by(documents.c.number)))
-    return StoredConversation(conversation_id, head, path, known, attached, branches)
-
-
-def _path(connection: sa.Connection, head: str | None, max_bytes: int) -> tuple[ConversationMessage, ...]:
-    """The messages that end at `head`, oldest first."""
-    if head is None:
-        return ()
-    found = connection.execute(_PATH_QUERY, {"head": head, "limit": max_bytes}).all()
-    results: dict[str, object] = {}
-    return tuple(rows.message_of(row, results) for row in reversed(found))
-
-
-def _tree(
-    connection: sa.Connection, conversation_id: str, head: str | None
-) -> tuple[tuple[ConversationMessage, ...], tuple[tuple[ConversationMessage, ...], ...]]:
-    """The path that ends at `head`, and those of all other branches, latest first; failed turns are in none."""
-    table = schema.messages
-    where = sa.and_(table.c.conversation_id == conversation_id, table.c.status != "failed")
-    order = (table.c.sequence_number, table.c.created_at)
-    results: dict[str, object] = {}
-    parents: dict[str, str | None] = {}
-    messages: dict[str, ConversationMessage] = {}
-    for row in connection.execute(sa.select(table).where(where).order_by(*order)):
-        parents[row.id] = row.parent_id
-        messages[row.id] = rows.message_of(row, results)
-    inner = set(parents.values())
-    leaves = [leaf for leaf in reversed(messages) if leaf not in inner and leaf != head]
-
-    def path_to(leaf: str | None) -> tuple[ConversationMessage, ...]:
-        path = []
-        while leaf is not None and leaf in messages:
-            path.append(messages[leaf])
-            leaf = parents[leaf]
-        return tuple(reversed(path))
-
-    return path_to(head), tuple(path_to(leaf) for leaf in leaves)
-
-
-def _path_query() -> sa.Select[tuple[object, ...]]:
-    """Walks up from `:head` over small columns while the weights add up to no more than `:limit`, and on to the user
-    message that begins the turn it is in; only then reads the bodies."""
-    table = schema.messages
-    depth = sa.literal(1).label("depth")
-    weight = sa.cast(table.c.weight, sa.BigInteger).label("total")
-    walk = sa.select(table.c.id, table.c.parent_id, table.c.role, depth, weight)
-    cte = walk.where(table.c.id == sa.bindparam("head", type_=sa.String)).cte("path", recursive=True)
-    total = cte.c.total + table.c.weight
-    within = sa.or_(total <= sa.bindparam("limit", type_=sa.BigInteger), cte.c.role != "user")
-    step = sa.select(table.c.id, table.c.parent_id, table.c.role, cte.c.depth + 1, total)
-    cte = cte.union_all(step.where(sa.and_(table.c.id == cte.c.parent_id, within)))
-    return sa.select(table).join(cte, cte.c.id == table.c.id).order_by(cte.c.depth)
-
-
-_PATH_QUERY = _path_query()

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from gateway.conversation.messages import message_digest
 from gateway.ids import new_id
 from gateway.models.artifacts import Artifact, ArtifactType
+from gateway.models.chain import START, extended, marks_of, message_digest
 from gateway.models.conversation import ConversationMessage, StoredConversation
 from gateway.models.ledger import CompletionQuery
 from gateway.models.metadata import CallCost
@@ -52,7 +52,11 @@ def turn(
 ) -> TurnCommit:
     """A question and its answers (siblings), with their bill; `more` goes to the stored turn."""
     status: TurnStatus = more.pop("status", "complete")
-    choices = [NewAnswer(message("assistant", text), number) for number, text in enumerate(answers)]
+    asked = more.get("new_messages", (message("user", question),))
+    marks = tuple(marks_of([each.body for each in asked], more.get("base", START)))
+    end = marks[-1] if marks else more.get("base", START)
+    replies = [message("assistant", text) for text in answers]
+    choices = [NewAnswer(m, n, mark=extended(end, m.body)) for n, m in enumerate(replies)]
     entry = bill(tenant, conversation_id, status, **more.pop("entry", {}))
     bodies = [{"index": a.choice, "message": a.message.body, "finish_reason": "stop"} for a in choices]
     completion = {"id": entry.completion_id, "object": "chat.completion", "choices": bodies} if choices else None
@@ -62,7 +66,8 @@ def turn(
         "parent_id": None,
         "at_head": True,
         "instructions": (),
-        "new_messages": (message("user", question),),
+        "new_messages": asked,
+        "marks": marks,
         "answers": tuple(choices),
         "completion": completion,
     }
@@ -86,7 +91,7 @@ def contents(found: StoredConversation | None) -> list[Any]:
 def in_force(found: StoredConversation | None) -> tuple[dict[str, Any], ...]:
     """The system messages that the latest message of a path names."""
     assert found is not None
-    return found.instructions[found.path[-1].instructions_digest or ""]
+    return found.instructions
 
 
 async def listed(store: ConversationStore, tenant: str, conversation_id: str) -> list[StoredCompletion]:

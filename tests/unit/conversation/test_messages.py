@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.conversation.messages import content_text, is_tool_step, is_unanswerable, message_digest, new_message
+from gateway.conversation.messages import is_unanswerable, new_message
+from gateway.models.chain import content_text, is_step, message_digest
 from tests.unit.making import assistant, tool, user
 
 
@@ -67,10 +68,10 @@ def test_a_digest_is_short_and_repeatable() -> None:
 
 
 def test_calls_and_results_are_the_working_of_a_turn() -> None:
-    assert is_tool_step(new_message(assistant("text", "c")))
-    assert is_tool_step(new_message(tool("c", "x")))
-    assert not is_tool_step(new_message(assistant("text")))
-    assert not is_tool_step(new_message(user("x")))
+    assert is_step(assistant("text", "c"))
+    assert is_step(tool("c", "x"))
+    assert not is_step(assistant("text"))
+    assert not is_step(user("x"))
 
 
 def test_a_partial_answer_without_text_or_calls_cannot_be_forwarded() -> None:

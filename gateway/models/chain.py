@@ -1,0 +1,186 @@
+"""Chains of messages: the digests by which a conversation is recognised in what a client sends (ADR 8).
+
+A mark says where a chain stands after a message: the digest of all messages so far, and the digest of what was said
+in them (contract §3.2). Either grows by hashing the mark before and the message, so a turn costs the turn.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gateway import jsons
+
+SIZE = 20
+SAID_FIELDS = ("tool_call_id", "name", "refusal", "function_call")
+ANSWER_FIELDS = ("content", "tool_calls", "refusal", "audio", "function_call")
+SAYING_ROLES = ("user", "assistant")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Where a chain stands. `path` and `said` are digests of 20 bytes, empty before the first message.
+
+    `plain` says that the chain is roles and texts without outer white space, and nothing beside them: whoever sends a
+    chain of the same `path` that is plain, too, has sent the very same messages.
+    """
+
+    path: bytes = b""
+    said: bytes = b""
+    plain: bool = True
+
+
+START = Mark()
+
+
+@dataclass(frozen=True, slots=True)
+class ChainKey:
+    """What an answered request leaves for recognition (contract §3.2): keyed digests of its chain with its tenant and
+    user, and of the ids of the answer's tool calls (empty without any)."""
+
+    digest: bytes
+    calls: bytes = b""
+
+
+def content_text(content: Any) -> str | None:
+    """The text of a content that is nothing but text, else None; a string equals its text parts."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list) and all(isinstance(p, dict) and p.get("type") == "text" for p in content):
+        return "".join(str(p.get("text", "")) for p in content)
+    return None
+
+
+def is_step(message: Mapping[str, Any]) -> bool:
+    """Whether a message belongs to the working of a turn rather than to what was said in it."""
+    role = message.get("role")
+    return role in ("tool", "function") or bool(message.get("tool_calls") or message.get("function_call"))
+
+
+def is_said(message: Mapping[str, Any]) -> bool:
+    """Whether a message is a user's or a final answer: what contract §3.2 recognises a chain by."""
+    return message.get("role") in SAYING_ROLES and not is_step(message)
+
+
+def says_nothing(message: Mapping[str, Any], status: str) -> bool:
+    """Whether it is a partial answer that left nothing: no client sends it, so no chain holds it."""
+    return status == "partial" and not any(message.get(name) for name in ANSWER_FIELDS)
+
+
+def identity(message: Mapping[str, Any]) -> list[Any]:
+    """What makes a message the same as another (contract §3.1): outer white space is ignored, and so is what clients
+    drop: reasoning, annotations, empty fields."""
+    words = message.get("content")
+    text = content_text(words)
+    content = text.strip() if text is not None else words
+    found: list[Any] = [message.get("role"), content or ""]
+    for call in message.get("tool_calls") or ():
+        function = call.get("function") or {}
+        found.append([call.get("id"), function.get("name"), function.get("arguments"), call.get("custom")])
+    audio = message.get("audio")
+    said = {name: message[name] for name in SAID_FIELDS if message.get(name)}
+    if isinstance(audio, dict) and audio.get("id"):
+        said["audio"] = audio["id"]
+    found.append(said)
+    return found
+
+
+def message_digest(message: Mapping[str, Any]) -> str:
+    """Equal for messages that count as the same (contract §3.1)."""
+    words = message.get("content")
+    if (
+        type(words) is str and len(message) == 2 and "role" in message
+    ):  # a role and a text, as most are: the same, said shorter
+        return hashlib.sha256(jsons.canonical([message["role"], words.strip(), {}])).hexdigest()[:40]
+    return hashlib.sha256(jsons.canonical(identity(message))).hexdigest()[:40]
+
+
+def extended(mark: Mark, message: Mapping[str, Any], *, status: str = "complete", reworded: bool = False) -> Mark:
+    """The mark after one more message.
+
+    Args:
+        reworded: what was forwarded in its place was not the same, so that its words are not all there is of it.
+    """
+    if says_nothing(message, status):
+        return mark
+    who = identity(message)
+    words = _plain_words(who)
+    path = _hash(mark.path, words if words is not None else jsons.canonical(who))
+    plain = mark.plain and not reworded and words is not None and is_bare(message)
+    if not is_said(message):
+        return Mark(path, mark.said, plain=False)
+    return Mark(path, path if mark.said == mark.path else _hash(mark.said, _said(who)), plain)
+
+
+def calling(mark: Mark, message: Mapping[str, Any]) -> bytes:
+    """What was said up to an assistant's message with tool calls, which counts as an answer while it is the last."""
+    return _hash(mark.said, b"calls\0" + _said(identity(message)))
+
+
+def marks_of(messages: Iterable[Mapping[str, Any]], mark: Mark = START) -> list[Mark]:
+    """The marks after each of these messages."""
+    found = []
+    for message in messages:
+        mark = extended(mark, message)
+        found.append(mark)
+    return found
+
+
+def plain_marks(roles: Sequence[str], texts: Sequence[str]) -> list[Mark]:
+    """`marks_of` for plain messages: the same, said shorter."""
+    sha = hashlib.sha256
+    path, plain = b"", True
+    found: list[Mark] = []
+    if not set(roles) <= set(SAYING_ROLES):
+        return marks_of({"role": role, "content": text} for role, text in zip(roles, texts, strict=True))
+    try:
+        for role, text in zip(roles, texts, strict=True):
+            words = text.strip()
+            plain = plain and len(words) == len(text)
+            path = sha(b"%b%b\0%b" % (path, role.encode(), words.encode())).digest()[:SIZE]
+            found.append(Mark(path, path, plain))
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return marks_of({"role": role, "content": text} for role, text in zip(roles, texts, strict=True))
+    return found
+
+
+def is_bare(message: Mapping[str, Any]) -> bool:
+    """Whether it is a role and a text without outer white space, and nothing else."""
+    words = message.get("content")
+    return type(words) is str and len(message) == 2 and "role" in message and words == words.strip()
+
+
+def call_ids(message: Mapping[str, Any]) -> list[str]:
+    """The ids of a message's tool calls."""
+    return [str(call.get("id")) for call in message.get("tool_calls") or ()]
+
+
+def chain_key(secret: bytes, tenant: str, people: Sequence[str], said: bytes, calls: Sequence[str] = ()) -> ChainKey:
+    """What is left of a chain: nobody without the secret can tell which words it stands for."""
+    who = jsons.canonical([tenant, list(people)])
+    digest = hmac.digest(secret, b"chain\0%b\0%b" % (who, said), "sha256")[:SIZE]
+    if not calls:
+        return ChainKey(digest)
+    ids = jsons.canonical(sorted(calls))
+    return ChainKey(digest, hmac.digest(secret, b"calls\0%b\0%b" % (who, ids), "sha256")[:SIZE])
+
+
+def _plain_words(who: list[Any]) -> bytes | None:
+    """A role and a text as one string of bytes; None if there is more to the message."""
+    if len(who) != 3 or who[2] or type(who[1]) is not str or who[0] not in SAYING_ROLES:
+        return None
+    try:
+        return b"%b\0%b" % (who[0].encode(), who[1].encode())
+    except UnicodeEncodeError:  # half of a surrogate pair, which is not stored as it is
+        return None
+
+
+def _said(who: list[Any]) -> bytes:
+    """A message without its tool calls."""
+    words = _plain_words([who[0], who[1], who[-1]])
+    return words if words is not None else jsons.canonical([who[0], who[1], who[-1]])
+
+
+def _hash(before: bytes, more: bytes) -> bytes:
+    return hashlib.sha256(before + more).digest()[:SIZE]

@@ -1,0 +1,79 @@
+"""Writes bills, and what answered requests leave for recognition; they outlive the content (contract §3.2, §6)."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from gateway import jsons
+from gateway.models.turn import LedgerEntry, TurnCommit
+from gateway.storage import schema
+from gateway.storage.inserts import RowInsert
+from gateway.storage.rows import pico, whole
+
+INSERT_LEDGER = RowInsert(schema.ledger)
+INSERT_CALLS = RowInsert(schema.ledger_calls)
+INSERT_CHAINS = RowInsert(schema.chains, "ON CONFLICT DO NOTHING")
+Row = dict[str, Any]
+
+
+def write_bills(connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime) -> None:
+    """The bills of these requests and the digests of their chains."""
+    INSERT_LEDGER(connection, [_ledger_row(commit.ledger) for commit in commits])
+    INSERT_CALLS(connection, [row for commit in commits for row in _call_rows(commit.ledger)])
+    INSERT_CHAINS(connection, _chain_rows(commits, now))
+
+
+def _chain_rows(commits: Sequence[TurnCommit], now: datetime) -> list[Row]:
+    """In one order for all, so that transactions that leave the same do not wait for each other crosswise."""
+    found = {
+        (key.digest, key.calls, commit.turn.conversation_id if commit.turn else ""): commit.ledger.tenant
+        for commit in commits
+        for key in commit.chains
+    }
+    names = ("digest", "calls", "conversation_id")
+    return [{**dict(zip(names, key, strict=True)), "tenant": found[key], "created_at": now} for key in sorted(found)]
+
+
+def _storable(text: str) -> str:
+    """PostgreSQL takes no NUL in a text; everything else that is kept stands in JSON, which escapes it."""
+    return text.replace("\x00", "\ufffd")
+
+
+def _ledger_row(entry: LedgerEntry) -> dict[str, Any]:
+    usage = entry.metadata.get("usage") or {}
+    total = entry.metadata.get("cost", {}).get("total_cost")
+    return {
+        "request_id": entry.request_id,
+        "tenant": entry.tenant,
+        "conversation_id": entry.conversation_id,
+        "completion_id": entry.completion_id,
+        "model": _storable(entry.model),
+        "status": entry.status,
+        "stream": entry.stream,
+        "error_code": _storable(entry.error_code) if entry.error_code else None,
+        "prompt_tokens": whole(usage.get("prompt_tokens", 0)),
+        "completion_tokens": whole(usage.get("completion_tokens", 0)),
+        "total_cost_picousd": pico(total),
+        "estimated": any(call.estimated for call in entry.calls),
+        "response_metadata": entry.document.decode() if entry.document else jsons.dumps_text(entry.metadata),
+        "created_at": entry.created_at,
+    }
+
+
+def _call_rows(entry: LedgerEntry) -> list[dict[str, Any]]:
+    return [
+        {
+            "request_id": entry.request_id,
+            "number": number,
+            "purpose": call.purpose,
+            "model": _storable(call.model),
+            "usage": jsons.dumps_text(call.usage),
+            "rates": jsons.dumps_text(call.rates),
+            "prompt_cost_picousd": pico(call.prompt_cost),
+            "completion_cost_picousd": pico(call.completion_cost),
+            "estimated": call.estimated,
+        }
+        for number, call in enumerate(entry.calls)
+    ]

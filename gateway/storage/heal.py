@@ -1,0 +1,102 @@
+"""Makes up for digests that a message lacks: what another version wrote, what was imported, what followed a message
+that was deleted (ADR 8)."""
+
+from collections import defaultdict
+from typing import Any
+
+import sqlalchemy as sa
+
+from gateway import jsons
+from gateway.models.chain import START, Mark, extended
+from gateway.storage import schema
+from gateway.storage.inserts import RowInsert
+
+BATCH = 500
+Made = tuple[str, Mark, Mark, int]
+INSERT_LINKS = RowInsert(
+    schema.message_links, "ON CONFLICT (conversation_id, digest) DO UPDATE SET message_id = excluded.message_id"
+)
+"""Of two chains that say the same the latest is continued."""
+
+
+def needs_healing(connection: sa.Connection, conversation_id: str, message_id: str | None) -> bool:
+    """Whether that message of the conversation is without digests."""
+    if message_id is None:
+        return False
+    table = schema.messages
+    query = sa.select(table.c.path_digest.is_(None)).where(table.c.id == message_id)
+    return bool(connection.execute(query.where(table.c.conversation_id == conversation_id)).scalar())
+
+
+def heal(connection: sa.Connection, conversation_id: str) -> None:
+    """Gives each message of the conversation that has none its digests, links and place in the sequence.
+
+    Work grows with the messages of the conversation; their bodies are read only where something is missing. Failed
+    turns are in no chain.
+    """
+    table = schema.messages
+    columns = (table.c.id, table.c.parent_id, table.c.path_digest, table.c.said_digest, table.c.plain)
+    where = sa.and_(table.c.conversation_id == conversation_id, table.c.status != "failed")
+    children: dict[str | None, list[Any]] = defaultdict(list)
+    order = (table.c.created_at, table.c.id)
+    for row in connection.execute(sa.select(*columns, table.c.sequence_number).where(where).order_by(*order)):
+        children[row.parent_id].append(row)
+    ready: list[tuple[Any, Mark, int]] = [(row, START, 0) for row in children.pop(None, ())]
+    while ready:
+        batch, ready = ready[:BATCH], ready[BATCH:]
+        missing = [row.id for row, _, _ in batch if row.path_digest is None]
+        bodies = {row.id: row for row in connection.execute(_BODIES, {"ids": missing})} if missing else {}
+        made: list[tuple[str, Mark, Mark, int]] = []
+        for row, before, number in batch:
+            if row.path_digest is None:
+                mark = _mark(bodies[row.id], before)
+                made.append((row.id, before, mark, number))
+            else:
+                mark = Mark(bytes(row.path_digest), bytes(row.said_digest), bool(row.plain))
+            ready += [(child, mark, number + 1) for child in children.pop(row.id, ())]
+        _write(connection, conversation_id, made)
+
+
+def _mark(row: Any, before: Mark) -> Mark:
+    body = jsons.loads_stored(row.body)
+    return extended(before, body, status=row.status, reworded=row.rendered is not None)
+
+
+def _write(connection: sa.Connection, conversation_id: str, made: list[Made]) -> None:
+    if not made:
+        return
+    values: list[dict[str, Any]] = [
+        {"message": each, "path": mark.path, "said": mark.said, "plain": mark.plain, "number": number}
+        for each, _, mark, number in made
+    ]
+    connection.execute(_UPDATE, values)
+    rows = [row for each, before, mark, _ in made for row in link_rows(conversation_id, each, before, mark)]
+    INSERT_LINKS(connection, rows)
+
+
+def link_rows(conversation_id: str, message_id: str, before: Mark, mark: Mark) -> list[dict[str, Any]]:
+    """Rows that lead to a message from the digests that are new with it: what adds nothing to what was said is not
+    where that ends."""
+    digests = {mark.path: mark.path != before.path, mark.said: mark.said != before.said}
+    named = {"conversation_id": conversation_id, "message_id": message_id}
+    return [{**named, "digest": digest} for digest, new in digests.items() if new]
+
+
+def _bodies_query() -> sa.Select[tuple[Any, ...]]:
+    table = schema.messages
+    columns = (table.c.id, table.c.body, table.c.status, table.c.rendered)
+    return sa.select(*columns).where(table.c.id.in_(sa.bindparam("ids", expanding=True)))
+
+
+def _update_query() -> sa.Update:
+    values: dict[str, Any] = {
+        "path_digest": sa.bindparam("path"),
+        "said_digest": sa.bindparam("said"),
+        "plain": sa.bindparam("plain"),
+        "sequence_number": sa.bindparam("number"),
+    }
+    return schema.messages.update().where(schema.messages.c.id == sa.bindparam("message")).values(values)
+
+
+_BODIES = _bodies_query()
+_UPDATE = _update_query()

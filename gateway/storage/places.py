@@ -1,0 +1,211 @@
+"""Finds the place in a stored conversation where a resend continues: a few looks at an index, however long it is."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from gateway.models.chain import ChainKey, Mark, extended, message_digest
+from gateway.models.conversation import NOWHERE, Place, Sought
+from gateway.storage import schema
+
+AT_ONCE = 200
+LIKELY = 8
+CHUNK = 200
+
+
+def recognised(connection: sa.Connection, tenant: str, keys: Sequence[ChainKey]) -> str | None:
+    """The one conversation that continues with one of these chains; None if none does, or more than one (contract
+    §3.2). The ids of tool calls decide between several."""
+    for key in keys:
+        found = _conversations(connection, tenant, key.digest, None)
+        if len(found) > 1 and key.calls:
+            found = _conversations(connection, tenant, key.digest, key.calls)
+        if found:
+            return found[0] or None if len(found) == 1 else None
+    return None
+
+
+def _conversations(connection: sa.Connection, tenant: str, digest: bytes, calls: bytes | None) -> list[str]:
+    """At most two; what left no conversation is one, too, that nobody can continue."""
+    table = schema.chains
+    query = sa.select(table.c.conversation_id).where(table.c.digest == digest, table.c.tenant == tenant)
+    if calls is not None:
+        query = query.where(table.c.calls == calls)
+    return [str(row[0]) for row in connection.execute(query.distinct().limit(2))]
+
+
+def place_of(connection: sa.Connection, message_id: str | None) -> Place:
+    """The place behind a stored message."""
+    if message_id is None:
+        return NOWHERE
+    table = schema.messages
+    columns = (table.c.path_digest, table.c.said_digest, table.c.plain, table.c.restored)
+    row = connection.execute(sa.select(*columns).where(table.c.id == message_id)).first()
+    if row is None or row.path_digest is None:
+        return Place(message_id)
+    mark = Mark(bytes(row.path_digest), bytes(row.said_digest), bool(row.plain))
+    return Place(message_id, mark, restored=bool(row.restored))
+
+
+def locate(connection: sa.Connection, conversation_id: str, head_id: str | None, sought: Sought) -> Place | None:
+    """Where the sought messages continue that conversation; None if nothing of them is known.
+
+    Compared in order from the beginning first, else as a run that ends at the head (contract §3.1).
+    """
+    search = _Search(connection, conversation_id, sought)
+    found = search.as_sent() or search.as_said()
+    if found is None and not sought.keys and not sought.maybe_delta:
+        found = search.run_to(head_id)
+    return found
+
+
+class _Search:
+    def __init__(self, connection: sa.Connection, conversation_id: str, sought: Sought) -> None:
+        self._connection = connection
+        self._conversation = conversation_id
+        self._sought = sought
+
+    def as_sent(self) -> Place | None:
+        """By the chain as it was sent, from the last answer on, the deepest first."""
+        marks, bodies = self._sought.marks, self._sought.bodies
+        last = next((i for i in range(len(bodies) - 1, -1, -1) if bodies[i]["role"] == "assistant"), 0)
+        places = range(max(last, len(marks) - AT_ONCE), len(marks))
+        found = self._deepest([(marks[i].path, i) for i in places])
+        return None if found is None else self._place(*found)
+
+    def as_said(self) -> Place | None:
+        """By what was said in it; then as far as the chain goes on from there."""
+        said = [i for i in range(len(self._sought.marks)) if self._sought.said(i)]
+        found = self._deepest([(self._sought.marks[i].said, i) for i in said[-LIKELY:]])
+        if found is None:
+            found = self._halving(said[:-LIKELY])
+        if found is None:
+            return self._onwards(NOWHERE)
+        return self._onwards(self._verified(*found))
+
+    def run_to(self, head_id: str | None) -> Place | None:
+        """As a run that ends at the head."""
+        bodies = self._sought.bodies
+        last = max((i for i, body in enumerate(bodies) if body["role"] == "assistant"), default=-1)
+        if head_id is None or last < 0:
+            return None
+        if _is_run(self._upwards(head_id), bodies, last):
+            return self._onwards(self._place(head_id, last))
+        return None
+
+    def _halving(self, places: list[int]) -> tuple[str, int] | None:
+        """The deepest of these that is known: whatever leads to a known place is known."""
+        best: tuple[str, int] | None = None
+        low, high = 0, len(places)
+        while low < high:
+            middle = (low + high) // 2
+            at = places[middle]
+            found = self._deepest([(self._sought.marks[at].said, at)])
+            if found is None:
+                high = middle
+            else:
+                best, low = found, middle + 1
+        return best
+
+    def _onwards(self, place: Place) -> Place | None:
+        """The same words and the same steps again, as far as they are known; None if that leaves nothing."""
+        bodies = self._sought.bodies
+        marks: list[tuple[bytes, int]] = []
+        mark = place.mark
+        for index in range(place.kept, min(len(bodies), place.kept + AT_ONCE)):
+            mark = extended(mark, bodies[index])
+            marks.append((mark.path, index))
+        found = self._deepest(marks)
+        if found is not None:
+            return self._place(*found)
+        return place if place.kept else None
+
+    def _verified(self, message_id: str, index: int) -> Place:
+        """What was said is the same up to there. If steps or system messages were sent, too, each of them must be one
+        of those that are stored; else the request continues before the first that is not."""
+        if not any(not self._sought.said(i) for i in range(index + 1)):
+            return self._place(message_id, index)
+        difference, base = _compared(self._upwards(message_id), self._sought, index)
+        if difference is None:
+            return self._place(message_id, index)
+        return self._place(base, difference - 1) if base is not None else NOWHERE
+
+    def _deepest(self, places: Sequence[tuple[bytes, int]]) -> tuple[str, int] | None:
+        """The message and the index of the deepest of these digests that is linked."""
+        if not places:
+            return None
+        table = schema.message_links
+        where = (table.c.conversation_id == self._conversation, table.c.digest.in_([digest for digest, _ in places]))
+        query = sa.select(table.c.digest, table.c.message_id).where(*where)
+        known = {bytes(row.digest): str(row.message_id) for row in self._connection.execute(query)}
+        return next(((known[digest], index) for digest, index in reversed(places) if digest in known), None)
+
+    def _place(self, message_id: str, index: int) -> Place:
+        found = place_of(self._connection, message_id)
+        return Place(found.message_id, found.mark, index + 1, found.restored)
+
+    def _upwards(self, message_id: str | None) -> Iterator[Any]:
+        """Light rows from a message up to the first of its chain, read as they are needed."""
+        while message_id is not None:
+            rows = self._connection.execute(_UPWARDS, {"from": message_id, "count": CHUNK}).all()
+            yield from rows
+            message_id = rows[-1].parent_id if len(rows) == CHUNK else None
+
+
+def _compared(rows: Iterator[Any], sought: Sought, index: int) -> tuple[int | None, str | None]:
+    """Compares what was sent, from `index` backwards, with a stored chain that says the same. Returns the index of the
+    first message that is not stored there (None if all are) and the stored message before it."""
+    difference: int | None = None
+    base: str | None = None
+    at = index
+    known: dict[int, str] = {}
+    for row in rows:
+        if at < 0:
+            break
+        if row.path_digest is not None and bytes(row.path_digest) == sought.marks[at].path:
+            return difference, base if base is not None else row.id
+        while at >= 0 and row.is_said and not sought.said(at):
+            difference, base, at = at, None, at - 1  # a step that is stored nowhere in this part of the chain
+        if at < 0:
+            break
+        digest = known.get(at) or known.setdefault(at, message_digest(sought.bodies[at]))
+        if row.digest == digest or row.is_said:
+            base = row.id if base is None else base
+            at -= 1
+    if at >= 0:
+        return 0, None
+    return difference, base
+
+
+def _is_run(rows: Iterator[Any], bodies: Sequence[dict[str, Any]], last: int) -> bool:
+    """Whether the messages up to `last` are the end of a stored chain, but for steps that were left out."""
+    at = last
+    for row in rows:
+        if at < 0:
+            break
+        if row.digest == message_digest(bodies[at]):
+            at -= 1
+        elif row.is_said:
+            return False
+    return at < 0
+
+
+def _upwards_query() -> sa.Select[tuple[Any, ...]]:
+    """From `:from` upwards, at most `:count` messages, without their bodies."""
+    table = schema.messages
+    depth = sa.literal(1).label("depth")
+    columns = (table.c.id, table.c.parent_id, table.c.digest, table.c.path_digest, table.c.said_digest)
+    first = sa.select(*columns, depth).where(table.c.id == sa.bindparam("from", type_=sa.String))
+    cte = first.cte("chain", recursive=True)
+    within = cte.c.depth < sa.bindparam("count", type_=sa.Integer)
+    step = sa.select(*columns, cte.c.depth + 1).where(sa.and_(table.c.id == cte.c.parent_id, within))
+    cte = cte.union_all(step)
+    parent = table.alias("parent")
+    new = sa.or_(parent.c.said_digest.is_(None), parent.c.said_digest != cte.c.said_digest)
+    joined = cte.outerjoin(parent, parent.c.id == cte.c.parent_id)
+    is_said = sa.and_(new, sa.func.length(cte.c.said_digest) > 0).label("is_said")
+    return sa.select(cte, is_said).select_from(joined).order_by(cte.c.depth)
+
+
+_UPWARDS = _upwards_query()

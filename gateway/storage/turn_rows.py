@@ -1,0 +1,143 @@
+"""The rows of a turn's messages: a chain of new ones with their digests and links, and the answers as siblings."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from gateway import jsons
+from gateway.ids import new_id
+from gateway.models.chain import START, Mark, extended, is_bare
+from gateway.models.conversation import ConversationMessage
+from gateway.models.turn import LedgerEntry, StoredTurn
+from gateway.storage import schema
+from gateway.storage.heal import heal, link_rows
+
+REDUCIBLE_BYTES = 8000
+REDUCED_BYTES = 500
+FAILED = {"status": "failed", "path_digest": None, "said_digest": None, "plain": None}
+"""A failed turn is in no chain (contract §3.6)."""
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """What a turn hangs on: the stored message before it. `seen`: its client has seen that one as the last, too."""
+
+    parent: str | None
+    number: int
+    mark: Mark
+    restored: bool
+    seen: bool
+
+
+def hook_of(connection: sa.Connection, turn: StoredTurn, head: str | None) -> Hook:
+    """What a turn is hung on now: the head if it began there, else the message that it continues."""
+    parent = head if turn.at_head else turn.parent_id
+    row = connection.execute(_PARENT, {"id": parent}).first() if parent is not None else None
+    if row is None and parent is not None and parent != head:  # it was deleted while the model was answering
+        parent = head
+        row = connection.execute(_PARENT, {"id": parent}).first()
+    if row is None:
+        return Hook(None, 0, START, restored=turn.restored, seen=turn.parent_id is None)
+    if row.path_digest is None:  # another version of the gateway wrote it
+        heal(connection, turn.conversation_id)
+        row = connection.execute(_PARENT, {"id": parent}).one()
+    mark = Mark(bytes(row.path_digest), bytes(row.said_digest), bool(row.plain))
+    restored = bool(row.restored) or turn.restored
+    return Hook(parent, row.sequence_number + 1, mark, restored, seen=parent == turn.parent_id)
+
+
+def message_rows(
+    turn: StoredTurn, entry: LedgerEntry, hook: Hook, digest: str | None, now: datetime
+) -> tuple[list[tuple[Row, list[Row]]], str | None]:
+    """New messages as a chain, then the answers as siblings, each with its links; and the message that the next turn
+    continues."""
+    found: list[tuple[Row, list[Row]]] = []
+    failed = entry.status == "failed"
+    shared = {
+        "conversation_id": turn.conversation_id,
+        "request_id": entry.request_id,
+        "instructions_digest": digest,
+        "restored": hook.restored or None,
+    }
+    before, seen, parent, number = hook.mark, turn.base, hook.parent, hook.number
+    for message, view in zip(turn.new_messages, turn.marks, strict=True):
+        message_id = message.message_id or new_id("msg_")
+        row = {**message_row(message, message_id, parent, number, now), **shared, "status": "complete"}
+        mark = _mark(message, before, seen, view)
+        links = link_rows(turn.conversation_id, message_id, before, mark)
+        if hook.seen and view != mark:
+            links += link_rows(turn.conversation_id, message_id, seen, view)
+        found.append(({**row, **(FAILED if failed else _digests(mark))}, links))
+        before, seen, parent, number = mark, view, message_id, number + 1
+    latest = parent
+    for answer in turn.answers:
+        message = answer.message
+        message_id = message.message_id or new_id("msg_")
+        row = {**message_row(message, message_id, parent, number, now), **shared, "choice": answer.choice}
+        events = jsons.dumps_stored(answer.reasoning_events) if answer.reasoning_events else None
+        mark = _mark(message, before, seen, answer.mark)
+        links = link_rows(turn.conversation_id, message_id, before, mark)
+        for view in (answer.mark, *answer.forms) if hook.seen else ():
+            links += link_rows(turn.conversation_id, message_id, seen, view)
+        found.append(({**row, **_digests(mark), "reasoning_events": events, "status": message.status}, links))
+        if answer is turn.answers[0]:
+            latest = message_id
+    return found, latest
+
+
+def _mark(message: ConversationMessage, before: Mark, seen: Mark, view: Mark) -> Mark:
+    """The mark of a message as it is stored: the one that its client sees, if the chain before it is the same."""
+    reworded = message.rendered is not None
+    if before.path != seen.path or before.said != seen.said:
+        return extended(before, message.body, status=message.status, reworded=reworded)
+    plain = before.plain and not reworded and (view == seen or is_bare(message.body))
+    return Mark(view.path, view.said, plain)
+
+
+def _digests(mark: Mark) -> Row:
+    return {"path_digest": mark.path, "said_digest": mark.said, "plain": mark.plain}
+
+
+def message_row(
+    message: ConversationMessage, message_id: str, parent: str | None, number: int, now: datetime
+) -> dict[str, Any]:
+    """The columns that the message itself fills."""
+    body = jsons.dumps_stored(message.body)
+    return {
+        "id": message_id,
+        "parent_id": parent,
+        "sequence_number": number,
+        "role": message.role,
+        "body": body,
+        "digest": message.digest,
+        "weight": _weight(message, len(body)),
+        "rendered": jsons.dumps_stored(message.rendered) if message.rendered is not None else None,
+        "standing": jsons.dumps_text(message.standing) if message.standing else None,
+        "reasoning_events": None,
+        "choice": None,
+        "origin": message.origin,
+        "created_at": message.created_at or now,
+        "path_digest": None,
+        "said_digest": None,
+        "plain": None,
+        "restored": None,
+        "tokens": None,
+    }
+
+
+def _weight(message: ConversationMessage, size: int) -> int:
+    """Bytes that a message takes up in a window at least: tool results and documents can be reduced to a label."""
+    reducible = message.role == "tool" or (message.role == "user" and size > REDUCIBLE_BYTES)
+    return min(size, REDUCED_BYTES) if reducible else size
+
+
+def _parent_query() -> sa.Select[tuple[Any, ...]]:
+    table = schema.messages
+    columns = (table.c.sequence_number, table.c.path_digest, table.c.said_digest, table.c.plain, table.c.restored)
+    return sa.select(*columns).where(table.c.id == sa.bindparam("id"))
+
+
+_PARENT = _parent_query()

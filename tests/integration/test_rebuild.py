@@ -1,0 +1,224 @@
+"""`build_llm_messages()` on a real store: where a request continues, and what comes back (contract §3, ADR 8)."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway.conversation.messages import new_message
+from gateway.conversation.rebuild import Remembering, build_llm_messages
+from gateway.errors import ConversationNotFound, InvalidRequest
+from gateway.ids import new_id
+from gateway.models.conversation import ConversationRef, History
+from gateway.models.exchange import Caller
+from gateway.storage.store import SqlStore
+from tests.integration.commits import turn
+from tests.unit.making import assistant, chat, system, tool, user
+
+Json = dict[str, Any]
+HELLO = [user("hello"), assistant("hi")]
+YES = [user("yes"), assistant("ok")]
+SEARCH = [user("find"), assistant(None, "c1", "c2"), tool("c1", "one"), tool("c2", "two"), assistant("found")]
+
+
+async def grown(store: SqlStore, tenant: str, path: Sequence[Json]) -> ConversationRef:
+    """A conversation of these messages, stored as a chain."""
+    ref = ConversationRef(new_id("conv_"))
+    messages = tuple(replace(new_message(body), message_id=new_id("msg_")) for body in path)
+    await store.commit(turn(tenant, ref.conversation_id or "", answers=(), new_messages=messages, created=True))
+    return ref
+
+
+async def rebuild(store: SqlStore, tenant: str, ref: ConversationRef, sent: Sequence[Json], **more: Any) -> History:
+    """The history of a request of these messages."""
+    request = chat(sent, conversation=ref, caller=Caller(tenant), **more.pop("request", {}))
+    return await build_llm_messages(request, store, Remembering(remembers=True, **more))
+
+
+def bodies(history: History) -> list[Json]:
+    return [message.body for message in history.messages]
+
+
+Case = tuple[list[Json], list[Json], int, list[Json]]
+CASES: dict[str, Case] = {
+    "a delta is appended": (HELLO, [user("new")], 1, [*HELLO, user("new")]),
+    "a delta that repeats what was said is still new": (YES, [user("yes")], 1, [*YES, user("yes")]),
+    "several new messages are a delta too": (HELLO, [user("a"), user("b")], 2, [*HELLO, user("a"), user("b")]),
+    "a resend continues after what is stored": (
+        [*HELLO, *YES], [*HELLO, *YES, user("new")], 1, [*HELLO, *YES, user("new")],
+    ),
+    "genuine repeats are kept": (YES, [*YES, YES[0]], 1, [*YES, YES[0]]),
+    "repeats that are stored already are not doubled": (
+        [*YES, *YES], [*YES, *YES, user("yes")], 1, [*YES, *YES, user("yes")],
+    ),
+    "an edited message branches": ([*HELLO, *YES], [*HELLO, user("no")], 1, [*HELLO, user("no")]),
+    "a regenerated answer branches before it": ([*HELLO, *YES], [*HELLO, YES[0]], 0, [*HELLO, YES[0]]),
+    "an edited first message starts anew": (
+        [*HELLO, *YES], [user("hey"), assistant("hi"), user("x")], 3, [user("hey"), assistant("hi"), user("x")],
+    ),
+    "a run that ends at the head is found": ([*HELLO, *YES], [*YES, user("new")], 1, [*HELLO, *YES, user("new")]),
+    "a run without the steps is found": (
+        [*HELLO, *SEARCH, *YES], [SEARCH[-1], *YES, user("new")], 1, [*HELLO, *SEARCH, *YES, user("new")],
+    ),
+    "a run that does not end at the head is a new beginning": (
+        [*HELLO, *YES, *SEARCH], [*YES, user("new")], 3, [*YES, user("new")],
+    ),
+    "the beginning outranks a run at the end": (
+        [*YES, *HELLO, *YES], [*YES, user("new")], 1, [*YES, user("new")],
+    ),
+    "white space is no difference, and what was stored first counts": (
+        HELLO, [user(" hello\n"), assistant("hi "), user("new")], 1, [*HELLO, user("new")],
+    ),
+    "steps that the client dropped are restored": (
+        [*SEARCH, *YES], [SEARCH[0], SEARCH[-1], *YES, user("new")], 1, [*SEARCH, *YES, user("new")],
+    ),
+    "steps that the client kept are not restored": (SEARCH, [*SEARCH, user("new")], 1, [*SEARCH, user("new")]),
+    "some steps kept and some dropped": (
+        [*SEARCH, *YES, *SEARCH], [SEARCH[0], SEARCH[-1], *YES, *SEARCH, user("new")], 1,
+        [*SEARCH, *YES, *SEARCH, user("new")],
+    ),
+    "results are continued after their calls": (SEARCH[:2], SEARCH[:4], 2, SEARCH[:4]),
+    "a changed result branches after its calls": (
+        SEARCH, [*SEARCH[:2], tool("c1", "other"), SEARCH[3], user("new")], 3,
+        [*SEARCH[:2], tool("c1", "other"), SEARCH[3], user("new")],
+    ),
+    "a changed result far back branches there": (
+        [*SEARCH, *YES, *HELLO], [*SEARCH[:2], tool("c1", "other"), *SEARCH[3:], *YES, *HELLO, user("new")], 8,
+        [*SEARCH[:2], tool("c1", "other"), *SEARCH[3:], *YES, *HELLO, user("new")],
+    ),
+    "an answer that only the client has is new": (
+        HELLO, [*HELLO, user("a"), assistant("b"), user("c")], 3, [*HELLO, user("a"), assistant("b"), user("c")],
+    ),
+    "a system message in between that the client leaves out stays out": (
+        [*HELLO, system("note"), *YES], [*HELLO, *YES, user("new")], 1, [*HELLO, *YES, user("new")],
+    ),
+    "an empty conversation takes everything": ([], [*HELLO, user("new")], 3, [*HELLO, user("new")]),
+    "the end of a long chain that was edited in its middle": (
+        [user(str(n)) if n % 2 == 0 else assistant(str(n)) for n in range(40)],
+        [*(user(str(n)) if n % 2 == 0 else assistant(str(n)) for n in range(20)), user("edited")], 1,
+        [*(user(str(n)) if n % 2 == 0 else assistant(str(n)) for n in range(20)), user("edited")],
+    ),
+    "a prefill behind what is stored": (
+        HELLO, [*HELLO, user("new"), assistant("It")], 2, [*HELLO, user("new"), assistant("It")],
+    ),
+    "a delta with a prefill": (HELLO, [user("new"), assistant("It")], 2, [*HELLO, user("new"), assistant("It")]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "sent", "new", "expected"), CASES.values(), ids=list(CASES))
+async def test_a_request_continues_where_it_belongs(
+    store: SqlStore, tenant: str, path: list[Json], sent: list[Json], new: int, expected: list[Json]
+) -> None:
+    """§3.1, §3.4."""
+    history = await rebuild(store, tenant, await grown(store, tenant, path), sent)
+    assert bodies(history) == expected
+    assert len(history.new_messages) == len(history.marks) == new
+
+
+words = st.sampled_from(["a", "b", "yes", "no"])
+turns = st.lists(st.tuples(words, words), min_size=1, max_size=6)
+FEW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def chat_of(pairs: list[tuple[str, str]]) -> list[Json]:
+    return [body for question, answer in pairs for body in (user(question), assistant(answer))]
+
+
+@FEW
+@given(pairs=turns, new=words)
+async def test_resending_everything_doubles_nothing_and_loses_nothing(
+    store: SqlStore, tenant: str, pairs: list[tuple[str, str]], new: str
+) -> None:
+    path = chat_of(pairs)
+    history = await rebuild(store, tenant, await grown(store, tenant, path), [*path, user(new)])
+    assert bodies(history) == [*path, user(new)]
+    assert [m.body for m in history.new_messages] == [user(new)]
+    brief = await rebuild(store, tenant, await grown(store, tenant, path), [*path, user(new)], brief=True)
+    assert brief.as_sent
+    assert bodies(brief) == [user(new)]
+    assert (brief.base, brief.marks) == (history.base, history.marks)
+
+
+@FEW
+@given(pairs=turns, other=turns)
+async def test_the_longest_beginning_that_is_known_is_not_stored_again(
+    store: SqlStore, tenant: str, pairs: list[tuple[str, str]], other: list[tuple[str, str]]
+) -> None:
+    path, sent = chat_of(pairs), [*chat_of(other), user("new")]
+    history = await rebuild(store, tenant, await grown(store, tenant, path), sent)
+    shared = next((i for i, (a, b) in enumerate(zip(path, sent, strict=False)) if a != b), min(len(path), len(sent)))
+    if shared:
+        assert bodies(history) == sent
+        assert len(history.new_messages) == len(sent) - shared
+    else:
+        assert bodies(history)[-len(sent) :] == sent
+
+
+PATH = [user("q1"), assistant(None, "c1"), tool("c1", "r1"), assistant("a1"), user("q2"), assistant("a2")]
+
+
+async def test_an_unknown_conversation_is_not_found(store: SqlStore, tenant: str) -> None:
+    with pytest.raises(ConversationNotFound) as raised:
+        await rebuild(store, tenant, ConversationRef("conv_none"), [user("q")])
+    assert (raised.value.status, raised.value.param) == (404, "conversation")
+
+
+async def test_an_unknown_session_is_a_new_conversation_of_that_name(store: SqlStore, tenant: str) -> None:
+    history = await rebuild(store, tenant, ConversationRef(session="work"), [system("s"), user("q")])
+    assert (history.created, history.session) == (True, "work")
+    assert (history.instructions, bodies(history), history.stored) == ((system("s"),), [user("q")], 0)
+
+
+async def test_a_tool_result_continues_the_calls_that_are_stored(store: SqlStore, tenant: str) -> None:
+    path = [*PATH[:4], user("q2"), assistant(None, "c9")]
+    ref = await grown(store, tenant, path)
+    history = await rebuild(store, tenant, ref, [tool("c9", "r9")])
+    assert bodies(history) == [*path, tool("c9", "r9")]
+    with pytest.raises(InvalidRequest) as raised:
+        await rebuild(store, tenant, ref, [tool("c8", "r8")])
+    assert raised.value.param == "messages[0]"
+
+
+async def test_calls_that_nobody_answered_are_left_out_when_the_user_goes_on(store: SqlStore, tenant: str) -> None:
+    ref = await grown(store, tenant, [*PATH[:4], user("q2"), assistant("I look", "c9")])
+    history = await rebuild(store, tenant, ref, [user("never mind")])
+    assert bodies(history) == [*PATH[:4], user("q2"), assistant("I look"), user("never mind")]
+
+
+@pytest.mark.parametrize("by_id", [True, False])
+async def test_a_call_that_is_sent_again_needs_its_result_whatever_is_stored(
+    store: SqlStore, tenant: str, by_id: bool
+) -> None:
+    """§3.3: a call left unanswered in a resend is a 400 that names it."""
+    ref = await grown(store, tenant, PATH) if by_id else ConversationRef()
+    with pytest.raises(InvalidRequest) as raised:
+        await rebuild(store, tenant, ref, [system("s"), *PATH[:2], PATH[3], user("on")])
+    assert raised.value.param == "messages[2]"
+
+
+async def test_a_broken_pair_names_the_message_as_the_client_counts(store: SqlStore, tenant: str) -> None:
+    with pytest.raises(InvalidRequest) as raised:
+        await rebuild(store, tenant, ConversationRef(), [system("s"), user("a"), tool("c", "x")])
+    assert raised.value.param == "messages[2]"
+
+
+async def test_of_a_long_history_only_what_could_fit_is_read(store: SqlStore, tenant: str) -> None:
+    path = chat_of([("x" * 400, str(n)) for n in range(20)])
+    ref = await grown(store, tenant, path)
+    for sent in ([user("new")], [*path, user("new")]):
+        history = await rebuild(store, tenant, ref, sent, budget_tokens=200)
+        assert 0 < len(history.messages) < 12
+        assert history.unread == len(path) - (len(history.messages) - 1)
+        assert bodies(history)[-2:] == [path[-1], user("new")]
+        assert history.new_messages[0].sequence_number == len(path)
+
+
+async def test_store_false_reads_the_conversation_and_leaves_none(store: SqlStore, tenant: str) -> None:
+    ref = await grown(store, tenant, PATH)
+    request = chat([user("q3")], conversation=ref, caller=Caller(tenant))
+    history = await build_llm_messages(request, store, Remembering(remembers=False))
+    assert bodies(history) == [*PATH, user("q3")]
+    assert history.conversation_id is None
