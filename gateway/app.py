@@ -25,7 +25,9 @@ from gateway.settlement import Settlement
 from gateway.storage.cache import open_cache
 from gateway.storage.engine import Transactions, open_transactions
 from gateway.storage.migrate import migrate
+from gateway.storage.retention import Retention
 from gateway.storage.store import SqlStore
+from gateway.sweep import sweep_for_ever, sweep_seconds
 from gateway.tokens import Counters
 from gateway.upstream.catalogue import Catalogue
 from gateway.upstream.client import new_client
@@ -51,6 +53,7 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
     transactions = open_transactions(settings.storage)
     cache = open_cache(settings.cache, clock)
     store = SqlStore(transactions, clock, cache)
+    retention = Retention(transactions, clock, cache)
     counters = Counters()
     metrics = Metrics(entry.model_name for entry in settings.model_list)
     settlement = Settlement(store, counters, clock, metrics, settings.conversation.match)
@@ -78,11 +81,14 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
         preparing = asyncio.ensure_future(_prepare_storage(settings, transactions))
         await asyncio.wait({preparing}, timeout=settings.storage.timeout)
         warming = asyncio.ensure_future(_warm_up(catalogue))
+        days = settings.conversation.retention_days
+        sweeping = asyncio.ensure_future(sweep_for_ever(retention, clock, days, sweep_seconds(days)))
         try:
             yield
         finally:
             preparing.cancel()
             warming.cancel()
+            sweeping.cancel()
             await settlement.drain(2 * settings.storage.timeout)
             await client.aclose()
             await cache.close()

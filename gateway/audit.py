@@ -2,21 +2,17 @@
 
 import argparse
 import asyncio
-import re
-from datetime import UTC, datetime, timedelta
 from typing import TextIO
 
 from gateway.accounting.audit import Audit
 from gateway.accounting.report import COLUMNS, csv_line, csv_row, summary, verdict
+from gateway.clock import parse_when
 from gateway.errors import StorageUnavailable
 from gateway.models.ledger import LedgerQuery
 from gateway.ports import Clock
 from gateway.settings import Settings
 from gateway.storage.ledger import ledger_pages, open_ledger
 from gateway.storage.probe import shown
-
-AGO = re.compile(r"(\d{1,9})([smhdw])")
-UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def audit(settings: Settings, options: argparse.Namespace, clock: Clock, out: TextIO, err: TextIO) -> int:
@@ -55,22 +51,3 @@ async def _audit(settings: Settings, query: LedgerQuery, *, csv: bool, out: Text
     lines = verdict(found) if csv else summary(found)
     (err if csv else out).write("".join(f"{line}\n" for line in lines))
     return 1 if found.unbalanced else 0
-
-
-def parse_when(option: str, text: str | None, now: datetime) -> datetime | None:
-    """A point in time, in UTC: `2026-01-31`, `2026-01-31T12:00+01:00`, or so long before `now`: `24h`.
-
-    Raises:
-        ValueError: it is none; the message names the option.
-    """
-    if text is None:
-        return None
-    try:
-        ago = AGO.fullmatch(text.strip())
-        if ago:
-            return now - timedelta(**{UNITS[ago.group(2)]: int(ago.group(1))})
-        when = datetime.fromisoformat(text.strip())
-        return (when if when.tzinfo else when.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, OverflowError):
-        example = "2026-01-31, 2026-01-31T12:00Z, 24h or 7d"
-        raise ValueError(f"{option}: {text!r} is no time; say {example}") from None

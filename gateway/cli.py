@@ -1,4 +1,4 @@
-"""The `gateway` command: serve, migrate, check, audit (contract §9)."""
+"""The `gateway` command: serve, migrate, check, audit, purge (contract §9)."""
 
 import argparse
 import os
@@ -43,7 +43,10 @@ def _parser() -> argparse.ArgumentParser:
     audit = commands.add_parser("audit", help="add the ledger up again and say whether all balances")
     _add_audit_options(audit)
     audit.set_defaults(run=_audit)
-    for command in (serve, migrate, check, audit):
+    purge = commands.add_parser("purge", help="delete conversations that nothing was added to for long")
+    _add_purge_options(purge)
+    purge.set_defaults(run=_purge)
+    for command in (serve, migrate, check, audit, purge):
         command.add_argument("--config", metavar="FILE", help="config.yaml (default: $GATEWAY_CONFIG, else none)")
     return parser
 
@@ -56,6 +59,13 @@ def _add_audit_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tenant", metavar="T", help="requests of this tenant")
     parser.add_argument("--conversation", metavar="C", help="requests of this conversation")
     parser.add_argument("--csv", action="store_true", help="one line of CSV for each row instead of totals")
+
+
+def _add_purge_options(parser: argparse.ArgumentParser) -> None:
+    when = "30d, 12h, or an ISO date (default: conversation.retention_days)"
+    parser.add_argument("--older-than", metavar="AGE", help=f"those that nothing was added to since: {when}")
+    parser.add_argument("--tenant", metavar="T", help="those of this tenant")
+    parser.add_argument("--dry-run", action="store_true", help="only say how many")
 
 
 def _serve(settings: Settings, _options: argparse.Namespace) -> int:
@@ -87,6 +97,13 @@ def _audit(settings: Settings, options: argparse.Namespace) -> int:
     except BrokenPipeError:  # whoever reads, `head` say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def _purge(settings: Settings, options: argparse.Namespace) -> int:
+    from gateway.clock import SystemClock
+    from gateway.purge import purge
+
+    return purge(settings, options, SystemClock(), sys.stdout, sys.stderr)
 
 
 def _report(results: Any) -> int:

@@ -1,7 +1,11 @@
 """Time, passed in wherever it is needed so that tests own it."""
 
+import re
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+
+AGO = re.compile(r"(\d{1,9})([smhdw])")
+UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 class SystemClock:
@@ -14,3 +18,30 @@ class SystemClock:
     def monotonic(self) -> float:
         """Seconds that never go backwards, for durations."""
         return time.monotonic()
+
+
+def parse_when(option: str, text: str | None, now: datetime) -> datetime | None:
+    """A point in time, in UTC: `2026-01-31`, `2026-01-31T12:00+01:00`, or so long before `now`: `24h`.
+
+    Raises:
+        ValueError: it is none; the message names the option.
+    """
+    if text is None:
+        return None
+    try:
+        ago = AGO.fullmatch(text.strip())
+        if ago:
+            return now - timedelta(**{UNITS[ago.group(2)]: int(ago.group(1))})
+        when = datetime.fromisoformat(text.strip())
+        return (when if when.tzinfo else when.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        example = "2026-01-31, 2026-01-31T12:00Z, 24h or 7d"
+        raise ValueError(f"{option}: {text!r} is no time; say {example}") from None
+
+
+def days_before(now: datetime, days: float) -> datetime:
+    """So many days before; the beginning of time where that would be earlier."""
+    try:
+        return now - timedelta(days=days)
+    except OverflowError:
+        return datetime.min.replace(tzinfo=UTC)

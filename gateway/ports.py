@@ -72,6 +72,22 @@ class ConversationStore(Protocol):
         ...
 
 
+class ExpiringStore(Protocol):
+    """What has had its time. Safe from several processes at once.
+
+    Raises:
+        StorageUnavailable: the storage cannot be reached.
+    """
+
+    async def delete_unused(self, before: datetime) -> int:
+        """Deletes the conversations that nothing was added to since then; returns how many."""
+        ...
+
+    async def delete_leftovers(self) -> None:
+        """Deletes claims whose time is over, and processes that are long gone."""
+        ...
+
+
 class CacheBackend(Protocol):
     """A cache that may be down, slow or empty at any time: every fault is a miss (contract §5)."""
 

@@ -18,7 +18,7 @@ from gateway.models.metadata import CallCost
 from gateway.settings import StorageSettings
 from gateway.storage import rows, schema
 from gateway.storage.engine import PostgresTransactions, SqliteTransactions, Transactions, parse_url
-from gateway.storage.probe import revision_of
+from gateway.storage.probe import require_current
 
 PAGE = 500
 Place = tuple[datetime, str]
@@ -64,10 +64,7 @@ async def ledger_pages(transactions: Transactions, query: LedgerQuery) -> AsyncI
     Raises:
         StorageUnavailable: it cannot be reached, or is not on this version's schema.
     """
-    revision = await transactions.run(revision_of)
-    if revision != schema.REVISION:
-        found = f"schema {revision}" if revision else "no schema"
-        raise StorageUnavailable(f"The storage has {found}; {schema.REVISION} is needed: run `gateway migrate`.")
+    await require_current(transactions)
     place: Place | None = None
     while True:
         page = await transactions.run(lambda connection, after=place: _page(connection, query, after))  # type: ignore[misc]

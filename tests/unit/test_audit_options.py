@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gateway.audit import parse_when
+from gateway.clock import parse_when
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 

@@ -1,0 +1,169 @@
+"""What has had its time is deleted: unused conversations in small steps, expired claims, processes long gone."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import sqlalchemy as sa
+
+from gateway.clock import SystemClock, days_before
+from gateway.errors import StorageUnavailable
+from gateway.settings import StorageSettings
+from gateway.storage import retention as module
+from gateway.storage import schema
+from gateway.storage.engine import Transactions, open_transactions
+from gateway.storage.retention import Retention
+from gateway.storage.store import SqlStore
+from gateway.sweep import sweep, sweep_for_ever, sweep_seconds
+from tests.integration.commits import NOW, turn
+from tests.integration.test_deletion import WORD, Keeping, full_turn, rows
+from tests.integration.traces import traces
+
+
+class Late:
+    """A clock that is some days ahead."""
+
+    def __init__(self, days: float = 0.0) -> None:
+        self.days = days
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + timedelta(days=self.days)
+
+    def monotonic(self) -> float:
+        return 0.0
+
+
+async def ids(transactions: Transactions, tenant: str) -> list[str]:
+    """The conversations that a tenant has."""
+    return sorted(row.id for row in await rows(transactions, schema.conversations, tenant=tenant))
+
+
+async def aged(transactions: Transactions, tenant: str, *days: float) -> None:
+    """Makes conversations `TENANT-N` that nothing was added to for so many days."""
+    for number, age in enumerate(days):
+        store = SqlStore(transactions, Late(-age))
+        await store.commit(full_turn(tenant, f"{tenant}-{number}", created=True, cached=(f"pdf:{number}",)))
+
+
+async def test_only_what_nothing_was_added_to_for_so_long_is_deleted_for_good(
+    transactions: Transactions, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`conversation.retention_days`, by the same deletion as one by one; in several small steps."""
+    monkeypatch.setattr(module, "BATCH", 2)
+    await aged(transactions, tenant, 40, 35, 33, 32, 31, 29, 0)
+    await aged(transactions, tenant + "x", 50)
+    cache = Keeping()
+    retention = Retention(transactions, SystemClock(), cache)
+    before = days_before(datetime.now(UTC), 30)
+    assert await retention.count_unused(before, tenant) == 5
+    assert await retention.delete_unused(before, tenant) == 5
+    assert await ids(transactions, tenant) == [f"{tenant}-5", f"{tenant}-6"]
+    assert cache.forgotten == [f"{tenant}:pdf:{number}" for number in range(5)]
+    assert await ids(transactions, tenant + "x") == [f"{tenant}x-0"]
+    await sweep(retention, Late(30), 30)
+    assert (await ids(transactions, tenant), await ids(transactions, tenant + "x")) == ([], [])
+    assert await traces(transactions, WORD) == []
+
+
+async def test_without_a_retention_conversations_stay_and_expired_claims_go(
+    transactions: Transactions, tenant: str
+) -> None:
+    await aged(transactions, tenant, 4000)
+    claim = {"tenant": tenant, "body": b"b", "request_id": "req_1", "state": "done", "process": "p", "created_at": NOW}
+    now = datetime.now(UTC)
+
+    def write(connection: sa.Connection) -> None:
+        for key, hours in ((b"over", -1), (b"not yet", 1)):
+            ends = now + timedelta(hours=hours)
+            connection.execute(schema.claims.insert().values(**claim, key=key, expires_at=ends))
+        for name, days in (("gone", -2), ("here", 0)):
+            alive = now + timedelta(days=days)
+            connection.execute(schema.processes.insert().values(id=name + tenant, alive_until=alive))
+
+    await transactions.run(write, write=True)
+    await sweep(Retention(transactions, SystemClock(), Keeping()), SystemClock(), None)
+    assert await ids(transactions, tenant) == [f"{tenant}-0"]
+    assert [row.key for row in await rows(transactions, schema.claims, tenant=tenant)] == [b"not yet"]
+    assert [len(await rows(transactions, schema.processes, id=n + tenant)) for n in ("gone", "here")] == [0, 1]
+
+
+async def test_several_processes_sweep_at_once_while_one_conversation_is_used(
+    module_storage_url: str, transactions: Transactions, tenant: str
+) -> None:
+    """Each is deleted once, and what is used meanwhile stays whole: either it was deleted before, or not at all."""
+    await aged(transactions, tenant, *[40.0] * 30)
+    others = [open_transactions(StorageSettings(url=module_storage_url)) for _ in range(2)]
+    sweepers = [Retention(each, SystemClock(), Keeping()) for each in others]
+    store = SqlStore(transactions, SystemClock())
+    before = days_before(datetime.now(UTC), 30)
+    used = f"{tenant}-29"
+    sweeping = asyncio.gather(*(each.delete_unused(before, tenant) for each in sweepers))
+    _, counts = await asyncio.gather(store.commit(turn(tenant, used)), sweeping)
+    left = await ids(transactions, tenant)
+    assert left in ([], [used])
+    assert sum(counts) == 30 - len(left)
+    assert len(await rows(transactions, schema.messages, conversation_id=used)) in (0, 7)
+    for each in others:
+        await each.close()
+
+
+async def test_a_conversation_that_somebody_is_adding_to_is_passed_over(
+    module_storage_url: str, transactions: Transactions, tenant: str
+) -> None:
+    """PostgreSQL: its row is locked by the turn that is being written; SQLite has one writer anyway."""
+    if not transactions.remote:
+        return
+    await aged(transactions, tenant, 40, 40)
+    other = open_transactions(StorageSettings(url=module_storage_url))
+    locked, go = asyncio.Event(), asyncio.Event()
+
+    def add(connection: sa.Connection) -> None:
+        row = schema.conversations.update().where(schema.conversations.c.id == f"{tenant}-0")
+        connection.execute(row.values(updated_at=datetime.now(UTC)))
+        locked.set()
+        sa.util.await_only(go.wait())
+
+    adding = asyncio.ensure_future(other.run(add, write=True))
+    await locked.wait()
+    retention = Retention(transactions, SystemClock(), Keeping())
+    assert await retention.delete_unused(days_before(datetime.now(UTC), 30), tenant) == 1
+    go.set()
+    await adding
+    assert await ids(transactions, tenant) == [f"{tenant}-0"]
+    await other.close()
+
+
+class Flaky:
+    """A storage that is away, then broken, then there."""
+
+    def __init__(self) -> None:
+        self.asked: list[datetime] = []
+        self.faults: list[Exception] = [StorageUnavailable("away"), KeyError("a bad row")]
+        self.swept = asyncio.Event()
+
+    async def delete_unused(self, before: datetime) -> int:
+        self.asked.append(before)
+        if self.faults:
+            raise self.faults.pop(0)
+        return 1
+
+    async def delete_leftovers(self) -> None:
+        self.swept.set()
+
+
+async def test_whatever_goes_wrong_only_postpones_it_and_shutdown_ends_it() -> None:
+    store = Flaky()
+    sweeping = asyncio.ensure_future(sweep_for_ever(store, Late(), 1.0, 0.001))
+    async with asyncio.timeout(10):
+        await store.swept.wait()
+    assert len(store.asked) == 3
+    assert not sweeping.done()
+    sweeping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sweeping
+
+
+@pytest.mark.parametrize(("days", "seconds"), [(None, 300), (1e-5, 1), (0.1, 86.4), (30, 300), (1e300, 300)])
+def test_a_conversation_outlives_its_time_by_little(days: float | None, seconds: float) -> None:
+    assert sweep_seconds(days) == pytest.approx(seconds)
+    assert days_before(NOW, days or 1) < NOW
