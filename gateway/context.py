@@ -18,7 +18,8 @@ from gateway.artifacts.compaction import compact
 from gateway.artifacts.files import FilePlace, FileReader
 from gateway.artifacts.passages import header_of, passages
 from gateway.artifacts.ranking import rank
-from gateway.assembly.messages import assemble
+from gateway.artifacts.restored import Told, steps_as_text
+from gateway.assembly.messages import assemble, without_items
 from gateway.fitting.budget import Budget
 from gateway.fitting.count import Counting
 from gateway.fitting.fit import fit
@@ -35,6 +36,7 @@ from gateway.ports import FileStore, TokenCounters
 from gateway.settings import ContextSettings
 
 QUESTION_CHARS = 4000
+TOOL_FIELDS = ("tools", "functions")
 COUNTED_APART = ("tools", "functions", "response_format")
 NO_MATERIAL = Material(instructions=(), messages=(), current=0)
 INLINE_CHARS = 100_000
@@ -67,13 +69,21 @@ class ContextManager:
         self._files = files
         self._counters = counters
 
-    async def __call__(self, request: ChatRequest, history: History, facts: ModelFacts, budget: Budget) -> BuiltContext:
+    async def __call__(
+        self, request: ChatRequest, history: History, facts: ModelFacts, budget: Budget, origin: str | None = None
+    ) -> BuiltContext:
         """Collect, plan, fit, assemble.
+
+        Args:
+            origin: who will answer (`Deployment.origin`); tool steps of others are told as text (contract §3.3).
 
         Raises:
             ContextLengthExceeded: it cannot be made to fit (contract §4 I1).
             InvalidRequest: a `file` part holds no readable document; names the part.
         """
+        has_tools = any(request.forward.get(name) for name in TOOL_FIELDS)
+        told = steps_as_text(history, without_items, has_tools=has_tools, origin=origin)
+        history = told.history
         files, kept = await self._files.read(
             history.messages,
             history.stored,
@@ -81,10 +91,10 @@ class ContextManager:
             decode_pdf=not facts.supports_pdf_input,
             keep=request.store,
         )
-        if _is_little(request, history, files):
-            built = self._build(request, history, facts, budget, files)
+        if _is_little(request, told, files):
+            built = self._build(request, told, facts, budget, files)
         else:  # Counting and ranking much text takes a while; streams of other requests must not wait for it.
-            built = await asyncio.to_thread(self._build, request, history, facts, budget, files)
+            built = await asyncio.to_thread(self._build, request, told, facts, budget, files)
         return replace(built, cached=kept) if kept else built
 
     async def with_content(self, request: ChatRequest, files: FileStore) -> ChatRequest:
@@ -107,14 +117,16 @@ class ContextManager:
         return BuiltContext(fitted, utilization, NO_MATERIAL)
 
     def _build(
-        self, request: ChatRequest, history: History, facts: ModelFacts, budget: Budget, files: dict[FilePlace, str]
+        self, request: ChatRequest, told: Told, facts: ModelFacts, budget: Budget, files: dict[FilePlace, str]
     ) -> BuiltContext:
-        context = self._collect(request, history, files)
+        history = told.history
+        context = self._collect(request, told, files)
         material = Material(
             instructions=history.instructions,
             messages=context.conversation_history,
             current=context.current,
             placed=context.placed,
+            restored=context.restored,
             attached=context.artifacts,
             question=_question(context),
         )
@@ -122,20 +134,22 @@ class ContextManager:
         limits = Limits(budget.tokens, self._settings.history_share)
         fitted = fit(material, limits, counting, TOOLS)
         utilization = self._utilization(request, material, fitted, budget, counting)
-        utilization.messages_excluded += history.unread
+        utilization.messages_excluded += history.unread + told.left
         if (history.restored or history.unread) and utilization.strategy == "passthrough":
             utilization.strategy = "simple"
         known = len(history.attachments)
         return BuiltContext(fitted, utilization, material, material.attached[known:])
 
-    def _collect(self, request: ChatRequest, history: History, files: dict[FilePlace, str]) -> Context:
+    def _collect(self, request: ChatRequest, told: Told, files: dict[FilePlace, str]) -> Context:
+        history = told.history
         current = current_turn(history)
         placed = extract_artifacts_from_messages(history.messages, current)
         placed += documents_in_messages(history.messages, current, self._settings.document_min_chars, files)
         old = [replace(artifact, historical=True) for artifact in history.attachments]
         attached = without_repeats(old + attachments_to_artifacts(request.attachments, len(old)))
-        unique = tuple(unique_ids(placed + attached))
-        return Context(history.messages, current, unique[: len(placed)], unique[len(placed) :])
+        unique = tuple(unique_ids([*placed, *told.artifacts, *attached]))
+        first, last = len(placed), len(placed) + len(told.artifacts)
+        return Context(history.messages, current, unique[:first], unique[first:last], unique[last:])
 
     def _utilization(
         self, request: ChatRequest, material: Material, fitted: Fitted, budget: Budget, counting: Counting
@@ -189,12 +203,13 @@ class ContextManager:
         )
 
 
-def _is_little(request: ChatRequest, history: History, files: dict[FilePlace, str]) -> bool:
+def _is_little(request: ChatRequest, told: Told, files: dict[FilePlace, str]) -> bool:
     """Whether a context is built in the twinkling of an eye. Every message and part takes time, however small."""
+    history = told.history
     if request.size >= INLINE_CHARS or len(history.messages) >= INLINE_MESSAGES:
         return False
     size = sum(map(len, files.values())) + sum(len(a.content or "") for a in request.attachments)
-    size += sum(a.size_chars for a in history.attachments)
+    size += sum(a.size_chars for a in (*history.attachments, *told.artifacts))
     return size + sum(message_size(m.body) for m in history.messages) < INLINE_CHARS
 
 
@@ -209,8 +224,11 @@ def message_size(message: dict[str, Any]) -> int:
 
 
 def _strategy(material: Material, fitted: Fitted) -> str:
-    """`heuristic` if an artifact was decided on, `simple` if only turns left, else `passthrough` (contract §6)."""
-    if fitted.selection.renderings and plan_of(material, fitted).artifacts:
+    """`heuristic` if an artifact was decided on, `simple` if only turns left, else `passthrough` (contract §6). A tool
+    result told in full was restored, not decided on."""
+    told = {a.artifact_id: a.content for a in material.restored}
+    decided = any(told.get(key) != r.text for key, r in fitted.selection.renderings.items())
+    if decided and plan_of(material, fitted).artifacts:
         return "heuristic"
     if fitted.selection.first > 0 or fitted.selection.left_out:
         return "simple"

@@ -141,7 +141,7 @@ class Pipeline:
         rebuilt = clock.monotonic()
         if built is None or not history.as_sent:
             history = for_origin(history, deployment.origin)
-            built = await self._context(request, history, facts, budget)
+            built = await self._context(request, history, facts, budget, deployment.origin)
         exchange = Exchange(request, deployment, facts, budget, history, built)
         exchange.timings["rebuild"] = rebuilt - request.started
         exchange.timings["plan"] = clock.monotonic() - rebuilt
@@ -193,7 +193,8 @@ class Pipeline:
         if built.material is NO_MATERIAL:  # nobody has looked at its messages yet
             exchange.history = spread(exchange.request, exchange.history)
         budget = tightened(exchange.budget, built.fitted.tokens, overflow.reported, overflow.limit)
-        exchange.built = await self._context(exchange.request, exchange.history, exchange.facts, budget)
+        origin = exchange.deployment.origin
+        exchange.built = await self._context(exchange.request, exchange.history, exchange.facts, budget, origin)
         exchange.built.utilization.warnings.append("refitted_after_upstream_overflow")
         exchange.budget = budget
 

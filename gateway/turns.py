@@ -33,7 +33,7 @@ def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
     if built is None or exchange.conversation_id is None:
         raise ValueError("an exchange in mode off or with store: false leaves no turn")
     new = [m.stored_as(new_id("msg_"), request.arrived_at) for m in history.new_messages]
-    current = built.material.current - history.stored
+    current = built.material.current - (len(built.material.messages) - len(new))
     if built.fitted.forwarded.rendered is not None and 0 <= current < len(new):
         block = built.fitted.forwarded
         new[current] = replace(new[current], rendered=block.rendered, standing=block.standing)

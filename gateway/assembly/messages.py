@@ -3,7 +3,7 @@
 from collections import defaultdict
 from typing import Any
 
-from gateway.assembly.wording import block, file_part, in_place
+from gateway.assembly.wording import block, block_without, file_part, in_place
 from gateway.models.artifacts import Artifact, ProcessingStrategy
 from gateway.models.conversation import ConversationMessage
 from gateway.models.selection import Forwarded, Material, Rendering, Selection
@@ -43,8 +43,20 @@ def assemble(material: Material, selection: Selection) -> Forwarded:
             body = rendered = _with_block(body, text)
         messages.append(body)
         indexes.append(index)
-    standing = tuple(r.artifact.artifact_id for r in in_block if r.strategy is ProcessingStrategy.INCLUDE_FULL)
+    standing = tuple(r.artifact.standing_name for r in in_block if r.strategy is ProcessingStrategy.INCLUDE_FULL)
     return Forwarded(messages, indexes, text, rendered, standing)
+
+
+def without_items(rendered: dict[str, Any], numbers: frozenset[int]) -> dict[str, Any]:
+    """A message as it was forwarded, without those of its block's items that stand in full (by their number, from 0).
+
+    A block of which nothing is left is left out.
+    """
+    content = rendered["content"]
+    if isinstance(content, str):
+        return {**rendered, "content": block_without(content, numbers)}
+    text = block_without(content[0]["text"], numbers)
+    return {**rendered, "content": [{**content[0], "text": text}, *content[1:]] if text else content[1:]}
 
 
 def _in_window(artifact: Artifact, selection: Selection, material: Material) -> bool:

@@ -22,8 +22,11 @@ def fit(material: Material, limits: Limits, counting: Counting, tools: Tools) ->
     fitted = _try(material, full, limits, counting, tools)
     if fitted is not None or limits.tokens is None:
         return fitted or fitted_as(full, tools.assemble(material, full), counting.estimate, counting)
-    compacted = replace(full, renderings={**full.renderings, **_compacted(material, tools)})
-    for selection in (compacted, replace(compacted, frozen=False, renderings=_refilled(material, compacted))):
+    compact = _compacted(material, tools)
+    shown = {key: r for key, r in compact.items() if r.artifact.place.message is not None or key in full.renderings}
+    compacted = replace(full, renderings={**full.renderings, **shown})
+    refilled = replace(full, renderings={**_refilled(material), **full.renderings, **compact}, frozen=False)
+    for selection in (compacted, refilled):
         fitted = _try(material, selection, limits, counting, tools)
         if fitted is not None:
             return fitted
@@ -43,22 +46,22 @@ def _try(material: Material, selection: Selection, limits: Limits, counting: Cou
 
 
 def _unplaced(material: Material, *, full_blocks: bool) -> dict[str, Rendering]:
-    """What cannot stand as it was sent: attachments that stand in no earlier block, and decoded files."""
+    """What cannot stand as it was sent: attachments and results told as text that stand in no earlier block, and
+    decoded files."""
     standing = {name for message in material.messages for name in message.standing}
     fixed = bool(material.messages) and material.messages[material.current].rendered is not None
     renderings = {}
     for artifact in material.artifacts:
         is_file = artifact.place.part is not None and artifact.place.span is None
-        waits = artifact.place.message is None and artifact.artifact_id not in standing and not fixed
+        waits = artifact.place.message is None and artifact.standing_name not in standing and not fixed
         if is_file or (waits and full_blocks):
             renderings[artifact.artifact_id] = in_full(artifact, artifact.content)
     return renderings
 
 
-def _refilled(material: Material, selection: Selection) -> dict[str, Rendering]:
+def _refilled(material: Material) -> dict[str, Rendering]:
     """Once the old blocks have left, what stood in them waits for a place again."""
-    waiting = {a.artifact_id: in_full(a, a.content) for a in material.attached}
-    return {**waiting, **selection.renderings}
+    return {a.artifact_id: in_full(a, a.content) for a in (*material.restored, *material.attached)}
 
 
 def _compacted(material: Material, tools: Tools) -> dict[str, Rendering]:

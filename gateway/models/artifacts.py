@@ -48,9 +48,19 @@ def cache_group(tenant: str, digest: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCall:
+    """The call behind a tool result that is told as text: `message_id` of the stored result, and the call's
+    arguments."""
+
+    message_id: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
 class Artifact:
     """One tool result or document. `content` is its text; `size_chars` the length of that text. `label` is the source
-    as it is told to a model where that must not change from turn to turn (contract §4 I7)."""
+    as it is told to a model where that must not change from turn to turn (contract §4 I7). `call` belongs to a result
+    that is told as text, its message left out (contract §3.3)."""
 
     artifact_id: str
     artifact_type: ArtifactType
@@ -63,6 +73,12 @@ class Artifact:
     place: Place = Place()
     label: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
+    call: ToolCall | None = None
+
+    @property
+    def standing_name(self) -> str:
+        """What it is known by while it stands in a block: two tool results may say the same."""
+        return self.call.message_id if self.call else self.artifact_id
 
 
 class ArtifactDecision(BaseModel):

@@ -31,8 +31,8 @@ class ConversationMessage:
     """A message with its reasoning context preserved.
 
     `body` is the OpenAI message as it was first sent. `rendered` is what was forwarded in its place, when that was
-    not the same (a block was put at its head), and `standing` names the artifacts that stand in it in full. `origin`
-    is who made an answer, None where that is not known.
+    not the same (a block was put at its head), and `standing` names the artifacts that stand in it in full
+    (`Artifact.standing_name`). `origin` is who made an answer, None where that is not known.
     """
 
     role: str
@@ -177,13 +177,15 @@ UNREAD = History(conversation_id=None, created=True, instructions=(), messages=(
 @dataclass(frozen=True, slots=True)
 class Context:
     """Everything that may enter the model's window for one request. `current` is the index of the message that begins
-    the turn under way; `placed` artifacts stand in messages, `artifacts` are the attached ones."""
+    the turn under way; `placed` artifacts stand in messages, `restored` ones are tool results told as text, `artifacts`
+    are the attached ones."""
 
     conversation_history: tuple[ConversationMessage, ...]
     current: int
     placed: tuple[Artifact, ...] = ()
+    restored: tuple[Artifact, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
 
     def all_artifacts(self) -> tuple[Artifact, ...]:
         """Artifacts of historical messages and of the current steps, then the attached ones."""
-        return self.placed + self.artifacts
+        return self.placed + self.restored + self.artifacts

@@ -30,18 +30,20 @@ class Rendering:
 @dataclass(frozen=True, slots=True)
 class Material:
     """What a context is made of: system messages, the conversation, and its artifacts. `current` is the index of the
-    message that begins the turn under way."""
+    message that begins the turn under way. `placed` artifacts stand in messages; `restored` tool results and `attached`
+    documents can only stand in a block."""
 
     instructions: tuple[dict[str, Any], ...]
     messages: tuple[ConversationMessage, ...]
     current: int
     placed: tuple[Artifact, ...] = ()
+    restored: tuple[Artifact, ...] = ()
     attached: tuple[Artifact, ...] = ()
     question: str = ""
 
     @property
     def artifacts(self) -> tuple[Artifact, ...]:
-        return self.placed + self.attached
+        return self.placed + self.restored + self.attached
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ def strategy_of(artifact: Artifact, window: Window, fitted: Fitted) -> Processin
     index = artifact.place.message
     if index is not None and index not in window.indexes:
         kept = rendering is not None and rendering.strategy is ProcessingStrategy.RAG_EXTRACT
-        full = rendering is not None and artifact.artifact_id in window.in_block
+        full = rendering is not None and artifact.standing_name in window.in_block
         if full:
             return ProcessingStrategy.INCLUDE_FULL
         return ProcessingStrategy.RAG_EXTRACT if kept else ProcessingStrategy.EXCLUDE
@@ -73,7 +73,7 @@ def strategy_of(artifact: Artifact, window: Window, fitted: Fitted) -> Processin
         return ProcessingStrategy.EXCLUDE
     return (
         ProcessingStrategy.INCLUDE_FULL
-        if artifact.artifact_id in window.in_earlier_blocks
+        if artifact.standing_name in window.in_earlier_blocks
         else ProcessingStrategy.RAG_EXTRACT
     )
 

@@ -218,10 +218,10 @@ def test_s1_thoughts_do_not_go_to_another_provider(
     client.chat.completions.create(messages=[result], extra_body=named, **body)
 
     client.chat.completions.create(model="gpt-4o", tools=TOOLS, messages=[user("Sure?")], extra_body=named)
-    _, calling, answered, *_ = upstream.last.body["messages"]
-    assert set(calling) <= {"role", "content", "tool_calls"}
-    assert set(calling["tool_calls"][0]) == {"id", "type", "function"}
-    assert calling["tool_calls"][0]["id"] == answered["tool_call_id"] == call_id.partition("__thought__")[0]
+    asked, answered, current = upstream.last.body["messages"]
+    assert (asked, answered) == (ASK, {"role": "assistant", "content": "12 degrees."})
+    assert "\n12 degrees\n</artifact>" in current["content"], "§3.3: the result is told as text"
+    assert current["content"].endswith("\n\nSure?")
 
     client.chat.completions.create(messages=[user("Thanks")], extra_body=named, **body)
     parts = [part for content in provider.last.body["contents"] for part in content["parts"]]

@@ -1,13 +1,14 @@
 """Labels and the one block of reference material (contract §4 I6)."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.assembly.wording import ELISION, block, extract_text, in_place
-from gateway.models.artifacts import Artifact, ArtifactType, Place, ProcessingStrategy
+from gateway.assembly.wording import ELISION, block, block_without, extract_text, in_place
+from gateway.models.artifacts import Artifact, ArtifactType, Place, ProcessingStrategy, ToolCall
 from gateway.models.selection import Rendering
 
 FULL, EXTRACT, NOTHING = ProcessingStrategy.INCLUDE_FULL, ProcessingStrategy.RAG_EXTRACT, ProcessingStrategy.EXCLUDE
@@ -48,6 +49,31 @@ def test_whatever_an_artifact_holds_there_is_one_block_with_one_item(content: st
     text = block([rendering(content)])
     assert len(re.findall(r"<\s*/\s*context_data\b", text, re.IGNORECASE)) == 1
     assert text.count("&lt;") - content.count("&lt;") == len(OPENERS.findall(content))
+
+
+ITEMS = st.tuples(
+    st.lists(PIECES, max_size=8).map("".join),
+    st.sampled_from([FULL, EXTRACT, NOTHING]),
+    st.none() | st.lists(PIECES | st.sampled_from(["'", '"', ' shown="full"', "/>"]), max_size=6).map("".join),
+)
+
+
+@given(items=st.lists(ITEMS, min_size=1, max_size=5), data=st.data())
+def test_a_block_without_some_of_its_items_is_the_block_of_the_others(
+    items: list[tuple[str, ProcessingStrategy, str | None]], data: st.DataObject
+) -> None:
+    def made(content: str, strategy: ProcessingStrategy, arguments: str | None) -> Rendering:
+        call = ToolCall("msg_1", arguments) if arguments is not None else None
+        of = replace(artifact(content + "..", f"attachment:0:{arguments}"), call=call)
+        spans = ((0, 1),) if strategy is EXTRACT else ()
+        return Rendering(of, strategy, content if strategy is FULL else "", spans=spans)
+
+    renderings = [made(*item) for item in items]
+    full = [index for index, r in enumerate(renderings) if r.strategy is FULL]
+    numbers = frozenset(n for n in range(len(full)) if data.draw(st.booleans()))
+    gone = {full[number] for number in numbers}
+    left = [r for index, r in enumerate(renderings) if index not in gone]
+    assert block_without(block(renderings) + "asked", numbers) == block(left) + "asked"
 
 
 @pytest.mark.parametrize("name", ['a"b', "a>b", "a\nb", "</artifact>", "a&b", 'x" shown="full'])
