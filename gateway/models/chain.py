@@ -8,18 +8,17 @@ import hashlib
 import hmac
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway import jsons
 
 SIZE = 20
 SAID_FIELDS = ("tool_call_id", "name", "refusal", "function_call")
 ANSWER_FIELDS = ("content", "tool_calls", "refusal", "audio", "function_call")
-SAYING_ROLES = ("user", "assistant")
+SAYING_ROLES = {"user": b"user\0", "assistant": b"assistant\0"}
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """Where a chain stands. `path` and `said` are digests of 20 bytes, empty before the first message.
 
     `plain` says that the chain is roles and texts without outer white space, and nothing beside them: whoever sends a
@@ -132,13 +131,13 @@ def plain_marks(roles: Sequence[str], texts: Sequence[str]) -> list[Mark]:
     sha = hashlib.sha256
     path, plain = b"", True
     found: list[Mark] = []
-    if not set(roles) <= set(SAYING_ROLES):
+    if not set(roles) <= SAYING_ROLES.keys():
         return marks_of({"role": role, "content": text} for role, text in zip(roles, texts, strict=True))
     try:
         for role, text in zip(roles, texts, strict=True):
             words = text.strip()
             plain = plain and len(words) == len(text)
-            path = sha(b"%b%b\0%b" % (path, role.encode(), words.encode())).digest()[:SIZE]
+            path = sha(path + SAYING_ROLES[role] + words.encode()).digest()[:SIZE]
             found.append(Mark(path, path, plain))
     except UnicodeEncodeError:  # half of a surrogate pair
         return marks_of({"role": role, "content": text} for role, text in zip(roles, texts, strict=True))
@@ -171,7 +170,7 @@ def _plain_words(who: list[Any]) -> bytes | None:
     if len(who) != 3 or who[2] or type(who[1]) is not str or who[0] not in SAYING_ROLES:
         return None
     try:
-        return b"%b\0%b" % (who[0].encode(), who[1].encode())
+        return SAYING_ROLES[who[0]] + who[1].encode()
     except UnicodeEncodeError:  # half of a surrogate pair, which is not stored as it is
         return None
 

@@ -19,15 +19,6 @@ INSERT_LINKS = RowInsert(
 """Of two chains that say the same the latest is continued."""
 
 
-def needs_healing(connection: sa.Connection, conversation_id: str, message_id: str | None) -> bool:
-    """Whether that message of the conversation is without digests."""
-    if message_id is None:
-        return False
-    table = schema.messages
-    query = sa.select(table.c.path_digest.is_(None)).where(table.c.id == message_id)
-    return bool(connection.execute(query.where(table.c.conversation_id == conversation_id)).scalar())
-
-
 def heal(connection: sa.Connection, conversation_id: str) -> None:
     """Gives each message of the conversation that has none its digests, links and place in the sequence.
 

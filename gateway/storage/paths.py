@@ -9,8 +9,7 @@ from gateway import jsons
 from gateway.models.artifacts import Artifact
 from gateway.models.conversation import NOWHERE, ConversationMessage, ConversationRef, Place, Sought, StoredConversation
 from gateway.storage import rows, schema
-from gateway.storage.heal import needs_healing
-from gateway.storage.places import locate, place_of, recognised
+from gateway.storage.places import MARKED, locate, place_behind, recognised
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,26 +31,28 @@ def find(
     row = conversation_row(connection, tenant, ref)
     if row is None:
         return None
-    head: str | None = row.head_id
-    if needs_healing(connection, row.id, head):
+    if row.message_id is not None and row.path_digest is None:
         return Unhealed(row.id)
-    place: Place | None = place_of(connection, head)
+    place = place_behind(row)
     if sought is not None:
-        place = locate(connection, row.id, head, sought) or (place if sought.maybe_delta else NOWHERE)
-    return _load(connection, row, place or NOWHERE, sought, max_bytes)
+        place = locate(connection, row.id, row.head_id, sought) or (place if sought.maybe_delta else NOWHERE)
+    return _load(connection, row, place, sought, max_bytes)
 
 
 def conversation_row(connection: sa.Connection, tenant: str, ref: ConversationRef) -> Any:
-    """The row of a tenant's conversation, by id or by session; None if there is none."""
+    """The row of a tenant's conversation, by id or by session, with the marks of its head; None if there is none."""
     if "\x00" in f"{ref.conversation_id}{ref.session}":  # PostgreSQL takes no NUL, and nothing has such a name
         return None
     table = schema.conversations
-    query = sa.select(table).where(table.c.tenant == tenant)
+    joined = table.outerjoin(schema.messages, schema.messages.c.id == table.c.head_id)
+    if ref.conversation_id is None:
+        joined = joined.join(schema.sessions, schema.sessions.c.conversation_id == table.c.id)
+    query = sa.select(table, *MARKED).select_from(joined).where(table.c.tenant == tenant)
     if ref.conversation_id is not None:
         query = query.where(table.c.id == ref.conversation_id)
     else:
         named = sa.and_(schema.sessions.c.tenant == tenant, schema.sessions.c.name == ref.session)
-        query = query.join(schema.sessions, schema.sessions.c.conversation_id == table.c.id).where(named)
+        query = query.where(named)
     return connection.execute(query).first()
 
 

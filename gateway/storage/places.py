@@ -9,6 +9,13 @@ from gateway.models.chain import ChainKey, Mark, extended, message_digest
 from gateway.models.conversation import NOWHERE, Place, Sought
 from gateway.storage import schema
 
+MARKED = (
+    schema.messages.c.id.label("message_id"),
+    schema.messages.c.path_digest,
+    schema.messages.c.said_digest,
+    schema.messages.c.plain,
+    schema.messages.c.restored,
+)
 AT_ONCE = 200
 LIKELY = 8
 CHUNK = 200
@@ -35,17 +42,14 @@ def _conversations(connection: sa.Connection, tenant: str, digest: bytes, calls:
     return [str(row[0]) for row in connection.execute(query.distinct().limit(2))]
 
 
-def place_of(connection: sa.Connection, message_id: str | None) -> Place:
-    """The place behind a stored message."""
-    if message_id is None:
+def place_behind(row: Any, kept: int = 0) -> Place:
+    """The place behind a stored message, from its row with MARKED columns."""
+    if row.message_id is None:
         return NOWHERE
-    table = schema.messages
-    columns = (table.c.path_digest, table.c.said_digest, table.c.plain, table.c.restored)
-    row = connection.execute(sa.select(*columns).where(table.c.id == message_id)).first()
-    if row is None or row.path_digest is None:
-        return Place(message_id)
+    if row.path_digest is None:
+        return Place(row.message_id, kept=kept)
     mark = Mark(bytes(row.path_digest), bytes(row.said_digest), bool(row.plain))
-    return Place(message_id, mark, restored=bool(row.restored))
+    return Place(row.message_id, mark, kept, restored=bool(row.restored))
 
 
 def locate(connection: sa.Connection, conversation_id: str, head_id: str | None, sought: Sought) -> Place | None:
@@ -71,8 +75,7 @@ class _Search:
         marks, bodies = self._sought.marks, self._sought.bodies
         last = next((i for i in range(len(bodies) - 1, -1, -1) if bodies[i]["role"] == "assistant"), 0)
         places = range(max(last, len(marks) - AT_ONCE), len(marks))
-        found = self._deepest([(marks[i].path, i) for i in places])
-        return None if found is None else self._place(*found)
+        return self._deepest([(marks[i].path, i) for i in places])
 
     def as_said(self) -> Place | None:
         """By what was said in it; then as far as the chain goes on from there."""
@@ -82,7 +85,7 @@ class _Search:
             found = self._halving(said[:-LIKELY])
         if found is None:
             return self._onwards(NOWHERE)
-        return self._onwards(self._verified(*found))
+        return self._onwards(self._verified(found))
 
     def run_to(self, head_id: str | None) -> Place | None:
         """As a run that ends at the head."""
@@ -91,12 +94,12 @@ class _Search:
         if head_id is None or last < 0:
             return None
         if _is_run(self._upwards(head_id), bodies, last):
-            return self._onwards(self._place(head_id, last))
+            return self._onwards(self._place(head_id, last + 1))
         return None
 
-    def _halving(self, places: list[int]) -> tuple[str, int] | None:
+    def _halving(self, places: list[int]) -> Place | None:
         """The deepest of these that is known: whatever leads to a known place is known."""
-        best: tuple[str, int] | None = None
+        best: Place | None = None
         low, high = 0, len(places)
         while low < high:
             middle = (low + high) // 2
@@ -116,34 +119,33 @@ class _Search:
         for index in range(place.kept, min(len(bodies), place.kept + AT_ONCE)):
             mark = extended(mark, bodies[index])
             marks.append((mark.path, index))
-        found = self._deepest(marks)
-        if found is not None:
-            return self._place(*found)
-        return place if place.kept else None
+        return self._deepest(marks) or (place if place.kept else None)
 
-    def _verified(self, message_id: str, index: int) -> Place:
+    def _verified(self, place: Place) -> Place:
         """What was said is the same up to there. If steps or system messages were sent, too, each of them must be one
         of those that are stored; else the request continues before the first that is not."""
-        if not any(not self._sought.said(i) for i in range(index + 1)):
-            return self._place(message_id, index)
-        difference, base = _compared(self._upwards(message_id), self._sought, index)
+        index = place.kept - 1
+        if all(self._sought.said(i) for i in range(place.kept)):
+            return place
+        difference, base = _compared(self._upwards(place.message_id), self._sought, index)
         if difference is None:
-            return self._place(message_id, index)
-        return self._place(base, difference - 1) if base is not None else NOWHERE
+            return place
+        return self._place(base, difference) if base is not None else NOWHERE
 
-    def _deepest(self, places: Sequence[tuple[bytes, int]]) -> tuple[str, int] | None:
-        """The message and the index of the deepest of these digests that is linked."""
+    def _deepest(self, places: Sequence[tuple[bytes, int]]) -> Place | None:
+        """The place behind the deepest of these digests, each with its index, that is linked."""
         if not places:
             return None
         table = schema.message_links
         where = (table.c.conversation_id == self._conversation, table.c.digest.in_([digest for digest, _ in places]))
-        query = sa.select(table.c.digest, table.c.message_id).where(*where)
-        known = {bytes(row.digest): str(row.message_id) for row in self._connection.execute(query)}
-        return next(((known[digest], index) for digest, index in reversed(places) if digest in known), None)
+        joined = table.join(schema.messages, schema.messages.c.id == table.c.message_id)
+        query = sa.select(table.c.digest, *MARKED).select_from(joined).where(*where)
+        known = {bytes(row.digest): row for row in self._connection.execute(query)}
+        return next((place_behind(known[each], i + 1) for each, i in reversed(places) if each in known), None)
 
-    def _place(self, message_id: str, index: int) -> Place:
-        found = place_of(self._connection, message_id)
-        return Place(found.message_id, found.mark, index + 1, found.restored)
+    def _place(self, message_id: str, kept: int) -> Place:
+        query = sa.select(*MARKED).where(schema.messages.c.id == message_id)
+        return place_behind(self._connection.execute(query).one(), kept)
 
     def _upwards(self, message_id: str | None) -> Iterator[Any]:
         """Light rows from a message up to the first of its chain, read as they are needed."""

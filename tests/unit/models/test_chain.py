@@ -1,0 +1,137 @@
+"""Digests of chains: what a conversation is recognised by (contract §3.2, ADR 8)."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.models.chain import START, calling, chain_key, extended, marks_of, plain_marks
+from tests.unit.making import assistant, system, tool, user
+
+words = st.text(max_size=8)
+chats = st.lists(st.tuples(st.sampled_from(["user", "assistant", "system"]), words), max_size=8)
+
+
+def said(messages: list[dict[str, Any]]) -> bytes:
+    return (marks_of(messages) or [START])[-1].said
+
+
+def path(messages: list[dict[str, Any]]) -> bytes:
+    return (marks_of(messages) or [START])[-1].path
+
+
+@given(chats)
+def test_the_short_way_says_the_same(chat: list[tuple[str, str]]) -> None:
+    messages = [{"role": role, "content": text} for role, text in chat]
+    assert plain_marks([role for role, _ in chat], [text for _, text in chat]) == marks_of(messages)
+
+
+SAME_WORDS = {
+    "outer white space": ([user(" hi\n"), assistant("yes ")], [user("hi"), assistant("yes")]),
+    "a string and its text parts": (
+        [user("hi you")],
+        [user([{"type": "text", "text": "hi "}, {"type": "text", "text": "you"}])],
+    ),
+    "reasoning that a client drops": (
+        [user("hi"), {**assistant("yes"), "reasoning_content": "hm"}],
+        [user("hi"), assistant("yes")],
+    ),
+    "empty fields": (
+        [user("hi"), {**assistant("yes"), "refusal": None, "tool_calls": []}],
+        [user("hi"), assistant("yes")],
+    ),
+}
+
+
+@pytest.mark.parametrize(("one", "other"), SAME_WORDS.values(), ids=list(SAME_WORDS))
+def test_what_makes_no_difference(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> None:
+    """§3.1, §3.2."""
+    assert (path(one), said(one)) == (path(other), said(other))
+
+
+STEPS = [assistant(None, "c1"), tool("c1", "sun")]
+SAME_SAID = {
+    "tool steps": ([user("w"), *STEPS, assistant("sun")], [user("w"), assistant("sun")]),
+    "a text beside a call": (
+        [user("w"), assistant("I look", "c1"), STEPS[1], assistant("sun")],
+        [user("w"), assistant("sun")],
+    ),
+    "system messages": ([system("s"), user("w"), system("t"), assistant("a")], [user("w"), assistant("a")]),
+}
+
+
+@pytest.mark.parametrize(("one", "other"), SAME_SAID.values(), ids=list(SAME_SAID))
+def test_what_was_said_is_the_same_without_the_working(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> None:
+    """§3.2: system messages, tool calls and results are no part of the chain; they are of the path."""
+    assert said(one) == said(other)
+    assert path(one) != path(other)
+
+
+DIFFERENT = [
+    ([user("a"), assistant("b")], [user("a"), assistant("c")]),
+    ([user("a"), assistant("b")], [assistant("a"), user("b")]),
+    ([user("a"), user("b")], [user("ab")]),
+    ([user("yes"), assistant("ok")], [user("yes"), assistant("ok"), user("yes"), assistant("ok")]),
+    ([user("a"), {**assistant(None), "refusal": "no"}], [user("a"), {**assistant(None), "refusal": "never"}]),
+    (
+        [user([{"type": "image_url", "image_url": {"url": "x"}}])],
+        [user([{"type": "image_url", "image_url": {"url": "y"}}])],
+    ),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), DIFFERENT)
+def test_other_words_are_another_chain(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> None:
+    assert said(one) != said(other)
+    assert path(one) != path(other)
+
+
+@given(chats, words)
+def test_a_chain_grows_by_its_last_message_alone(chat: list[tuple[str, str]], more: str) -> None:
+    messages = [{"role": role, "content": text} for role, text in chat]
+    end = (marks_of(messages) or [START])[-1]
+    assert extended(end, user(more)) == marks_of([*messages, user(more)])[-1]
+
+
+def test_an_empty_partial_answer_is_in_no_chain() -> None:
+    """§3.6: nothing was delivered of it, so no client sends it."""
+    end = marks_of([user("q")])[-1]
+    assert extended(end, assistant(""), status="partial") == end
+    assert extended(end, assistant("hal"), status="partial") == extended(end, assistant("hal"))
+
+
+def test_plain_is_a_chain_of_roles_and_trimmed_texts() -> None:
+    assert marks_of([user("a"), assistant("b")])[-1].plain
+    for message in (
+        user(" a"),
+        user([{"type": "text", "text": "a"}]),
+        {**user("a"), "name": "x"},
+        system("s"),
+        STEPS[1],
+    ):
+        assert not marks_of([message, user("b")])[-1].plain
+    assert not extended(START, user("a"), reworded=True).plain
+
+
+def test_keys_tell_tenants_people_and_secrets_apart_and_calls_in_any_order() -> None:
+    """§3.2, §8."""
+    end = said([user("a"), assistant("b")])
+    keys = {
+        chain_key(secret, tenant, people, end).digest
+        for secret in (b"1", b"2")
+        for tenant in ("t", "u")
+        for people in ((), ("x",), ("y",))
+    }
+    assert len(keys) == 12
+    assert end not in keys
+    one, other = (chain_key(b"1", "t", (), end, ids) for ids in (["a", "b"], ["b", "a"]))
+    assert one == other
+    assert one.calls != chain_key(b"1", "t", (), end, ["a"]).calls
+    assert chain_key(b"1", "t", (), end).calls == b""
+
+
+def test_an_answer_with_calls_is_told_from_one_that_says_the_same() -> None:
+    end = marks_of([user("w")])[-1]
+    assert calling(end, assistant(None, "c1")) == calling(end, assistant("", "c2"))
+    assert calling(end, assistant("", "c1")) != extended(end, assistant("")).said
