@@ -13,6 +13,7 @@ from gateway.errors import StorageUnavailable
 from gateway.http.auth import Authenticator
 from gateway.http.chat import ChatCompletions
 from gateway.http.completions import StoredCompletions
+from gateway.http.conversations import Conversations
 from gateway.http.edge import App, Direct, Draining, Edge
 from gateway.http.metrics import MetricsPage
 from gateway.http.relay import Relay
@@ -23,6 +24,7 @@ from gateway.pipeline import Pipeline
 from gateway.settings import Settings
 from gateway.settlement import Settlement
 from gateway.storage.cache import open_cache
+from gateway.storage.conversations import SqlConversations
 from gateway.storage.engine import Transactions, open_transactions
 from gateway.storage.migrate import migrate
 from gateway.storage.retention import Retention
@@ -70,6 +72,8 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
     auth = Authenticator(settings.auth, store)
     chat = ChatCompletions(pipeline, auth, settings, clock)
     stored = StoredCompletions(store, auth)
+    records = SqlConversations(transactions, clock)
+    conversations = Conversations(records, store, auth, settings.server.max_body_bytes)
     models = Models(UpstreamModels(client, router), auth)
     relay = Relay(router, Passthrough(pool), auth, settings)
 
@@ -103,6 +107,15 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
         Route("/v1/chat/completions", chat, methods=["POST"]),
         Route("/v1/chat/completions", stored, methods=["GET"]),
         Route("/v1/chat/completions/{completion_id}", stored, methods=["GET"]),
+        Route("/v1/conversations", conversations.all, methods=["GET"]),
+        Route("/v1/conversations", conversations.all, methods=["POST"]),
+        Route("/v1/conversations/{conversation_id}", conversations.one, methods=["GET"]),
+        Route("/v1/conversations/{conversation_id}", conversations.one, methods=["POST"]),
+        Route("/v1/conversations/{conversation_id}", conversations.one, methods=["DELETE"]),
+        Route("/v1/conversations/{conversation_id}/items", conversations.items, methods=["GET"]),
+        Route("/v1/conversations/{conversation_id}/items", conversations.items, methods=["POST"]),
+        Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["GET"]),
+        Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["DELETE"]),
     ]
     if settings.server.metrics != "off":
         page = MetricsPage(metrics, auth, open_to_all=settings.server.metrics == "open")

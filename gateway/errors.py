@@ -10,6 +10,7 @@ GatewayError
 │   ├── InvalidHttp 400               not even HTTP
 │   └── NotFound 404
 │       ├── ConversationNotFound      unknown, deleted or another tenant's (contract §2)
+│       ├── ItemNotFound
 │       ├── CompletionNotFound
 │       ├── ModelNotFound
 │       └── NotRelayed                not for this key (contract §1)
@@ -114,6 +115,12 @@ class ConversationNotFound(NotFound):
     """Unknown, deleted, or another tenant's: all behave alike (contract §8)."""
 
     code = "conversation_not_found"
+
+
+class ItemNotFound(NotFound):
+    """No such item in this conversation."""
+
+    code = "item_not_found"
 
 
 class CompletionNotFound(NotFound):

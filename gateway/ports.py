@@ -1,11 +1,13 @@
 """The Protocols that the steps need. Adapters live in `storage/`, `upstream/` and `tokens.py`; `app.py` wires them."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from gateway.models.conversation import ConversationRef, Sought, StoredConversation
+from gateway.models.conversation import ConversationMessage, ConversationRef, Sought, StoredConversation
 from gateway.models.exchange import Caller, Deployment, JsonAnswer, ModelFacts, StoredFile, StreamOpener
 from gateway.models.ledger import CompletionPage, CompletionQuery
+from gateway.models.records import ConversationRecord, ItemPage, ItemQuery, RecordPage, RecordQuery
 from gateway.models.relay import AnswerOpener, RelayedCall
 from gateway.models.turn import StoredCompletion, TurnCommit
 
@@ -85,6 +87,57 @@ class ExpiringStore(Protocol):
 
     async def delete_leftovers(self) -> None:
         """Deletes claims whose time is over, and processes that are long gone."""
+        ...
+
+
+class ConversationRecords(Protocol):
+    """Conversations by themselves: made, listed, read and changed item by item. Every method is one short transaction.
+
+    Raises:
+        StorageUnavailable: the storage cannot be reached, or not within its timeout.
+        ConversationNotFound: the tenant has no such conversation.
+        ItemNotFound: the conversation has no such item.
+    """
+
+    async def create(
+        self,
+        tenant: str,
+        conversation_id: str,
+        metadata: dict[str, str],
+        messages: Sequence[ConversationMessage],
+        request_id: str,
+    ) -> ConversationRecord:
+        """A new conversation that begins with these messages."""
+        ...
+
+    async def find(self, tenant: str, conversation_id: str) -> ConversationRecord:
+        """One of this tenant's."""
+        ...
+
+    async def update(self, tenant: str, conversation_id: str, metadata: dict[str, str]) -> ConversationRecord:
+        """The conversation, with this metadata in the place of what it had."""
+        ...
+
+    async def list_page(self, tenant: str, query: RecordQuery) -> RecordPage:
+        """A page of this tenant's conversations."""
+        ...
+
+    async def items(self, tenant: str, conversation_id: str, query: ItemQuery) -> ItemPage:
+        """A page of the items of the current branch: the system messages in force and the path to the head."""
+        ...
+
+    async def item(self, tenant: str, conversation_id: str, item_id: str) -> dict[str, Any]:
+        """One item, of any branch."""
+        ...
+
+    async def add_items(
+        self, tenant: str, conversation_id: str, messages: Sequence[ConversationMessage], request_id: str
+    ) -> list[dict[str, Any]]:
+        """The items that were made of these messages, at the head."""
+        ...
+
+    async def delete_item(self, tenant: str, conversation_id: str, item_id: str) -> ConversationRecord:
+        """Deletes an item for good; what it said is nowhere in the conversation afterwards."""
         ...
 
 

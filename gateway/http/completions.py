@@ -1,8 +1,6 @@
 """`GET /v1/chat/completions…`: any bill can be checked afterwards (contract §6)."""
 
-import re
 from typing import Any
-from urllib.parse import parse_qs
 
 from gateway.accounting.audit import repriced
 from gateway.accounting.metadata import extended_usage
@@ -10,14 +8,12 @@ from gateway.errors import CompletionNotFound, ConversationNotFound
 from gateway.http.auth import ANONYMOUS, Authenticator
 from gateway.http.edge import Receive, Scope, Send, named, send_json
 from gateway.http.messages import invalid
+from gateway.http.paging import check_named, limit_of, listed, metadata_of, newest_first, parameters
 from gateway.models.ledger import CompletionQuery
 from gateway.models.turn import StoredCompletion
 from gateway.ports import ConversationStore
 
-METADATA = re.compile(r"metadata\[(.*)\]", re.DOTALL)
 FIGURES = ("prompt_tokens", "completion_tokens", "total_tokens")
-MOST_LISTED = 100
-MOST_PAIRS = 16
 
 
 class StoredCompletions:
@@ -46,9 +42,7 @@ class StoredCompletions:
         if page is None:
             raise CompletionNotFound("No such completion.", param="after")
         data = [as_completion(each) for each in page.found]
-        ends = {"first_id": data[0]["id"] if data else None, "last_id": data[-1]["id"] if data else None}
-        answer = {"object": "list", "data": data, **ends, "has_more": page.has_more}
-        await send_json(send, 200, answer, named(query.conversation_id))
+        await send_json(send, 200, listed(data, has_more=page.has_more), named(query.conversation_id))
 
 
 def parse_query(text: str) -> CompletionQuery:
@@ -57,21 +51,10 @@ def parse_query(text: str) -> CompletionQuery:
     Raises:
         InvalidRequest: one of them breaks its rule; names it.
     """
-    query = {name: values[0] for name, values in parse_qs(text, keep_blank_values=True).items()}
-    for name in ("conversation", "model", "after"):
-        if query.get(name) == "":
-            raise invalid(name, "must not be empty")
-    limit = query.get("limit", "20")
-    if not (limit.isascii() and limit.isdigit() and len(limit) <= 3 and 1 <= int(limit) <= MOST_LISTED):
-        raise invalid("limit", f"must be a whole number from 1 to {MOST_LISTED}")
-    order = query.get("order", "asc")
-    if order not in ("asc", "desc"):
-        raise invalid("order", "must be asc or desc")
-    metadata = tuple((m.group(1), value) for name, value in query.items() if (m := METADATA.fullmatch(name)))
-    if len(metadata) > MOST_PAIRS:
-        raise invalid("metadata", f"may name {MOST_PAIRS} keys")
-    found = (query.get("conversation"), query.get("model"), metadata, int(limit), query.get("after"))
-    return CompletionQuery(*found, newest_first=order == "desc")
+    query = parameters(text)
+    check_named(query, "conversation", "model", "after")
+    found = (query.get("conversation"), query.get("model"), metadata_of(query), limit_of(query), query.get("after"))
+    return CompletionQuery(*found, newest_first=newest_first(query, "asc"))
 
 
 def as_completion(stored: StoredCompletion) -> dict[str, Any]:

@@ -56,13 +56,34 @@ def chat_body(raw: bytes, scope: Scope) -> tuple[dict[str, Any], PlainMessages |
             if jsons.checked(raw, rest, small=False) is not rest:
                 body = jsons.loads_exact(raw)
     except jsons.JSONDecodeError as error:
-        encoding = header(scope, b"content-encoding")
-        if encoding and encoding.lower() != "identity":
-            raise UnsupportedMediaType("Request bodies may not be compressed.", param="content-encoding") from None
-        raise InvalidRequest(f"The request body is not valid JSON: {error}.", code="invalid_json") from None
+        raise _no_json(scope, error) from None
+    return _an_object(body), plain
+
+
+def json_body(raw: bytes, scope: Scope) -> dict[str, Any]:
+    """A body as a JSON object; without any it is an empty one.
+
+    Raises:
+        InvalidRequest: it is no JSON object.
+        UnsupportedMediaType: it is compressed.
+    """
+    try:
+        return _an_object(jsons.loads_exact(raw or b"{}"))
+    except jsons.JSONDecodeError as error:
+        raise _no_json(scope, error) from None
+
+
+def _an_object(body: Any) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise InvalidRequest("The request body must be a JSON object.", code="invalid_json")
-    return body, plain
+    return body
+
+
+def _no_json(scope: Scope, error: Exception) -> InvalidRequest:
+    encoding = header(scope, b"content-encoding")
+    if encoding and encoding.lower() != "identity":
+        return UnsupportedMediaType("Request bodies may not be compressed.", param="content-encoding")
+    return InvalidRequest(f"The request body is not valid JSON: {error}.", code="invalid_json")
 
 
 def header(scope: Scope, name: bytes) -> str | None:

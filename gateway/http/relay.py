@@ -7,7 +7,7 @@ from gateway.errors import MethodNotAllowed, ModelNotFound, NotFound, NotRelayed
 from gateway.http.auth import Authenticator
 from gateway.http.edge import Receive, Scope, Send
 from gateway.http.receive import header, until_disconnect
-from gateway.http.relay_rules import PREFIX, QUERY, headers_down, headers_up, is_plain_path, named_calls
+from gateway.http.relay_rules import OWN, PREFIX, QUERY, headers_down, headers_up, is_plain_path, named_calls
 from gateway.http.upload import Upload
 from gateway.models.exchange import Caller, Deployment
 from gateway.models.relay import RelayedAnswer, RelayedCall
@@ -31,7 +31,7 @@ class Relay:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["raw_path"].decode("latin-1")
-        if not path.startswith(PREFIX):
+        if not path.startswith(PREFIX) or scope["path"].startswith(OWN):
             raise NotFound("There is nothing at this path.")
         caller = await self._auth.caller(scope)
         scope["gateway"]["tenant"] = caller.tenant

@@ -7,6 +7,8 @@ from urllib.parse import unquote
 from gateway.models.relay import Headers
 
 PREFIX = "/v1/"
+OWN = ("/v1/conversations/",)
+"""What begins so is the gateway's own, whether it exists or not: ids of here mean nothing to an upstream."""
 OPERATORS = ("embeddings", "moderations", "audio/*", "images/*", "completions", "responses")
 """What an operator's key pays for unasked, as POST: calls that leave nothing to be read by others."""
 

@@ -173,7 +173,7 @@ def _conversation(
         field, session = "x-context-session", headers.get("x-context-session") or None
     if session is None:
         return ConversationRef()
-    if not isinstance(session, str) or not 0 < len(session) <= 256 or not session.isprintable():
+    if not is_session_name(session):
         raise invalid(field, "must be 1 to 256 printable characters")
     return ConversationRef(session=session)
 
@@ -206,12 +206,22 @@ def _store(forward: dict[str, Any], settings: Settings) -> bool:
     return settings.conversation.store if store is None else store
 
 
+def keeps_metadata_rules(value: Any) -> bool:
+    """Whether it is metadata as OpenAI takes it: up to 16 strings of up to 512 characters, keys of up to 64."""
+    if not isinstance(value, dict) or len(value) > 16:
+        return False
+    return all(isinstance(v, str) and len(k) <= 64 and len(v) <= 512 for k, v in value.items())
+
+
+def is_session_name(value: Any) -> bool:
+    """Whether a session can have that name."""
+    return isinstance(value, str) and 0 < len(value) <= 256 and value.isprintable()
+
+
 def _metadata(forward: dict[str, Any], settings: Settings) -> dict[str, str] | None:
     """Metadata that keeps OpenAI's rules is stored; any other goes up untouched and is not."""
     value = forward.get("metadata")
-    if not isinstance(value, dict) or len(value) > 16:
-        return None
-    if not all(isinstance(v, str) and len(k) <= 64 and len(v) <= 512 for k, v in value.items()):
+    if not isinstance(value, dict) or not keeps_metadata_rules(value):
         return None
     if not settings.upstream.forward_store:
         del forward["metadata"]

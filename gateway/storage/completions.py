@@ -28,7 +28,7 @@ def read_page(connection: sa.Connection, tenant: str, query: CompletionQuery) ->
         where.append(table.conversation_id == query.conversation_id)
     if query.model is not None:
         where.append(table.model == query.model)
-    where += [_holds(connection, pair) for pair in query.metadata]
+    where += [holds(connection, schema.completions.c.metadata, pair) for pair in query.metadata]
     if query.after is not None:
         last = connection.execute(sa.select(table.created_at, table.request_id).where(_is(tenant, query.after))).first()
         if last is None:
@@ -54,14 +54,13 @@ def _behind(last: Any, *, newest_first: bool) -> Condition:
     return sa.and_(table.created_at >= last.created_at, later)
 
 
-def _holds(connection: sa.Connection, pair: tuple[str, str]) -> Condition:
-    """Whether the stored metadata, an object of strings in compact JSON, holds the pair.
+def holds(connection: sa.Connection, column: sa.ColumnElement[Any], pair: tuple[str, str]) -> Condition:
+    """Whether stored metadata, an object of strings in compact JSON, holds the pair.
 
     Its text is searched: as quotes inside strings are escaped, `{"key":"value"` or `,"key":"value"` can stand nowhere
     but where the pair does. Databases differ in how they look into JSON, and PostgreSQL refuses some that is valid.
     """
     member = jsons.dumps_text(dict([pair]))[1:-1]
-    column = schema.completions.c.metadata
     found = sa.func.instr if connection.dialect.name == "sqlite" else sa.func.strpos
     return sa.or_(found(column, "{" + member) > 0, found(column, "," + member) > 0)
 

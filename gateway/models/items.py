@@ -1,0 +1,150 @@
+"""Items of a conversation, as OpenAI's Conversations API shows stored chat messages.
+
+A message of the assistant can be several items: its thoughts, its text, its tool calls. Their ids are made of the
+message's own, so that they stay the same, whatever else of the message is deleted.
+"""
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+from gateway import jsons
+from gateway.ids import content_digest
+from gateway.models.conversation import ConversationMessage
+from gateway.models.item_parts import input_parts, output_parts
+
+Item = dict[str, Any]
+ITEM_ID = re.compile(r"(msg|rs|fc|ctc|fco|ctco)_(sys)?([0-9A-Za-z-]{1,60})(_[0-9a-f]{12})?")
+INSTRUCTION_PREFIX = "msg_sys"
+THOUGHTS = frozenset(
+    {
+        *("reasoning_content", "reasoning", "reasoning_details", "reasoning_items", "thinking_blocks"),
+        *("thought_signature", "provider_specific_fields", "encrypted_content"),
+    }
+)
+WORDS = frozenset({"content", "refusal", "annotations", "audio"})
+
+
+def items_of(message: ConversationMessage, custom: Collection[str] = ()) -> list[Item]:
+    """The items that a stored message is, at least one.
+
+    Args:
+        custom: the ids of custom tool calls that a tool's message may answer.
+    """
+    status = "incomplete" if message.status == "partial" else "completed"
+    stem = (message.message_id or "").removeprefix("msg_")
+    if message.role in ("tool", "function"):
+        return [_output(message.body, stem, status, custom)]
+    if message.role == "assistant":
+        return _answer(message, stem, status)
+    return [_said(message, status, input_parts(message.content))]
+
+
+def instruction_items(conversation_id: str, instructions: Sequence[dict[str, Any]]) -> list[Item]:
+    """The system messages in force, which stand before the first message. Their ids come from what they say."""
+    found: list[Item] = []
+    for body in instructions:
+        identity = jsons.canonical([conversation_id, body]).decode()
+        times = sum(body == other for other in instructions[: len(found)])
+        item_id = INSTRUCTION_PREFIX + content_digest(f"{identity}{times}")[:32]
+        found += items_of(ConversationMessage(role=str(body.get("role")), body=body, message_id=item_id))
+    return found
+
+
+def message_id_of(item_id: str) -> str | None:
+    """The stored message that an item belongs to; None if no item can have that id."""
+    parts = ITEM_ID.fullmatch(item_id)
+    return f"msg_{parts.group(3)}" if parts and not parts.group(2) else None
+
+
+def custom_calls(message: ConversationMessage) -> frozenset[str]:
+    """The ids of a message's custom tool calls."""
+    calls = message.body.get("tool_calls") or ()
+    return frozenset(str(call.get("id")) for call in calls if isinstance(call.get("custom"), dict))
+
+
+def without(message: ConversationMessage, item_id: str) -> ConversationMessage | None:
+    """The message without one of its items; None if that leaves nothing of it."""
+    others = [item for item in items_of(message) if item["id"] != item_id]
+    if message.role != "assistant" or not others:
+        return None
+    body = message.body
+    if item_id.startswith("msg_"):
+        body = {name: value for name, value in body.items() if name not in WORDS} | {"content": None}
+    elif item_id.startswith("rs_"):
+        body = {name: value for name, value in body.items() if name not in THOUGHTS}
+    else:
+        kept = [call for call, made in _calls(body, item_id) if made != item_id]
+        body = {name: value for name, value in body.items() if name not in ("tool_calls", "function_call")}
+        if kept:
+            body["tool_calls"] = kept
+    return replace(message, body=body, rendered=None)
+
+
+def called(message: ConversationMessage, item_id: str) -> str | None:
+    """The id by which a tool call, or its result, is known to the model; None for other items."""
+    items = items_of(message)
+    found = next((item for item in items if item["id"] == item_id or len(items) == 1), {})
+    return found.get("call_id")
+
+
+def _said(message: ConversationMessage, status: str, parts: list[Any]) -> Item:
+    item = {"id": message.message_id, "type": "message", "status": status, "role": message.role, "content": parts}
+    name = message.body.get("name")
+    return {**item, "name": name} if isinstance(name, str) else item
+
+
+def _answer(message: ConversationMessage, stem: str, status: str) -> list[Item]:
+    body = message.body
+    items: list[Item] = []
+    thoughts = body.get("reasoning_content") or body.get("reasoning")
+    if isinstance(thoughts, str) and thoughts:
+        content = [{"type": "reasoning_text", "text": thoughts}]
+        items.append({"id": f"rs_{stem}", "type": "reasoning", "summary": [], "content": content, "status": status})
+    parts = output_parts(body)
+    calls = [_call(call, item_id, status) for call, item_id in _calls(body, stem)]
+    says_something = any(part.get("text") or part.get("type") != "output_text" for part in parts)
+    if says_something or not (calls or items):
+        items.append(_said(message, status, parts))
+    return items + calls
+
+
+def _calls(body: dict[str, Any], stem: str) -> list[tuple[dict[str, Any], str]]:
+    """The tool calls of a message with the ids of their items, which do not depend on each other's places.
+
+    Args:
+        stem: what the ids of the message's items have in common, or one of those ids.
+    """
+    parts = ITEM_ID.fullmatch(stem)
+    stem = parts.group(3) if parts else stem
+    calls: list[dict[str, Any]] = [call for call in body.get("tool_calls") or () if isinstance(call, dict)]
+    if isinstance(body.get("function_call"), dict):  # as calls were made before there were tools
+        calls.append({"id": body["function_call"].get("name"), "function": body["function_call"]})
+    found: list[tuple[dict[str, Any], str]] = []
+    seen: list[str] = []
+    for call in calls:
+        call_id = str(call.get("id"))
+        mark = content_digest(f"{call_id}\n{seen.count(call_id)}")[:12]
+        kind = "ctc" if isinstance(call.get("custom"), dict) else "fc"
+        found.append((call, f"{kind}_{stem}_{mark}"))
+        seen.append(call_id)
+    return found
+
+
+def _call(call: dict[str, Any], item_id: str, status: str) -> Item:
+    custom = call.get("custom")
+    shared = {"id": item_id, "call_id": str(call.get("id")), "status": status}
+    if isinstance(custom, dict):
+        return {**shared, "type": "custom_tool_call", "name": custom.get("name"), "input": custom.get("input", "")}
+    function = call.get("function") or {}
+    arguments = function.get("arguments", "")
+    return {**shared, "type": "function_call", "name": function.get("name"), "arguments": arguments}
+
+
+def _output(body: dict[str, Any], stem: str, status: str, custom: Collection[str]) -> Item:
+    call_id = str(body.get("tool_call_id") or body.get("name"))
+    content = body.get("content")
+    output = content if isinstance(content, str) else input_parts(content)
+    kind, prefix = ("custom_tool_call_output", "ctco") if call_id in custom else ("function_call_output", "fco")
+    return {"id": f"{prefix}_{stem}", "type": kind, "call_id": call_id, "output": output, "status": status}
