@@ -18,12 +18,14 @@ from gateway.http.edge import App, Direct, Draining, Edge
 from gateway.http.metrics import MetricsPage
 from gateway.http.relay import Relay
 from gateway.http.service import Live, Models, Ready
+from gateway.idempotency import Once
 from gateway.logs import get_logger
 from gateway.metrics import Metrics
 from gateway.pipeline import Pipeline
 from gateway.settings import Settings
 from gateway.settlement import Settlement
 from gateway.storage.cache import open_cache
+from gateway.storage.claims import SqlClaims
 from gateway.storage.conversations import SqlConversations
 from gateway.storage.engine import Transactions, open_transactions
 from gateway.storage.migrate import migrate
@@ -70,7 +72,8 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
     match = settings.conversation.match
     pipeline = Pipeline(router, upstream, store, files, context, settlement, settings.context, match)
     auth = Authenticator(settings.auth, store)
-    chat = ChatCompletions(pipeline, auth, settings, clock)
+    once = Once(SqlClaims(transactions, clock), store, clock, settings.conversation.idempotency_hours)
+    chat = ChatCompletions(pipeline, once, store, auth, settings, clock)
     stored = StoredCompletions(store, auth)
     records = SqlConversations(transactions, clock)
     conversations = Conversations(records, store, auth, settings.server.max_body_bytes)
@@ -87,13 +90,16 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
         warming = asyncio.ensure_future(_warm_up(catalogue))
         days = settings.conversation.retention_days
         sweeping = asyncio.ensure_future(sweep_for_ever(retention, clock, days, sweep_seconds(days)))
+        keeping = asyncio.ensure_future(once.keep())
         try:
             yield
         finally:
             preparing.cancel()
             warming.cancel()
             sweeping.cancel()
+            keeping.cancel()
             await settlement.drain(2 * settings.storage.timeout)
+            await once.drain(settings.storage.timeout)
             await client.aclose()
             await cache.close()
             await transactions.close()

@@ -8,6 +8,9 @@ GatewayError
 │   ├── RequestTimeout 408
 │   ├── UnsupportedMediaType 415
 │   ├── InvalidHttp 400               not even HTTP
+│   ├── IdempotencyKeyInUse 409       its request is being answered
+│   ├── IdempotencyKeyMismatch 422    it stood with another request
+│   ├── AnswerNotKept 409             answered already, and the answer is gone
 │   └── NotFound 404
 │       ├── ConversationNotFound      unknown, deleted or another tenant's (contract §2)
 │       ├── ItemNotFound
@@ -102,6 +105,41 @@ class InvalidHttp(InvalidRequest):
     """What came over the connection is not HTTP/1.1, or it could be read in two ways."""
 
     code = "invalid_http"
+
+
+class IdempotencyKeyInUse(InvalidRequest):
+    """A request with this `Idempotency-Key` is being answered right now; ask again for its answer."""
+
+    status = 409
+    code = "idempotency_key_in_use"
+
+    def __init__(self) -> None:
+        super().__init__("A request with this Idempotency-Key is being answered.", param="Idempotency-Key")
+        self.headers = {"retry-after": "1"}
+
+
+class IdempotencyKeyMismatch(InvalidRequest):
+    """The `Idempotency-Key` stood with another request: the body is not the same, or a header that says what is
+    asked."""
+
+    status = 422
+    code = "idempotency_key_mismatch"
+
+    def __init__(self) -> None:
+        super().__init__("This Idempotency-Key was used with another request.", param="Idempotency-Key")
+
+
+class AnswerNotKept(InvalidRequest):
+    """The request with this `Idempotency-Key` was answered, and its answer is not kept: `store: false`, mode `off`,
+    or the conversation has been deleted since."""
+
+    status = 409
+    code = "idempotency_answer_not_kept"
+
+    def __init__(self) -> None:
+        text = "The request with this Idempotency-Key was answered, and its answer has not been kept."
+        super().__init__(text, param="Idempotency-Key")
+        self.headers = {"x-should-retry": "false"}
 
 
 class NotFound(InvalidRequest):

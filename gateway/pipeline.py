@@ -166,7 +166,7 @@ class Pipeline:
         if history.session and history.conversation_id:
             tenant = exchange.request.caller.tenant
             exchange.conversation_id = await self._store.claim_session(tenant, history.session, history.conversation_id)
-        else:
+        elif exchange.request.claim is None or not exchange.request.claim.shared:  # the claim has shown it
             await self._store.reachable()
 
     async def _send(self, exchange: Exchange, call: Callable[[Exchange], Awaitable[T]]) -> T:

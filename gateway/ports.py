@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
+from gateway.models.claim import Claim, ClaimRecord, RequestIdentity
 from gateway.models.conversation import ConversationMessage, ConversationRef, Sought, StoredConversation
 from gateway.models.exchange import Caller, Deployment, JsonAnswer, ModelFacts, StoredFile, StreamOpener
 from gateway.models.ledger import CompletionPage, CompletionQuery
@@ -138,6 +139,36 @@ class ConversationRecords(Protocol):
 
     async def delete_item(self, tenant: str, conversation_id: str, item_id: str) -> ConversationRecord:
         """Deletes an item for good; what it said is nowhere in the conversation afterwards."""
+        ...
+
+
+class ClaimStore(Protocol):
+    """What is known of requests that are to be answered once. Every method is one short transaction.
+
+    Raises:
+        StorageUnavailable: the storage cannot be reached, or not within its timeout.
+    """
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes use the same storage: claims are taken in it then, and not in memory alone."""
+        ...
+
+    async def take(self, claim: Claim, *, anew: bool, alive_until: datetime | None) -> ClaimRecord | None:
+        """Takes the claim if it is free, and returns None; else what stands in its way. `anew`: the record of an
+        earlier answer does not, and what runs is contested from now on. `alive_until` is noted of the process."""
+        ...
+
+    async def find(self, identity: RequestIdentity) -> ClaimRecord | None:
+        """What is known of that request."""
+        ...
+
+    async def release(self, claim: Claim) -> None:
+        """Lets go what has not become a record, and what it took the place of."""
+        ...
+
+    async def beat(self, process: str, alive_until: datetime) -> None:
+        """That process holds its claims until then at least."""
         ...
 
 

@@ -125,6 +125,9 @@ class ConversationSettings(_Section):
         "`user` field, or none if the request names no `user` (`user`); those with the same field or both without "
         "(`tenant`); nobody's (`off`).",
     )
+    idempotency_hours: float = Field(
+        24.0, gt=0, le=8760, description="Hours that an `Idempotency-Key` is kept after its request was answered."
+    )
     retention_days: float | None = Field(
         None, gt=0, description="Conversations that nothing was added to for so long are deleted; null keeps them."
     )

@@ -221,10 +221,11 @@ class Settlement:
         exchange.committing = True  # from here on it runs to its end, whoever leaves
         self._committing[request.request_id] = entry
         try:
-            await self._store.commit(TurnCommit(entry, turn, chains))
+            await self._store.commit(TurnCommit(entry, turn, chains, request.claim))
         except StorageUnavailable:
             billed_alone = replace(entry, error_code=entry.error_code or "turn_not_stored")
-            self._unrecorded.append(TurnCommit(billed_alone, chains=chains))
+            claim = request.claim if turn is None else None
+            self._unrecorded.append(TurnCommit(billed_alone, chains=chains, claim=claim))
             if turn is not None:
                 raise
             log.warning("bill_not_recorded_yet", request_id=request.request_id, waiting=len(self._unrecorded))

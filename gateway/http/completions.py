@@ -67,7 +67,16 @@ def as_completion(stored: StoredCompletion) -> dict[str, Any]:
         "model": entry.model,
         "choices": [],
     }
-    body = {**bare, **(stored.completion or {}), "response_metadata": entry.metadata, "status": entry.status}
+    body = {**bare, **answered(stored), "status": entry.status}
+    if stored.completion_metadata is not None:
+        body["metadata"] = stored.completion_metadata
+    return body
+
+
+def answered(stored: StoredCompletion) -> dict[str, Any]:
+    """What its client was told."""
+    entry = stored.ledger
+    body = {**(stored.completion or {}), "response_metadata": entry.metadata}
     primary = next((call for call in entry.calls if call.purpose == "primary"), None)
     if primary is not None:
         calls = tuple(repriced(call) for call in entry.calls)  # exact where a cost is more than its column holds
@@ -76,6 +85,4 @@ def as_completion(stored: StoredCompletion) -> dict[str, Any]:
         body["usage"] = extended_usage({**reported, **billed}, calls)
     if entry.conversation_id:
         body["conversation"] = {"id": entry.conversation_id}
-    if stored.completion_metadata is not None:
-        body["metadata"] = stored.completion_metadata
     return body

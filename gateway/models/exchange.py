@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any, Literal, Protocol
 
 from gateway.models.artifacts import ContextGoal, RequestAttachment
+from gateway.models.claim import Claim
 from gateway.models.conversation import ConversationRef
 
 
@@ -43,7 +44,7 @@ class PlainMessages:
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
     """A validated chat request. `forward` is the body without the gateway's own fields, `messages` apart; `size` are
-    the bytes of the whole body as it came."""
+    the bytes of the whole body as it came; `claim` says that it is to be answered once."""
 
     request_id: str
     caller: Caller
@@ -62,6 +63,12 @@ class ChatRequest:
     started: float
     size: int
     plain: PlainMessages | None = None
+    claim: Claim | None = None
+
+    @property
+    def keeps_content(self) -> bool:
+        """Whether what its user and its model write is stored."""
+        return self.store and self.options.mode != "off"
 
     @property
     def stands_alone(self) -> bool:

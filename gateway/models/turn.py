@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from gateway.models.artifacts import Artifact
 from gateway.models.chain import START, ChainKey, Mark
+from gateway.models.claim import Claim
 from gateway.models.conversation import ConversationMessage
 from gateway.models.metadata import CallCost
 
@@ -73,11 +74,13 @@ class StoredTurn:
 
 @dataclass(frozen=True, slots=True)
 class TurnCommit:
-    """One transaction: turn and bill together, or the bill alone; and what an answered request leaves in any case."""
+    """One transaction: turn and bill together, or the bill alone; what an answered request leaves in any case, and
+    the claim that is settled by it."""
 
     ledger: LedgerEntry
     turn: StoredTurn | None = None
     chains: tuple[ChainKey, ...] = ()
+    claim: Claim | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +90,9 @@ class StoredCompletion:
     ledger: LedgerEntry
     completion: dict[str, Any] | None = None
     completion_metadata: dict[str, str] | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether its client can be given it again: nothing of it was left out or has been deleted since."""
+        choices = (self.completion or {}).get("choices")
+        return bool(choices) and all("role" in (choice.get("message") or {}) for choice in choices or ())

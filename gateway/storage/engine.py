@@ -72,15 +72,20 @@ def parse_url(text: str) -> URL:
     raise ValueError(f"storage.url: {backend!r} is not supported; sqlite or postgresql+asyncpg are")
 
 
-def insert_if_new(connection: sa.Connection, table: sa.Table) -> Any:
-    """An insert that leaves a row alone that is there already; only the dialect in use is loaded."""
-    if connection.dialect.name == "sqlite":
+def insert_for(dialect: sa.Dialect, table: sa.Table) -> Any:
+    """An insert that can say what happens on a conflict; only the dialect in use is loaded."""
+    if dialect.name == "sqlite":
         from sqlalchemy.dialects.sqlite import insert
 
-        return insert(table).on_conflict_do_nothing()
+        return insert(table)
     from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 
-    return postgresql_insert(table).on_conflict_do_nothing()
+    return postgresql_insert(table)
+
+
+def insert_if_new(connection: sa.Connection, table: sa.Table) -> Any:
+    """An insert that leaves a row alone that is there already."""
+    return insert_for(connection.dialect, table).on_conflict_do_nothing()
 
 
 BEGIN_READ = "BEGIN"

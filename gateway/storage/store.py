@@ -75,6 +75,12 @@ class SqlStore:
 
     async def commit(self, commit: TurnCommit) -> None:
         """See `ports.ConversationStore`."""
+        if commit.claim is not None:
+            await commit.claim.settle(self._commit(commit))
+        else:
+            await self._commit(commit)
+
+    async def _commit(self, commit: TurnCommit) -> None:
         if commit.turn is not None and self._transactions.remote:
             await self._write([commit])  # turns of different conversations need not wait for each other
         else:

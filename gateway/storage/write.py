@@ -11,6 +11,7 @@ from gateway.ids import content_digest
 from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
 from gateway.storage import schema
 from gateway.storage.bills import write_bills
+from gateway.storage.claims import settle_claims
 from gateway.storage.deletion import forget_names, held_by_none
 from gateway.storage.engine import insert_if_new
 from gateway.storage.heal import INSERT_LINKS
@@ -38,6 +39,7 @@ def write_turns(connection: sa.Connection, commits: Sequence[TurnCommit], now: d
             gone += _write_turn(connection, commit.turn, commit.ledger, now)
         elif commit.ledger.conversation_id is not None:
             _keep_bill(connection, commit.ledger.request_id, commit.ledger.conversation_id)
+    settle_claims(connection, commits, now)
     return gone
 
 

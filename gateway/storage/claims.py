@@ -1,0 +1,155 @@
+"""Claims in the storage (adapter of `ports.ClaimStore`): what was answered, and what other processes are answering."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from gateway.models.claim import Claim, ClaimRecord, RequestIdentity
+from gateway.models.turn import TurnCommit
+from gateway.ports import Clock
+from gateway.storage import schema
+from gateway.storage.engine import Transactions, insert_for
+from gateway.storage.inserts import RowInsert
+from gateway.storage.rows import utc
+
+CONTESTED_FOR = timedelta(minutes=10)
+RUNNING_FOR = timedelta(days=1)
+"""No request runs longer; a claim whose process has died is free long before."""
+
+claims, processes = schema.claims.c, schema.processes.c
+
+
+class SqlClaims:
+    """Each method is one short transaction."""
+
+    def __init__(self, transactions: Transactions, clock: Clock) -> None:
+        self._transactions = transactions
+        self._clock = clock
+        self.shared = transactions.remote
+
+    async def take(self, claim: Claim, *, anew: bool, alive_until: datetime | None) -> ClaimRecord | None:
+        """See `ports.ClaimStore`."""
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> ClaimRecord | None:
+            if alive_until is not None:
+                _beat(connection, claim.process, alive_until)
+            values = {**_row(claim, "running", now + RUNNING_FOR), "now": now}
+            if connection.execute(_take(connection, anew=anew, durable=claim.identity.named), values).first():
+                return None
+            record = _find(connection, claim.identity, now)
+            if record is None:  # let go between the two statements: it can be had at the next try
+                return ClaimRecord("running", "", claim.identity.body, now, valid=True)
+            if anew and record.state == "running":
+                contested = {"state": "contested", "expires_at": now + CONTESTED_FOR}
+                connection.execute(schema.claims.update().where(_is(claim.identity)).values(**contested))
+            return record
+
+        return await self._transactions.run(work, write=True)
+
+    async def find(self, identity: RequestIdentity) -> ClaimRecord | None:
+        """See `ports.ClaimStore`."""
+        now = self._clock.now()
+        return await self._transactions.run(lambda connection: _find(connection, identity, now))
+
+    async def release(self, claim: Claim) -> None:
+        """See `ports.ClaimStore`."""
+        await self._transactions.run(lambda connection: _release(connection, claim), write=True)
+
+    async def beat(self, process: str, alive_until: datetime) -> None:
+        """See `ports.ClaimStore`."""
+        await self._transactions.run(lambda connection: _beat(connection, process, alive_until), write=True)
+
+
+def settle_claims(connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime) -> None:
+    """In the transaction that commits a turn its claim becomes the answer's record, or is let go: for a retry where
+    the request failed, and where nobody can be given the answer again."""
+    held = [(commit.claim, commit) for commit in commits if commit.claim is not None]
+    for claim, commit in sorted(held, key=lambda pair: pair[0].identity.place):  # always in one order: no deadlock
+        named, kept = claim.identity.named, commit.turn is not None
+        if commit.ledger.status == "complete" and not claim.contested and (named or kept):
+            RECORD(connection, [_row(claim, "done", now + claim.kept)])
+        else:
+            _release(connection, claim)
+
+
+def _row(claim: Claim, state: str, expires_at: datetime) -> dict[str, Any]:
+    return {
+        "tenant": claim.identity.tenant,
+        "key": claim.identity.key,
+        "body": claim.identity.body,
+        "request_id": claim.request_id,
+        "state": state,
+        "process": claim.process,
+        "created_at": claim.created_at,
+        "expires_at": expires_at,
+    }
+
+
+def _is(identity: RequestIdentity) -> sa.ColumnElement[bool]:
+    return sa.and_(claims.tenant == identity.tenant, claims.key == identity.key)
+
+
+def _release(connection: sa.Connection, claim: Claim) -> None:
+    """Its own row, or the record of an earlier request that it has taken the place of."""
+    mine = sa.and_(claims.request_id == claim.request_id, claims.state == "running")
+    older = sa.and_(claims.state == "done", claims.created_at < claim.created_at)
+    connection.execute(schema.claims.delete().where(_is(claim.identity), sa.or_(mine, older)))
+
+
+def _find(connection: sa.Connection, identity: RequestIdentity, now: datetime) -> ClaimRecord | None:
+    query = sa.select(schema.claims, processes.alive_until)
+    query = query.select_from(schema.claims.outerjoin(schema.processes, processes.id == claims.process))
+    row = connection.execute(query.where(_is(identity))).first()
+    if row is None:
+        return None
+    until = row.alive_until if row.state == "running" else row.expires_at
+    valid = until is not None and utc(until) > now
+    return ClaimRecord(row.state, row.request_id, bytes(row.body), utc(row.created_at), valid)
+
+
+def _beat(connection: sa.Connection, process: str, alive_until: datetime) -> None:
+    insert = insert_for(connection.dialect, schema.processes)
+    beat = insert.on_conflict_do_update(index_elements=["id"], set_={"alive_until": insert.excluded.alive_until})
+    connection.execute(beat, {"id": process, "alive_until": alive_until})
+
+
+def _take(connection: sa.Connection, *, anew: bool, durable: bool) -> Any:
+    """One statement that takes a claim which nobody holds: none is there, it has expired or its process has died;
+    `anew`: also where an earlier request of the same body has been answered.
+
+    A claim that is not `durable` need not survive a crash of the database, which is worth a sync to disk: the
+    request that holds it does not survive that either.
+    """
+    insert = insert_for(connection.dialect, schema.claims)
+    columns = schema.claims.columns
+    values = sa.select(*[sa.bindparam(column.name, type_=column.type).label(column.name) for column in columns])
+    lax = connection.dialect.name == "postgresql" and not durable
+    condition = sa.func.set_config("synchronous_commit", "off", True) == "off" if lax else sa.literal(1) == 1
+    now = sa.bindparam("now", type_=sa.DateTime(timezone=True))
+    alive = sa.exists().where(processes.id == claims.process, processes.alive_until > now).correlate(schema.claims)
+    free = [sa.and_(claims.state == "running", ~alive), sa.and_(claims.state != "running", claims.expires_at <= now)]
+    if anew:
+        free.append(claims.state == "done")
+    return (
+        insert.from_select([column.name for column in columns], values.where(condition))
+        .on_conflict_do_update(
+            index_elements=["tenant", "key"],
+            set_={column.name: insert.excluded[column.name] for column in columns if not column.primary_key},
+            where=sa.or_(*free),
+        )
+        .returning(claims.request_id)
+    )
+
+
+RECORD = RowInsert(
+    schema.claims,
+    "ON CONFLICT (tenant, key) DO UPDATE SET body = excluded.body, request_id = excluded.request_id,"
+    " state = excluded.state, process = excluded.process, created_at = excluded.created_at,"
+    " expires_at = excluded.expires_at"
+    " WHERE claims.request_id = excluded.request_id AND claims.state = 'running'"
+    " OR claims.state = 'done' AND claims.created_at < excluded.created_at",
+)
+"""A claim becomes a record in place of itself, or of an earlier request's record; not of what others hold."""
