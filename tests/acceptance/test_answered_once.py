@@ -101,8 +101,8 @@ def test_s3_several_streamed_choices_again(
     upstream.reply(choices=[{"message": {"role": "assistant", "content": word}} for word in ("yes", "no")])
     client = make_client(gateway)
 
-    def texts() -> Json:
-        found: Json = {}
+    def texts() -> dict[int, Any]:
+        found: dict[int, Any] = {}
         with client.chat.completions.stream(**ASK, n=2, extra_headers=keyed("streamed-choices")) as stream:
             for choice in stream.get_final_completion().choices:
                 found[choice.index] = (choice.message.content, choice.finish_reason)

@@ -1,0 +1,209 @@
+"""What every store of claims promises, on each kind of storage; processes share PostgreSQL alone."""
+
+import asyncio
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+import sqlalchemy as sa
+
+from gateway.ids import new_id
+from gateway.models.claim import Claim, RequestIdentity
+from gateway.models.turn import StoredTurn, TurnCommit
+from gateway.storage import schema
+from gateway.storage.claims import SqlClaims
+from gateway.storage.engine import Transactions
+from gateway.storage.store import SqlStore
+from tests.integration.commits import NOW, bill, turn
+
+SOON, DAY = timedelta(seconds=30), timedelta(days=1)
+
+
+class Hands:
+    """A clock that a test turns."""
+
+    def __init__(self) -> None:
+        self.at = NOW
+
+    def now(self) -> datetime:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at.timestamp()
+
+
+@pytest.fixture
+def clock() -> Hands:
+    return Hands()
+
+
+@pytest.fixture
+def claims(transactions: Transactions, clock: Hands) -> SqlClaims:
+    return SqlClaims(transactions, clock)
+
+
+@pytest.fixture
+def store(transactions: Transactions, clock: Hands) -> SqlStore:
+    return SqlStore(transactions, clock)
+
+
+def claim(tenant: str, process: str = "proc_1", *, named: bool = True, at: datetime = NOW) -> Claim:
+    identity = RequestIdentity(tenant, b"key", b"body", named)
+    return Claim(identity, new_id("req_"), process, at, timedelta(hours=24))
+
+
+def answer(held: Claim) -> TurnCommit:
+    """The turn that answers it."""
+    commit = turn(held.identity.tenant, new_id("conv_"), created=True, entry={"request_id": held.request_id})
+    return replace(commit, claim=held)
+
+
+async def taken(claims: SqlClaims, held: Claim, *, anew: bool = False) -> bool:
+    return await claims.take(held, anew=anew, alive_until=NOW + SOON) is None
+
+
+async def test_s3_a_claim_is_one_requests(claims: SqlClaims, tenant: str) -> None:
+    """The second sees who holds it and for what body; another tenant's is another's."""
+    first, second = claim(tenant), claim(tenant, "proc_2")
+    assert await taken(claims, first)
+    found = await claims.take(second, anew=False, alive_until=None)
+    assert found is not None
+    assert (found.state, found.request_id, found.body, found.valid) == ("running", first.request_id, b"body", True)
+    assert await claims.find(first.identity) == found
+    assert await taken(claims, claim(f"{tenant}-other"))
+
+
+async def test_s3_the_commit_makes_it_a_record(claims: SqlClaims, store: SqlStore, tenant: str, clock: Hands) -> None:
+    """In one transaction with turn and bill; it counts for its time, then the key is free."""
+    held = claim(tenant)
+    assert await taken(claims, held)
+    await store.commit(answer(held))
+    assert held.settled
+    found = await claims.find(held.identity)
+    assert found is not None
+    assert (found.state, found.request_id, found.created_at, found.valid) == ("done", held.request_id, NOW, True)
+    clock.at += DAY - SOON
+    assert not await taken(claims, claim(tenant))
+    clock.at += SOON
+    found = await claims.find(held.identity)
+    assert found is not None
+    assert not found.valid
+    assert await taken(claims, claim(tenant))
+
+
+async def test_s3_without_a_claim_in_the_storage(claims: SqlClaims, store: SqlStore, tenant: str) -> None:
+    """A single process holds its claims in memory: the record alone is written, and the later takes the place of the
+    earlier, whichever commits last."""
+    earlier, later = claim(tenant), claim(tenant, at=NOW + SOON)
+    await store.commit(answer(later))
+    await store.commit(answer(earlier))
+    found = await claims.find(later.identity)
+    assert found is not None
+    assert found.request_id == later.request_id
+    failed = claim(tenant, at=NOW + 2 * SOON)
+    await store.commit(TurnCommit(bill(tenant, None, "failed", request_id=failed.request_id), claim=failed))
+    assert await claims.find(later.identity) is None
+
+
+@pytest.mark.parametrize("status", ["failed", "partial"])
+async def test_s3_what_did_not_end_well_lets_it_go(
+    claims: SqlClaims, store: SqlStore, tenant: str, status: str
+) -> None:
+    """So that a retry runs; what others hold by then stays theirs."""
+    held, next_one = claim(tenant), claim(tenant)
+    assert await taken(claims, held)
+    await store.commit(replace(turn(tenant, new_id("conv_"), created=True, status=status), claim=held))
+    assert await claims.find(held.identity) is None
+    assert await taken(claims, next_one)
+    await claims.release(held)
+    found = await claims.find(held.identity)
+    assert found is not None
+    assert found.request_id == next_one.request_id
+
+
+async def test_s2_only_a_named_request_is_remembered_without_content(
+    claims: SqlClaims, store: SqlStore, tenant: str
+) -> None:
+    """`store: false`: that a key was used is remembered; there is nothing to give to an SDK's retry."""
+    for named in (True, False):
+        held = claim(f"{tenant}-{named}", named=named)
+        assert await taken(claims, held)
+        await store.commit(TurnCommit(bill(tenant, None, request_id=held.request_id), claim=held))
+        assert (await claims.find(held.identity) is not None) is named
+
+
+async def test_s3_the_dead_hold_nothing(claims: SqlClaims, store: SqlStore, tenant: str, clock: Hands) -> None:
+    """A process that said nothing for its time has died: its claim is another's to take, and no longer its own."""
+    held, heir = claim(tenant), claim(tenant, "proc_2")
+    assert await taken(claims, held)
+    clock.at += SOON - timedelta(seconds=1)
+    await claims.beat("proc_1", clock.at + SOON)
+    clock.at += SOON - timedelta(seconds=1)
+    assert not await taken(claims, heir)
+    clock.at += timedelta(seconds=1)
+    assert await claims.take(heir, anew=False, alive_until=clock.at + SOON) is None
+    await store.commit(answer(held))
+    found = await claims.find(held.identity)
+    assert found is not None
+    assert (found.state, found.request_id) == ("running", heir.request_id)
+
+
+async def test_s3_the_same_sent_anew(claims: SqlClaims, store: SqlStore, tenant: str, clock: Hands) -> None:
+    """It takes the place of what was answered. While the first runs, nobody can tell any more whose retry comes:
+    neither becomes a record, for ten minutes."""
+    first = claim(tenant, named=False)
+    assert await taken(claims, first, anew=True)
+    await store.commit(answer(first))
+    second, third = claim(tenant, named=False), claim(tenant, "proc_2", named=False)
+    assert await taken(claims, second, anew=True)
+    assert not await taken(claims, third, anew=True)
+    await store.commit(answer(second))
+    found = await claims.find(first.identity)
+    assert found is not None
+    assert (found.state, found.valid) == ("contested", True)
+    clock.at += timedelta(minutes=10)
+    assert await taken(claims, third, anew=True)
+
+
+async def test_s3_what_has_expired_is_forgotten(
+    claims: SqlClaims, store: SqlStore, tenant: str, transactions: Transactions, clock: Hands
+) -> None:
+    """Records, claims of the dead, and the dead; nothing else."""
+    old, new = claim(tenant), claim(f"{tenant}-new", "proc_3")
+    await store.commit(answer(old))
+    clock.at += DAY
+    assert await claims.take(new, anew=False, alive_until=clock.at + DAY) is None
+    clock.at += SOON
+    await claims.sweep()
+    assert await claims.find(old.identity) is None
+    assert await claims.find(new.identity) is not None
+    clock.at += 3 * DAY
+    await claims.sweep()
+    assert await claims.find(new.identity) is None
+    alive = sa.select(sa.func.count()).select_from(schema.processes)
+    assert await transactions.run(lambda connection: connection.execute(alive).scalar()) == 0
+
+
+async def test_s3_many_at_once_take_one(claims: SqlClaims, tenant: str) -> None:
+    """Whoever asks at the same time: one holds it."""
+    others = [claim(tenant, f"proc_{number}") for number in range(20)]
+    assert sum(await asyncio.gather(*(taken(claims, each) for each in others))) == 1
+
+
+async def test_s3_a_deleted_conversation_takes_its_replay(
+    claims: SqlClaims, store: SqlStore, tenant: str, transactions: Transactions
+) -> None:
+    """That it was answered is remembered; the answer is not."""
+    held = claim(tenant)
+    commit = answer(held)
+    assert isinstance(commit.turn, StoredTurn)
+    await store.commit(commit)
+    kept = await store.find_completion(tenant, held.request_id)
+    assert kept is not None
+    assert kept.whole
+    gone = schema.conversations.delete().where(schema.conversations.c.id == commit.turn.conversation_id)
+    await transactions.run(lambda connection: connection.execute(gone), write=True)
+    kept = await store.find_completion(tenant, held.request_id)
+    assert kept is not None
+    assert not kept.whole
+    assert await claims.find(held.identity) is not None
