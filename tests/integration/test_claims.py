@@ -5,7 +5,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
-import sqlalchemy as sa
 
 from gateway.ids import new_id
 from gateway.models.claim import Claim, RequestIdentity
@@ -163,25 +162,6 @@ async def test_s3_the_same_sent_anew(claims: SqlClaims, store: SqlStore, tenant:
     assert (found.state, found.valid) == ("contested", True)
     clock.at += timedelta(minutes=10)
     assert await taken(claims, third, anew=True)
-
-
-async def test_s3_what_has_expired_is_forgotten(
-    claims: SqlClaims, store: SqlStore, tenant: str, transactions: Transactions, clock: Hands
-) -> None:
-    """Records, claims of the dead, and the dead; nothing else."""
-    old, new = claim(tenant), claim(f"{tenant}-new", "proc_3")
-    await store.commit(answer(old))
-    clock.at += DAY
-    assert await claims.take(new, anew=False, alive_until=clock.at + DAY) is None
-    clock.at += SOON
-    await claims.sweep()
-    assert await claims.find(old.identity) is None
-    assert await claims.find(new.identity) is not None
-    clock.at += 3 * DAY
-    await claims.sweep()
-    assert await claims.find(new.identity) is None
-    alive = sa.select(sa.func.count()).select_from(schema.processes)
-    assert await transactions.run(lambda connection: connection.execute(alive).scalar()) == 0
 
 
 async def test_s3_many_at_once_take_one(claims: SqlClaims, tenant: str) -> None:

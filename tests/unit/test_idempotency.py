@@ -101,9 +101,6 @@ class Storage:
         await self._reached()
         self.beats.append(alive_until)
 
-    async def sweep(self) -> None:
-        raise NotImplementedError
-
     async def find_completion(self, tenant: str, completion_id: str) -> StoredCompletion:
         message = {"role": "assistant", "content": "Noon."}
         completion = {"choices": [{"index": 0, "message": message}]} if self.kept else None
