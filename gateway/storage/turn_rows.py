@@ -33,8 +33,12 @@ class Hook:
 
 
 def hook_of(connection: sa.Connection, turn: StoredTurn, head: str | None) -> Hook:
-    """What a turn is hung on now: the head if it began there, else the message that it continues."""
-    parent = head if turn.at_head else turn.parent_id
+    """What a turn is hung on now: the head if it began there, else the message that it continues.
+
+    A head that has moved to another branch meanwhile does not lead back to what the turn has seen: it stays there.
+    """
+    follows = turn.at_head and (turn.parent_id in (head, None) or _leads_to(connection, turn.parent_id, head))
+    parent = head if follows else turn.parent_id
     row = connection.execute(_PARENT, {"id": parent}).first() if parent is not None else None
     if row is None and parent is not None and parent != head:  # it was deleted while the model was answering
         parent = head
@@ -134,6 +138,24 @@ def _weight(message: ConversationMessage, size: int) -> int:
     return min(size, REDUCED_BYTES) if reducible else size
 
 
+def _leads_to(connection: sa.Connection, first: str | None, last: str | None) -> bool:
+    """Whether `last` comes after `first` on one branch."""
+    return connection.execute(_BETWEEN, {"first": first, "last": last}).first() is not None
+
+
+def _between_query() -> sa.Select[tuple[Any, ...]]:
+    """Walks up from `:last` as far as `:first` could be."""
+    table = schema.messages
+    first = sa.bindparam("first", type_=sa.String)
+    floor = sa.select(table.c.sequence_number).where(table.c.id == first).scalar_subquery()
+    columns = (table.c.id, table.c.parent_id)
+    walk = sa.select(*columns).where(table.c.id == sa.bindparam("last", type_=sa.String))
+    cte = walk.cte("between", recursive=True)
+    step = sa.and_(table.c.id == cte.c.parent_id, table.c.sequence_number >= floor)
+    cte = cte.union_all(sa.select(*columns).where(step))
+    return sa.select(cte.c.id).where(cte.c.id == first)
+
+
 def _parent_query() -> sa.Select[tuple[Any, ...]]:
     table = schema.messages
     columns = (table.c.sequence_number, table.c.path_digest, table.c.said_digest, table.c.plain, table.c.restored)
@@ -141,3 +163,4 @@ def _parent_query() -> sa.Select[tuple[Any, ...]]:
 
 
 _PARENT = _parent_query()
+_BETWEEN = _between_query()

@@ -178,3 +178,25 @@ async def test_a_turn_that_began_at_the_head_is_hung_on_what_the_head_is_at_its_
     await store.commit(turn(tenant, "conv_" + tenant, "slow", ["late"], parent_id=seen))
     found = await store.find_conversation(tenant, ConversationRef("conv_" + tenant), max_bytes=None)
     assert contents(found) == ["q1", "a1", "fast", "quick", "slow", "late"]
+
+
+async def test_a_turn_whose_head_moved_to_another_branch_stays_with_what_it_has_seen(
+    store: SqlStore, tenant: str
+) -> None:
+    """§3.7: each sees what was committed when it began; appended behind the head only if that leads back to it."""
+    conversation = "conv_" + tenant
+    ref = ConversationRef(conversation)
+    first = turn(tenant, conversation, "q1", ["a1"], created=True)
+    second = turn(tenant, conversation, "q2", ["a2"])
+    for each in (first, second):
+        await store.commit(each)
+    assert first.turn is not None
+    assert second.turn is not None
+    seen = second.turn.answers[0].message.message_id
+    edited = turn(tenant, conversation, "edit", ["b2"], at_head=False,
+                  parent_id=first.turn.answers[0].message.message_id)  # fmt: skip
+    await store.commit(edited)
+    await store.commit(turn(tenant, conversation, "q3", ["a3"], parent_id=seen))
+    assert contents(await store.find_conversation(tenant, ref, max_bytes=None)) == ["q1", "a1", "q2", "a2", "q3", "a3"]
+    await store.commit(turn(tenant, conversation, "q4", ["a4"], parent_id=seen))
+    assert contents(await store.find_conversation(tenant, ref, max_bytes=None))[-4:] == ["q3", "a3", "q4", "a4"]
