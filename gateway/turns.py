@@ -16,6 +16,7 @@ from gateway.models.chain import (
     content_text,
     extended,
     is_step,
+    marks_of,
     message_digest,
     says_nothing,
 )
@@ -93,7 +94,7 @@ class Chain:
         whole = extended(self.end, message, status=status)
         if self.prefill is None:
             return (whole,)
-        apart = extended(extended(self.end, self.prefill), answer, status=status)
+        apart = marks_of([self.prefill, answer], self.end)[-1]
         return tuple(dict.fromkeys((whole, extended(self.end, answer, status=status), apart)))
 
 

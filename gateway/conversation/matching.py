@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from gateway.models.chain import content_text, is_said, is_step, message_digest
+from gateway.models.chain import content_text, is_continued, is_said, is_step, message_digest
 from gateway.models.conversation import ConversationMessage
 
 EVIDENCE_CHARS = 200
@@ -24,7 +24,9 @@ def left_out(path: Sequence[ConversationMessage], sent: Sequence[dict[str, Any]]
         elif message.digest == message_digest(sent[at]):
             at -= 1
         elif is_said(message.body) and is_said(sent[at]) and message.status != "partial":
-            at -= 2 if at and _joined(sent[at - 1], sent[at], message.body) else 1
+            at -= 1
+            while at >= 0 and is_continued(sent, at):
+                at -= 1
         else:
             found.add(index)
     return frozenset(found)
@@ -42,11 +44,3 @@ def has_evidence(sent: Sequence[dict[str, Any]]) -> bool:
             if chars >= EVIDENCE_CHARS:
                 return True
     return False
-
-
-def _joined(first: dict[str, Any], second: dict[str, Any], whole: dict[str, Any]) -> bool:
-    """Whether two messages are the prefill and the completion of an answer."""
-    if first.get("role") != "assistant" or is_step(first):
-        return False
-    texts = [content_text(each.get("content")) or "" for each in (first, second, whole)]
-    return "".join(texts[0].split()) + "".join(texts[1].split()) == "".join(texts[2].split())

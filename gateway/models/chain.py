@@ -8,6 +8,7 @@ import hashlib
 import hmac
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from gateway import jsons
@@ -31,6 +32,13 @@ class Mark(NamedTuple):
 
 
 START = Mark()
+
+
+class Run(NamedTuple):
+    """Answers that stand next to each other: the mark before them, and their text."""
+
+    before: Mark
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +127,36 @@ def calling(mark: Mark, message: Mapping[str, Any]) -> bytes:
 
 def marks_of(messages: Iterable[Mapping[str, Any]], mark: Mark = START) -> list[Mark]:
     """The marks after each of these messages."""
-    found = []
+    found: list[Mark] = []
+    run: Run | None = None
     for message in messages:
-        mark = extended(mark, message)
+        mark, run = following(mark, run, message)
         found.append(mark)
     return found
+
+
+def following(
+    mark: Mark, run: Run | None, message: Mapping[str, Any], *, status: str = "complete", reworded: bool = False
+) -> tuple[Mark, Run | None]:
+    """The mark after one more message, and the run of answers that it belongs to.
+
+    Answers that stand next to each other are one answer: a prefill and its completion have the mark of what is stored
+    of both (contract §3.4).
+    """
+    text = _answer_text(message)
+    if text is None:
+        after = extended(mark, message, status=status, reworded=reworded)
+        return after, run if after == mark else None
+    if run is None:
+        return extended(mark, message, status=status, reworded=reworded), Run(mark, text)
+    run = Run(run.before, run.text + text)
+    return extended(run.before, {"role": "assistant", "content": run.text})._replace(plain=False), run
+
+
+def is_continued(messages: Sequence[Mapping[str, Any]], index: int) -> bool:
+    """Whether a message is an answer that the next one goes on with."""
+    pair = messages[index : index + 2]
+    return len(pair) == 2 and all(_answer_text(each) is not None for each in pair)
 
 
 def plain_marks(roles: Sequence[str], texts: Sequence[str]) -> list[Mark]:
@@ -131,7 +164,8 @@ def plain_marks(roles: Sequence[str], texts: Sequence[str]) -> list[Mark]:
     sha = hashlib.sha256
     path, plain = b"", True
     found: list[Mark] = []
-    if not set(roles) <= SAYING_ROLES.keys():
+    adjacent = any(one == other == "assistant" for one, other in pairwise(roles))
+    if adjacent or not set(roles) <= SAYING_ROLES.keys():
         return marks_of({"role": role, "content": text} for role, text in zip(roles, texts, strict=True))
     try:
         for role, text in zip(roles, texts, strict=True):
@@ -163,6 +197,14 @@ def chain_key(secret: bytes, tenant: str, people: Sequence[str], said: bytes, ca
         return ChainKey(digest)
     ids = jsons.canonical(sorted(calls))
     return ChainKey(digest, hmac.digest(secret, b"calls\0%b\0%b" % (who, ids), "sha256")[:SIZE])
+
+
+def _answer_text(message: Mapping[str, Any]) -> str | None:
+    """The text of a final answer that says nothing but that."""
+    if message.get("role") != "assistant":
+        return None
+    who = identity(message)
+    return content_text(message.get("content")) if len(who) == 3 and not who[2] else None
 
 
 def _plain_words(who: list[Any]) -> bytes | None:

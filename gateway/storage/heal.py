@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway import jsons
-from gateway.models.chain import START, Mark, extended
+from gateway.models.chain import START, Mark, Run, following
 from gateway.storage import schema
 from gateway.storage.inserts import RowInsert
 
@@ -26,31 +26,36 @@ def heal(connection: sa.Connection, conversation_id: str) -> None:
     turns are in no chain.
     """
     table = schema.messages
-    columns = (table.c.id, table.c.parent_id, table.c.path_digest, table.c.said_digest, table.c.plain)
+    columns = (table.c.id, table.c.parent_id, table.c.role, table.c.path_digest, table.c.said_digest, table.c.plain)
     where = sa.and_(table.c.conversation_id == conversation_id, table.c.status != "failed")
     children: dict[str | None, list[Any]] = defaultdict(list)
     order = (table.c.created_at, table.c.id)
     for row in connection.execute(sa.select(*columns, table.c.sequence_number).where(where).order_by(*order)):
         children[row.parent_id].append(row)
-    ready: list[tuple[Any, Mark, int]] = [(row, START, 0) for row in children.pop(None, ())]
+    ready: list[tuple[Any, Mark, Run | None, int]] = [(row, START, None, 0) for row in children.pop(None, ())]
     while ready:
         batch, ready = ready[:BATCH], ready[BATCH:]
-        missing = [row.id for row, _, _ in batch if row.path_digest is None]
+        missing = [row.id for row, *_ in batch if row.path_digest is None or _goes_on(row, children)]
         bodies = {row.id: row for row in connection.execute(_BODIES, {"ids": missing})} if missing else {}
         made: list[tuple[str, Mark, Mark, int]] = []
-        for row, before, number in batch:
+        for row, before, run, number in batch:
+            mark, following_run = _mark(bodies[row.id], before, run) if row.id in bodies else (START, None)
             if row.path_digest is None:
-                mark = _mark(bodies[row.id], before)
                 made.append((row.id, before, mark, number))
             else:
                 mark = Mark(bytes(row.path_digest), bytes(row.said_digest), bool(row.plain))
-            ready += [(child, mark, number + 1) for child in children.pop(row.id, ())]
+            ready += [(child, mark, following_run, number + 1) for child in children.pop(row.id, ())]
         _write(connection, conversation_id, made)
 
 
-def _mark(row: Any, before: Mark) -> Mark:
+def _goes_on(row: Any, children: dict[str | None, list[Any]]) -> bool:
+    """Whether an answer is followed by another: only then its words matter to what comes after it."""
+    return row.role == "assistant" and any(child.role == "assistant" for child in children.get(row.id, ()))
+
+
+def _mark(row: Any, before: Mark, run: Run | None) -> tuple[Mark, Run | None]:
     body = jsons.loads_stored(row.body)
-    return extended(before, body, status=row.status, reworded=row.rendered is not None)
+    return following(before, run, body, status=row.status, reworded=row.rendered is not None)
 
 
 def _write(connection: sa.Connection, conversation_id: str, made: list[Made]) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.models.chain import ChainKey, Mark, extended, message_digest
+from gateway.models.chain import ChainKey, Mark, extended, is_continued, message_digest
 from gateway.models.conversation import NOWHERE, Place, Sought
 from gateway.storage import schema
 
@@ -79,8 +79,9 @@ class _Search:
 
     def as_said(self) -> Place | None:
         """By what was said in it; then as far as the chain goes on from there."""
-        said = [i for i in range(len(self._sought.marks)) if self._sought.said(i)]
-        found = self._deepest([(self._sought.marks[i].said, i) for i in said[-LIKELY:]])
+        sought = self._sought
+        said = [i for i in range(len(sought.marks)) if sought.said(i) and not is_continued(sought.bodies, i)]
+        found = self._deepest([(sought.marks[i].said, i) for i in said[-LIKELY:]])
         if found is None:
             found = self._halving(said[:-LIKELY])
         if found is None:
@@ -175,6 +176,8 @@ def _compared(rows: Iterator[Any], sought: Sought, index: int) -> tuple[int | No
         if row.digest == digest or row.is_said:
             base = row.id if base is None else base
             at -= 1
+            while row.digest != digest and at >= 0 and is_continued(sought.bodies, at):
+                at -= 1  # a prefill that is stored with its completion
     if at >= 0:
         return 0, None
     return difference, base

@@ -69,7 +69,8 @@ async def test_what_is_missing_is_made_up_for(
         parent, base = data.draw(st.sampled_from(places))
         question = f"{number} {data.draw(texts)}"
         steps = data.draw(st.booleans())
-        asked = [user(question), *([assistant(None, "c"), tool("c", "r")] if steps else [])]
+        asked = [user(question), *([assistant("It is"), assistant(" so"), user("on")] if parent and steps else [])]
+        asked += [assistant(None, "c"), tool("c", "r")] if steps else []
         messages = tuple(
             new_message(body).stored_as(new_id("msg_"), turn("t", "c").ledger.created_at) for body in asked
         )

@@ -104,6 +104,21 @@ CASES: dict[str, Case] = {
     "a prefill behind what is stored": (
         HELLO, [*HELLO, user("new"), assistant("It")], 2, [*HELLO, user("new"), assistant("It")],
     ),
+    "a prefill and its completion are what is stored of both": (
+        [*HELLO, user("q"), assistant("It is so."), *YES],
+        [*HELLO, user("q"), assistant("It is"), assistant(" so."), *YES, user("new")], 1,
+        [*HELLO, user("q"), assistant("It is so."), *YES, user("new")],
+    ),
+    "a prefill, its completion and dropped steps": (
+        [*SEARCH, user("q"), assistant("It is so."), *YES],
+        [SEARCH[0], SEARCH[-1], user("q"), assistant("It is"), assistant(" so."), *YES, user("new")], 1,
+        [*SEARCH, user("q"), assistant("It is so."), *YES, user("new")],
+    ),
+    "a prefill, its completion, dropped steps and a system message": (
+        [*SEARCH, user("q"), assistant("It is so."), system("s"), *YES],
+        [SEARCH[0], SEARCH[-1], user("q"), assistant("It is"), assistant(" so."), system("s"), *YES, user("new")], 1,
+        [*SEARCH, user("q"), assistant("It is so."), system("s"), *YES, user("new")],
+    ),
     "a delta with a prefill": (HELLO, [user("new"), assistant("It")], 2, [*HELLO, user("new"), assistant("It")]),
 }  # fmt: skip
 

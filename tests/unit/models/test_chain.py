@@ -37,6 +37,10 @@ SAME_WORDS = {
         [user("hi"), {**assistant("yes"), "reasoning_content": "hm"}],
         [user("hi"), assistant("yes")],
     ),
+    "a prefill and its completion": (
+        [user("q"), assistant("It is"), assistant(" so. "), user("r")],
+        [user("q"), assistant("It is so."), user("r")],
+    ),
     "empty fields": (
         [user("hi"), {**assistant("yes"), "refusal": None, "tool_calls": []}],
         [user("hi"), assistant("yes")],
