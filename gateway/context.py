@@ -57,6 +57,7 @@ class BuiltContext:
     utilization: ContextUtilizationMetadata
     material: Material
     new_attachments: tuple[Artifact, ...] = ()
+    counting: Counting | None = None
     cached: tuple[str, ...] = ()
     """Digests of contents of which the cache keeps something."""
 
@@ -138,7 +139,7 @@ class ContextManager:
         if (history.restored or history.unread) and utilization.strategy == "passthrough":
             utilization.strategy = "simple"
         known = len(history.attachments)
-        return BuiltContext(fitted, utilization, material, material.attached[known:])
+        return BuiltContext(fitted, utilization, material, material.attached[known:], counting)
 
     def _collect(self, request: ChatRequest, told: Told, files: dict[FilePlace, str]) -> Context:
         history = told.history

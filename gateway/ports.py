@@ -261,10 +261,23 @@ class RelayRouter(Router, Protocol):
 class TokenCounter(Protocol):
     """Counts tokens as the model would, offline."""
 
+    @property
+    def tokenizer(self) -> str:
+        """Names what counts: `plain` is the same wherever this is the same, and of no use elsewhere."""
+        ...
+
     def text(self, text: str) -> int: ...
 
     def message(self, message: dict[str, Any]) -> int:
         """Tokens of one message with what frames it."""
+        ...
+
+    def plain(self, message: dict[str, Any]) -> int | None:
+        """The same without any margin; None if that depends on more than the tokenizer (pictures, sounds)."""
+        ...
+
+    def with_margin(self, plain: int) -> int:
+        """What `message` gives where `plain` gives this."""
         ...
 
     def tools(self, forward: dict[str, Any]) -> int:

@@ -27,6 +27,8 @@ AUDIO_BYTES_PER_TOKEN = 1600
 PIECE_CHARS = 100_000
 REMEMBERED = 50_000
 MAX_MARGIN = 3.0
+COUNTED_SINCE = 1
+"""Raised whenever a message's count changes: counts that are stored stay with the way in which they were made."""
 
 
 def vocabulary_folder() -> Path | None:
@@ -76,25 +78,44 @@ class TiktokenCounter:
         """Tokens of a text, with the margin."""
         return self._scaled(self._raw(text))
 
+    @property
+    def tokenizer(self) -> str:
+        """See `ports.TokenCounter`."""
+        return f"{self._name}/{COUNTED_SINCE}"
+
     def message(self, message: dict[str, Any]) -> int:
         """Tokens of a message: its content, its calls, and what frames it."""
+        total, media = self._measure(message)
+        return self.with_margin(total) + sum(media)
+
+    def plain(self, message: dict[str, Any]) -> int | None:
+        """See `ports.TokenCounter`."""
+        total, media = self._measure(message)
+        return None if media else total
+
+    def with_margin(self, plain: int) -> int:
+        """See `ports.TokenCounter`."""
+        return self._scaled(plain)
+
+    def _measure(self, message: dict[str, Any]) -> tuple[int, list[int]]:
+        """Tokens of a message's texts and what frames them, and those of each of its pictures and sounds."""
         total = MESSAGE_TOKENS
         content = message.get("content")
-        fixed = 0
+        found: list[int] = []
         if isinstance(content, str):
             total += self._raw(content)
         elif isinstance(content, list):
             for part in content:
                 text, media = _part(part, self._facts.name)
                 total += self._raw(text) + 1 if text else 0
-                fixed += media
+                found += [media] if media is not None else []
         for call in message.get("tool_calls") or ():
             total += CALL_TOKENS + self._raw(jsons.dumps_text(call.get("function") or call))
         for key in ("name", "refusal", "reasoning_content", "function_call"):
             value = message.get(key)
             if value:
                 total += self._raw(value if isinstance(value, str) else jsons.dumps_text(value))
-        return self._scaled(total) + fixed
+        return total, found
 
     def tools(self, forward: dict[str, Any]) -> int:
         """Tokens of tools, functions and response schema.
@@ -166,10 +187,10 @@ class Counters:
         self._margins[facts.name] = min(MAX_MARGIN, current * reported / counted)
 
 
-def _part(part: Any, model: str) -> tuple[str, int]:
-    """The text of a content part, and the tokens of its picture or sound."""
+def _part(part: Any, model: str) -> tuple[str, int | None]:
+    """The text of a content part, or the tokens of its picture or sound."""
     if not isinstance(part, dict):
-        return "", 0
+        return "", None
     kind = part.get("type")
     if kind == "image_url":
         return "", image_tokens(part.get("image_url"), model)
@@ -178,4 +199,4 @@ def _part(part: Any, model: str) -> tuple[str, int]:
         data = audio.get("data", "") if isinstance(audio, dict) else ""
         return "", len(str(data)) // AUDIO_BYTES_PER_TOKEN + 10
     text = part.get("text")
-    return (text, 0) if isinstance(text, str) else (jsons.dumps_text(part), 0)
+    return (text if isinstance(text, str) else jsons.dumps_text(part)), None

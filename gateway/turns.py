@@ -6,6 +6,7 @@ from typing import Any
 from gateway.conversation.sent import people_of, sent_in
 from gateway.exchange import Exchange, Outcome
 from gateway.ids import new_id
+from gateway.kept_counts import with_counts
 from gateway.models.chain import (
     START,
     ChainKey,
@@ -57,7 +58,7 @@ def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
         completion["id"] = exchange.completion_id
         if outcome.usage is not None:
             completion["usage"] = outcome.usage
-    return StoredTurn(
+    turn = StoredTurn(
         conversation_id=exchange.conversation_id,
         created=history.created and history.session is None,  # a session's conversation is there when it is claimed
         parent_id=history.parent_id,
@@ -74,6 +75,7 @@ def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
         marks=marks,
         restored=history.keeps_restored,
     )
+    return with_counts(turn, built.counting)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ from gateway.ports import TokenCounter
 REPLY_TOKENS = 3
 BYTES_PER_TOKEN = 4
 MEDIA = ("image_url", "input_audio")
+ANSWER_BYTES = 20_000
+MOST_ANEW = 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class Counting:
         self._extra_bytes = len(jsons.dumps(extras)) if extras else 0
         self._tools: int | None = None
         self._known: dict[int, tuple[dict[str, Any], int]] = {}
+        self._plain: dict[int, tuple[dict[str, Any], int]] | None = None
         self._sizes: dict[int, tuple[dict[str, Any], tuple[int, int]]] = {}
 
     def text(self, text: str) -> int:
@@ -40,11 +43,57 @@ class Counting:
         return self._counter.text(text)
 
     def message(self, message: dict[str, Any]) -> int:
-        """Exact tokens of a message. It is counted once, in however many candidates it stands as the same object."""
+        """Exact tokens of a message. It is counted once, in however many candidates it stands as the same object, and
+        in however many requests if it stands as it is stored."""
         known = self._known.get(id(message))
         if known is None:
-            known = self._known[id(message)] = (message, self._counter.message(message))
+            known = self._known[id(message)] = (message, self._count(message))
         return known[1]
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether anything was counted exactly; what surely fits is only estimated."""
+        return self._plain is not None
+
+    def counted(self, message: dict[str, Any]) -> dict[str, int]:
+        """The count to keep with that form of a message, by tokenizer; empty if it was not counted."""
+        found = self._plain.get(id(message)) if self._plain else None
+        return {self._counter.tokenizer: found[1]} if found else {}
+
+    def counted_anew(self) -> list[tuple[str, dict[str, int]]]:
+        """The stored messages, by id, that had no count to keep until now: at most `MOST_ANEW`."""
+        found: list[tuple[str, dict[str, int]]] = []
+        for message in self._material.messages:
+            if len(found) < MOST_ANEW and message.message_id and message.tokens and not message.tokens.by:
+                counts = self.counted(message.tokens.of)
+                found += [(message.message_id, counts)] if counts else []
+        return found
+
+    def counted_answer(self, message: dict[str, Any]) -> dict[str, int]:
+        """The count to keep with an answer, so that no later request has to count it; empty where counts are not
+        needed, or counting would keep others waiting."""
+        if self._plain is None or len(jsons.dumps(message)) > ANSWER_BYTES:
+            return {}
+        self.message(message)
+        return self.counted(message)
+
+    def _count(self, message: dict[str, Any]) -> int:
+        if self._plain is None:
+            self._plain = self._stored()
+        known = self._plain.get(id(message))
+        if known is not None:
+            return self._counter.with_margin(known[1])
+        plain = self._counter.plain(message)
+        if plain is None:
+            return self._counter.message(message)
+        self._plain[id(message)] = (message, plain)
+        return self._counter.with_margin(plain)
+
+    def _stored(self) -> dict[int, tuple[dict[str, Any], int]]:
+        """The counts that came with stored messages, by the form that they are of."""
+        name = self._counter.tokenizer
+        kept = [m.tokens for m in self._material.messages if m.tokens is not None]
+        return {id(known.of): (known.of, known.by[name]) for known in kept if name in known.by}
 
     def exact(self, forwarded: Forwarded) -> Count:
         """Counted with the model's tokenizer, or with an estimate calibrated on what upstream reports."""

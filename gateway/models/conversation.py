@@ -1,6 +1,6 @@
 """Conversations as the steps see them: messages with their reasoning, and where a request continues."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -27,12 +27,22 @@ class ReasoningStepRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenCounts:
+    """Tokens of a message by tokenizer. They are those of the very object `of`, the form in which the message is
+    forwarded again; of any other form they say nothing."""
+
+    of: dict[str, Any]
+    by: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class ConversationMessage:
     """A message with its reasoning context preserved.
 
     `body` is the OpenAI message as it was first sent. `rendered` is what was forwarded in its place, when that was
     not the same (a block was put at its head), and `standing` names the artifacts that stand in it in full
-    (`Artifact.standing_name`). `origin` is who made an answer, None where that is not known.
+    (`Artifact.standing_name`). `origin` is who made an answer, None where that is not known. `tokens` are the counts
+    that are kept with it, empty where there are none; None of a message that is not stored yet.
     """
 
     role: str
@@ -47,6 +57,7 @@ class ConversationMessage:
     created_at: datetime | None = None
     instructions_digest: str | None = None
     origin: str | None = None
+    tokens: TokenCounts | None = None
 
     @property
     def content(self) -> Any:

@@ -1,5 +1,6 @@
 """What one request leaves behind: its messages, its answers and its bill, committed as a whole (contract §3.6)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -70,6 +71,8 @@ class StoredTurn:
     base: Mark = START
     marks: tuple[Mark, ...] = ()
     restored: bool = False
+    counts: tuple[tuple[str, Mapping[str, int]], ...] = ()
+    """Token counts of messages, by id, that were stored without."""
 
 
 @dataclass(frozen=True, slots=True)

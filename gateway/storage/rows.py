@@ -6,7 +6,7 @@ from typing import Any
 
 from gateway import jsons
 from gateway.models.artifacts import Artifact, ArtifactType
-from gateway.models.conversation import ConversationMessage
+from gateway.models.conversation import ConversationMessage, TokenCounts
 from gateway.models.metadata import PICO, CallCost
 from gateway.models.reasoning import parse_reasoning_events_to_steps
 from gateway.models.turn import LedgerEntry
@@ -40,6 +40,7 @@ def message_of(row: Any, results: dict[str, Any]) -> ConversationMessage:
     if row.role == "tool":
         results[row.id] = body.get("content")
     events = jsons.loads_stored(row.reasoning_events) if row.reasoning_events else ()
+    rendered = jsons.loads_stored(row.rendered) if row.rendered else None
     return ConversationMessage(
         role=row.role,
         body=body,
@@ -48,11 +49,12 @@ def message_of(row: Any, results: dict[str, Any]) -> ConversationMessage:
         message_id=row.id,
         status=row.status,
         digest=row.digest,
-        rendered=jsons.loads_stored(row.rendered) if row.rendered else None,
+        rendered=rendered,
         standing=tuple(jsons.loads(row.standing)) if row.standing else (),
         created_at=utc(row.created_at),
         instructions_digest=row.instructions_digest,
         origin=row.origin,
+        tokens=TokenCounts(rendered or body, jsons.loads(row.tokens) if row.tokens else {}),
     )
 
 

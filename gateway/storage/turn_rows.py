@@ -128,7 +128,7 @@ def message_row(
         "said_digest": None,
         "plain": None,
         "restored": None,
-        "tokens": None,
+        "tokens": jsons.dumps_text(message.tokens.by) if message.tokens and message.tokens.by else None,
     }
 
 

@@ -73,6 +73,8 @@ def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry,
     if instructions is not None:
         connection.execute(insert_if_new(connection, schema.instructions), instructions)
     INSERT_MESSAGES(connection, [row for row, _ in messages])
+    if turn.counts:
+        connection.execute(_COUNTS, [{"message": key, "counts": jsons.dumps_text(by)} for key, by in turn.counts])
     if not failed:
         links = [link for _, links in messages for link in links]
         INSERT_LINKS(connection, list({link["digest"]: link for link in reversed(links)}.values()))
@@ -146,5 +148,13 @@ def _lock_query() -> sa.Select[tuple[Any, ...]]:
     return sa.select(table.c.head_id, table.c.attachments).where(table.c.id == sa.bindparam("id")).with_for_update()
 
 
+def _counts_query() -> sa.Update:
+    """A count is no content: it is filled in where there is none, and never changed."""
+    table = schema.messages
+    lacking = sa.and_(table.c.id == sa.bindparam("message"), table.c.tokens.is_(None))
+    return table.update().where(lacking).values(tokens=sa.bindparam("counts"))
+
+
 _LOCK = _lock_query()
+_COUNTS = _counts_query()
 _UPDATE = schema.conversations.update().where(schema.conversations.c.id == sa.bindparam("conversation"))

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from gateway.ids import new_id
-from gateway.models.conversation import ConversationRef
+from gateway.models.conversation import ConversationRef, TokenCounts
 from gateway.models.reasoning import reasoning_events
 from gateway.models.turn import TurnCommit
 from gateway.storage.store import SqlStore
@@ -40,6 +40,26 @@ async def test_what_was_forwarded_in_a_messages_place_is_kept_with_it(store: Sql
     assert found is not None
     assert (found.path[0].rendered, found.path[0].standing) == (rendered, ("art_1", "art_2"))
     assert (found.path[1].rendered, found.path[1].standing) == (None, ())
+
+
+async def test_token_counts_are_kept_with_messages_and_filled_in_once(store: SqlStore, tenant: str) -> None:
+    """Of the form that is forwarded again; a message stored without one gets it later, and keeps it."""
+    rendered = {"role": "user", "content": "<block/>question"}
+    asked = replace(message("user", "question"), rendered=rendered, tokens=TokenCounts(rendered, {"o200k_base/1": 7}))
+    conversation = "conv_n" + tenant
+    await store.commit(turn(tenant, conversation, created=True, new_messages=(asked,)))
+    found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None)
+    assert found is not None
+    first, second = found.path
+    assert first.tokens is not None
+    assert first.tokens.of is first.rendered
+    assert (first.tokens.by, second.tokens) == ({"o200k_base/1": 7}, TokenCounts(second.body, {}))
+    for number in (3, 4):
+        lacking = tuple((m.message_id or "", {"o200k_base/1": number}) for m in found.path)
+        await store.commit(turn(tenant, conversation, created=False, counts=lacking))
+    found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None)
+    assert found is not None
+    assert [m.tokens.by for m in found.path if m.tokens] == [{"o200k_base/1": 7}, {"o200k_base/1": 3}, {}, {}, {}, {}]
 
 
 async def test_the_tool_steps_of_an_answer_come_back_with_arguments_result_and_times(
