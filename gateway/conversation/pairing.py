@@ -86,18 +86,25 @@ def forwardable(messages: Sequence[ConversationMessage]) -> list[ConversationMes
     """The stored path without what may not be forwarded: empty partial answers, and tool calls that nobody answered
     (the text beside them stays)."""
     kept: list[ConversationMessage] = []
+    open_calls: Counter[str] = Counter()
     for index, message in enumerate(messages):
         if is_unanswerable(message):
             continue
-        calls = message.body.get("tool_calls")
-        if calls and not _answered(calls, messages[index + 1 : index + 1 + len(calls)]):
+        if message.role == "tool":
+            call_id = str(message.body.get("tool_call_id"))
+            if open_calls[call_id] > 0:  # neither a result without its call nor a second one
+                open_calls[call_id] -= 1
+                kept.append(message)
+            continue
+        calls = message.body.get("tool_calls") or ()
+        open_calls = Counter(str(call.get("id")) for call in calls)
+        if calls and not open_calls <= _results(messages, index + 1):
+            open_calls.clear()
             if index == len(messages) - 1 and message.status == "complete":
                 kept.append(message)  # the results may be what the client is about to send
             elif message.content:
                 body = {k: v for k, v in message.body.items() if k != "tool_calls"}
                 kept.append(replace(message, body=body, rendered=None))
-            continue
-        if message.role == "tool" and not _has_call(kept, message):
             continue
         kept.append(message)
     return kept
@@ -114,13 +121,14 @@ def without_open_calls(messages: Sequence[ConversationMessage]) -> list[Conversa
     return [*messages[:-1], replace(last, body=body, rendered=None)]
 
 
-def _answered(calls: Sequence[dict[str, Any]], following: Sequence[ConversationMessage]) -> bool:
-    results: Counter[str] = Counter()
-    for message in following:
-        if message.role != "tool":
+def _results(messages: Sequence[ConversationMessage], start: int) -> Counter[str]:
+    """How often each call is answered by the results that stand in a row from `start` on."""
+    found: Counter[str] = Counter()
+    for index in range(start, len(messages)):
+        if messages[index].role != "tool":
             break
-        results[str(message.body.get("tool_call_id"))] += 1
-    return Counter(str(call.get("id")) for call in calls) <= results
+        found[str(messages[index].body.get("tool_call_id"))] += 1
+    return found
 
 
 def _has_call(kept: Sequence[ConversationMessage], result: ConversationMessage) -> bool:

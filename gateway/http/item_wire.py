@@ -7,7 +7,7 @@ from gateway.errors import InvalidRequest
 from gateway.http.messages import invalid
 from gateway.models.chain import message_digest
 from gateway.models.conversation import ConversationMessage
-from gateway.models.item_parts import chat_answer, chat_content
+from gateway.models.item_parts import chat_answer, chat_content, chat_said
 
 MOST_ITEMS = 20
 ROLES = ("user", "assistant", "system", "developer")
@@ -85,7 +85,7 @@ class _Reader:
             said = chat_answer(item["content"], f"{where}.content", may_be_empty=partial)
             self._begin_answer({**said, **named}, "partial" if partial else "complete")
         else:
-            self._add({"role": role, "content": chat_content(item["content"], f"{where}.content"), **named})
+            self._add({"role": role, "content": chat_said(item["content"], f"{where}.content"), **named})
 
     def _function_call(self, item: Item, where: str) -> None:
         function = {"name": _named(item, "name", where), "arguments": _text(item, "arguments", where)}

@@ -39,6 +39,19 @@ def output_parts(body: dict[str, Any]) -> list[Part]:
     return parts
 
 
+def chat_said(content: Any, where: str) -> str | list[Part]:
+    """The content of a user's or system message; one text that is nothing else becomes a string, which every provider
+    takes.
+
+    Raises:
+        InvalidRequest: as `chat_content`.
+    """
+    found = chat_content(content, where)
+    if len(found) == 1 and isinstance(found[0], dict) and found[0].keys() == {"type", "text"}:
+        return str(found[0]["text"])
+    return found
+
+
 def chat_content(content: Any, where: str) -> str | list[Part]:
     """The content of an item that is no assistant's, as a chat message has it.
 

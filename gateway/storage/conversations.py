@@ -11,7 +11,7 @@ from gateway.errors import ConversationNotFound
 from gateway.models.conversation import ConversationMessage
 from gateway.models.items import Item
 from gateway.models.records import ConversationRecord, ItemPage, ItemQuery, RecordPage, RecordQuery
-from gateway.ports import Clock
+from gateway.ports import CacheBackend, Clock
 from gateway.storage import item_additions, item_deletion, item_pages, rows, schema
 from gateway.storage.completions import holds
 from gateway.storage.engine import Transactions
@@ -22,9 +22,10 @@ TABLE = schema.conversations
 class SqlConversations:
     """See `ports.ConversationRecords`."""
 
-    def __init__(self, transactions: Transactions, clock: Clock) -> None:
+    def __init__(self, transactions: Transactions, clock: Clock, cache: CacheBackend) -> None:
         self._transactions = transactions
         self._clock = clock
+        self._cache = cache
 
     async def create(
         self,
@@ -83,11 +84,15 @@ class SqlConversations:
     async def delete_item(self, tenant: str, conversation_id: str, item_id: str) -> ConversationRecord:
         now = self._clock.now()
 
-        def work(connection: sa.Connection) -> ConversationRecord:
-            item_deletion.delete(connection, tenant, conversation_id, item_id, now)
-            return read_record(connection, tenant, conversation_id)
+        def work(connection: sa.Connection) -> tuple[ConversationRecord, tuple[str, ...]]:
+            groups = item_deletion.delete(connection, tenant, conversation_id, item_id, now)
+            return read_record(connection, tenant, conversation_id), groups
 
-        return await self._transactions.run(work, write=True)
+        record, groups = await self._transactions.run(work, write=True)
+        if groups:
+            await self._cache.forget(*groups)
+        await self._transactions.wipe()
+        return record
 
 
 def read_record(connection: sa.Connection, tenant: str, conversation_id: str) -> ConversationRecord:

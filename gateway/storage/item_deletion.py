@@ -12,6 +12,7 @@ from gateway.models.chain import message_digest
 from gateway.models.conversation import ConversationMessage
 from gateway.models.items import INSTRUCTION_PREFIX, called, instruction_items, without
 from gateway.storage import rows, schema
+from gateway.storage.deletion import held_by_none
 from gateway.storage.engine import insert_if_new
 from gateway.storage.heal import heal
 from gateway.storage.item_pages import RESULTS, conversation_row, instructions_in_force, message_row_of, read_item
@@ -23,8 +24,13 @@ UNMARKED = {"path_digest": None, "said_digest": None, "plain": None, "rendered":
 ENVELOPE = ("id", "object", "created", "model", "usage", "service_tier", "system_fingerprint", "choices")
 
 
-def delete(connection: sa.Connection, tenant: str, conversation_id: str, item_id: str, now: datetime) -> None:
+def delete(
+    connection: sa.Connection, tenant: str, conversation_id: str, item_id: str, now: datetime
+) -> tuple[str, ...]:
     """What hangs on a message that is gone hangs on the one before it from then on.
+
+    Returns:
+        The groups of the cache that must go, too: all that this conversation alone holds something of.
 
     Raises:
         ConversationNotFound: the tenant has no such conversation.
@@ -52,6 +58,9 @@ def delete(connection: sa.Connection, tenant: str, conversation_id: str, item_id
         heal(connection, conversation_id)  # at once: a branch that the head is not in is found by its digests alone
     where = CONVERSATIONS.c.id == conversation_id
     connection.execute(CONVERSATIONS.update().where(where).values(**values))
+    held = schema.cached_contents.c
+    digests = connection.execute(sa.select(held.digest).where(held.conversation_id == conversation_id)).scalars().all()
+    return held_by_none(connection, tenant, list(digests), but=conversation_id)
 
 
 class _Tree:
@@ -128,6 +137,9 @@ def _forget_step(connection: sa.Connection, ids: list[str], call_id: str, result
 
 def _cut_completion(connection: sa.Connection, stored: Any, *, removed: bool) -> None:
     """The stored envelope of an answer may repeat what it said (`logprobs`, a prefill, a provider's extras)."""
+    imported = schema.imported_requests
+    of_it = (imported.c.conversation_id == stored.conversation_id, imported.c.request_id == stored.request_id)
+    connection.execute(imported.delete().where(*of_it))
     table = schema.completions
     query = sa.select(table.c.body).where(table.c.request_id == stored.request_id)
     body = connection.execute(query).scalar() if stored.choice is not None else None

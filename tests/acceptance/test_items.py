@@ -1,0 +1,461 @@
+"""Items of conversations through the official SDK, on both storages (contract §3)."""
+
+import json
+import sqlite3
+from typing import Any
+
+import openai
+import pytest
+from openai import OpenAI
+
+from tests.acceptance.answers import Json, assistant, conversation_of, http, read_stream, user
+from tests.support.factory import ClientFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+
+TOOLS: Any = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}]
+CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Bern"}'}}
+OTHER = {"id": "c2", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Chur"}'}}
+PIXEL = "data:image/png;base64,iVBORw0KGgo="
+
+
+class Talk:
+    """One conversation, by chats and by items."""
+
+    def __init__(self, client: OpenAI, upstream: MockUpstream) -> None:
+        self.client = client
+        self.upstream = upstream
+        self.id = ""
+
+    def begin(self, *items: Any) -> "Talk":
+        self.id = self.client.conversations.create(items=list(items)).id
+        return self
+
+    def ask(self, *messages: Any, reply: Any = None, **more: Any) -> Any:
+        """A chat by the conversation's id; `reply` is the model's text or message."""
+        if reply is not None:
+            self.upstream.reply(**({"text": reply} if isinstance(reply, str) else {"message": reply}))
+        named = {"conversation": self.id} if self.id else {}
+        answer: Any = self.client.chat.completions.create(
+            model="gpt-4o", messages=list(messages), extra_body={**named, **more}
+        )
+        self.id = conversation_of(answer)
+        return answer
+
+    @property
+    def forwarded(self) -> list[Json]:
+        found: list[Json] = self.upstream.last.body["messages"]
+        return found
+
+    def items(self, **query: Any) -> list[Json]:
+        """All items over all pages, the oldest first."""
+        pages = self.client.conversations.items.list(self.id, **{"order": "asc", **query})
+        return [item.model_dump(exclude_unset=True) for item in pages]
+
+    def add(self, *items: Any) -> list[Json]:
+        made = self.client.conversations.items.create(self.id, items=list(items))
+        return [item.model_dump(exclude_unset=True) for item in made.data]
+
+    def delete(self, item: Json) -> None:
+        left = self.client.conversations.items.delete(item["id"], conversation_id=self.id)
+        assert (left.id, left.object) == (self.id, "conversation")
+
+
+@pytest.fixture
+def talk(gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory) -> Talk:
+    return Talk(make_client(gateway), upstream)
+
+
+def said(item: Json) -> Any:
+    """What an item says, in short: role and texts, a call's name and arguments, an output."""
+    kind = item["type"]
+    if kind == "message":
+        texts = [part.get("text") or part.get("refusal") or part["type"] for part in item["content"]]
+        return (item["role"], *texts)
+    if kind == "reasoning":
+        return ("thought", item["content"][0]["text"])
+    if kind in ("function_call", "custom_tool_call"):
+        return (kind, item["call_id"], item.get("arguments", item.get("input")))
+    return (kind, item["call_id"], item["output"])
+
+
+def run_tools(talk: Talk) -> None:
+    """A question that two parallel calls, with a word before them, led to an answer of."""
+    both = {"role": "assistant", "content": "Let me look.", "tool_calls": [CALL, OTHER], "reasoning_content": "Hm."}
+    talk.ask(user("Weather?"), reply=both, tools=TOOLS)
+    results = [{"role": "tool", "tool_call_id": each, "content": f"rain {each}"} for each in ("c1", "c2")]
+    talk.ask(*results, reply="It rains.", tools=TOOLS)
+
+
+def test_s3_a_chats_messages_are_items(talk: Talk) -> None:
+    """Messages of all roles, thoughts, parallel calls, results, with ids that stay and can be looked up."""
+    run_tools(talk)
+    items = talk.items()
+    assert list(map(said, items)) == [
+        ("user", "Weather?"),
+        ("thought", "Hm."),
+        ("assistant", "Let me look."),
+        ("function_call", "c1", '{"city": "Bern"}'),
+        ("function_call", "c2", '{"city": "Chur"}'),
+        ("function_call_output", "c1", "rain c1"),
+        ("function_call_output", "c2", "rain c2"),
+        ("assistant", "It rains."),
+    ]
+    assert {item["status"] for item in items} == {"completed"}
+    prefixes = ["msg_", "rs_", "msg_", "fc_", "fc_", "fco_", "fco_", "msg_"]
+    assert all(item["id"].startswith(prefix) for item, prefix in zip(items, prefixes, strict=True))
+    assert items[0]["content"] == [{"type": "input_text", "text": "Weather?"}]
+    assert items[-1]["content"][0]["annotations"] == []
+    for item in items:
+        found: Any = talk.client.conversations.items.retrieve(item["id"], conversation_id=talk.id)
+        assert found.model_dump(exclude_unset=True) == item
+    talk.ask(user("And now?"))
+    assert talk.items()[: len(items)] == items
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+@pytest.mark.parametrize("limit", [1, 2, 3, 5, 100])
+def test_s3_pages_hold_every_item_exactly_once(talk: Talk, limit: int, order: str) -> None:
+    """The SDK's own pagination walks all items, whichever page ends in the midst of a message's items."""
+    run_tools(talk)
+    talk.ask({"role": "system", "content": "Be brief."}, user("Again?"), tools=TOOLS)
+    whole = [item["id"] for item in talk.items(limit=100)]
+    assert len(whole) == len(set(whole)) == 11
+    found = [item["id"] for item in talk.items(limit=limit, order=order)]
+    assert found == (whole if order == "asc" else whole[::-1])
+    page = talk.client.conversations.items.list(talk.id, limit=limit, order=order)  # type: ignore[arg-type]
+    assert (len(page.data), page.has_more) == (min(limit, 11), limit < 11)
+    assert page.last_id == page.data[-1].id
+
+
+def test_s3_the_default_page_is_the_latest_twenty(talk: Talk) -> None:
+    talk.begin(*(user(f"number {n}") for n in range(20)))
+    talk.add(*(user(f"number {n}") for n in range(20, 25)))
+    page = talk.client.conversations.items.list(talk.id, include=["message.output_text.logprobs"])
+    texts = [said(item.model_dump()) for item in page.data]
+    assert texts == [("user", f"number {n}") for n in range(24, 4, -1)]
+    assert page.has_more
+
+
+def test_s3_6_partial_turns_are_incomplete_and_failed_ones_no_items(gateway: GatewayProcess, talk: Talk) -> None:
+    """§3.6: what a broken stream delivered has the status `incomplete`; a failed turn is in no history."""
+    talk.ask(user("one"), reply="two")
+    talk.upstream.reply(status=500)
+    with pytest.raises(openai.InternalServerError):
+        talk.ask(user("fails"))
+    talk.upstream.reply(text="three four five six", cut_after=3)
+    wire = read_stream(gateway, {"model": "gpt-4o", "messages": [user("more")], "conversation": talk.id})
+    assert wire.error
+    items = talk.items()
+    assert [item["role"] for item in items] == ["user", "assistant", "user", "assistant"]
+    assert [item["status"] for item in items] == ["completed"] * 3 + ["incomplete"]
+    assert said(items[-1])[1] == wire.text
+
+
+def test_s3_4_items_are_those_of_the_current_branch(talk: Talk) -> None:
+    """§3.4: after an edit the list shows the new branch; the other one's items can still be looked up by id."""
+    talk.ask(user("one"), reply="two")
+    talk.ask(user("three"), reply="four")
+    old = talk.items()
+    talk.ask(user("one"), assistant("two"), user("three!"), reply="five")
+    new = talk.items()
+    assert list(map(said, new)) == [("user", "one"), ("assistant", "two"), ("user", "three!"), ("assistant", "five")]
+    assert new[:2] == old[:2]
+    left: Any = talk.client.conversations.items.retrieve(old[-1]["id"], conversation_id=talk.id)
+    assert said(left.model_dump()) == ("assistant", "four")
+    with pytest.raises(openai.NotFoundError) as caught:
+        talk.items(after=old[-1]["id"])
+    assert (caught.value.code, caught.value.param) == ("item_not_found", "after")
+
+
+def test_s3_items_become_the_history_of_the_next_chat(talk: Talk) -> None:
+    """What was added over the API is forwarded in front of what a chat sends, calls with their results."""
+    talk.begin(
+        {"type": "message", "role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Weather in Bern and Chur?"},
+        {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": '{"city": "Bern"}'},
+        {"type": "function_call", "call_id": "c2", "name": "weather", "arguments": '{"city": "Chur"}'},
+        {"type": "function_call_output", "call_id": "c1", "output": "rain"},
+        {"type": "function_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "snow"}]},
+        {"role": "assistant", "content": [{"type": "output_text", "text": "Rain, snow.", "annotations": []}]},
+    )
+    made = talk.add({"role": "developer", "content": "Use Celsius."})
+    talk.ask(user("Thanks."), reply="You are welcome.", tools=TOOLS)
+    assert talk.forwarded == [
+        {"role": "system", "content": "Be brief."},
+        user("Weather in Bern and Chur?"),
+        {"role": "assistant", "content": None, "tool_calls": [CALL, OTHER]},
+        {"role": "tool", "tool_call_id": "c1", "content": "rain"},
+        {"role": "tool", "tool_call_id": "c2", "content": [{"type": "text", "text": "snow"}]},
+        assistant("Rain, snow."),
+        {"role": "developer", "content": "Use Celsius."},
+        user("Thanks."),
+    ]
+    items = talk.items()
+    assert [item["type"] for item in items][:4] == ["message", "message", "function_call", "function_call"]
+    assert items[7] == made[0]
+    assert said(items[-1]) == ("assistant", "You are welcome.")
+
+
+def test_s3_1_system_items_are_those_in_force(talk: Talk) -> None:
+    """§3.1: they stand at the beginning with ids that stay; a chat's own replace them."""
+    talk.begin({"role": "system", "content": "Be brief."})
+    first = talk.items()
+    assert list(map(said, first)) == [("system", "Be brief.")]
+    talk.add({"role": "developer", "content": "Use Celsius."})
+    both = talk.items()
+    assert both[0] == first[0]
+    talk.ask(user("one"), reply="two")
+    rules = [{"role": "system", "content": "Be brief."}, {"role": "developer", "content": "Use Celsius."}]
+    assert talk.forwarded == [*rules, user("one")]
+    assert talk.items()[:2] == both
+    talk.ask({"role": "system", "content": "Be verbose."}, user("three"), reply="four")
+    assert talk.forwarded[:1] == [{"role": "system", "content": "Be verbose."}]
+    assert [said(item)[1] for item in talk.items()] == ["Be verbose.", "one", "two", "three", "four"]
+
+
+def test_s3_parts_of_all_kinds_are_forwarded_as_chat_parts(gateway: GatewayProcess, talk: Talk) -> None:
+    """Pictures, files, audio, a cache breakpoint: each as a chat sends it."""
+    parts: Any = [
+        {"type": "input_text", "text": "Look:", "prompt_cache_breakpoint": {"mode": "explicit"}},
+        {"type": "input_image", "image_url": PIXEL, "detail": "low"},
+        {"type": "input_file", "file_data": "data:text/plain;base64,aGVsbG8=", "filename": "a.txt"},
+        {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}},
+    ]
+    talk.begin(
+        {"role": "user", "content": parts}, {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}
+    )
+    with http(gateway) as raw:  # the SDK's own types know no audio in an item
+        items = raw.get(f"/conversations/{talk.id}/items?order=asc").json()["data"]
+    assert items[0]["content"] == parts
+    assert items[1]["content"] == [{"type": "refusal", "refusal": "No."}]
+    talk.ask(user("Please."), reply="Well.")
+    text, image, file, audio = talk.forwarded[0]["content"]
+    assert text == {"type": "text", "text": "Look:", "prompt_cache_breakpoint": {"mode": "explicit"}}
+    assert image == {"type": "image_url", "image_url": {"url": PIXEL, "detail": "low"}}
+    assert file == {"type": "file", "file": {"file_data": "data:text/plain;base64,aGVsbG8=", "filename": "a.txt"}}
+    assert audio == parts[3]
+    assert talk.forwarded[1] == {"role": "assistant", "content": None, "refusal": "No."}
+
+
+def test_s3_3_custom_tools_are_paired_too(talk: Talk) -> None:
+    """§3.3: a custom call and its output keep their types, also when the output comes later, on a page of its own."""
+    talk.begin(user("Run it."), {"type": "custom_tool_call", "call_id": "x", "name": "shell", "input": "ls"})
+    made = talk.add({"type": "custom_tool_call_output", "call_id": "x", "output": "a b"})
+    items = talk.items()
+    assert [item["type"] for item in items] == ["message", "custom_tool_call", "custom_tool_call_output"]
+    assert items[2] == made[0]
+    assert items == talk.items(limit=1)
+    talk.ask(user("And?"), reply="a, b", tools=[{"type": "custom", "custom": {"name": "shell"}}])
+    call = {"id": "x", "type": "custom", "custom": {"name": "shell", "input": "ls"}}
+    assert talk.forwarded[1:3] == [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "x", "content": "a b"},
+    ]
+
+
+def test_s4_i3_halves_of_pairs_are_listed_and_never_forwarded(talk: Talk) -> None:
+    """§4 I3: a call without its result, a result without its call."""
+    call, twice = {"type": "function_call", "name": "weather"}, {"type": "function_call_output", "call_id": "c2"}
+    talk.begin(
+        user("one"),
+        {"type": "function_call_output", "call_id": "nowhere", "output": "orphan"},
+        {**call, "call_id": "c1", "arguments": "{}"},
+        user("two"),
+        {**call, "call_id": "c2", "arguments": '{"city": "Chur"}'},
+        {**twice, "output": "rain"},
+        {**twice, "output": "snow"},
+    )
+    assert len(talk.items()) == 7
+    talk.ask(user("three"), tools=TOOLS)
+    pair = [{"role": "assistant", "content": None, "tool_calls": [OTHER]}]
+    pair.append({"role": "tool", "tool_call_id": "c2", "content": "rain"})
+    assert talk.forwarded == [user("one"), user("two"), *pair, user("three")]
+
+
+def test_s3_a_call_that_was_added_is_answered_by_a_chat(talk: Talk) -> None:
+    """§3.1: a delta that begins with the result of the call at the head."""
+    talk.begin(user("one"), {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{}"})
+    talk.ask({"role": "tool", "tool_call_id": "c1", "content": "rain"}, reply="It rains.", tools=TOOLS)
+    assert [message["role"] for message in talk.forwarded] == ["user", "assistant", "tool"]
+
+
+def test_s3_items_of_one_conversation_make_another(talk: Talk, gateway: GatewayProcess) -> None:
+    """What was listed can be added elsewhere: the next chat is forwarded the same messages."""
+    run_tools(talk)
+    copied = talk.items()
+    talk.ask(user("And now?"), tools=TOOLS)
+    first = talk.forwarded
+    talk.begin(*copied)
+    assert list(map(said, talk.items())) == list(map(said, copied))
+    talk.ask(user("And now?"), tools=TOOLS)
+    assert talk.forwarded == first
+
+
+def test_s3_1_a_resend_finds_items_that_were_added(talk: Talk) -> None:
+    """§3.1: a client that resends everything doubles nothing."""
+    talk.begin(user("one"), assistant("two"))
+    talk.ask(user("one"), assistant("two"), user("three"), reply="four")
+    assert [said(item)[1] for item in talk.items()] == ["one", "two", "three", "four"]
+
+
+def test_s3_deleting_an_item_leaves_the_rest(talk: Talk, module_storage_url: str) -> None:
+    """What came after hangs together with what came before, and its words are in the database no more."""
+    talk.ask(user("one"), reply="two")
+    talk.ask(user("a secret 8c1f"), reply="four")
+    talk.ask(user("five"), reply="six")
+    doomed = talk.items()[2]
+    talk.delete(doomed)
+    assert [said(item)[1] for item in talk.items()] == ["one", "two", "four", "five", "six"]
+    with pytest.raises(openai.NotFoundError) as caught:
+        talk.delete(doomed)
+    assert (caught.value.code, caught.value.param) == ("item_not_found", "item_id")
+    talk.ask(user("seven"), reply="eight")
+    texts = ["one", "two", "four", "five", "six", "seven"]
+    assert [message["content"] for message in talk.forwarded] == texts
+    talk.ask(*talk.forwarded, assistant("eight"), user("nine"), reply="ten")
+    assert [said(item)[1] for item in talk.items()] == [*texts, "eight", "nine", "ten"]
+    if module_storage_url.startswith("sqlite"):
+        database = sqlite3.connect(module_storage_url.removeprefix("sqlite:///"))
+        assert "8c1f" not in "".join(database.iterdump())
+        database.close()
+
+
+def test_s3_deleting_the_head_moves_it(talk: Talk) -> None:
+    """The next chat goes on from the message before; without any message from the system messages."""
+    talk.ask({"role": "system", "content": "Be brief."}, user("one"), reply="two")
+    for item in reversed(talk.items()[1:]):
+        talk.delete(item)
+    assert [said(item)[1] for item in talk.items()] == ["Be brief."]
+    talk.ask(user("again"), reply="yes")
+    assert talk.forwarded == [{"role": "system", "content": "Be brief."}, user("again")]
+    talk.delete(talk.items()[0])
+    assert [said(item)[1] for item in talk.items()] == ["again", "yes"]
+    talk.ask(user("more"))
+    assert talk.forwarded == [user("again"), assistant("yes"), user("more")]
+
+
+@pytest.mark.parametrize(
+    ("index", "left"),
+    [
+        (1, {"content": "Let me look.", "tool_calls": [CALL, OTHER]}),
+        (2, {"content": None, "tool_calls": [CALL, OTHER], "reasoning_content": "Hm."}),
+        (3, {"content": "Let me look.", "tool_calls": [OTHER], "reasoning_content": "Hm."}),
+        (4, {"content": "Let me look.", "tool_calls": [CALL], "reasoning_content": "Hm."}),
+        (5, {"content": "Let me look.", "reasoning_content": "Hm."}),
+    ],
+)
+def test_s3_deleting_one_item_of_a_message_leaves_the_others(talk: Talk, index: int, left: Json) -> None:
+    """Thoughts, text, a call or a result; ids of the others stay, and no half of a pair is forwarded (§4 I3)."""
+    run_tools(talk)
+    items = talk.items()
+    talk.delete(items[index])
+    assert talk.items() == items[:index] + items[index + 1 :]
+    talk.ask(user("And now?"), tools=TOOLS)
+    assert talk.forwarded[1] == {"role": "assistant", **left}
+    calls = [call["id"] for call in left.get("tool_calls", ())]
+    assert [m["tool_call_id"] for m in talk.forwarded if m["role"] == "tool"] == calls
+
+
+def test_s3_a_stored_completion_forgets_a_deleted_answer(talk: Talk, gateway: GatewayProcess) -> None:
+    """§6: the bill stays; the answer, its `logprobs` and what a provider put beside them do not."""
+    logprobs = {"content": [{"token": "secret 8c1f", "logprob": -0.1, "bytes": None, "top_logprobs": []}]}
+    choice = {"message": {"role": "assistant", "content": "secret 8c1f"}, "logprobs": logprobs}
+    talk.upstream.reply(choices=[choice], extra={"citations": ["secret 8c1f"]})
+    answer = talk.ask(user("one"))
+    talk.delete(talk.items()[-1])
+    with http(gateway) as raw:
+        found = raw.get(f"/chat/completions/{answer.id}")
+    assert found.status_code == 200
+    assert "8c1f" not in found.text
+    assert found.json()["response_metadata"]["usage"] == answer.model_extra["response_metadata"]["usage"]
+
+
+BAD: list[tuple[Any, str]] = [
+    ("x", "items[0]"),
+    ({"type": "web_search_call"}, "items[0].type"),
+    ({"type": "item_reference", "id": "msg_1"}, "items[0].type"),
+    ({"type": 1}, "items[0].type"),
+    ({}, "items[0].type"),
+    ({"role": "tool", "content": "x"}, "items[0].role"),
+    ({"role": "user", "content": 1}, "items[0].content"),
+    ({"role": "user", "content": []}, "items[0].content"),
+    ({"role": "user", "content": "x", "status": "odd"}, "items[0].status"),
+    ({"role": "user", "content": "x", "name": 1}, "items[0].name"),
+    ({"role": "user", "content": ["x"]}, "items[0].content[0]"),
+    ({"role": "user", "content": [{"type": "output_text", "text": "x"}]}, "items[0].content[0].type"),
+    ({"role": "user", "content": [{"type": "input_text", "text": 1}]}, "items[0].content[0].text"),
+    ({"role": "user", "content": [{"type": "input_image"}]}, "items[0].content[0].image_url"),
+    ({"role": "user", "content": [{"type": "input_image", "file_id": "f"}]}, "items[0].content[0].file_id"),
+    ({"role": "user", "content": [{"type": "input_file", "file_url": "http://x"}]}, "items[0].content[0].file_url"),
+    ({"role": "user", "content": [{"type": "input_file", "filename": "x"}]}, "items[0].content[0]"),
+    ({"role": "user", "content": [{"type": "input_audio"}]}, "items[0].content[0].input_audio"),
+    ({"role": "assistant", "content": [{"type": "input_image"}]}, "items[0].content[0].type"),
+    ({"role": "assistant", "content": [{"type": "refusal"}]}, "items[0].content[0].refusal"),
+    ({"type": "function_call", "call_id": 1, "name": "x", "arguments": "{}"}, "items[0].call_id"),
+    ({"type": "function_call", "call_id": "", "name": "x", "arguments": "{}"}, "items[0].call_id"),
+    ({"type": "function_call", "call_id": "x", "name": "x", "arguments": {}}, "items[0].arguments"),
+    ({"type": "custom_tool_call", "call_id": "x", "name": "x", "input": 1}, "items[0].input"),
+    ({"type": "function_call_output", "call_id": "x", "output": 1}, "items[0].output"),
+    ({"type": "reasoning", "summary": []}, "items[0].content"),
+    ({"type": "reasoning", "content": [{"type": "reasoning_text", "text": "x"}]}, "items[0]"),
+]
+MISSING: list[tuple[Json, str]] = [
+    ({"role": "user"}, "items[0].content"),
+    ({"type": "function_call", "name": "x", "arguments": "{}"}, "items[0].call_id"),
+    ({"type": "function_call", "call_id": "x", "arguments": "{}"}, "items[0].name"),
+    ({"type": "function_call_output", "call_id": "x"}, "items[0].output"),
+]
+
+
+def test_s7_items_that_break_a_rule_are_named_and_none_is_stored(gateway: GatewayProcess, talk: Talk) -> None:
+    """§7: a 400 that names the field, also if only one of several is wrong; the supported types are told."""
+    talk.begin(user("one"))
+    with http(gateway) as raw:
+        for code, cases in (("invalid_value", BAD), ("missing_required_parameter", MISSING)):
+            for item, param in cases:
+                answer = raw.post(f"/conversations/{talk.id}/items", json={"items": [item]})
+                error = answer.json()["error"]
+                assert (answer.status_code, error["code"], error["param"]) == (400, code, param), (item, error)
+        mixed = raw.post(f"/conversations/{talk.id}/items", json={"items": [user("fine"), {"type": "x"}]})
+        assert mixed.json()["error"]["param"] == "items[1].type"
+        assert "function_call_output" in mixed.json()["error"]["message"]
+        many = raw.post(f"/conversations/{talk.id}/items", json={"items": [user("x")] * 21})
+        assert (many.status_code, many.json()["error"]["param"]) == (400, "items")
+        none = raw.post(f"/conversations/{talk.id}/items", json={})
+        assert (none.status_code, none.json()["error"]["code"]) == (400, "missing_required_parameter")
+    assert len(talk.items()) == 1
+
+
+@pytest.mark.parametrize(
+    "item_id", ["msg_none", "x", "msg_", "fc_1_2", "msg_sys00", "\x00", "msg_%00", "../items", "ü"]
+)
+def test_s7_an_unknown_item_is_a_404(talk: Talk, item_id: str) -> None:
+    talk.begin({"role": "system", "content": "x"}, user("one"))
+    items = talk.client.conversations.items
+    for attempt in (items.retrieve, items.delete):
+        with pytest.raises(openai.NotFoundError) as caught:
+            attempt(item_id, conversation_id=talk.id)
+        assert caught.value.code in ("item_not_found", "not_found")
+    for order in ("asc", "desc"):
+        with pytest.raises(openai.NotFoundError) as caught:
+            talk.items(after=item_id, order=order)
+        assert (caught.value.code, caught.value.param) == ("item_not_found", "after")
+
+
+def test_s7_wrong_parameters_of_a_page_are_named(gateway: GatewayProcess, talk: Talk) -> None:
+    talk.begin(user("one"))
+    with http(gateway) as raw:
+        for query, param in {"limit=0": "limit", "limit=101": "limit", "order=x": "order", "after=": "after"}.items():
+            answer = raw.get(f"/conversations/{talk.id}/items?{query}")
+            assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+
+
+def test_s1_odd_texts_come_back_as_they_were(talk: Talk) -> None:
+    """§1: `U+0000`, astral signs, huge whole numbers in arguments."""
+    odd = "a\x00b 😀 \u2028"
+    arguments = json.dumps({"n": 10**30, "t": odd})
+    talk.begin(user(odd), {"type": "function_call", "call_id": odd, "name": "weather", "arguments": arguments})
+    first, call = talk.items()
+    assert first["content"][0]["text"] == odd
+    assert (call["call_id"], call["arguments"]) == (odd, arguments)
