@@ -138,6 +138,7 @@ class Once:
         """Named by its client, or an SDK's retry, and the only one of its kind at work in this process."""
         if not recorded or (not identity.named and self._is_contested(identity.place)):
             return self._permit(identity, None, entry)
+        await self._let_go()  # the storage is back, and so may be who asked before it went away
         claim = self._claim(identity, request)
         pause, longest = POLL_SECONDS
         while True:
@@ -274,9 +275,16 @@ class Once:
             until = self._clock.now() + ALIVE_FOR
             await self._claims.beat(self._process, until)
             self._alive_until = until
+        await self._let_go()
+
+    async def _let_go(self) -> None:
         while self._unreleased:
-            await self._claims.release(self._unreleased[0])
-            self._unreleased.popleft()
+            claim = self._unreleased.popleft()
+            try:
+                await self._claims.release(claim)
+            except BaseException:
+                self._unreleased.append(claim)
+                raise
 
     async def drain(self, seconds: float) -> None:
         """Waits for claims that are being let go, at shutdown."""

@@ -26,15 +26,13 @@ def delete_conversation(connection: sa.Connection, tenant: str, conversation_id:
 
 def erase(connection: sa.Connection, tenant: str, conversation_id: str) -> tuple[str, ...]:
     """Deletes a conversation whose row the transaction has locked: a turn that commits meanwhile waits, and then finds
-    it gone. Rows that hold content follow by their foreign keys. Returns the groups of the cache that must go, too."""
+    it gone. Rows that hold content follow by their foreign keys; claims hold none, and go on saying that a request was
+    answered. Returns the groups of the cache that must go, too."""
     held = schema.cached_contents.c
     digests = list(connection.execute(sa.select(held.digest).where(held.conversation_id == conversation_id)).scalars())
     groups = held_by_none(connection, tenant, digests, but=conversation_id)
     billed = sa.and_(schema.ledger.c.tenant == tenant, schema.ledger.c.conversation_id == conversation_id)
     forget_names(connection, billed)
-    claims = schema.claims.c
-    of_it = claims.request_id.in_(sa.select(schema.ledger.c.request_id).where(billed))
-    connection.execute(schema.claims.delete().where(claims.tenant == tenant, of_it))
     connection.execute(schema.conversations.delete().where(schema.conversations.c.id == conversation_id))
     return groups
 

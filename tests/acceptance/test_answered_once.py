@@ -240,3 +240,28 @@ def test_s6_the_bill_shows_it_once(gateway: GatewayProcess, upstream: MockUpstre
     create(model="small", messages=[user("And now?")], extra_body={"conversation": conversation})
     assert [message["role"] for message in upstream.last.body["messages"]] == ["user", "assistant", "user"]
     assert len(upstream.chats) == 2
+
+
+@pytest.mark.parametrize("part", ["conversation", "answer", "prefilled answer"])
+def test_s3_what_was_deleted_is_not_given_again(
+    gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory, part: str
+) -> None:
+    """Deleted is deleted: a repeat says that it was answered, and no more."""
+    client = make_client(gateway)
+    create: Any = client.chat.completions.create
+    upstream.reply(text="The secret is Rosebud.")
+    begun = [{"role": "assistant", "content": "Well: "}] if part == "prefilled answer" else []
+    body = {"model": "small", "messages": [user(f"Delete the {part}"), *begun]}
+    first = create(**body, extra_headers=keyed(f"delete {part}"))
+    conversation = conversation_of(first)
+    if part == "conversation":
+        client.conversations.delete(conversation)
+    else:
+        [item] = [each for each in client.conversations.items.list(conversation) if "Rosebud" in each.to_json()]
+        client.conversations.items.delete(str(item.id), conversation_id=conversation)
+    with pytest.raises(openai.ConflictError) as gone:
+        create(**body, extra_headers=keyed(f"delete {part}"))
+    assert gone.value.code == "idempotency_answer_not_kept"
+    with http(gateway) as raw:
+        assert "Rosebud" not in raw.get(f"/chat/completions/{first.id}").text
+    assert len(upstream.chats) == 1

@@ -161,20 +161,6 @@ async def test_a_bill_that_is_recorded_later_without_its_turn_names_nothing_of_a
     assert await traces(transactions, WORD) == []
 
 
-async def test_claims_that_would_replay_its_answers_go_and_others_stay(
-    store: SqlStore, transactions: Transactions, tenant: str
-) -> None:
-    """An answer that was deleted is not given again."""
-    mine, other = turn(tenant, f"conv_{tenant}", created=True), turn(tenant, f"conv_o{tenant}", created=True)
-    for number, commit in enumerate((mine, other)):
-        await store.commit(commit)
-        values = {"tenant": tenant, "key": bytes([number]), "body": b"b", "request_id": commit.ledger.request_id,
-                  "state": "done", "process": "p", "created_at": NOW, "expires_at": NOW}  # fmt: skip
-        await transactions.run(lambda c, v=values: c.execute(schema.claims.insert().values(**v)), write=True)  # type: ignore[misc]
-    await store.delete_conversation(tenant, f"conv_{tenant}")
-    assert [row.key for row in await rows(transactions, schema.claims, tenant=tenant)] == [b"\x01"]
-
-
 async def test_keyed_digests_of_its_chains_stay(store: SqlStore, transactions: Transactions, tenant: str) -> None:
     """§3.2: every answered request leaves its keyed digest, also after deletion."""
     mine = f"conv_{tenant}"

@@ -1,0 +1,170 @@
+"""Requests are answered once over several processes on one PostgreSQL, also when one of them is killed."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.acceptance.answers import http, stored_of, user
+from tests.support.factory import GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+from tests.support.postgres import Postgres, PostgresProcess
+from tests.support.process import wait_until
+
+Json = dict[str, Any]
+
+
+@dataclass
+class Pair:
+    """Two gateways on one database."""
+
+    url: str
+    one: GatewayProcess
+    two: GatewayProcess
+
+
+@pytest.fixture(scope="module")
+def module_pair(postgres: Postgres, module_start_gateway: GatewayFactory) -> Pair:
+    url = postgres.new_database()
+    storage = {"storage": {"url": url}}
+    return Pair(url, module_start_gateway(storage), module_start_gateway(storage))
+
+
+@pytest.fixture
+def pair(module_pair: Pair, upstream: MockUpstream) -> Pair:
+    """Both running."""
+    for gateway in (module_pair.one, module_pair.two):
+        if not gateway.alive:
+            gateway.start()
+    return module_pair
+
+
+def asking(text: str, **more: Any) -> Json:
+    return {"model": "small", "messages": [user(text)], **more}
+
+
+def send(gateway: GatewayProcess, body: Json, **headers: str) -> httpx.Response:
+    with http(gateway) as client:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return client.post("/chat/completions", json=body, headers=named)
+
+
+def key(name: str) -> dict[str, str]:
+    return {"idempotency_key": name}
+
+
+def retry(number: int) -> dict[str, str]:
+    return {"x_stainless_retry_count": str(number)}
+
+
+def test_s3_a_key_counts_everywhere(pair: Pair, upstream: MockUpstream) -> None:
+    """While one process answers, the other says 409 and 422; then it gives the same answer."""
+    gate = threading.Event()
+    upstream.reply(text="Noon.", gate=gate)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(send, pair.one, asking("keyed"), **key("everywhere"))
+        upstream.wait_for_chats(1)
+        busy = send(pair.two, asking("keyed"), **key("everywhere"))
+        other = send(pair.two, asking("another"), **key("everywhere"))
+        gate.set()
+    again = send(pair.two, asking("keyed"), **key("everywhere"))
+    assert (busy.status_code, other.status_code) == (409, 422)
+    assert again.json() == first.result().json()
+    assert again.headers["idempotent-replayed"] == "true"
+    assert len(upstream.chats) == 1
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_s3_a_retry_waits_for_a_first_elsewhere(pair: Pair, upstream: MockUpstream, streamed: bool) -> None:
+    """Ten retries at each of two processes, while one of them answers the first: one call, one turn, one bill."""
+    body = asking(f"elsewhere {streamed}", stream=streamed)
+    gate = threading.Event()
+    upstream.reply(text="Noon.", gate=gate)
+    with ThreadPoolExecutor(21) as pool:
+        first = pool.submit(send, pair.one, body, **retry(0))
+        upstream.wait_for_chats(1)
+        retries = [pool.submit(send, each, body, **retry(1)) for each in (pair.one, pair.two) for _ in range(10)]
+        gate.set()
+    conversation = first.result().headers["x-conversation-id"]
+    assert {done.result().headers["x-conversation-id"] for done in retries} == {conversation}
+    assert all(done.result().headers["idempotent-replayed"] == "true" for done in retries)
+    assert len(stored_of(pair.two, conversation)) == 1
+    assert len(upstream.chats) == 1
+
+
+def test_s3_one_of_all_runs_if_the_first_failed(pair: Pair, upstream: MockUpstream) -> None:
+    """Retries that wait in two processes, and no first that could answer them: one of them runs."""
+    gate = threading.Event()
+    upstream.reply(status=500, gate=gate)
+    with ThreadPoolExecutor(21) as pool:
+        first = pool.submit(send, pair.one, asking("fails"), **retry(0))
+        upstream.wait_for_chats(1)
+        retries = [pool.submit(send, each, asking("fails"), **retry(1)) for each in (pair.one, pair.two) * 10]
+        gate.set()
+    assert first.result().status_code == 500
+    assert len({done.result().json()["id"] for done in retries}) == 1
+    assert len(upstream.chats) == 2
+
+
+def test_s3_twins_in_two_processes(pair: Pair, upstream: MockUpstream) -> None:
+    """The same request at the same time at both: each is answered, and a retry could be either's, so it runs."""
+    gate = threading.Event()
+    for _ in range(2):
+        upstream.reply(text="Noon.", gate=gate)
+    with ThreadPoolExecutor(2) as pool:
+        twins = [pool.submit(send, each, asking("twins"), **retry(0)) for each in (pair.one, pair.two)]
+        upstream.wait_for_chats(2)
+        gate.set()
+    ids = {done.result().json()["id"] for done in twins}
+    ids |= {send(each, asking("twins"), **retry(1)).json()["id"] for each in (pair.one, pair.two)}
+    assert len(ids) == 4
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_s3_a_killed_process_holds_nothing(pair: Pair, postgres: Postgres, upstream: MockUpstream, named: bool) -> None:
+    """kill -9 of the one that answers: the claim is held until it has said nothing for its time, then it is the
+    other's to take."""
+    body, headers = asking(f"killed {named}"), key("killed") if named else retry(1)
+    upstream.reply(text="Noon.", gate=threading.Event())
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(send, pair.one, body, **(key("killed") if named else retry(0)))
+        upstream.wait_for_chats(1)
+        pair.one.kill9()
+        with pytest.raises(httpx.HTTPError):
+            first.result()
+        if named:
+            assert send(pair.two, body, **headers).status_code == 409
+        heir = None if named else pool.submit(send, pair.two, body, **headers)
+        # As if the time had passed; how long it is, `test_claims` turns the clock for.
+        past = "UPDATE processes SET alive_until = now() - interval '1 second' RETURNING id"
+        assert postgres.query(pair.url, past)
+        answer = heir.result() if heir is not None else send(pair.two, body, **headers)
+    assert answer.status_code == 200
+    assert "idempotent-replayed" not in answer.headers
+    assert send(pair.two, body, **headers).json() == answer.json()
+    assert len(upstream.chats) == 2
+
+
+def test_s3_6_without_storage(
+    start_gateway: GatewayFactory, chaos_postgres: PostgresProcess, upstream: MockUpstream
+) -> None:
+    """A key is a promise, so without storage it is a 503, with `store: false` too; an SDK's retry of what needs no
+    storage runs. What could not be let go while the storage was away is let go later."""
+    gateway = start_gateway({"storage": {"url": chaos_postgres.new_database(), "timeout": 0.4}})
+    gate = threading.Event()
+    upstream.reply(status=500, gate=gate)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(send, gateway, asking("lost"), **key("lost"))
+        upstream.wait_for_chats(1)
+        chaos_postgres.kill9()
+        gate.set()
+        assert first.result().status_code == 500
+    refused = send(gateway, asking("away", store=False), **key("away"))
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "storage_unavailable")
+    assert send(gateway, asking("away", store=False), **retry(1)).status_code == 200
+    chaos_postgres.start()
+    wait_until(lambda: send(gateway, asking("lost"), **key("lost")).status_code == 200, 5, "the key", interval=0.1)
