@@ -42,16 +42,18 @@ def steps_as_text(history: History, without_items: WithoutItems, *, has_tools: b
     """Takes the restored steps out of the messages that cannot be messages in this request.
 
     What the client sent itself, and the steps of a turn under way, are never touched. A step that was told to this
-    provider stays where it was told, tools or not (§4 I7); what was told to others is not in what this one is sent.
+    provider stays where it was told, tools or not (§4 I7). What was told to others is not in what this one is sent, nor
+    is what the client now sends as messages.
 
     Args:
         has_tools: whether the request has `tools` or `functions`.
         origin: who will answer; None where nobody else can have answered before.
     """
     steps = _restored_steps(history)
-    if not steps:
-        return Told(history)
     blocks = _Blocks(history, origin)
+    sent = {m.message_id for i, m in enumerate(history.messages) if m.role == "tool" and not _is_restored(history, i)}
+    if not steps and sent.isdisjoint(blocks.own | blocks.foreign):
+        return Told(history)
     free = _is_block_free(history)
     told: list[_Step] = []
     elsewhere: set[str] = set()
@@ -64,9 +66,8 @@ def steps_as_text(history: History, without_items: WithoutItems, *, has_tools: b
             told.append(step)  # the block of this turn is fixed: what others were sent must do
             continue
         elsewhere |= step.names & blocks.foreign
-    if elsewhere:
-        messages = tuple(blocks.without(number, elsewhere, without_items) for number in range(len(history.messages)))
-        history = replace(history, messages=messages)
+    messages = tuple(blocks.without(index, sent, elsewhere, without_items) for index in range(len(history.messages)))
+    history = replace(history, messages=messages)
     return _without(history, told) if told else Told(history)
 
 
@@ -80,13 +81,17 @@ class _Blocks:
         self.own = {n for index in holders if index not in self._others for n in history.messages[index].standing}
         self.foreign = {n for index in self._others for n in history.messages[index].standing}
 
-    def without(self, index: int, names: set[str], without_items: WithoutItems) -> ConversationMessage:
-        """The message; if others were sent its block, one in which those results do not stand."""
+    def without(
+        self, index: int, sent: set[str | None], elsewhere: set[str], without_items: WithoutItems
+    ) -> ConversationMessage:
+        """The message with a block in which those results do not stand that the client sends itself, and those that
+        stand `elsewhere` if it was others who were sent this block."""
         message = self._messages[index]
-        numbers = frozenset(number for number, name in enumerate(message.standing) if name in names)
-        if index not in self._others or not numbers or message.rendered is None:
+        leaving = sent | elsewhere if index in self._others else sent
+        numbers = frozenset(number for number, name in enumerate(message.standing) if name in leaving)
+        if not numbers or message.rendered is None:
             return message
-        standing = tuple(name for name in message.standing if name not in names)
+        standing = tuple(name for name in message.standing if name not in leaving)
         return replace(message, rendered=without_items(message.rendered, numbers), standing=standing)
 
     def _answer_to(self, index: int) -> ConversationMessage | None:

@@ -20,7 +20,7 @@ from gateway.storage.turn_rows import message_row
 
 BATCH = 500
 CONVERSATIONS, MESSAGES = schema.conversations, schema.messages
-UNMARKED = {"path_digest": None, "said_digest": None, "plain": None, "rendered": None, "standing": None}
+UNMARKED = dict.fromkeys(("path_digest", "said_digest", "plain", "rendered", "standing", "tokens"))
 ENVELOPE = ("id", "object", "created", "model", "usage", "service_tier", "system_fingerprint", "choices")
 
 

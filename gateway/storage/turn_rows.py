@@ -128,8 +128,15 @@ def message_row(
         "said_digest": None,
         "plain": None,
         "restored": None,
-        "tokens": jsons.dumps_text(message.tokens.by) if message.tokens and message.tokens.by else None,
+        "tokens": _tokens(message),
     }
+
+
+def _tokens(message: ConversationMessage) -> str | None:
+    """The counts of the form that is forwarded again; those of any other form say nothing."""
+    form = message.body if message.rendered is None else message.rendered
+    tokens = message.tokens
+    return jsons.dumps_text(tokens.by) if tokens is not None and tokens.by and tokens.of is form else None
 
 
 def _weight(message: ConversationMessage, size: int) -> int:

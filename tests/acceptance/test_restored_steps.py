@@ -128,6 +128,34 @@ def test_s3_3_a_resend_that_dropped_the_steps(talk: Talk) -> None:
     assert talk.forwarded == [*one, assistant("sun"), THIRD]
     talk.send(*SAID, user("edited"), tools=False)
     assert [body for _, body in items(talk.forwarded[2])] == ["12 degrees, rain"], "a branch of its own"
+    whole = [*LOOP, SECOND, assistant("sun"), FOURTH]
+    talk.send(*whole, tools=True)
+    assert talk.forwarded == whole, "the client has its steps again: they are not said twice"
+
+
+def test_s3_3_a_conversation_that_continues_by_itself(
+    gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
+) -> None:
+    """§3.2, §3.3: without an id, a client that dropped its steps earns them by what the assistant wrote; without tools
+    they are told, once. One that has not earned them is told nothing."""
+    client = make_client(gateway)
+    answers = ["It rains in Bern: 12 degrees. " * 10, "Rain."]
+    for number, said in enumerate(answers):
+        ask = user(f"{number} What is the weather in Bern?")
+        talk = Talk(client, upstream)
+        talk.send(ask, tools=True, reply=LOOP[1])
+        talk.send(ask, LOOP[1], LOOP[2], tools=True, reply=assistant(said))
+        alone = Talk(client, upstream)
+        alone.send(ask, assistant(said), SECOND, tools=False, reply=assistant("sun"))
+        one = alone.forwarded
+        if number:
+            assert one == [ask, assistant(said), SECOND]
+            continue
+        assert (one[:2], alone.id) == ([ask, assistant(said)], talk.id)
+        assert [body for _, body in items(one[2])] == ["12 degrees, rain"]
+        alone.id = None
+        alone.send(ask, assistant(said), SECOND, assistant("sun"), THIRD, tools=False)
+        assert alone.forwarded == [*one, assistant("sun"), THIRD]
 
 
 def test_s3_3_what_the_client_sends_itself_is_forwarded_as_sent(talk: Talk) -> None:

@@ -130,8 +130,8 @@ def test_whoever_is_asked_gets_whole_pairs_and_each_result_once(plans: list[Plan
             messages = built.fitted.forwarded.messages
             assert violations({"model": "gpt-4o", "messages": messages}) == []
             everything = "\n".join(map(says, messages))
+            assert [everything.count(result) for result in simulation.results] == [1] * len(simulation.results)
             if not any(other.kept for other in plans):
-                assert [everything.count(result) for result in simulation.results] == [1] * len(simulation.results)
                 check_append_only(before.get(plan.origin, []), messages, tools=tools)
             check_who_is_told(simulation, plan, messages, tools=tools)
             before[plan.origin] = messages
