@@ -6,10 +6,14 @@ from decimal import Decimal
 
 import pytest
 
+from gateway.clock import SystemClock
 from gateway.ids import new_id
 from gateway.models.conversation import ConversationRef, TokenCounts
 from gateway.models.reasoning import reasoning_events
 from gateway.models.turn import TurnCommit
+from gateway.storage.cache import MemoryCache
+from gateway.storage.conversations import SqlConversations
+from gateway.storage.engine import Transactions
 from gateway.storage.store import SqlStore
 from tests.integration.commits import NOW, bill, contents, document, in_force, listed, message, turn
 
@@ -60,6 +64,24 @@ async def test_token_counts_are_kept_with_messages_and_filled_in_once(store: Sql
     found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None)
     assert found is not None
     assert [m.tokens.by for m in found.path if m.tokens] == [{"o200k_base/1": 7}, {"o200k_base/1": 3}, {}, {}, {}, {}]
+
+
+async def test_a_count_leaves_with_the_form_that_it_is_of(
+    store: SqlStore, transactions: Transactions, tenant: str
+) -> None:
+    """Where an item is deleted, what follows is forwarded without its blocks: it is counted anew."""
+    conversation = "conv_d" + tenant
+    await store.commit(turn(tenant, conversation, created=True))
+    rendered = {"role": "user", "content": "<block/>second"}
+    asked = replace(message("user", "second"), rendered=rendered, tokens=TokenCounts(rendered, {"o200k_base/1": 7}))
+    await store.commit(turn(tenant, conversation, new_messages=(asked,)))
+    found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None)
+    assert found is not None
+    records = SqlConversations(transactions, SystemClock(), MemoryCache(1000, SystemClock()))
+    await records.delete_item(tenant, conversation, found.path[0].message_id or "")
+    found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None)
+    assert found is not None
+    assert [(m.rendered, m.tokens) for m in found.path[1:]] == [(None, TokenCounts(m.body, {})) for m in found.path[1:]]
 
 
 async def test_the_tool_steps_of_an_answer_come_back_with_arguments_result_and_times(
