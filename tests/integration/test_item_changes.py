@@ -1,0 +1,185 @@
+"""`ports.ConversationRecords`: what is added at once, and what is left of what was deleted (contract §3)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from gateway.clock import SystemClock
+from gateway.errors import ItemNotFound
+from gateway.http.item_wire import parse_items
+from gateway.models.conversation import ConversationRef
+from gateway.models.items import Item
+from gateway.models.reasoning import reasoning_events
+from gateway.models.records import ItemQuery
+from gateway.models.turn import TurnCommit
+from gateway.settings import CacheSettings, StorageSettings
+from gateway.storage import rows, schema
+from gateway.storage.cache import open_cache
+from gateway.storage.conversations import SqlConversations
+from gateway.storage.engine import Transactions, open_transactions
+from gateway.storage.store import SqlStore
+from tests.integration.commits import NOW, contents, message, turn
+
+SECRET = "secret-8c1f"
+
+
+def opened(transactions: Transactions) -> SqlConversations:
+    clock = SystemClock()
+    return SqlConversations(transactions, clock, open_cache(CacheSettings(), clock))
+
+
+@pytest.fixture
+def records(transactions: Transactions, store: SqlStore) -> SqlConversations:
+    """The records beside `store`."""
+    return opened(transactions)
+
+
+@pytest.fixture
+async def other_records(module_storage_url: str, store: SqlStore) -> AsyncIterator[SqlConversations]:
+    """The same storage as a second process has it."""
+    transactions = open_transactions(StorageSettings(url=module_storage_url))
+    yield opened(transactions)
+    await transactions.close()
+
+
+async def listed(records: SqlConversations, tenant: str, conversation_id: str, **query: Any) -> list[Item]:
+    page = await records.items(tenant, conversation_id, ItemQuery(**{"limit": 100, "newest_first": False, **query}))
+    return list(page.items)
+
+
+async def everything(transactions: Transactions) -> str:
+    """All that the database holds, as text."""
+
+    def dump(connection: sa.Connection) -> str:
+        tables = schema.metadata.tables.values()
+        return "\n".join(str(tuple(row)) for table in tables for row in connection.execute(sa.select(table)))
+
+    return await transactions.run(dump)
+
+
+async def test_s3_7_items_added_at_once_are_all_there(
+    records: SqlConversations, other_records: SqlConversations, store: SqlStore, tenant: str
+) -> None:
+    """§3.7: requests at once on one conversation lose nothing; what one of them adds stays together."""
+    name = "conv_at-once" + tenant
+    await records.create(tenant, name, {}, parse_items([{"role": "user", "content": "first"}]), "req_0")
+
+    async def add(number: int) -> None:
+        pair = [{"role": "user", "content": f"{number}"}, {"role": "assistant", "content": f"to {number}"}]
+        await (records, other_records)[number % 2].add_items(tenant, name, parse_items(pair), f"req_{number}")
+
+    await asyncio.gather(*map(add, range(12)))
+    texts = [item["content"][0]["text"] for item in await listed(records, tenant, name)]
+    assert texts[0] == "first"
+    assert sorted(texts[1::2], key=int) == [str(n) for n in range(12)]
+    assert texts[2::2] == [f"to {text}" for text in texts[1::2]]
+    found = await store.find_conversation(tenant, ConversationRef(name), max_bytes=None)
+    assert found is not None
+    assert contents(found) == texts
+
+
+async def test_s3_words_of_deleted_items_are_nowhere(
+    records: SqlConversations, store: SqlStore, transactions: Transactions, tenant: str
+) -> None:
+    """§3: not in messages, tool steps, blocks of later messages, completions or system messages."""
+    name = "conv_forgets" + tenant
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": f'{{"q": "{SECRET}-0"}}'}}
+    steps = (
+        message("user", f"{SECRET}-1"),
+        message("assistant", None, tool_calls=[call], reasoning_content=f"{SECRET}-2"),
+        message("tool", f"{SECRET}-3", tool_call_id="c1"),
+    )
+    rules = ({"role": "system", "content": f"{SECRET}-4"}, {"role": "system", "content": "stays"})
+    first = turn(tenant, name, created=True, new_messages=steps, instructions=rules)
+    assert first.turn is not None
+    answer = first.turn.answers[0]
+    ids = [each.message_id for each in first.turn.new_messages]
+    answer = replace(answer, reasoning_events=reasoning_events(list(first.turn.new_messages), NOW, ids))
+    await store.commit(TurnCommit(first.ledger, replace(first.turn, answers=(answer,))))
+    quoting = replace(message("user", "next"), rendered={"role": "user", "content": f"<block>{SECRET}</block>next"})
+    head = answer.message.message_id
+    second = turn(tenant, name, parent_id=head, new_messages=(quoting,), instructions=rules)
+    await store.commit(second)
+    assert SECRET in await everything(transactions)
+    for item in await listed(records, tenant, name):
+        if SECRET in str(item):
+            await records.delete_item(tenant, name, item["id"])
+    assert SECRET not in await everything(transactions)
+    left = await listed(records, tenant, name)
+    texts = [part["text"] for item in left for part in item["content"]]
+    assert texts[:1] == ["stays"]
+    assert texts[2] == "next"
+    found = await store.find_conversation(tenant, ConversationRef(name), max_bytes=None)
+    assert found is not None
+    assert found.instructions == rules[1:]
+    assert contents(found) == texts[1:]
+    assert [each.sequence_number for each in found.path] == [0, 1, 2]
+
+
+async def test_s3_7_a_turn_under_way_survives_the_deletion_of_what_it_hangs_on(
+    records: SqlConversations, store: SqlStore, tenant: str
+) -> None:
+    """§3.7: the turn that branched from a message that is gone by the time it commits is appended at the head."""
+    name = "conv_hook" + tenant
+    first = turn(tenant, name, created=True)
+    await store.commit(first)
+    assert first.turn is not None
+    asked = first.turn.new_messages[0].message_id
+    assert asked is not None
+    second = turn(tenant, name, parent_id=asked, at_head=False)
+    await records.delete_item(tenant, name, asked)
+    await store.commit(second)
+    assert len(await listed(records, tenant, name)) == 3
+
+
+async def test_s3_a_deleted_item_leaves_all_branches(records: SqlConversations, store: SqlStore, tenant: str) -> None:
+    """What branched behind it goes on from the message before it, and is still found there."""
+    name = "conv_branches" + tenant
+    made = await records.create(
+        tenant, name, {}, parse_items([{"role": "user", "content": text} for text in ("one", "two")]), "req_0"
+    )
+    one, two = await listed(records, tenant, made.conversation_id)
+    for _ in range(2):
+        await store.commit(turn(tenant, name, parent_id=two["id"], at_head=False))
+    await records.delete_item(tenant, name, two["id"])
+    left = await listed(records, tenant, name)
+    assert left[0] == one
+    assert len(left) == 3
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+async def test_s3_a_page_reads_its_own_bodies(
+    records: SqlConversations, tenant: str, newest_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page of a long conversation reads as many messages as one of a short."""
+    name = f"conv_long{newest_first}" + tenant
+    await records.create(tenant, name, {}, parse_items([{"role": "user", "content": "0"}]), "req_0")
+    for number in range(10):
+        items = [{"role": "user", "content": f"{number}.{n}"} for n in range(20)]
+        await records.add_items(tenant, name, parse_items(items), "req_1")
+    read: list[str] = []
+    message_of = rows.message_of
+
+    def counted(row: Any, results: dict[str, Any]) -> Any:
+        read.append(row.id)
+        return message_of(row, results)
+
+    monkeypatch.setattr(rows, "message_of", counted)
+    page = await listed(records, tenant, name, limit=10, newest_first=newest_first)
+    await listed(records, tenant, name, limit=10, newest_first=newest_first, after=page[-1]["id"])
+    assert len(read) <= 2 * 12
+
+
+async def test_s8_items_of_another_conversation_are_not_found(records: SqlConversations, tenant: str) -> None:
+    for name in ("conv_mine", "conv_yours"):
+        await records.create(tenant, name + tenant, {}, parse_items([{"role": "user", "content": name}]), "req_0")
+    (item,) = await listed(records, tenant, "conv_mine" + tenant)
+    for attempt in (records.item, records.delete_item):
+        with pytest.raises(ItemNotFound):
+            await attempt(tenant, "conv_yours" + tenant, item["id"])
+    with pytest.raises(ItemNotFound):
+        await listed(records, tenant, "conv_yours" + tenant, after=item["id"])
