@@ -18,6 +18,7 @@ from gateway.http.edge import App, Direct, Draining, Edge
 from gateway.http.metrics import MetricsPage
 from gateway.http.relay import Relay
 from gateway.http.service import Live, Models, Ready
+from gateway.http.transfer import ExportedConversation, ImportedConversations
 from gateway.idempotency import Once
 from gateway.logs import get_logger
 from gateway.metrics import Metrics
@@ -31,6 +32,7 @@ from gateway.storage.engine import Transactions, open_transactions
 from gateway.storage.migrate import migrate
 from gateway.storage.retention import Retention
 from gateway.storage.store import SqlStore
+from gateway.storage.transfer import Transfer
 from gateway.sweep import sweep_for_ever, sweep_seconds
 from gateway.tokens import Counters
 from gateway.upstream.catalogue import Catalogue
@@ -78,6 +80,9 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
     records = SqlConversations(transactions, clock, cache)
     conversations = Conversations(records, store, auth, settings.server.max_body_bytes)
     models = Models(UpstreamModels(client, router), auth)
+    transfer = Transfer(transactions, clock)
+    exported = ExportedConversation(transfer, auth)
+    imported = ImportedConversations(transfer, auth, settings.server.max_body_bytes)
     relay = Relay(router, Passthrough(pool), auth, settings)
 
     @asynccontextmanager
@@ -113,6 +118,8 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
         Route("/v1/chat/completions", chat, methods=["POST"]),
         Route("/v1/chat/completions", stored, methods=["GET"]),
         Route("/v1/chat/completions/{completion_id}", stored, methods=["GET"]),
+        Route("/v1/conversations/import", imported, methods=["POST"]),
+        Route("/v1/conversations/{conversation_id}/export", exported, methods=["GET"]),
         Route("/v1/conversations", conversations.all, methods=["GET"]),
         Route("/v1/conversations", conversations.all, methods=["POST"]),
         Route("/v1/conversations/{conversation_id}", conversations.one, methods=["GET"]),

@@ -1,4 +1,4 @@
-"""The `gateway` command: serve, migrate, check, audit, purge (contract §9)."""
+"""The `gateway` command: serve, migrate, check, audit, purge, export, import (contract §9)."""
 
 import argparse
 import os
@@ -46,7 +46,16 @@ def _parser() -> argparse.ArgumentParser:
     purge = commands.add_parser("purge", help="delete conversations that nothing was added to for long")
     _add_purge_options(purge)
     purge.set_defaults(run=_purge)
-    for command in (serve, migrate, check, audit, purge):
+    export = commands.add_parser("export", help="write a conversation to a file, with all that belongs to it")
+    export.add_argument("conversation", metavar="CONVERSATION", help="its id: conv_…")
+    export.add_argument("--tenant", metavar="T", help="only if it is this tenant's")
+    export.add_argument("-o", "--output", metavar="FILE", default="-", help="where to (default: standard output)")
+    export.set_defaults(run=_export)
+    importing = commands.add_parser("import", help="make a new conversation of such a file")
+    importing.add_argument("file", metavar="FILE", help="what `gateway export` or the API has written")
+    importing.add_argument("--tenant", metavar="T", help="whose it is to be (default: the only tenant)")
+    importing.set_defaults(run=_import)
+    for command in (serve, migrate, check, audit, purge, export, importing):
         command.add_argument("--config", metavar="FILE", help="config.yaml (default: $GATEWAY_CONFIG, else none)")
     return parser
 
@@ -104,6 +113,20 @@ def _purge(settings: Settings, options: argparse.Namespace) -> int:
     from gateway.purge import purge
 
     return purge(settings, options, SystemClock(), sys.stdout, sys.stderr)
+
+
+def _export(settings: Settings, options: argparse.Namespace) -> int:
+    from gateway.clock import SystemClock
+    from gateway.moving import export_file
+
+    return export_file(settings, options, SystemClock(), sys.stdout.buffer, sys.stderr)
+
+
+def _import(settings: Settings, options: argparse.Namespace) -> int:
+    from gateway.clock import SystemClock
+    from gateway.moving import import_file
+
+    return import_file(settings, options, SystemClock(), sys.stdout, sys.stderr)
 
 
 def _report(results: Any) -> int:

@@ -36,11 +36,12 @@ def loads_exact(raw: bytes) -> Any:
     return checked(raw, loads(raw))
 
 
-def checked(raw: bytes, value: Any, *, small: bool = True) -> Any:
+def checked(raw: bytes, value: Any, *, small: bool = True, most_deep: int = MAX_DEPTH) -> Any:
     """`value`, parsed from `raw`, if no whole number in it has lost digits; else `raw` parsed again so that none has.
 
     Args:
         small: whether a short `raw` may be looked at instead of the value.
+        most_deep: how deeply it may be nested.
 
     Raises:
         JSONDecodeError: the value is nested too deeply.
@@ -48,9 +49,9 @@ def checked(raw: bytes, value: Any, *, small: bool = True) -> Any:
     shallow = len(raw) <= 2 * MAX_DEPTH or (len(raw) < SMALL and raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH)
     if small and shallow and NINETEEN_DIGITS not in raw.translate(DIGITS):
         return value
-    deep, huge = _survey(value)
+    deep, huge = _survey(value, most_deep)
     if deep:
-        raise JSONDecodeError(f"nested more than {MAX_DEPTH} deep", "", 0)
+        raise JSONDecodeError(f"nested more than {most_deep} deep", "", 0)
     return json.loads(raw) if huge else value
 
 
@@ -83,14 +84,14 @@ def _finite(text: str) -> float:
     return float(text) if math.isfinite(float(text)) else _not_json(text)
 
 
-def _survey(value: Any) -> tuple[bool, bool]:
+def _survey(value: Any, most_deep: int = MAX_DEPTH) -> tuple[bool, bool]:
     """Whether a value is nested too deeply, and whether it holds a number that may have been a huge whole one.
 
     It goes level by level, so that C does the counting: 400 plain messages take 30 µs.
     """
     members: list[Any] = [value]
     huge = False
-    for _ in range(MAX_DEPTH + 1):
+    for _ in range(most_deep + 1):
         kinds = set(map(type, members))
         if float in kinds and not huge:
             huge = any(type(member) is float and abs(member) >= LEAST_HUGE for member in members)

@@ -1,6 +1,6 @@
 """The Protocols that the steps need. Adapters live in `storage/`, `upstream/` and `tokens.py`; `app.py` wires them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -10,6 +10,7 @@ from gateway.models.exchange import Caller, Deployment, JsonAnswer, ModelFacts, 
 from gateway.models.ledger import CompletionPage, CompletionQuery
 from gateway.models.records import ConversationRecord, ItemPage, ItemQuery, RecordPage, RecordQuery
 from gateway.models.relay import AnswerOpener, RelayedCall
+from gateway.models.transfer import Imported, ImportedConversation
 from gateway.models.turn import StoredCompletion, TurnCommit
 
 
@@ -72,6 +73,23 @@ class ConversationStore(Protocol):
 
     async def ready(self) -> bool:
         """Whether the storage answers and is on the current schema."""
+        ...
+
+
+class ConversationTransfer(Protocol):
+    """Conversations as documents, lossless.
+
+    Raises:
+        StorageUnavailable: the storage cannot be reached.
+    """
+
+    async def export_conversation(self, tenant: str | None, conversation_id: str) -> Iterator[bytes] | None:
+        """The document, of one moment, in pieces that are made as they are asked for; None if the tenant (None:
+        whoever's) has no such conversation."""
+        ...
+
+    async def import_conversation(self, tenant: str, made: ImportedConversation) -> Imported:
+        """A new conversation: all of it, or nothing."""
         ...
 
 

@@ -27,8 +27,16 @@ def check_messages(messages: Any) -> None:
     if not isinstance(messages, list) or not messages:
         raise invalid("messages", "must be a list of at least one message")
     for index, message in enumerate(messages):
-        if not _is_common(message):
-            _check_message(message, f"messages[{index}]")
+        check_message(message, f"messages[{index}]")
+
+
+def check_message(message: Any, where: str) -> None:
+    """
+    Raises:
+        InvalidRequest: no message; names the field, which is at or under `where`.
+    """
+    if not _is_common(message):
+        _check_message(message, where)
 
 
 def plain_messages(messages: Any) -> PlainMessages | None:

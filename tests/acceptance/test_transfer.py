@@ -1,0 +1,154 @@
+"""Conversations leave as documents and come back, over HTTP and on the command line (contract §3)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.acceptance.answers import Json, assistant, http, user
+from tests.acceptance.command import gateway_command
+from tests.integration.exports import bare, user_message, without_ids
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+
+CALL = {"id": "call_7", "type": "function", "function": {"name": "look_up", "arguments": '{"q": 1}'}}
+TOOLS = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object", "properties": {}}}}]
+
+
+def ask(client: httpx.Client, *messages: Json, **more: Any) -> Json:
+    """One chat's answer."""
+    answer = client.post("/chat/completions", json={"model": "gpt-4o", "messages": messages, **more})
+    assert answer.status_code == 200, answer.text
+    found: Json = answer.json()
+    return found
+
+
+def start(client: httpx.Client, upstream: MockUpstream) -> str:
+    """A conversation with system message, attachment, tool step, session, two answers and a branch."""
+    upstream.reply(tool_calls=[CALL])
+    first = ask(client, {"role": "system", "content": "Be brief."}, user("Find it."), tools=TOOLS,
+                attachments=[{"content": "the paper says 42", "title": "paper"}], metadata={"team": "a"})  # fmt: skip
+    found = str(first["conversation"]["id"])
+    result = {"role": "tool", "tool_call_id": "call_7", "content": "42 it is"}
+    upstream.reply(text="It is 42.")
+    ask(client, result, conversation=found, tools=TOOLS)
+    upstream.reply(text="You are welcome.")
+    ask(client, user("Thanks."), conversation=found, tools=TOOLS)
+    upstream.reply(text="Goodbye.")
+    ask(client, user("Find it."), assistant("It is 42."), user("Bye."), conversation=found, tools=TOOLS)
+    return found
+
+
+def export(client: httpx.Client, conversation: str) -> httpx.Response:
+    """The document's answer."""
+    return client.get(f"/conversations/{conversation}/export")
+
+
+def copied(client: httpx.Client, document: bytes) -> Json:
+    """The answer to an import."""
+    answer = client.post("/conversations/import", content=document)
+    assert answer.status_code == 200, answer.text
+    found: Json = answer.json()
+    assert answer.headers["x-conversation-id"] == found["id"]
+    return found
+
+
+def test_a_conversation_comes_back_as_it_was_and_goes_on(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """§3.1, §3.3: the copy continues by id with a delta, and with a resend that dropped the tool step."""
+    with http(gateway) as client:
+        conversation = start(client, upstream)
+        first = export(client, conversation)
+        assert first.status_code == 200
+        assert (first.json()["object"], first.json()["version"]) == ("conversation.export", 1)
+        copy = copied(client, first.content)
+        assert (copy["object"], copy["warnings"], copy["metadata"]) == ("conversation", [], {})
+        assert without_ids(export(client, copy["id"]).json()) == without_ids(first.json())
+
+        def sent_for(conversation: str, *messages: Json) -> list[Json]:
+            upstream.reply(text="Indeed.")
+            answer = ask(client, *messages, conversation=conversation, tools=TOOLS)
+            assert answer["conversation"]["id"] == conversation
+            sent: list[Json] = upstream.requests[-1].body["messages"]
+            return sent
+
+        delta = sent_for(copy["id"], user("Sure?"))
+        assert [message["content"] for message in delta if message["role"] == "tool"] == ["42 it is"]
+        assert delta == sent_for(conversation, user("Sure?"))
+        other = copied(client, first.content)["id"]
+        again = [user("Find it."), assistant("It is 42."), user("Thanks."), assistant("You are welcome."), user("And?")]
+        resent = sent_for(other, *again)
+        assert [message["role"] for message in resent].count("tool") == 1
+        assert resent == sent_for(conversation, *again)
+        messages = export(client, other).json()["messages"]
+        assert len(messages) == len(first.json()["messages"]) + 2, "what was shared is not stored again"
+
+
+def test_what_is_not_ones_own_or_is_gone_is_unknown(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """§8, §2; and what was not stored is in no export."""
+    with http(gateway) as client, http(gateway, "sk-stranger") as stranger:
+        conversation = start(client, upstream)
+        upstream.reply(text="a secret answer")
+        ask(client, user("a secret question"), conversation=conversation, store=False)
+        assert b"secret" not in export(client, conversation).content
+        assert export(stranger, conversation).status_code == 404
+        document = export(client, conversation).content
+        assert client.delete(f"/conversations/{conversation}").json()["deleted"] is True
+        answer = export(client, conversation)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "conversation_not_found")
+        assert copied(stranger, document)["id"] != conversation
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"head": "msg_9"}, "head"),
+        ({"messages": [user_message(0, 0)]}, "messages[0].parent"),
+        ({"object": 1}, "object"),
+    ],
+)
+def test_a_bad_document_is_a_400_and_nothing_is_stored(gateway: GatewayProcess, change: Json, param: str) -> None:
+    """§7."""
+    with http(gateway, "sk-tidy") as client:
+        answer = client.post("/conversations/import", json={**bare([user_message(0, None)]), **change})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+        assert client.get("/conversations").json()["data"] == []
+
+
+def test_a_hostile_million_is_refused_soon(gateway: GatewayProcess) -> None:
+    """§7: a 400, whatever it is a million of."""
+    with http(gateway) as client:
+        for member in ("{}", "[]", json.dumps(user_message(0, None))[:60] + '"}'):
+            raw = json.dumps(bare([])).replace('"messages": []', f'"messages": [{",".join([member] * 10**5)},{{}}]')
+            answer = client.post("/conversations/import", content=raw)
+            assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
+
+
+def test_files_leave_and_come_on_the_command_line(
+    gateway: GatewayProcess, upstream: MockUpstream, tmp_path: Path
+) -> None:
+    """§9: beside a running server."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        done = gateway_command(*arguments, "--config", str(gateway.config_path), directory=gateway.directory)
+        return done.returncode, done.stdout, done.stderr
+
+    with http(gateway, None) as client:
+        conversation = start(client, upstream)
+        file = tmp_path / "kept.json"
+        assert run("export", conversation, "-o", str(file)) == (0, "", "")
+        assert json.loads(file.read_bytes()) == export(client, conversation).json()
+        code, text, _ = run("export", conversation, "--tenant", "anonymous")
+        assert (code, json.loads(text)) == (0, json.loads(file.read_bytes()))
+        assert run("export", conversation, "--tenant", "nobody") == (1, "", "No such conversation.\n")
+        code, copy, errors = run("import", str(file))
+        assert (code, errors) == (0, "")
+        assert without_ids(export(client, copy.strip()).json()) == without_ids(json.loads(file.read_bytes()))
+        file.write_text('{"object": "conversation.export"}')
+        assert run("import", str(file)) == (
+            1,
+            "",
+            f"{file}: version must be 1, which this version of the gateway reads.\n",
+        )
+        assert run("import", str(tmp_path / "none.json"))[0] == 1

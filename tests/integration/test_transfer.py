@@ -1,0 +1,190 @@
+"""Export and import: lossless, between storages too, and nothing by halves."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, given, settings
+
+from gateway import jsons
+from gateway.clock import SystemClock
+from gateway.http.imports import parse_export
+from gateway.models.conversation import ConversationRef
+from gateway.models.turn import TurnCommit
+from gateway.settings import StorageSettings
+from gateway.storage import imports, schema
+from gateway.storage.engine import Transactions, open_transactions
+from gateway.storage.migrate import migrate
+from gateway.storage.store import SqlStore
+from gateway.storage.transfer import Transfer
+from tests.integration.commits import bill, contents, turn
+from tests.integration.exports import Json, bare, documents, user_message, without_ids
+from tests.integration.test_deletion import full_turn, rows
+from tests.integration.traces import traces
+
+ANY = settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+
+
+@pytest.fixture
+def transfer(transactions: Transactions) -> Transfer:
+    """The way out of the module's database, and into it."""
+    return Transfer(transactions, SystemClock())
+
+
+@pytest.fixture
+async def elsewhere(tmp_path: Path) -> AsyncIterator[Transfer]:
+    """The same of another storage, on SQLite."""
+    opened = open_transactions(StorageSettings(url=f"sqlite:///{tmp_path}/elsewhere.db"))
+    await migrate(opened)
+    yield Transfer(opened, SystemClock())
+    await opened.close()
+
+
+async def exported(transfer: Transfer, tenant: str, conversation_id: str) -> bytes:
+    """The document."""
+    pieces = await transfer.export_conversation(tenant, conversation_id)
+    assert pieces is not None
+    return b"".join(pieces)
+
+
+async def imported(transfer: Transfer, tenant: str, raw: bytes) -> str:
+    """The new conversation."""
+    return (await transfer.import_conversation(tenant, parse_export(raw))).conversation_id
+
+
+@given(made=documents())
+@ANY
+async def test_any_conversation_comes_through_as_it_was(transfer: Transfer, elsewhere: Transfer, made: Json) -> None:
+    """Every tree, status, number and text, from one storage to another and back, but for new ids."""
+    first = jsons.dumps(made)
+    one = await imported(elsewhere, "there", first)
+    second = await exported(elsewhere, "there", one)
+    two = await imported(transfer, "here", second)
+    third = await exported(transfer, "here", two)
+    expected = without_ids(json.loads(first), sessions=False)
+    assert without_ids(json.loads(second), sessions=False) == expected
+    assert without_ids(json.loads(third), sessions=False) == expected
+    assert one != two != made["id"]
+
+
+async def test_what_requests_left_behind_comes_through(
+    store: SqlStore, transfer: Transfer, elsewhere: Transfer, tenant: str
+) -> None:
+    """Bodies, forwarded forms, tool steps, system messages, attachments, sessions, completions, failed turns, bills."""
+    mine = f"conv_{tenant}"
+    await store.claim_session(tenant, "my work", mine)
+    await store.commit(full_turn(tenant, mine))
+    await store.commit(turn(tenant, mine, "fails", [], status="failed"))
+    await store.commit(turn(tenant, mine, "other beginning", at_head=False, parent_id=None))
+    price = Decimal("12345678.123456789012")
+    await store.commit(
+        turn(tenant, mine, [{"type": "x", "n": 2**70}], entry={"metadata": {"cost": {"total_cost": price}}})
+    )
+    await store.commit(TurnCommit(bill(tenant, mine, "failed", error_code="upstream_timeout")))
+    first = await exported(transfer, tenant, mine)
+    told = json.loads(first, parse_float=Decimal)
+    assert [m["status"] for m in told["messages"]].count("failed") == 1
+    assert (len(told["requests"]), told["sessions"], len(told["attachments"])) == (5, ["my work"], 1)
+    assert price in [request["response_metadata"]["cost"]["total_cost"] for request in told["requests"]]
+    assert [{"type": "x", "n": 2**70}] in [message["body"]["content"] for message in told["messages"]]
+    second = await exported(elsewhere, "t", await imported(elsewhere, "t", first))
+    assert without_ids(json.loads(second, parse_float=Decimal)) == without_ids(told)
+
+
+async def test_it_is_new_each_time_and_a_name_that_is_taken_stays_where_it_is(
+    store: SqlStore, transfer: Transfer, transactions: Transactions, tenant: str
+) -> None:
+    """Importing the same twice gives two conversations; nothing of the first is touched, no bill is made."""
+    mine = f"conv_{tenant}"
+    await store.claim_session(tenant, "chat", mine)
+    await store.commit(full_turn(tenant, mine))
+    raw = await exported(transfer, tenant, mine)
+    ledger = await rows(transactions, schema.ledger, tenant=tenant)
+    one, two = [await transfer.import_conversation(tenant, parse_export(raw)) for _ in range(2)]
+    assert len({mine, one.conversation_id, two.conversation_id}) == 3
+    assert (one.taken_names, two.taken_names) == (("chat",), ("chat",))
+    stranger = await transfer.import_conversation(tenant + "x", parse_export(raw))
+    assert stranger.taken_names == ()
+    found = [
+        contents(await store.find_conversation(tenant, ConversationRef(i), max_bytes=None))
+        for i in (mine, one.conversation_id, two.conversation_id)
+    ]
+    assert found[0] == found[1] == found[2]
+    assert await exported(transfer, tenant, mine) == raw
+    assert await rows(transactions, schema.ledger, tenant=tenant) == ledger
+    assert await store.find_completion(tenant + "x", json.loads(raw)["requests"][0]["id"]) is None
+
+
+async def test_an_imported_conversation_is_deleted_like_any_other(
+    store: SqlStore, transfer: Transfer, transactions: Transactions, tenant: str
+) -> None:
+    """§5, §6: with what came with it for information."""
+    word = f"marimba{tenant}"
+    await store.commit(turn(tenant, f"conv_{tenant}", word, created=True, completion_metadata={"k": word}))
+    raw = await exported(transfer, tenant, f"conv_{tenant}")
+    copy = await imported(transfer, tenant, raw)
+    assert await store.delete_conversation(tenant, f"conv_{tenant}")
+    assert {"messages.body", "imported_requests.body"} <= set(await traces(transactions, word))
+    assert await store.delete_conversation(tenant, copy)
+    assert await traces(transactions, word) == []
+
+
+async def test_another_tenants_is_unknown(store: SqlStore, transfer: Transfer, tenant: str) -> None:
+    """§8."""
+    await store.commit(turn(tenant, f"conv_{tenant}", created=True))
+    assert await transfer.export_conversation(tenant + "x", f"conv_{tenant}") is None
+    assert await transfer.export_conversation(None, f"conv_{tenant}") is not None
+    for odd in ("conv_none", "conv_\x00", ""):
+        assert await transfer.export_conversation(tenant, odd) is None
+
+
+async def test_what_cannot_be_written_leaves_nothing(
+    transfer: Transfer, transactions: Transactions, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it, or nothing."""
+    raw = jsons.dumps(bare([user_message(0, None), user_message(1, 0)]))
+    monkeypatch.setattr(imports, "BATCH", 1)
+    rows_of = imports.rows_of
+
+    def spoilt(*given: Any) -> Any:
+        found = rows_of(*given)
+        found.messages[1]["id"] = found.messages[0]["id"]
+        return found
+
+    monkeypatch.setattr("gateway.storage.transfer.rows_of", spoilt)
+    with pytest.raises(sa.exc.IntegrityError):
+        await imported(transfer, tenant, raw)
+    assert await rows(transactions, schema.conversations, tenant=tenant) == []
+
+
+async def test_ten_thousand_messages_hold_nobody_up(store: SqlStore, transfer: Transfer, tenant: str) -> None:
+    """The loop that streams share goes on turning while a long conversation comes and goes."""
+    raw = jsons.dumps(bare([user_message(n, n - 1 if n else None, "word " * 20) for n in range(10_000)]))
+    gaps = []
+
+    async def tick() -> None:
+        while True:
+            before = time.perf_counter()
+            await asyncio.sleep(0.001)
+            gaps.append(time.perf_counter() - before)
+
+    ticking = asyncio.ensure_future(tick())
+    made = await asyncio.to_thread(parse_export, raw)
+    copy = (await transfer.import_conversation(tenant, made)).conversation_id
+    pieces = await transfer.export_conversation(tenant, copy)
+    assert pieces is not None
+    size = sum([len(piece) for piece in await asyncio.to_thread(list, pieces)])
+    ticking.cancel()
+    assert size > len(raw)
+    assert max(gaps) < 1.0, f"{max(gaps):.3f} s"
+    found = await store.find_conversation(tenant, ConversationRef(copy), max_bytes=100)
+    assert found is not None
+    assert found.path[-1].sequence_number == 9999
