@@ -84,10 +84,11 @@ compat: $(VENV)/.dev $(COMPAT_PYTHON) $(COMPAT)/node_modules.installed ## real c
 	@$(BIN)/python -m pytest -m compat tests/compat
 
 chaos: $(VENV)/.dev ## kill loops on SQLite and PostgreSQL
-	@$(BIN)/python -m pytest -m chaos
+	@$(BIN)/python -m pytest -n 2 -m chaos
 
-bench: $(VENV)/.dev ## cost per request and per chunk, memory and start time, beside a bare relay and nginx
+bench: $(VENV)/.dev ## cost per request, per chunk and per turn of a long conversation, memory, start time
 	@$(BIN)/python -m tests.bench
+	@$(BIN)/python -m tests.bench.history
 
 clean: ## remove the environments
 	@rm -rf $(VENV) $(COMPAT) tests/compat/node/node_modules
