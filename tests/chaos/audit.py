@@ -7,7 +7,7 @@ from tests.support.postgres import Postgres
 
 UNBILLED = "SELECT id FROM messages WHERE request_id NOT IN (SELECT request_id FROM ledger)"
 UNASKED = """SELECT request_id FROM ledger WHERE status = 'complete' AND conversation_id IS NOT NULL
-    AND request_id NOT IN (SELECT request_id FROM messages WHERE role = 'user')"""
+    AND request_id NOT IN (SELECT request_id FROM messages WHERE role IN ('user', 'tool'))"""
 UNANSWERED = """SELECT request_id FROM ledger WHERE status = 'complete' AND conversation_id IS NOT NULL
     AND request_id NOT IN (SELECT request_id FROM messages WHERE role = 'assistant')"""
 UNKEPT = """SELECT request_id FROM ledger WHERE status = 'complete' AND conversation_id IS NOT NULL

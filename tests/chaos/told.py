@@ -1,0 +1,89 @@
+"""What a client was told of one chat request, whose server may be gone at any byte of it."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+Json = dict[str, Any]
+END = b"data: [DONE]\n\n"
+
+
+@dataclass
+class Told:
+    """A request and what came back of its answer."""
+
+    body: Json
+    received: bytearray = field(default_factory=bytearray)
+    status: int | None = None
+    request_id: str | None = None
+    conversation_id: str | None = None
+    whole: bool = False
+
+    @property
+    def acknowledged(self) -> bool:
+        """Contract §3.6: the whole JSON body, or `data: [DONE]`."""
+        return self.status == 200 and (END in self.received if self.body.get("stream") else self.whole)
+
+    @property
+    def refused(self) -> str | None:
+        """The error, if that is what the whole answer was."""
+        if self.status in (None, 200):
+            failed = self.status == 200 and self.whole and not self.acknowledged
+            return self.received.decode("utf-8", "replace") if failed else None
+        return f"{self.status}: {self.received.decode('utf-8', 'replace')}" if self.whole else None
+
+    def answers(self) -> list[Json]:
+        """The messages of an acknowledged answer, by choice."""
+        if not self.body.get("stream"):
+            return [_plain(choice["message"]) for choice in json.loads(self.received)["choices"]]
+        messages: dict[int, Json] = {}
+        for chunk in self._chunks():
+            for choice in chunk["choices"]:
+                message = messages.setdefault(choice["index"], {"role": "assistant", "content": ""})
+                _grow(message, choice["delta"])
+        return [_plain(messages[index]) for index in sorted(messages)]
+
+    def bill(self) -> Json:
+        """`response_metadata` of an acknowledged answer: the complete one."""
+        bodies = self._chunks() if self.body.get("stream") else [json.loads(self.received)]
+        found: Json = [body["response_metadata"] for body in bodies if "response_metadata" in body][-1]
+        return found
+
+    def _chunks(self) -> list[Json]:
+        events = bytes(self.received).partition(END)[0].split(b"\n\n")
+        return [json.loads(event.removeprefix(b"data: ")) for event in events if event.startswith(b"data: ")]
+
+
+async def ask(client: httpx.AsyncClient, url: str, body: Json) -> Told:
+    """Sends the request and reads until the answer ends or breaks."""
+    told = Told(body)
+    try:
+        async with client.stream("POST", f"{url}/v1/chat/completions", json=body) as answer:
+            told.status = answer.status_code
+            told.request_id = answer.headers.get("x-request-id")
+            told.conversation_id = answer.headers.get("x-conversation-id")
+            async for piece in answer.aiter_bytes():
+                told.received += piece
+            told.whole = True
+    except httpx.TransportError:
+        pass  # the server is gone: what has been received so far says what was acknowledged
+    return told
+
+
+def _grow(message: Json, delta: Json) -> None:
+    message["content"] += delta.get("content") or ""
+    for part in delta.get("tool_calls") or ():
+        calls = message.setdefault("tool_calls", [])
+        if part["index"] == len(calls):
+            calls.append({k: v for k, v in part.items() if k != "index"})
+            calls[-1]["function"] = dict(part["function"])
+        else:
+            calls[part["index"]]["function"]["arguments"] += part["function"].get("arguments", "")
+
+
+def _plain(message: Json) -> Json:
+    """As a client sends it again."""
+    calls = message.get("tool_calls")
+    return {"role": "assistant", "content": message["content"] or None, **({"tool_calls": calls} if calls else {})}
