@@ -1,7 +1,4 @@
-"""Adds items to a conversation, under its lock (contract §3.7).
-
-Written rows have no digests; they are made up for when the conversation is next asked for (ADR 8).
-"""
+"""Adds items to a conversation, under its lock (contract §3.7)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,10 +10,12 @@ import sqlalchemy as sa
 
 from gateway import jsons
 from gateway.ids import content_digest, new_id
+from gateway.models.chain import START, Mark, Run, following
 from gateway.models.conversation import INSTRUCTION_ROLES, ConversationMessage
 from gateway.models.items import Item, custom_calls, instruction_items, items_of
 from gateway.storage import schema
 from gateway.storage.engine import insert_if_new
+from gateway.storage.heal import INSERT_LINKS, link_rows
 from gateway.storage.item_pages import calls_before, conversation_row, instructions_in_force
 from gateway.storage.turn_rows import message_row
 from gateway.storage.write import INSERT_MESSAGES
@@ -42,33 +41,49 @@ def add(
         ConversationNotFound: the tenant has none of that id.
     """
     row = conversation_row(connection, tenant, conversation_id, lock=True)
-    head, digest = row.head_id, row.instructions_digest
-    number = 0
+    head, digest, number, restored = row.head_id, row.instructions_digest, 0, None
+    mark: Mark | None = START
     made: list[Item] = []
     if head is None:
         leading = list(takewhile(lambda message: message.role in INSTRUCTION_ROLES, messages))
         messages = messages[len(leading) :]
         digest, made = _instruct(connection, row, [message.body for message in leading])
     else:
-        columns = sa.select(MESSAGES.c.sequence_number, MESSAGES.c.instructions_digest)
-        last = connection.execute(columns.where(MESSAGES.c.id == head)).one()
-        digest, number = last.instructions_digest, last.sequence_number + 1
+        last = connection.execute(sa.select(MESSAGES).where(MESSAGES.c.id == head)).one()
+        digest, number, restored = last.instructions_digest, last.sequence_number + 1, last.restored
+        mark = _mark_after(last, messages)
     shared = {"conversation_id": conversation_id, "request_id": request_id, "instructions_digest": digest}
     values: list[dict[str, Any]] = []
+    links: list[dict[str, Any]] = []
+    run: Run | None = None
     custom = calls_before(connection, head)
-    for offset, message in enumerate(messages):
+    for message in messages:
         message_id = new_id("msg_")
-        values.append(
-            {**shared, **message_row(message, message_id, head, number + offset, now), "status": message.status}
-        )
+        found = message_row(message, message_id, head, number + len(values), now)
+        if mark is not None:
+            before = mark
+            mark, run = following(before, run, message.body, status=message.status)
+            links += link_rows(conversation_id, message_id, before, mark)
+            found |= {"path_digest": mark.path, "said_digest": mark.said, "plain": mark.plain}
+        values.append({**found, **shared, "status": message.status, "restored": restored})
         custom = custom_calls(message) if message.role != "tool" else custom
         made += items_of(replace(message, message_id=message_id), custom)
         head = message_id
     INSERT_MESSAGES(connection, values)
+    INSERT_LINKS(connection, list({link["digest"]: link for link in links}.values()))
     changed = {"head_id": head, "updated_at": now, "instructions_digest": None if head else digest}
     table = schema.conversations
     connection.execute(table.update().where(table.c.id == conversation_id).values(**changed))
     return made
+
+
+def _mark_after(last: Any, messages: Sequence[ConversationMessage]) -> Mark | None:
+    """Where the chain stands; None where that needs more than the last row. Messages without digests get theirs when
+    the conversation is next asked for (ADR 8)."""
+    answers_in_a_row = last.role == "assistant" and bool(messages) and messages[0].role == "assistant"
+    if last.path_digest is None or answers_in_a_row:
+        return None
+    return Mark(bytes(last.path_digest), bytes(last.said_digest), bool(last.plain))
 
 
 def _instruct(connection: sa.Connection, row: Any, new: Sequence[dict[str, Any]]) -> tuple[str | None, list[Item]]:

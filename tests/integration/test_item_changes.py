@@ -21,6 +21,7 @@ from gateway.storage import rows, schema
 from gateway.storage.cache import open_cache
 from gateway.storage.conversations import SqlConversations
 from gateway.storage.engine import Transactions, open_transactions
+from gateway.storage.heal import heal
 from gateway.storage.store import SqlStore
 from tests.integration.commits import NOW, contents, message, turn
 
@@ -183,3 +184,42 @@ async def test_s8_items_of_another_conversation_are_not_found(records: SqlConver
             await attempt(tenant, "conv_yours" + tenant, item["id"])
     with pytest.raises(ItemNotFound):
         await listed(records, tenant, "conv_yours" + tenant, after=item["id"])
+
+
+async def test_s3_added_items_have_the_digests_that_healing_would_give(
+    records: SqlConversations, transactions: Transactions, tenant: str
+) -> None:
+    """ADR 8: where items are added makes no difference to how their conversation is recognised."""
+    name = "conv_marks" + tenant
+    words: list[Any] = [
+        {"role": "user", "content": "one"},
+        {"role": "assistant", "content": " two "},
+        {"role": "assistant", "content": "three"},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "x"},
+    ]
+    await records.create(tenant, name, {}, parse_items(words[:2]), "req_0")
+    await records.add_items(tenant, name, parse_items(words[2:4]), "req_1")  # an answer behind an answer: left to heal
+    await transactions.run(lambda connection: heal(connection, name), write=True)
+    await records.add_items(tenant, name, parse_items([words[4], *words]), "req_2")
+
+    def marks(connection: sa.Connection) -> list[Any]:
+        table, links = schema.messages, schema.message_links
+        columns = (table.c.id, table.c.path_digest, table.c.said_digest, table.c.plain, table.c.sequence_number)
+        rows_of = connection.execute(sa.select(*columns).where(table.c.conversation_id == name).order_by(table.c.id))
+        linked = sa.select(links.c.digest, links.c.message_id).where(links.c.conversation_id == name)
+        return [
+            [tuple(row) for row in found] for found in (rows_of, connection.execute(linked.order_by(links.c.digest)))
+        ]
+
+    def forget(connection: sa.Connection) -> None:
+        unmarked = {"path_digest": None, "said_digest": None, "plain": None}
+        connection.execute(schema.messages.update().where(schema.messages.c.conversation_id == name).values(unmarked))
+        links = schema.message_links
+        connection.execute(links.delete().where(links.c.conversation_id == name))
+        heal(connection, name)
+
+    before = await transactions.run(marks)
+    assert all(row[1] is not None for row in before[0])
+    await transactions.run(forget, write=True)
+    assert await transactions.run(marks) == before
