@@ -80,6 +80,9 @@ SAID: dict[str, list[Json]] = {
     "odd characters": [user("a\u0000b\u2028c\ufeffd\u202e🌊"), A1, U2],
 }
 
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+"""Without them restored steps are no messages (§3.3)."""
+
 
 @pytest.mark.parametrize("name", SAID)
 def test_s1_what_is_sent_goes_up_equal_as_json(one_gateway: GatewayProcess, upstream: MockUpstream, name: str) -> None:
@@ -94,7 +97,8 @@ def test_s1_what_is_sent_goes_up_equal_as_json(one_gateway: GatewayProcess, upst
     upstream.reply(text="answer two")
     chat(one_gateway, **body, messages=longer)
     assert upstream.last.body["messages"] == longer
-    chat(one_gateway, **body, messages=[user("fourth")])
+    tools = {"tools": TOOLS} if any(message.get("tool_calls") for message in said) else {}
+    chat(one_gateway, **body, **tools, messages=[user("fourth")])
     assert upstream.last.body["messages"] == [*longer, assistant("answer two"), user("fourth")]
 
 
@@ -177,7 +181,7 @@ def test_s3_4_an_old_branch_is_taken_up_again(gateway: GatewayProcess, upstream:
     upstream.reply(text="one")
     chat(gateway, **body, messages=[RESULT])
     chat(gateway, **body, messages=[user("first, edited"), assistant("never said"), U2])
-    chat(gateway, **body, messages=[U1, A1, user("back again")])
+    chat(gateway, **body, messages=[U1, A1, user("back again")], tools=TOOLS)
     calls = {"role": "assistant", "content": None, "tool_calls": [CALL]}
     assert upstream.last.body["messages"] == [U1, calls, RESULT, A1, user("back again")]
 

@@ -92,7 +92,8 @@ def test_s4_i2_i3_long_conversations(client: OpenAI, upstream: MockUpstream, res
     """Twenty-four turns, some with tool steps: always one unbroken run that ends with the current, pairs whole."""
     said: list[Json] = [{"role": "system", "content": "Be brief."}]
     body: Json = {}
-    limit: Json = {"context": {"max_input_tokens": 1200}}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+    limit: Json = {"context": {"max_input_tokens": 1200}, "tools": tools}
     for number in range(24):
         asked = user(f"question {number} {prose(number, 10 + 37 * number % 90)}")
         turn: list[Json] = [asked]
