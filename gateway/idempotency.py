@@ -220,11 +220,12 @@ class Once:
     async def _release(self, claim: Claim, entry: _Running | None) -> None:
         try:
             await self._claims.release(claim)
-            self._held.discard(claim)
         except StorageUnavailable:
-            self._held.discard(claim)
             self._unreleased.append(claim)
+        except Exception as fault:  # noqa: BLE001 - whoever waits must not wait for ever; the row expires by itself
+            log.fault("claim_not_released", fault, request_id=claim.request_id)
         finally:
+            self._held.discard(claim)
             self._leave(claim.identity, entry)
 
     def _leave(self, identity: RequestIdentity, entry: _Running | None) -> None:

@@ -1,7 +1,7 @@
 """What a request says of being a repeat: its `Idempotency-Key`, and the headers that SDKs send with each try."""
 
 import asyncio
-import hmac
+import hashlib
 from dataclasses import dataclass
 
 from gateway.errors import InvalidRequest, StorageUnavailable
@@ -12,15 +12,18 @@ from gateway.ports import ConversationStore
 
 KEY = b"idempotency-key"
 RETRIES = b"x-stainless-retry-count"
-MEANING = (
-    b"x-conversation-id",
-    b"x-context-session",
-    b"x-context-mode",
-    b"x-context-planning",
-    b"x-context-max-input-tokens",
-    b"openai-organization",
-    b"openai-project",
-    b"openai-beta",
+SAID = (KEY, RETRIES)
+MEANING = frozenset(
+    (
+        b"x-conversation-id",
+        b"x-context-session",
+        b"x-context-mode",
+        b"x-context-planning",
+        b"x-context-max-input-tokens",
+        b"openai-organization",
+        b"openai-project",
+        b"openai-beta",
+    )
 )
 """Headers that say what is asked, as the body does."""
 CLIENT = (b"user-agent", b"x-forwarded-for")
@@ -31,10 +34,10 @@ LARGE_BODY = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Repeatable:
-    """A request that wants to be answered once. `retries` is None where no SDK counts them."""
+    """A request that wants to be answered once; `retries` by its SDK's count."""
 
     key: str | None
-    retries: int | None
+    retries: int
     meaning: bytes
     client: bytes
 
@@ -45,20 +48,19 @@ def repeatable(scope: Scope) -> Repeatable | None:
     Raises:
         InvalidRequest: the key is none.
     """
-    key: bytes | None = None
-    retries: bytes | None = None
-    for name, value in scope["headers"]:
-        if name == KEY:
-            key = value
-        elif name == RETRIES:
-            retries = value
-    if key is None and (retries is None or not retries.isdigit()):
+    found = [pair for pair in scope["headers"] if pair[0] in SAID]
+    if not found:
         return None
-    count = int(retries[:4]) if retries is not None and retries.isdigit() else None
-    headers = sorted((name, value) for name, value in scope["headers"] if name != RETRIES)
-    meaning = [name + b":" + value for name, value in headers if name in MEANING and value]
-    client = [name + b":" + _same(name, value) for name, value in headers if _tells_clients_apart(name)]
-    return Repeatable(None if key is None else _checked(key), count, b"\n".join(meaning), b"\n".join(client))
+    said = dict(reversed(found))
+    key, retries = said.get(KEY), said.get(RETRIES, b"")
+    if key is None and not retries.isdigit():
+        return None
+    meaning = [name + b":" + value for name, value in scope["headers"] if name in MEANING and value]
+    client = [name + b":" + _same(name, value) for name, value in scope["headers"] if _tells_clients_apart(name)]
+    count = int(retries[:4]) if retries.isdigit() else 0
+    return Repeatable(
+        None if key is None else _checked(key), count, b"\n".join(sorted(meaning)), b"\n".join(sorted(client))
+    )
 
 
 async def identify(said: Repeatable, tenant: str, body: bytes, store: ConversationStore) -> RequestIdentity | None:
@@ -90,7 +92,7 @@ def _identity(said: Repeatable, tenant: str, body: bytes, secret: bytes) -> Requ
 
 
 def _digest(secret: bytes, purpose: bytes, head: bytes, body: bytes = b"") -> bytes:
-    made = hmac.new(secret, b"%s %d\n%s" % (purpose, len(head), head), "sha256")
+    made = hashlib.blake2b(b"%d\n%s" % (len(head), head), digest_size=32, key=secret[:64], person=purpose)
     made.update(body)
     return made.digest()
 
@@ -107,7 +109,7 @@ def _checked(value: bytes) -> str:
 
 
 def _tells_clients_apart(name: bytes) -> bool:
-    return name in CLIENT or name.startswith(b"x-stainless-")
+    return (name in CLIENT or name[:12] == b"x-stainless-") and name != RETRIES
 
 
 def _same(name: bytes, value: bytes) -> bytes:
