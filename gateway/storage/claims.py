@@ -36,8 +36,9 @@ class SqlClaims:
         def work(connection: sa.Connection) -> ClaimRecord | None:
             if alive_until is not None:
                 _beat(connection, claim.process, alive_until)
-            values = {**_row(claim, "running", now + RUNNING_FOR), "now": now}
-            if connection.execute(_take(connection, anew=anew, durable=claim.identity.named), values).first():
+            row = {**_row(claim, "running", now + RUNNING_FOR), "created_at": now}
+            lax = connection.dialect.name == "postgresql" and not claim.identity.named
+            if TAKE[anew, lax].one(connection, row) is not None:
                 return None
             record = _find(connection, claim.identity, now)
             if record is None:  # let go between the two statements: it can be had at the next try
@@ -116,40 +117,32 @@ def _beat(connection: sa.Connection, process: str, alive_until: datetime) -> Non
     connection.execute(beat, {"id": process, "alive_until": alive_until})
 
 
-def _take(connection: sa.Connection, *, anew: bool, durable: bool) -> Any:
-    """One statement that takes a claim which nobody holds: none is there, it has expired or its process has died;
-    `anew`: also where an earlier request of the same body has been answered.
-
-    A claim that is not `durable` need not survive a crash of the database, which is worth a sync to disk: the
-    request that holds it does not survive that either.
-    """
-    insert = insert_for(connection.dialect, schema.claims)
-    columns = schema.claims.columns
-    values = sa.select(*[sa.bindparam(column.name, type_=column.type).label(column.name) for column in columns])
-    lax = connection.dialect.name == "postgresql" and not durable
-    condition = sa.func.set_config("synchronous_commit", "off", True) == "off" if lax else sa.literal(1) == 1
-    now = sa.bindparam("now", type_=sa.DateTime(timezone=True))
-    alive = sa.exists().where(processes.id == claims.process, processes.alive_until > now).correlate(schema.claims)
-    free = [sa.and_(claims.state == "running", ~alive), sa.and_(claims.state != "running", claims.expires_at <= now)]
-    if anew:
-        free.append(claims.state == "done")
-    return (
-        insert.from_select([column.name for column in columns], values.where(condition))
-        .on_conflict_do_update(
-            index_elements=["tenant", "key"],
-            set_={column.name: insert.excluded[column.name] for column in columns if not column.primary_key},
-            where=sa.or_(*free),
-        )
-        .returning(claims.request_id)
-    )
-
-
-RECORD = RowInsert(
-    schema.claims,
+RENEWED = (
     "ON CONFLICT (tenant, key) DO UPDATE SET body = excluded.body, request_id = excluded.request_id,"
     " state = excluded.state, process = excluded.process, created_at = excluded.created_at,"
     " expires_at = excluded.expires_at"
-    " WHERE claims.request_id = excluded.request_id AND claims.state = 'running'"
+)
+FREE = (
+    " WHERE (claims.state = 'running' AND NOT EXISTS (SELECT 1 FROM processes"
+    " WHERE processes.id = claims.process AND processes.alive_until > excluded.created_at)"
+    " OR claims.state <> 'running' AND claims.expires_at <= excluded.created_at"
+)
+"""Nobody holds it any more: it has expired, or its process has died; `created_at` of a running claim is now."""
+LAX = " RETURNING set_config('synchronous_commit', 'off', true)"
+"""An SDK's claim need not survive a crash of the database, which is worth a sync to disk: the request that holds it
+does not survive that either."""
+
+
+def _taking(anew: bool, lax: bool) -> RowInsert:
+    """Takes a claim in one statement; `anew`: also where an earlier request of the same body has been answered."""
+    answered = " OR claims.state = 'done')" if anew else ")"
+    return RowInsert(schema.claims, RENEWED + FREE + answered + (LAX if lax else " RETURNING request_id"))
+
+
+TAKE = {(anew, lax): _taking(anew, lax) for anew in (False, True) for lax in (False, True)}
+RECORD = RowInsert(
+    schema.claims,
+    RENEWED + " WHERE claims.request_id = excluded.request_id AND claims.state = 'running'"
     " OR claims.state = 'done' AND claims.created_at < excluded.created_at",
 )
 """A claim becomes a record in place of itself, or of an earlier request's record; not of what others hold."""

@@ -27,6 +27,12 @@ class RowInsert:
         values = [tuple([row[n] if convert is None else convert(row[n]) for n, convert in columns]) for row in rows]
         connection.exec_driver_sql(text, values if len(values) > 1 else values[0])
 
+    def one(self, connection: sa.Connection, row: dict[str, Any]) -> Any:
+        """Inserts a row, and gives what the conflict clause returns: None where it let the row alone."""
+        text, columns = self._for(connection.dialect)
+        values = tuple([row[n] if convert is None else convert(row[n]) for n, convert in columns])
+        return connection.exec_driver_sql(text, values).first()
+
     def _for(self, dialect: sa.Dialect) -> tuple[str, list[Column]]:
         if dialect.name not in self._compiled:
             compiled = self._table.insert().compile(dialect=dialect)
