@@ -32,19 +32,23 @@ def heal(connection: sa.Connection, conversation_id: str) -> None:
     order = (table.c.created_at, table.c.id)
     for row in connection.execute(sa.select(*columns, table.c.sequence_number).where(where).order_by(*order)):
         children[row.parent_id].append(row)
-    ready: list[tuple[Any, Mark, Run | None, int]] = [(row, START, None, 0) for row in children.pop(None, ())]
-    while ready:
-        batch, ready = ready[:BATCH], ready[BATCH:]
-        missing = [row.id for row, *_ in batch if row.path_digest is None or _goes_on(row, children)]
+    chain_order = list(children[None])
+    for row in chain_order:  # it grows meanwhile: what hangs on a message comes after it
+        chain_order += children.get(row.id, ())
+    states: dict[str | None, tuple[Mark, Run | None, int]] = {None: (START, None, -1)}
+    for start in range(0, len(chain_order), BATCH):
+        batch = chain_order[start : start + BATCH]
+        missing = [row.id for row in batch if row.path_digest is None or _goes_on(row, children)]
         bodies = {row.id: row for row in connection.execute(_BODIES, {"ids": missing})} if missing else {}
-        made: list[tuple[str, Mark, Mark, int]] = []
-        for row, before, run, number in batch:
+        made: list[Made] = []
+        for row in batch:
+            before, run, number = states[row.parent_id]
             mark, following_run = _mark(bodies[row.id], before, run) if row.id in bodies else (START, None)
             if row.path_digest is None:
-                made.append((row.id, before, mark, number))
+                made.append((row.id, before, mark, number + 1))
             else:
                 mark = Mark(bytes(row.path_digest), bytes(row.said_digest), bool(row.plain))
-            ready += [(child, mark, following_run, number + 1) for child in children.pop(row.id, ())]
+            states[row.id] = (mark, following_run, number + 1)
         _write(connection, conversation_id, made)
 
 

@@ -50,11 +50,15 @@ class Retention:
         )
 
     async def delete_leftovers(self) -> None:
-        """Deletes claims whose time is over, and processes that have not been alive for a day."""
+        """Deletes claims whose time is over, and processes that have not been alive for a day. A claim of a request
+        that is still running has its time as long as its process is alive."""
         now = self._clock.now()
+        claims, processes = schema.claims.c, schema.processes.c
+        alive = sa.exists().where(processes.id == claims.process, processes.alive_until > now).correlate(schema.claims)
+        over = sa.or_(claims.state != "running", ~alive)
         expired = (
-            schema.claims.delete().where(schema.claims.c.expires_at < now),
-            schema.processes.delete().where(schema.processes.c.alive_until < now - LEFTOVERS_AFTER),
+            schema.claims.delete().where(claims.expires_at < now, over),
+            schema.processes.delete().where(processes.alive_until < now - LEFTOVERS_AFTER),
         )
         await self._transactions.run(lambda c: [c.execute(each) for each in expired], write=True)
 
