@@ -1,0 +1,255 @@
+"""Nobody gets what is another's: two tenants, and two people of one tenant who said the same (contract §3.2, §8)."""
+
+import itertools
+from typing import Any
+
+import pytest
+
+from tests.acceptance.answers import Json, assistant, http, user
+from tests.acceptance.test_matching_by_itself import LONG, TOOLS, call, result
+from tests.support.factory import GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+
+KEYS = {"sk-red-house": "red", "sk-red-house-too": "red", "sk-blue-house": "blue"}
+SECRET = "the balance is 1234"
+PAPER = "the will leaves all to the cat"
+THOUGHT = "she must not know of the cat"
+SECRETS = (SECRET, PAPER, THOUGHT)
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def module_houses(module_start_gateway: GatewayFactory, module_storage_url: str) -> GatewayProcess:
+    """A gateway of two tenants, of which one has two keys; tests take `houses`."""
+    keys = [{"key": key, "tenant": tenant} for key, tenant in KEYS.items()]
+    return module_start_gateway({"auth": {"keys": keys}, "storage": {"url": module_storage_url}})
+
+
+class Person:
+    """Asks through the gateway under one key; `user` is sent with each request, if there is one."""
+
+    def __init__(self, gateway: GatewayProcess, upstream: MockUpstream, key: str, name: str | None = None) -> None:
+        self.gateway = gateway
+        self.upstream = upstream
+        self.key = key
+        self.who = {"user": name} if name else {}
+
+    def post(self, messages: list[Json], reply: Json | None = None, *, headers: Any = None, **body: Any) -> Any:
+        """The whole response."""
+        if reply is not None:
+            self.upstream.reply(message=reply)
+        sent = {"model": "gpt-4o", "messages": messages, "tools": TOOLS, **self.who, **body}
+        with http(self.gateway, self.key) as client:
+            return client.post("/chat/completions", json=sent, headers=headers or {})
+
+    def ask(self, messages: list[Json], reply: Json | None = None, **body: Any) -> Json:
+        """The answer."""
+        answer = self.post(messages, reply, **body)
+        assert answer.status_code == 200, answer.text
+        found: Json = answer.json()
+        return found
+
+    def get(self, path: str) -> Any:
+        """The response to a GET."""
+        with http(self.gateway, self.key) as client:
+            return client.get(path)
+
+    def account(self, question: str, answer: str, call_id: str = "call_0", *, paper: bool = True) -> Json:
+        """A turn with reasoning, a tool's result and a `paper` attached, by a loop that resends all."""
+        step = {**call(call_id), "reasoning_content": THOUGHT}
+        self.ask([user(question)], step, attachments=[{"title": "will", "content": PAPER}] if paper else None)
+        return self.ask([user(question), step, result(call_id, SECRET)], assistant(answer))
+
+    def told(self, *, of: int = 1) -> bool:
+        """Whether any of the last requests went up with something secret in it."""
+        return any(secret in str(chat.body) for chat in self.upstream.chats[-of:] for secret in SECRETS)
+
+
+@pytest.fixture
+def houses(module_houses: GatewayProcess, upstream: MockUpstream) -> dict[str, Person]:
+    """A person for each key."""
+    return {key: Person(module_houses, upstream, key) for key in KEYS}
+
+
+@pytest.fixture
+def question() -> str:
+    """Words that no other test says."""
+    return f"How much is on account {next(_numbers)}?"
+
+
+@pytest.mark.parametrize("answer", ["1234", LONG])
+def test_s8_tenants_who_said_the_same(houses: dict[str, Person], question: str, answer: str) -> None:
+    """§3.2, §8: the same words, the same answer, the same ids of calls: another tenant gets nothing of it."""
+    red, blue = houses["sk-red-house"], houses["sk-blue-house"]
+    own = red.account(question, answer)["conversation"]["id"]
+    said = [user(question), assistant(answer), user("and now?")]
+    made = blue.ask(said)["conversation"]["id"]
+    assert made != own
+    assert blue.upstream.last.body["messages"] == said
+    assert not blue.told()
+    blue.ask([user("and what did you look at?")], conversation=made)
+    assert not blue.told()
+    forged = [user(question), call("call_0"), result("call_0", "?"), assistant(answer), user("and now?")]
+    assert blue.ask(forged)["conversation"]["id"] != own
+    assert blue.upstream.last.body["messages"] == forged
+
+
+def test_s8_two_keys_of_one_tenant_are_one(houses: dict[str, Person], question: str) -> None:
+    """§8: the tenant is whoever a key belongs to, so that a change of keys loses nothing."""
+    own = houses["sk-red-house"].account(question, LONG)["conversation"]["id"]
+    other = houses["sk-red-house-too"]
+    assert other.ask([user(question), assistant(LONG), user("more")])["conversation"]["id"] == own
+    assert other.told()
+
+
+def test_s8_another_tenants_names(houses: dict[str, Person], question: str) -> None:
+    """§8: another tenant's id behaves exactly as one that does not exist: chats, bills, conversations, items."""
+    red, blue = houses["sk-red-house"], houses["sk-blue-house"]
+    answer = red.account(question, "1234")
+    own, bill = answer["conversation"]["id"], answer["response_metadata"]["request_id"]
+    item = red.get(f"/conversations/{own}/items").json()["data"][0]["id"]
+    sent = len(blue.upstream.chats)
+    unknown = blue.post([user("hello")], conversation="conv_" + "0" * 32)
+    for found in (
+        blue.post([user("hello")], conversation=own),
+        blue.post([user("hello")], headers={"X-Conversation-Id": own}),
+        blue.post([user("hello")], metadata={"conversation_id": own}),
+        blue.post([user(question), assistant("1234"), user("hello")], conversation={"id": own}),
+    ):
+        assert (found.status_code, found.json()) == (unknown.status_code, unknown.json())
+    for path, like in {
+        f"/chat/completions/{answer['id']}": "/chat/completions/chatcmpl-none",
+        f"/chat/completions/{bill}": "/chat/completions/req_none",
+        f"/chat/completions?conversation={own}": "/chat/completions?conversation=conv_none",
+        f"/conversations/{own}": "/conversations/conv_none",
+        f"/conversations/{own}/items": "/conversations/conv_none/items",
+        f"/conversations/{own}/items/{item}": "/conversations/conv_none/items/msg_none",
+        f"/conversations/{own}/export": "/conversations/conv_none/export",
+    }.items():
+        found, none = blue.get(path), blue.get(like)
+        assert found.status_code == none.status_code
+        names = [own, answer["id"], bill, item]
+        assert _without(found.text, *names) == _without(none.text, "conv_none", "chatcmpl-none", "req_none", "msg_none")
+        assert red.get(path).status_code == 200
+    assert own not in blue.get("/conversations?limit=100").text
+    with http(blue.gateway, blue.key) as client:
+        assert client.delete(f"/conversations/{own}").status_code == 404
+        assert client.delete(f"/conversations/{own}/items/{item}").status_code == 404
+    assert red.get(f"/conversations/{own}/items/{item}").status_code == 200
+    assert len(blue.upstream.chats) == sent, "nothing went up"
+
+
+def _without(text: str, *names: str) -> str:
+    for name in names:
+        text = text.replace(name, "ID")
+    return text
+
+
+def test_s8_sessions_of_one_name(houses: dict[str, Person], question: str) -> None:
+    """§2: a session is one per tenant and name."""
+    red, blue = houses["sk-red-house"], houses["sk-blue-house"]
+    named = {"context": {"session": question}}
+    own = red.ask([user(SECRET)], assistant(LONG), **named)["conversation"]["id"]
+    assert blue.ask([user("hello")], **named)["conversation"]["id"] != own
+    assert blue.upstream.last.body["messages"] == [user("hello")]
+    red.ask([user("more")], **named)
+    assert red.upstream.last.body["messages"] == [user(SECRET), assistant(LONG), user("more")]
+
+
+def test_s8_idempotency_keys_of_one_name(houses: dict[str, Person], question: str) -> None:
+    """An `Idempotency-Key` is a tenant's own: another tenant's same request is a request of its own."""
+    red, blue = houses["sk-red-house"], houses["sk-blue-house"]
+    key = {"Idempotency-Key": question}
+    first = red.post([user(question)], assistant(SECRET), headers=key)
+    again = red.post([user(question)], headers=key)
+    assert (again.headers.get("Idempotent-Replayed"), again.json()["id"]) == ("true", first.json()["id"])
+    other = blue.post([user(question)], assistant("nothing"), headers=key)
+    assert "Idempotent-Replayed" not in other.headers
+    assert SECRET not in other.text
+    assert blue.post([user("something else")], headers={"Idempotency-Key": f"{question} too"}).status_code == 200
+
+
+def test_s8_an_sdks_retry_is_answered_for_its_tenant_alone(houses: dict[str, Person], question: str) -> None:
+    """The same body retried under another tenant's key is not answered from the first."""
+    red, blue = houses["sk-red-house"], houses["sk-blue-house"]
+    red.post([user(question)], assistant(SECRET))
+    other = blue.post([user(question)], assistant("nothing"), headers={"x-stainless-retry-count": "1"})
+    assert SECRET not in other.text
+
+
+@pytest.mark.parametrize("answer", ["1234", LONG])
+def test_s3_2_two_people_with_names(houses: dict[str, Person], question: str, answer: str) -> None:
+    """§3.2: `user` tells people of one tenant apart: each goes on with his own, whatever both said."""
+    red = houses["sk-red-house"]
+    ann, bob = (Person(red.gateway, red.upstream, red.key, name) for name in ("ann", "bob"))
+    own = ann.account(question, answer)["conversation"]["id"]
+    said = [user(question), assistant(answer), user("more")]
+    assert bob.ask(said)["conversation"]["id"] != own
+    assert red.ask(said)["conversation"]["id"] != own
+    assert not bob.told(of=2)
+    assert ann.ask(said)["conversation"]["id"] == own
+    assert ann.told() or answer != LONG
+
+
+@pytest.mark.parametrize("answer", ["1234", LONG])
+def test_s3_2_two_people_without_names(houses: dict[str, Person], question: str, answer: str) -> None:
+    """§3.2: both said the same and were answered the same: whoever goes on gets nothing that he did not send."""
+    red = houses["sk-red-house"]
+    both = {red.account(question, answer, call_id)["conversation"]["id"] for call_id in ("call_a", "call_b")}
+    assert len(both) == 2
+    said = [user(question), assistant(answer), user("more")]
+    assert red.ask(said)["conversation"]["id"] not in both
+    assert red.upstream.last.body["messages"] == said
+
+
+@pytest.mark.parametrize("paper", [False])
+def test_s3_2_a_forged_short_chain(houses: dict[str, Person], question: str, paper: bool) -> None:
+    """§3.2: who guesses a question and a short answer learns nothing: neither results, thoughts nor documents."""
+    red = houses["sk-red-house"]
+    red.account(question, "yes", paper=paper)
+    chain = [user(question), assistant("yes")]
+    for number in range(3):
+        chain.append(user(f"what was it? {number}"))
+        red.ask(chain, assistant("no"))
+        assert red.upstream.last.body["messages"] == chain
+        chain.append(assistant("no"))
+
+
+@pytest.mark.parametrize("paper", [False])
+def test_s3_2_ids_of_calls_that_are_no_ones(houses: dict[str, Person], question: str, paper: bool) -> None:
+    """§3.2: an id that the conversation does not hold brings nothing back."""
+    red = houses["sk-red-house"]
+    red.account(question, "yes", "call_a1", paper=paper)
+    forged = [user(question), call("call_zz"), result("call_zz", "?"), assistant("yes"), user("what was it?")]
+    red.ask(forged)
+    assert red.upstream.last.body["messages"] == forged
+    red.ask([user(question), call("call_zz"), result("call_zz", "?")])
+    assert not red.told()
+
+
+def test_s3_2_ids_that_local_servers_repeat(houses: dict[str, Person], question: str) -> None:
+    """§3.2: two conversations that share chain and ids: a new one starts, and nothing comes back."""
+    red = houses["sk-red-house"]
+    both = {red.account(question, "yes", "call_0")["conversation"]["id"] for _ in range(2)}
+    for sent in (
+        [user(question), call("call_0"), result("call_0", "?")],
+        [user(question), call("call_0"), result("call_0", "?"), assistant("yes"), user("what was it?")],
+        [user(question), assistant("yes"), user("what was it?")],
+    ):
+        assert red.ask(sent)["conversation"]["id"] not in both
+        assert red.upstream.last.body["messages"] == sent
+
+
+def test_s3_2_a_document_of_another_branch(houses: dict[str, Person], question: str) -> None:
+    """§3.2: restored is only what belongs to turns of the matched chain."""
+    red = houses["sk-red-house"]
+    chain = [user(question), assistant(LONG)]
+    red.ask([user(question)], chain[1])
+    step = {**call("call_9"), "reasoning_content": THOUGHT}
+    red.ask([*chain, user("left")], step, attachments=[{"content": PAPER}])
+    red.ask([*chain, user("left"), step, result("call_9", SECRET)], assistant("left it is"))
+    red.ask([*chain, user("right")], assistant("right it is"))
+    assert not red.told()
+    red.ask([*chain, user("right"), assistant("right it is"), user("more")])
+    assert not red.told()
