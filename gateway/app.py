@@ -147,7 +147,7 @@ async def _prepare_storage(settings: Settings, transactions: Transactions) -> No
     """Brings the schema up to date; a storage that cannot be reached yet is tried again until it can."""
     while settings.storage.auto_migrate:
         try:
-            await migrate(transactions)
+            await migrate(transactions, settings.storage.migration_timeout)
             return
         except StorageUnavailable as error:
             log.warning("storage_unavailable_at_start", reason=error.message)

@@ -10,8 +10,7 @@ from gateway.models.exchange import Caller
 from gateway.settings import Settings
 from gateway.storage.engine import open_transactions
 from gateway.storage.migrate import migrate
-from gateway.storage.probe import reach_cache, revision_of, shown
-from gateway.storage.schema import REVISION
+from gateway.storage.probe import SchemaState, reach_cache, schema_state, shown
 from gateway.upstream.client import new_client
 from gateway.upstream.pool import ConnectionPool
 from gateway.upstream.probe import probed, reach
@@ -46,11 +45,11 @@ async def _migrate(settings: Settings) -> AsyncIterator[Result]:
     where = shown(settings.storage.url)
     transactions = open_transactions(settings.storage)
     try:
-        before = await transactions.run(revision_of)
-        await migrate(transactions)
-        after = await transactions.run(revision_of)
-        text = f"{where}: already at {after}" if before == after else f"{where}: {before or 'empty'} -> {after}"
-        yield Result("schema", after == REVISION, text)
+        before = await transactions.run(schema_state)
+        await migrate(transactions, settings.storage.migration_timeout)
+        after = await transactions.run(schema_state)
+        text = f"{where}: already at {after}" if before == after else f"{where}: {before} -> {after}"
+        yield Result("schema", after.serves, text)
     except GatewayError as error:
         yield Result("schema", False, f"{where}: {_reason(error)}")
     finally:
@@ -78,15 +77,20 @@ async def _check_storage(settings: Settings) -> AsyncIterator[Result]:
     where = shown(settings.storage.url)
     transactions = open_transactions(settings.storage)
     try:
-        revision = await transactions.run(revision_of)
-        current = revision == REVISION
-        missing = "run `gateway migrate`, or let `gateway serve` do it at its start"
-        text = f"reached, schema {revision}" if current else f"reached, schema {revision or 'empty'}: {missing}"
-        yield Result(f"storage {where}", current or settings.storage.auto_migrate, text)
+        state = await transactions.run(schema_state)
+        missing = "" if state.serves else f": {_missing(state)}"
+        can_be = settings.storage.auto_migrate and state.older
+        yield Result(f"storage {where}", state.serves or can_be, f"reached, schema {state}{missing}")
     except GatewayError as error:
         yield Result(f"storage {where}", False, _reason(error))
     finally:
         await transactions.close()
+
+
+def _missing(state: SchemaState) -> str:
+    if state.older:
+        return "run `gateway migrate`, or let `gateway serve` do it at its start"
+    return "newer than this version, which may not run on it"
 
 
 async def _check_upstreams(settings: Settings) -> AsyncIterator[Result]:

@@ -72,6 +72,9 @@ class StorageSettings(_Section):
     pool_size: int = Field(10, ge=1, le=500, description="Most connections to PostgreSQL.")
     timeout: Seconds = Field(5.0, description="Seconds to wait for a connection or a lock before a 503.")
     auto_migrate: bool = Field(True, description="Bring the schema up to date at start.")
+    migration_timeout: Seconds = Field(
+        600.0, description="Seconds that a migration waits for another process's, or for tables in use."
+    )
 
 
 class CacheSettings(_Section):

@@ -225,7 +225,7 @@ class Settlement:
         except StorageUnavailable:
             billed_alone = replace(entry, error_code=entry.error_code or "turn_not_stored")
             claim = request.claim if turn is None else None
-            self._unrecorded.append(TurnCommit(billed_alone, chains=chains, claim=claim))
+            self._unrecorded.append(TurnCommit(billed_alone, chains=chains, claim=claim, again=True))
             if turn is not None:
                 raise
             log.warning("bill_not_recorded_yet", request_id=request.request_id, waiting=len(self._unrecorded))

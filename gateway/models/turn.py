@@ -84,6 +84,8 @@ class TurnCommit:
     turn: StoredTurn | None = None
     chains: tuple[ChainKey, ...] = ()
     claim: Claim | None = None
+    again: bool = False
+    """It was tried before, and may be there: then what stands there stays."""
 
 
 @dataclass(frozen=True, slots=True)

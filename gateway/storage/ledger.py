@@ -2,7 +2,6 @@
 
 import sqlite3
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,10 @@ from gateway.models.ledger import LedgerQuery, LedgerRow
 from gateway.models.metadata import CallCost
 from gateway.settings import StorageSettings
 from gateway.storage import rows, schema
-from gateway.storage.engine import PostgresTransactions, SqliteTransactions, Transactions, parse_url
+from gateway.storage.engine import Transactions, parse_url
+from gateway.storage.postgres import PostgresTransactions
 from gateway.storage.probe import require_current
+from gateway.storage.sqlite import SqliteTransactions
 
 PAGE = 500
 Place = tuple[datetime, str]
@@ -36,12 +37,8 @@ class ReadOnlySqlite(SqliteTransactions):
             name = f"file:{quote(str(path.absolute()))}?mode=ro"
             return sqlite3.connect(name, uri=True, timeout=timeout, check_same_thread=False, isolation_level=None)
 
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="sqlite")
-        self._timeout = timeout
-        self._engine = sa.create_engine(
-            "sqlite+pysqlite://", creator=connect, hide_parameters=True, poolclass=StaticPool
-        )
-        self._connection = None
+        engine = sa.create_engine("sqlite+pysqlite://", creator=connect, hide_parameters=True, poolclass=StaticPool)
+        self._use(engine, str(path), timeout)
 
 
 def open_ledger(settings: StorageSettings) -> Transactions:

@@ -1,16 +1,35 @@
-"""Brings the schema up to date. Alembic is imported here only, when there is something to do."""
+"""Brings the schema up to date. Alembic is imported here only, when there is something to do (ADR 9)."""
 
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 import gateway
+from gateway.errors import StorageUnavailable
 from gateway.storage import schema
 from gateway.storage.engine import Transactions
+from gateway.storage.faults import sqlstate
+from gateway.storage.postgres import PostgresTransactions
 from gateway.storage.probe import revision_of
 
+if TYPE_CHECKING:
+    from alembic.config import Config
+    from alembic.script import Script
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
 LOCK = 0x636F6E7465787467  # "contextg": any number that no other application on the database uses
+LIMIT_SECONDS = 600.0
+PAUSE_SECONDS = 0.25
+TABLE_SECONDS = 1
+"""How long a change of a table may wait for who uses it: meanwhile all others queue up behind it."""
+IN_USE = "55P03"
 
 
 def migrations_folder() -> Path:
@@ -20,26 +39,115 @@ def migrations_folder() -> Path:
     return bundled if bundled.is_dir() else package.parent / "migrations"
 
 
-async def migrate(transactions: Transactions) -> None:
-    """Upgrades to this version's revision, in one transaction under an advisory lock, so that any number of
-    processes may try at once. A schema that is newer than this version is left alone."""
-    if await transactions.run(revision_of) != schema.REVISION:
-        await transactions.run(_upgrade, write=True)
+async def migrate(transactions: Transactions, limit: float = LIMIT_SECONDS) -> None:
+    """Upgrades to this version's revision in one transaction, so that it fails as a whole; any number of processes may
+    try at once. A schema that is newer than this version is left alone.
+
+    Raises:
+        StorageUnavailable: it cannot be reached, another process or a transaction on its tables was in the way for
+            `limit` seconds, or a migration failed. The schema is as it was before.
+    """
+    if await transactions.run(revision_of) == schema.REVISION:
+        return
+    end = time.monotonic() + limit
+    try:
+        if isinstance(transactions, PostgresTransactions):
+            async with transactions.unhurried() as engine, _alone(engine, end, limit):
+                await _upgrade_postgres(engine, end, limit)
+        else:
+            await _patiently(lambda: transactions.run(_upgrade, write=True), end)
+    except (SQLAlchemyError, OSError) as error:
+        reason = str(getattr(error, "orig", error))
+        raise StorageUnavailable(f"The schema could not be brought up to date: {reason}") from error
+
+
+@contextlib.asynccontextmanager
+async def _alone(engine: "AsyncEngine", end: float, limit: float) -> AsyncIterator[None]:
+    """While no other process migrates. It asks again and again instead of queueing: who queues has a snapshot open,
+    for whose end the building of an index would wait."""
+    ask = sa.text("SELECT pg_try_advisory_xact_lock(:key)")
+    async with engine.connect() as guard:
+        await guard.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+        while not (await guard.execute(ask, {"key": LOCK})).scalar():
+            await guard.rollback()
+            if time.monotonic() > end:
+                raise StorageUnavailable(f"Another process has been migrating the schema for {limit:g} seconds.")
+            await _pause()
+            await guard.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+        yield
+
+
+async def _upgrade_postgres(engine: "AsyncEngine", end: float, limit: float) -> None:
+    async with engine.connect() as connection:
+        await connection.execution_options(isolation_level="AUTOCOMMIT")
+        await connection.run_sync(_build_indexes)
+    while True:
+        try:
+            async with engine.begin() as connection:
+                await connection.execute(sa.text(f"SET LOCAL lock_timeout = '{TABLE_SECONDS}s'"))
+                await connection.run_sync(_upgrade)
+                return
+        except DBAPIError as error:
+            if sqlstate(error) != IN_USE:
+                raise
+            if time.monotonic() > end:
+                message = f"A transaction has kept the tables in use for {limit:g} seconds; nothing was changed."
+                raise StorageUnavailable(message) from error
+        await _pause()
+
+
+async def _patiently(upgrade: Callable[[], Awaitable[None]], end: float) -> None:
+    while True:
+        try:
+            return await upgrade()
+        except StorageUnavailable as error:
+            if time.monotonic() > end or "locked" not in str(error.__cause__):
+                raise
+        await _pause()
+
+
+async def _pause() -> None:
+    await asyncio.sleep(PAUSE_SECONDS * (0.5 + random.random()))
+
+
+def _build_indexes(connection: sa.Connection) -> None:
+    """Those of large tables are built before the upgrade and without stopping who writes to them. One whose building
+    was cut off is no index, and is built anew."""
+    quote = connection.dialect.identifier_preparer.quote
+    broken = sa.text("SELECT 1 FROM pg_index WHERE indexrelid = to_regclass(:name) AND NOT indisvalid")
+    for script in _scripts(_config(), revision_of(connection)):
+        for name, table, columns in getattr(script.module, "INDEXES", ()):
+            if connection.execute(broken, {"name": name}).scalar():
+                connection.execute(sa.text(f"DROP INDEX CONCURRENTLY {quote(name)}"))
+            of = f"{quote(table)} ({', '.join(map(quote, columns))})"
+            connection.execute(sa.text(f"CREATE INDEX CONCURRENTLY IF NOT EXISTS {quote(name)} ON {of}"))
 
 
 def _upgrade(connection: sa.Connection) -> None:
-    if connection.dialect.name == "postgresql":
-        connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})
-    from alembic import command
-    from alembic.config import Config
-    from alembic.script import ScriptDirectory
-
-    config = Config()
-    config.set_main_option("script_location", str(migrations_folder()).replace("%", "%%"))
     current = revision_of(connection)
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    if current == schema.REVISION or (current is not None and current not in known):
+    config = _config()
+    if current is not None and not list(_scripts(config, current)):
         return
+    from alembic import command
+
     attributes: dict[str, Any] = config.attributes
     attributes["connection"] = connection
     command.upgrade(config, schema.REVISION)
+
+
+def _config() -> "Config":
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(migrations_folder()).replace("%", "%%"))
+    return config
+
+
+def _scripts(config: "Config", current: str | None) -> "Iterator[Script]":
+    """The migrations that lead from a revision to this version's, oldest first: none from one that is newer, and none
+    in an empty database, where nothing is large."""
+    from alembic.script import ScriptDirectory
+
+    folder = ScriptDirectory.from_config(config)
+    if current is not None and current in {script.revision for script in folder.walk_revisions()}:
+        yield from reversed(list(folder.iterate_revisions(schema.REVISION, current)))

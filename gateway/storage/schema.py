@@ -220,3 +220,11 @@ processes = Table(
     Column("alive_until", DateTime(timezone=True), nullable=False),
 )
 """Gateway processes that hold claims; one that is no longer alive holds none."""
+
+schema_revisions = Table(
+    "schema_revisions",
+    metadata,
+    Column("revision", String(32), primary_key=True),
+    Column("oldest", String(32), nullable=False),
+)
+"""Each migration says which is the oldest revision of the code that may run beside it (ADR 9)."""

@@ -17,8 +17,8 @@ from gateway.storage.engine import Transactions, insert_if_new
 from gateway.storage.group import CommitGroup
 from gateway.storage.heal import heal
 from gateway.storage.paths import Unhealed, conversation_row, find
-from gateway.storage.probe import revision_of
-from gateway.storage.write import write_turns
+from gateway.storage.probe import schema_state
+from gateway.storage.record import record
 
 SECRET = "keyed-hash"  # noqa: S105 - the name of the secret, not the secret
 
@@ -88,8 +88,7 @@ class SqlStore:
 
     async def _write(self, commits: list[TurnCommit]) -> None:
         now = self._clock.now()
-        gone = await self._transactions.run(lambda connection: write_turns(connection, commits, now), write=True)
-        await self._forget(gone)
+        await self._forget(await record(self._transactions, commits, now))
 
     async def _forget(self, groups: Sequence[str]) -> None:
         """Deletes what the cache keeps of contents that no conversation holds any more."""
@@ -135,8 +134,8 @@ class SqlStore:
             await self._transactions.run(lambda connection: connection.execute(sa.text("SELECT 1")).scalar())
 
     async def ready(self) -> bool:
-        """Whether the storage answers and is on the current schema."""
-        return await self._transactions.run(lambda connection: revision_of(connection) == schema.REVISION)
+        """Whether the storage answers, and this version may run on its schema."""
+        return (await self._transactions.run(schema_state)).serves
 
 
 def _read_secret(connection: sa.Connection) -> bytes | None:

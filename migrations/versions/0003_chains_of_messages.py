@@ -6,6 +6,13 @@ from alembic import op
 revision = "0003"
 down_revision: str | None = "0002"
 
+INDEXES = [
+    ("ix_conversations_updated_at", "conversations", ["updated_at"]),
+    ("ix_conversations_tenant_created_at", "conversations", ["tenant", "created_at"]),
+    ("ix_messages_conversation_id_sequence_number", "messages", ["conversation_id", "sequence_number"]),
+]
+"""Of tables that may be large: on PostgreSQL they are there already, built while the version before was writing."""
+
 
 def upgrade() -> None:
     """Adds columns that may be empty, so that the version before can go on writing, and tables.
@@ -14,8 +21,8 @@ def upgrade() -> None:
     """
     op.add_column("conversations", sa.Column("metadata", sa.Text(), nullable=True))
     op.add_column("conversations", sa.Column("instructions_digest", sa.String(length=64), nullable=True))
-    op.create_index(op.f("ix_conversations_updated_at"), "conversations", ["updated_at"], unique=False)
-    op.create_index(op.f("ix_conversations_tenant_created_at"), "conversations", ["tenant", "created_at"], unique=False)
+    for name, table, columns in INDEXES:
+        op.create_index(op.f(name), table, columns, unique=False, if_not_exists=True)
     op.add_column("messages", sa.Column("path_digest", sa.LargeBinary(), nullable=True))
     op.add_column("messages", sa.Column("said_digest", sa.LargeBinary(), nullable=True))
     op.add_column("messages", sa.Column("plain", sa.Boolean(), nullable=True))
@@ -23,12 +30,6 @@ def upgrade() -> None:
     op.add_column("messages", sa.Column("tokens", sa.Text(), nullable=True))
     op.drop_index(op.f("ix_messages_conversation_id"), table_name="messages")
     op.drop_index(op.f("ix_messages_parent_id"), table_name="messages")
-    op.create_index(
-        op.f("ix_messages_conversation_id_sequence_number"),
-        "messages",
-        ["conversation_id", "sequence_number"],
-        unique=False,
-    )
     op.add_column("attachments", sa.Column("said_digest", sa.LargeBinary(), nullable=True))
     op.create_table(
         "message_links",
@@ -100,3 +101,10 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("conversation_id", "request_id", name=op.f("pk_imported_requests")),
     )
+    revisions = op.create_table(
+        "schema_revisions",
+        sa.Column("revision", sa.String(length=32), nullable=False),
+        sa.Column("oldest", sa.String(length=32), nullable=False),
+        sa.PrimaryKeyConstraint("revision", name=op.f("pk_schema_revisions")),
+    )
+    op.bulk_insert(revisions, [{"revision": "0003", "oldest": "0002"}])
