@@ -146,6 +146,8 @@ class PostgresTransactions:
 
 async def _abandon(connection: "AsyncConnection") -> None:
     """A server that does not answer answers no ROLLBACK either: its connection is cut, not asked."""
+    if connection.invalidated:
+        return
     raw = await connection.get_raw_connection()
     driver: Any = raw.driver_connection
     driver.terminate()

@@ -89,20 +89,17 @@ class SqliteTransactions:
         return result
 
     def _opened(self) -> sa.Connection:
-        """The connection, to the file that has the name now: what is written to one that was removed is lost.
+        """The connection, if its file still has its name: what is written to one that has not is lost.
 
         Raises:
-            StorageUnavailable: the file was removed. An empty one in its place would hide the loss.
+            StorageUnavailable: the file was removed, and an empty one in its place would hide the loss; or another
+                stands there, to which SQLite would apply what the old one's log still holds.
         """
-        if self._connection is not None and self._file is not None:
-            found = _identity(self._path)
-            if found is None:
-                raise StorageUnavailable("The storage's file is gone.")
-            if found != self._file:
-                self._close_connection()
         if self._connection is None:
             self._connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
             self._file = _identity(self._path)
+        elif self._file is not None and (found := _identity(self._path)) != self._file:
+            raise StorageUnavailable(f"The storage's file was {'replaced while in use' if found else 'removed'}.")
         return self._connection
 
     def _let_go(self, error: DatabaseError | sqlite3.Error) -> None:

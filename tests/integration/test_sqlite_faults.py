@@ -1,0 +1,127 @@
+"""SQLite's file: full, locked, removed, replaced or spoilt while it is in use (contract §3.6)."""
+
+# ruff: noqa: ASYNC240 - files of a few pages
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from gateway.clock import SystemClock
+from gateway.errors import StorageUnavailable
+from gateway.models.conversation import ConversationRef
+from gateway.settings import StorageSettings
+from gateway.storage.engine import open_transactions
+from gateway.storage.migrate import migrate
+from gateway.storage.store import SqlStore
+from tests.integration.commits import contents, listed, turn
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "gateway.db"
+
+
+@pytest.fixture
+async def store(file: Path) -> AsyncIterator[SqlStore]:
+    """A store with one turn in it."""
+    transactions = open_transactions(StorageSettings(url=f"sqlite:///{file}", timeout=0.2))
+    await migrate(transactions)
+    made = SqlStore(transactions, SystemClock())
+    await made.commit(turn("t", "conv_t", created=True))
+    yield made
+    await transactions.close()
+
+
+async def history(store: SqlStore) -> list[str]:
+    return contents(await store.find_conversation("t", ConversationRef("conv_t"), max_bytes=None))
+
+
+async def refuses(store: SqlStore) -> None:
+    """Reading and writing."""
+    with pytest.raises(StorageUnavailable):
+        await history(store)
+    with pytest.raises(StorageUnavailable):
+        await store.commit(turn("t", "conv_t", "lost", ["lost"]))
+    with pytest.raises(StorageUnavailable):
+        await store.ready()
+
+
+async def test_a_full_disk_takes_nothing_keeps_what_is_there_and_heals(store: SqlStore) -> None:
+    """§3.6: no half turn; what is stored can be read meanwhile."""
+
+    async def set_pages(number: int) -> None:
+        await store._transactions.run(lambda c: c.execute(sa.text(f"PRAGMA max_page_count = {number}")).close())
+
+    await set_pages(1)  # SQLite makes it the number of pages that there are
+    with pytest.raises(StorageUnavailable):
+        await store.commit(turn("t", "conv_t", "lost" * 20_000, ["lost"]))
+    assert await history(store) == ["question", "answer"]
+    assert len(await listed(store, "t", "conv_t")) == 1
+    assert await store.ready()
+    await set_pages(1_000_000)
+    await store.commit(turn("t", "conv_t", "q2", ["a2"]))
+    assert await history(store) == ["question", "answer", "q2", "a2"]
+
+
+async def test_a_file_that_was_removed_is_not_written_to_and_is_used_again_when_it_is_back(
+    store: SqlStore, file: Path
+) -> None:
+    """§3.6: an acknowledged turn is in the file that has the name; none is made in its place."""
+    aside = file.with_name("aside")
+    aside.mkdir()
+    parts = [path for path in file.parent.iterdir() if path.is_file()]
+    for path in parts:
+        path.rename(aside / path.name)
+    await refuses(store)
+    assert not file.exists()
+    for path in parts:
+        (aside / path.name).rename(path)
+    await store.commit(turn("t", "conv_t", "q2", ["a2"]))
+    assert await history(store) == ["question", "answer", "q2", "a2"]
+
+
+async def test_a_file_that_was_replaced_is_not_mixed_with_the_log_of_the_old_one(store: SqlStore, file: Path) -> None:
+    """§3.6: a backup that was put back under a running server waits for its end (docs/running.md)."""
+    backup, old = file.with_name("backup.db"), file.with_name("old.db")
+    source, target = sqlite3.connect(file), sqlite3.connect(backup)
+    source.backup(target)
+    source.close()
+    target.close()
+    whole = backup.read_bytes()
+    file.rename(old)
+    backup.rename(file)
+    await refuses(store)
+    assert file.read_bytes() == whole
+    old.rename(file)
+    await store.commit(turn("t", "conv_t", "q2", ["a2"]))
+    assert await history(store) == ["question", "answer", "q2", "a2"]
+
+
+async def test_a_spoilt_file_is_unavailable_until_it_is_mended(store: SqlStore, file: Path) -> None:
+    """§3.6: a 503, no 500, and no restart needed afterwards."""
+    await store._transactions.run(lambda c: c.execute(sa.text("PRAGMA wal_checkpoint(TRUNCATE)")).close())
+    whole = file.read_bytes()
+    spoil(file, b"\0" * len(whole))
+    await store._transactions.run(lambda c: c.execute(sa.text("PRAGMA shrink_memory")).close())
+    await refuses(store)
+    spoil(file, whole)
+    await store.commit(turn("t", "conv_t", "q2", ["a2"]))
+    assert await history(store) == ["question", "answer", "q2", "a2"]
+
+
+def spoil(file: Path, content: bytes) -> None:
+    """Writes over a file that is open elsewhere."""
+    with file.open("r+b") as opened:
+        opened.write(content)
+
+
+async def test_a_folder_that_cannot_be_used_is_unavailable(store: SqlStore, file: Path) -> None:
+    """§3.6: also where the whole folder is gone."""
+    moved = file.parent.with_name(file.parent.name + "-moved")
+    file.parent.rename(moved)
+    await refuses(store)
+    moved.rename(file.parent)
+    await store.commit(turn("t", "conv_t", "q2", ["a2"]))
+    assert await history(store) == ["question", "answer", "q2", "a2"]

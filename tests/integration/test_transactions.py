@@ -1,0 +1,271 @@
+"""`Transactions`: what is tried again, what is cancelled, and what a connection survives (contract §3.6, §3.7)."""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from gateway.errors import StorageUnavailable
+from gateway.models.conversation import ConversationRef
+from gateway.settings import StorageSettings
+from gateway.storage.engine import Transactions, open_transactions
+from gateway.storage.faults import ATTEMPTS
+from gateway.storage.postgres import PostgresTransactions
+from gateway.storage.store import SqlStore
+from tests.integration.commits import contents, turn
+from tests.support.postgres import Postgres
+
+POOL = 3
+HERE = "SELECT pg_backend_pid()"
+OTHERS = "pid <> pg_backend_pid() AND datname = current_database() AND application_name = 'gateway'"
+
+
+@pytest.fixture(scope="module")
+def url(postgres: Postgres) -> str:
+    return postgres.new_database()
+
+
+@pytest.fixture
+async def pool(url: str) -> AsyncIterator[PostgresTransactions]:
+    """A small pool that waits for a second."""
+    opened = open_transactions(StorageSettings(url=url, pool_size=POOL, timeout=1.0))
+    assert isinstance(opened, PostgresTransactions)
+    yield opened
+    await opened.close()
+
+
+def ask(sql: str) -> Any:
+    """A transaction of one question."""
+    return lambda connection: connection.execute(sa.text(sql)).scalar()
+
+
+async def fill(pool: PostgresTransactions) -> set[int]:
+    """Opens all connections of the pool; their backends' ids."""
+    return set(await asyncio.gather(*(pool.run(ask(f"{HERE} FROM pg_sleep(0.2)")) for _ in range(POOL))))
+
+
+@pytest.mark.parametrize("state", ["40001", "40P01"])
+@pytest.mark.parametrize("write", [True, False])
+async def test_what_was_rolled_back_is_tried_again_a_few_times(
+    pool: PostgresTransactions, state: str, write: bool
+) -> None:
+    """§3.6: a deadlock or serialization failure is no error of the request; one that does not end is a 503."""
+    tried = 0
+
+    def fails(times: int) -> Any:
+        def work(connection: sa.Connection) -> int:
+            nonlocal tried
+            tried += 1
+            if tried <= times:
+                connection.execute(sa.text(f"DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{state}'; END $$"))
+            return tried
+
+        return work
+
+    assert await pool.run(fails(ATTEMPTS - 1), write=write) == ATTEMPTS
+    tried = 0
+    with pytest.raises(StorageUnavailable):
+        await pool.run(fails(ATTEMPTS), write=write)
+    assert tried == ATTEMPTS
+
+
+@pytest.mark.parametrize(("sql", "error"), [("SELECT 1/0", sa.exc.DBAPIError), ("SELECT * FROM no_such_table",
+    StorageUnavailable), ("SELECT no_such_column FROM pg_class", StorageUnavailable)])  # fmt: skip
+async def test_what_would_fail_again_is_tried_once(
+    pool: PostgresTransactions, sql: str, error: type[Exception]
+) -> None:
+    """§9: a schema that this version's tables or columns are not in is a storage that cannot be used."""
+    tried = 0
+
+    def work(connection: sa.Connection) -> None:
+        nonlocal tried
+        tried += 1
+        connection.execute(sa.text(sql))
+
+    with pytest.raises(error):
+        await pool.run(work, write=True)
+    assert tried == 1
+
+
+async def test_two_transactions_that_lock_each_other_out_both_come_through(pool: PostgresTransactions) -> None:
+    """§3.6: the database ends one of them, and that one is tried again."""
+    create = "CREATE TABLE IF NOT EXISTS pairs AS SELECT n, 0 AS seen FROM generate_series(1, 2) AS n"
+    await pool.run(lambda connection: connection.execute(sa.text(create)).close(), write=True)
+    both = [asyncio.Event(), asyncio.Event()]
+
+    def crossing(first: int, second: int) -> Any:
+        def work(connection: sa.Connection) -> None:
+            connection.execute(sa.text("UPDATE pairs SET seen = seen + 1 WHERE n = :n"), {"n": first})
+            both[first - 1].set()
+            while not all(each.is_set() for each in both):
+                connection.execute(sa.text("SELECT pg_sleep(0.01)"))
+            connection.execute(sa.text("UPDATE pairs SET seen = seen + 1 WHERE n = :n"), {"n": second})
+
+        return work
+
+    patient = open_transactions(StorageSettings(url=pool._url.render_as_string(hide_password=False)))
+    await asyncio.gather(patient.run(crossing(1, 2), write=True), patient.run(crossing(2, 1), write=True))
+    assert await pool.run(ask("SELECT sum(seen) FROM pairs")) == 4
+    await patient.close()
+
+
+async def test_connections_that_the_server_has_closed_fail_nobody(pool: PostgresTransactions) -> None:
+    """§3.6: after a restart of the database the first requests work."""
+    before = await fill(pool)
+    admin = open_transactions(StorageSettings(url=pool._url.render_as_string(hide_password=False)))
+    await admin.run(ask(f"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE {OTHERS}"), write=True)
+    after = await asyncio.gather(*(pool.run(ask(HERE), write=n % 2 == 0) for n in range(4 * POOL)))
+    assert not before & set(after)
+    await admin.close()
+
+
+async def test_a_connection_cut_within_a_transaction_is_not_the_callers_affair(pool: PostgresTransactions) -> None:
+    """§3.6: what has not been committed was certainly rolled back."""
+    pids: list[int] = []
+
+    def work(connection: sa.Connection) -> int:
+        pids.append(connection.execute(sa.text(HERE)).scalar_one())
+        if len(pids) == 1:
+            connection.execute(sa.text("SELECT pg_terminate_backend(pg_backend_pid())"))
+        return pids[-1]
+
+    assert await pool.run(work, write=True) == pids[1] != pids[0]
+
+
+async def test_a_statement_prepared_before_a_migration_is_prepared_anew(pool: PostgresTransactions, url: str) -> None:
+    """§9: a running server goes on when another version changes the type of a column."""
+    await pool.run(_run("CREATE TABLE typed AS SELECT '7'::varchar(9) AS n"), write=True)
+    assert (
+        await asyncio.gather(*(pool.run(ask("SELECT n FROM typed, pg_sleep(0.1)")) for _ in range(POOL)))
+        == ["7"] * POOL
+    )
+    other = open_transactions(StorageSettings(url=url))
+    await other.run(_run("ALTER TABLE typed ALTER n TYPE integer USING n::integer"), write=True)
+    assert (
+        await asyncio.gather(*(pool.run(ask("SELECT n FROM typed, pg_sleep(0.1)")) for _ in range(POOL))) == [7] * POOL
+    )
+    await other.close()
+
+
+def _run(sql: str) -> Any:
+    return lambda connection: connection.execute(sa.text(sql)).close()
+
+
+async def test_a_lock_held_for_long_is_waited_for_within_the_timeout_and_once(pool: PostgresTransactions) -> None:
+    """§3.6: storage.timeout, then a 503; whoever waits does not stop those who do not."""
+    key = random.getrandbits(60)
+    holder = open_transactions(StorageSettings(url=pool._url.render_as_string(hide_password=False), timeout=20))
+    held, free = asyncio.Event(), asyncio.Event()
+
+    def hold(connection: sa.Connection) -> None:
+        connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({key})"))
+        held.set()
+        while not free.is_set():
+            connection.execute(sa.text("SELECT pg_sleep(0.01)"))
+
+    holding = asyncio.ensure_future(holder.run(hold, write=True))
+    await held.wait()
+    began = time.monotonic()
+    waiting = asyncio.ensure_future(pool.run(ask(f"SELECT pg_advisory_xact_lock({key})"), write=True))
+    assert await pool.run(ask("SELECT 1")) == 1
+    with pytest.raises(StorageUnavailable):
+        await waiting
+    assert 0.9 < time.monotonic() - began < 1.9, "about storage.timeout, and not again for each attempt"
+    free.set()
+    await holding
+    await pool.run(ask(f"SELECT pg_advisory_xact_lock({key})"), write=True)
+    await holder.close()
+
+
+async def test_a_pool_that_is_used_up_says_so_in_time_and_gets_free_again(pool: PostgresTransactions) -> None:
+    """§3.6: many requests, few connections: who waits longer than storage.timeout gets a 503, nobody is lost."""
+    await fill(pool)
+    asked = [pool.run(ask("SELECT 1 FROM pg_sleep(0.6)"), write=n % 2 == 0) for n in range(5 * POOL)]
+    done = await asyncio.gather(*asked, return_exceptions=True)
+    assert POOL <= done.count(1) <= 2 * POOL
+    assert all(each == 1 or isinstance(each, StorageUnavailable) for each in done)
+    assert await asyncio.gather(*(pool.run(ask("SELECT 1")) for _ in range(5 * POOL))) == [1] * 5 * POOL
+
+
+async def test_cancelled_requests_leak_no_connection(pool: PostgresTransactions) -> None:
+    """§3.7: two thousand requests cancelled at random moments cost the pool nothing, not even a new connection."""
+    before = await fill(pool)
+    chance = random.Random(4)
+
+    async def one(number: int) -> None:
+        work = pool.run(ask(f"SELECT 1 FROM pg_sleep({chance.choice([0, 0.001])})"), write=number % 3 == 0)
+        task = asyncio.ensure_future(work)
+        await asyncio.sleep(chance.random() * 0.02)
+        task.cancel()
+        await asyncio.wait({task})
+        if not task.cancelled():
+            assert task.exception() is None
+
+    for first in range(0, 2000, 20):
+        await asyncio.gather(*(one(number) for number in range(first, first + 20)))
+    await asyncio.wait_for(_settled(pool), 10)
+    assert await fill(pool) == before, "every connection of before, and no other"
+    assert pool._free._value == POOL
+    assert pool._engine.pool.checkedout() == 0  # type: ignore[attr-defined]
+    assert await pool.run(ask(f"SELECT count(*) FROM pg_stat_activity WHERE {OTHERS} AND state <> 'idle'")) == 0
+
+
+async def _settled(pool: PostgresTransactions) -> None:
+    while pool._running:
+        await asyncio.wait(pool._running)
+
+
+async def test_a_write_goes_on_when_its_caller_has_left(
+    transactions: Transactions, store: SqlStore, tenant: str
+) -> None:
+    """§3.6: also one that has to wait for its turn; and the storage's end waits for it."""
+    first = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def slow(connection: sa.Connection) -> None:
+        loop.call_soon_threadsafe(first.set)
+        until = time.monotonic() + 0.2
+        while time.monotonic() < until:
+            connection.execute(sa.text("SELECT 1"))
+
+    left = [asyncio.ensure_future(transactions.run(slow, write=True)) for _ in range(12)]
+    await first.wait()
+    conversation = "conv_" + tenant
+    claim = asyncio.ensure_future(store.claim_session(tenant, "s", conversation))
+    await asyncio.sleep(0)
+    for task in (*left, claim):
+        task.cancel()
+    await asyncio.wait({claim})
+    assert claim.cancelled()
+
+    for _ in range(200):
+        if await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None) is not None:
+            return
+        await asyncio.sleep(0.05)
+    pytest.fail("the write was dropped")
+
+
+async def test_a_pooler_keeps_nothing_between_transactions(url: str) -> None:
+    """With `statement_cache_size=0` no prepared statement stays, and no setting of the connection is needed."""
+    pooled = open_transactions(StorageSettings(url=f"{url}?statement_cache_size=0", pool_size=1))
+    assert await asyncio.gather(*(pooled.run(ask("SELECT 7")) for _ in range(3))) == [7] * 3
+    assert await pooled.run(ask("SELECT count(*) FROM pg_prepared_statements WHERE statement = 'SELECT 7'")) == 0
+    assert await pooled.run(ask("SHOW lock_timeout")) == "0"
+    await pooled.close()
+
+
+async def test_turns_of_many_stores_on_one_conversation_stand_one_behind_the_other(
+    store: SqlStore, other_store: SqlStore, tenant: str
+) -> None:
+    """§3.7: thirty turns at once from two processes: none lost, each whole."""
+    conversation = "conv_" + tenant
+    await store.commit(turn(tenant, conversation, created=True))
+    stores = [store, other_store]
+    await asyncio.gather(*(stores[n % 2].commit(turn(tenant, conversation, f"q{n}", [f"a{n}"])) for n in range(30)))
+    said = contents(await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None))[2:]
+    assert [answer.replace("a", "q") for answer in said[1::2]] == said[0::2]
+    assert sorted(said[0::2]) == sorted(f"q{n}" for n in range(30))
