@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 LOCK = 0x636F6E7465787467  # "contextg": any number that no other application on the database uses
 LIMIT_SECONDS = 600.0
 PAUSE_SECONDS = 0.25
-TABLE_SECONDS = 1
-"""How long a change of a table may wait for who uses it: meanwhile all others queue up behind it."""
-IN_USE = "55P03"
+TABLE_MILLISECONDS = 500
+"""How long a change of a table may wait for who uses it: meanwhile all others queue up behind it. It is shorter than
+the second after which PostgreSQL would look for a deadlock, and might end somebody else's transaction."""
+IN_USE = ("55P03", "40P01")
 
 
 def migrations_folder() -> Path:
@@ -67,28 +68,30 @@ async def _alone(engine: "AsyncEngine", end: float, limit: float) -> AsyncIterat
     for whose end the building of an index would wait."""
     ask = sa.text("SELECT pg_try_advisory_xact_lock(:key)")
     async with engine.connect() as guard:
-        await guard.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = 0"))
         while not (await guard.execute(ask, {"key": LOCK})).scalar():
             await guard.rollback()
             if time.monotonic() > end:
                 raise StorageUnavailable(f"Another process has been migrating the schema for {limit:g} seconds.")
             await _pause()
-            await guard.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+        # It also takes the place of the question, whose snapshot would stay open to the end of the transaction.
+        await guard.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = 0"))
         yield
 
 
 async def _upgrade_postgres(engine: "AsyncEngine", end: float, limit: float) -> None:
-    async with engine.connect() as connection:
-        await connection.execution_options(isolation_level="AUTOCOMMIT")
-        await connection.run_sync(_build_indexes)
     while True:
         try:
+            async with engine.connect() as connection:
+                await connection.execution_options(isolation_level="AUTOCOMMIT")
+                left = max(1, int(1000 * (end - time.monotonic())))
+                await connection.execute(sa.text(f"SET lock_timeout = {left}"))
+                await connection.run_sync(_build_indexes)
             async with engine.begin() as connection:
-                await connection.execute(sa.text(f"SET LOCAL lock_timeout = '{TABLE_SECONDS}s'"))
+                await connection.execute(sa.text(f"SET LOCAL lock_timeout = {TABLE_MILLISECONDS}"))
                 await connection.run_sync(_upgrade)
                 return
         except DBAPIError as error:
-            if sqlstate(error) != IN_USE:
+            if sqlstate(error) not in IN_USE:
                 raise
             if time.monotonic() > end:
                 message = f"A transaction has kept the tables in use for {limit:g} seconds; nothing was changed."
