@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from gateway.errors import (
 )
 from gateway.exchange import Exchange, Outcome
 from gateway.fitting.count import REPLY_TOKENS
+from gateway.late_bills import LateBills, named
 from gateway.logs import get_logger
 from gateway.metrics import Metrics
 from gateway.models.chain import ChainKey
@@ -36,7 +36,6 @@ from gateway.turns import chain_keys, stored_turn
 
 log = get_logger("gateway.settlement")
 UNCHARGED = (UpstreamRefused, UpstreamAuth, UpstreamUnreachable, InvalidRequest, ConversationNotFound)
-MOST_UNRECORDED = 10_000
 CHAIN_BYTES = 2**20
 
 
@@ -72,7 +71,8 @@ class Settlement:
         self._counters = counters
         self.clock = clock
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._unrecorded: deque[TurnCommit] = deque(maxlen=MOST_UNRECORDED)
+        self._late = LateBills(store)
+        self._settling: dict[str, Exchange] = {}
         self._committing: dict[str, LedgerEntry] = {}
 
     def known(self, exchange: Exchange) -> dict[str, Any]:
@@ -86,6 +86,14 @@ class Settlement:
         Raises:
             StorageUnavailable: the turn could not be stored: the client must not be told that it was.
         """
+        request_id = exchange.request.request_id
+        self._settling[request_id] = exchange
+        try:
+            return await self._settle(exchange, outcome)
+        finally:
+            self._settling.pop(request_id, None)
+
+    async def _settle(self, exchange: Exchange, outcome: Outcome) -> Bill:
         completion = outcome.completion or {}
         if isinstance(completion.get("id"), str):
             exchange.upstream_id = completion["id"]
@@ -154,14 +162,16 @@ class Settlement:
 
     async def drain(self, seconds: float) -> None:
         """Waits for what is still being recorded, at shutdown; bills that no storage takes by then go to the log."""
+        await self._late.stop()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self._tasks:
                     await asyncio.wait(self._tasks)
-                await self._record_unrecorded()
-        for entry in (*self._committing.values(), *(commit.ledger for commit in self._unrecorded)):
-            figures = {name: entry.metadata.get(name) for name in ("usage", "cost")}
-            log.warning("bill_not_recorded", request_id=entry.request_id, model=entry.model, **figures)
+                await self._late.record()
+        for entry in (*self._committing.values(), *self._late):
+            log.warning("bill_not_recorded", **named(entry))
+        for request_id in self._settling.keys() - self._committing.keys():  # it was still being counted
+            log.warning("bill_not_recorded", request_id=request_id, model=self._settling[request_id].request.model)
 
     def _later(self, work: Any) -> None:
         task: asyncio.Task[Any] = asyncio.ensure_future(work)
@@ -225,10 +235,10 @@ class Settlement:
         except StorageUnavailable:
             billed_alone = replace(entry, error_code=entry.error_code or "turn_not_stored")
             claim = request.claim if turn is None else None
-            self._unrecorded.append(TurnCommit(billed_alone, chains=chains, claim=claim, again=True))
+            self._late.add(TurnCommit(billed_alone, chains=chains, claim=claim, again=True))
             if turn is not None:
                 raise
-            log.warning("bill_not_recorded_yet", request_id=request.request_id, waiting=len(self._unrecorded))
+            log.warning("bill_not_recorded_yet", request_id=request.request_id, waiting=len(self._late))
             return
         except Exception:  # the answer cannot be stored as it is; its bill still can
             exchange.committing = False
@@ -237,8 +247,8 @@ class Settlement:
             del self._committing[request.request_id]
             if exchange.committing:
                 self.metrics.billed(entry)
-        if self._unrecorded:
-            self._later(self._record_unrecorded())
+        if self._late:
+            self._later(self._late.record())
 
     async def _turn(self, exchange: Exchange, outcome: Outcome) -> StoredTurn:
         """What is remembered; of very many messages put together where no stream has to wait for it."""
@@ -257,20 +267,6 @@ class Settlement:
         if exchange.request.size < CHAIN_BYTES:
             return chain_keys(exchange, outcome, secret)
         return await asyncio.to_thread(chain_keys, exchange, outcome, secret)
-
-    async def _record_unrecorded(self) -> None:
-        """Bills that could not be recorded when their request ended; the content of those turns is gone."""
-        while self._unrecorded:
-            commit = self._unrecorded.popleft()
-            try:
-                await self._store.commit(commit)
-            except StorageUnavailable:
-                self._unrecorded.appendleft(commit)
-                log.warning("bills_not_recorded_yet", waiting=len(self._unrecorded))
-                return
-            except asyncio.CancelledError:
-                self._unrecorded.appendleft(commit)
-                raise
 
     async def _usage(self, exchange: Exchange, outcome: Outcome) -> tuple[dict[str, Any], bool]:
         """Usage as reported, and calibration by it; else counted by the gateway (True)."""

@@ -198,7 +198,12 @@ def test_s7_odd_values_are_stored_safely(gateway: GatewayProcess, upstream: Mock
             if answer.status_code != 200:
                 continue
             sent = upstream.last.body["messages"]
-            again = {"model": "gpt-4o", "conversation": answer.json()["conversation"], "messages": [said], "tools": TOOLS}
+            again = {
+                "model": "gpt-4o",
+                "conversation": answer.json()["conversation"],
+                "messages": [said],
+                "tools": TOOLS,
+            }
             assert asked(client, again).status_code == 200, (path, odd)
             assert upstream.last.body["messages"][: len(sent)] == sent, (path, odd)
             assert client.get(f"/chat/completions/{answer.json()['id']}").status_code == 200, (path, odd)
