@@ -1,6 +1,7 @@
 """The part of an exchange that is remembered: new messages, answers with their reasoning, attachments."""
 
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 from gateway.conversation.sent import people_of, sent_in
@@ -74,6 +75,7 @@ def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
         base=chain.base,
         marks=marks,
         restored=history.keeps_restored,
+        unproven=history.unproven,
     )
     return with_counts(turn, built.counting)
 
@@ -115,16 +117,25 @@ def chain_of(exchange: Exchange) -> Chain:
     return Chain(base, marks[:-1], last)
 
 
+def _chains_of(exchange: Exchange) -> list[Chain]:
+    """The chain as its client sees it, and where it is stored as another, that one: who resent its end alone may
+    resend all of it next time."""
+    chain, stored = chain_of(exchange), exchange.history.stored_base
+    if stored is None:
+        return [chain]
+    bodies = [message.body for message in exchange.history.new_messages]
+    marks = marks_of(bodies[: len(chain.marks)], stored)
+    return [chain, Chain(stored, tuple(marks), chain.prefill)]
+
+
 def chain_keys(exchange: Exchange, outcome: Outcome, secret: bytes) -> tuple[ChainKey, ...]:
     """What an answered request leaves for recognition: keyed digests of its chain with each of its answers."""
     if outcome.status == "failed" or outcome.completion is None:
         return ()
-    chain = chain_of(exchange)
     tenant, people = exchange.request.caller.tenant, people_of(exchange.request.forward)
     found: list[ChainKey] = []
-    for choice in outcome.completion.get("choices", ()):
-        if not isinstance(choice.get("message"), dict):
-            continue
+    answers = [choice for choice in outcome.completion.get("choices", ()) if isinstance(choice.get("message"), dict)]
+    for chain, choice in product(_chains_of(exchange), answers):
         message, answer, status = _messages(choice, outcome, chain.prefill)
         if is_step(message):
             found.append(chain_key(secret, tenant, people, calling(chain.end, message), call_ids(message)))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from gateway.models.chain import content_text, is_continued, is_said, is_step, message_digest
+from gateway.models.chain import call_ids, content_text, is_continued, is_said, message_digest
 from gateway.models.conversation import ConversationMessage
 
 EVIDENCE_CHARS = 200
@@ -23,7 +23,7 @@ def left_out(path: Sequence[ConversationMessage], sent: Sequence[dict[str, Any]]
             found.add(index)
         elif message.digest == message_digest(sent[at]):
             at -= 1
-        elif is_said(message.body) and is_said(sent[at]) and message.status != "partial":
+        elif is_said(message.body) and is_said(sent[at]):
             at -= 1
             while at >= 0 and is_continued(sent, at):
                 at -= 1
@@ -32,12 +32,17 @@ def left_out(path: Sequence[ConversationMessage], sent: Sequence[dict[str, Any]]
     return frozenset(found)
 
 
-def has_evidence(sent: Sequence[dict[str, Any]]) -> bool:
+def has_evidence(sent: Sequence[dict[str, Any]], path: Sequence[ConversationMessage]) -> bool:
     """Whether a chain that was recognised is hardly somebody else's who said the same: it holds an id of a tool call,
-    or enough of what the assistant wrote (contract §3.2)."""
+    or enough of what the assistant wrote (contract §3.2).
+
+    A call shows nothing that was brought along by a request that had nothing else to show.
+    """
+    worthless = {each for message in path if message.unproven for each in call_ids(message.body)}
     chars = 0
     for body in sent:
-        if is_step(body):
+        ids = [str(body.get("tool_call_id"))] if body["role"] == "tool" else call_ids(body)
+        if not worthless.issuperset(ids):
             return True
         if body["role"] == "assistant":
             chars += len((content_text(body.get("content")) or "").strip())

@@ -115,8 +115,8 @@ def _rebuilt(
         return _new_conversation(request, sent, how)
     if sought is None or (sought.maybe_delta and not stored.place.kept):
         return _delta(sent, stored, how)
-    if sought.keys and not (stored.place.restored or has_evidence(sent.bodies[: stored.place.kept])):
-        return _as_sent(sent, stored, how)
+    if sought.keys and not (stored.place.restored or has_evidence(sent.bodies[: stored.place.kept], stored.path)):
+        return replace(_as_sent(sent, stored, how), unproven=True)
     if not stored.read:
         return _as_sent(sent, stored, how)
     return _resent(sent, stored, how, recognised=bool(sought.keys))
@@ -204,6 +204,7 @@ def _resent(sent: Sent, stored: StoredConversation, how: Remembering, *, recogni
     ids = frozenset(stored.path[i].message_id or "" for i in dropped)
     restored = sum(message.message_id in ids for message in base)
     attachments = _of_chain(stored.attachments, sent, place.kept) if recognised else stored.attachments
+    earlier = max((i for i, body in enumerate(sent.bodies) if body["role"] == "user"), default=0)
     return History(
         conversation_id=stored.conversation_id if how.remembers else None,
         created=False,
@@ -218,7 +219,8 @@ def _resent(sent: Sent, stored: StoredConversation, how: Remembering, *, recogni
         base=sent.mark(place.kept),
         marks=tuple(sent.marks[place.kept :]),
         restored_ids=ids,
-        keeps_restored=place.restored or (recognised and bool(restored or attachments)),
+        stored_base=None if same else place.mark,
+        keeps_restored=place.restored or (recognised and bool(restored or _of_chain(attachments, sent, earlier))),
     )
 
 

@@ -199,6 +199,11 @@ def chain_key(secret: bytes, tenant: str, people: Sequence[str], said: bytes, ca
     return ChainKey(digest, hmac.digest(secret, b"calls\0%b\0%b" % (who, ids), "sha256")[:SIZE])
 
 
+def joined(messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Answers that go on with each other as the one that is stored of them."""
+    return {"role": "assistant", "content": "".join(content_text(each.get("content")) or "" for each in messages)}
+
+
 def _answer_text(message: Mapping[str, Any]) -> str | None:
     """The text of a final answer that says nothing but that."""
     if message.get("role") != "assistant":

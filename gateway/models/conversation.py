@@ -39,6 +39,8 @@ class TokenCounts:
 class ConversationMessage:
     """A message with its reasoning context preserved.
 
+    `unproven`: it was brought along by a request that continued a conversation without anything to show for it (§3.2).
+
     `body` is the OpenAI message as it was first sent. `rendered` is what was forwarded in its place, when that was
     not the same (a block was put at its head), and `standing` names the artifacts that stand in it in full
     (`Artifact.standing_name`). `origin` is who made an answer, None where that is not known. `tokens` are the counts
@@ -57,6 +59,7 @@ class ConversationMessage:
     created_at: datetime | None = None
     instructions_digest: str | None = None
     origin: str | None = None
+    unproven: bool = False
     tokens: TokenCounts | None = None
 
     @property
@@ -155,6 +158,9 @@ class History:
     new. The new ones hang on `parent_id`; `at_head` says that this was the conversation's latest message. `base` is
     the mark of the chain, as its client sees it, before the new messages, `marks` are those after each of them.
 
+    `stored_base` is that mark as it is stored, where that is another. `unproven`: the conversation was recognised, and
+    nothing shows that it is the client's own (contract §3.2).
+
     `as_sent`: it is what the client sent and nothing else. `restored_ids` are the stored messages that the client did
     not send (None: all of them), `keeps_restored` says that what was restored comes back in this branch from now on.
     """
@@ -172,6 +178,8 @@ class History:
     unread: int = 0
     base: Mark = START
     marks: tuple[Mark, ...] = ()
+    stored_base: Mark | None = None
+    unproven: bool = False
     as_sent: bool = False
     restored_ids: frozenset[str] | None = None
     keeps_restored: bool = False

@@ -71,6 +71,7 @@ class StoredTurn:
     base: Mark = START
     marks: tuple[Mark, ...] = ()
     restored: bool = False
+    unproven: bool = False
     counts: tuple[tuple[str, Mapping[str, int]], ...] = ()
     """Token counts of messages, by id, that were stored without."""
 

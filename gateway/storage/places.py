@@ -1,11 +1,12 @@
 """Finds the place in a stored conversation where a resend continues: a few looks at an index, however long it is."""
 
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.models.chain import ChainKey, Mark, extended, is_continued, message_digest
+from gateway.models.chain import ChainKey, Mark, call_ids, extended, is_continued, joined, message_digest
 from gateway.models.conversation import NOWHERE, Place, Sought
 from gateway.storage import schema
 
@@ -19,6 +20,8 @@ MARKED = (
 AT_ONCE = 200
 LIKELY = 8
 CHUNK = 200
+STEPS = 1000
+"""So many messages of one turn are looked through for a step that its client still sends."""
 
 
 def recognised(connection: sa.Connection, tenant: str, keys: Sequence[ChainKey]) -> str | None:
@@ -120,7 +123,36 @@ class _Search:
         for index in range(place.kept, min(len(bodies), place.kept + AT_ONCE)):
             mark = extended(mark, bodies[index])
             marks.append((mark.path, index))
-        return self._deepest(marks) or (place if place.kept else None)
+        found = self._deepest(marks) or (place if place.kept else None)
+        return self._skipping(found) if found is not None else None
+
+    def _skipping(self, place: Place) -> Place:
+        """Steps of the turn under way, where steps before them were left out."""
+        bodies = self._sought.bodies
+        steps = list(takewhile(lambda i: not self._sought.said(i), range(place.kept, len(bodies))))[:AT_ONCE]
+        if place.message_id is None or not any(call_ids(bodies[i]) for i in steps):
+            return place
+        digests = [message_digest(bodies[i]) for i in steps]
+        where = {"conversation": self._conversation, "after": place.message_id, "said": place.mark.said}
+        rows = self._connection.execute(_STEPS, {**where, "digests": digests}).all()
+        known = {row.digest: row.id for row in rows}
+        for count in range(len(digests), 0, -1):
+            last = known.get(digests[count - 1])
+            if last is not None and self._leads(place.message_id, last, digests[:count]):
+                return self._place(last, steps[count - 1] + 1)
+        return place
+
+    def _leads(self, first: str, last: str, digests: list[str]) -> bool:
+        """Whether the way from one message to another holds all these messages in their order."""
+        rest = list(digests)
+        for row in self._upwards(last):
+            if row.id == first:
+                return not rest
+            if row.is_said:
+                return False
+            if rest and row.digest == rest[-1]:
+                rest.pop()
+        return False
 
     def _verified(self, place: Place) -> Place:
         """What was said is the same up to there. If steps or system messages were sent, too, each of them must be one
@@ -192,7 +224,12 @@ def _is_run(rows: Iterator[Any], bodies: Sequence[dict[str, Any]], last: int) ->
         if row.digest == message_digest(bodies[at]):
             at -= 1
         elif row.is_said:
-            return False
+            first = at
+            while first and is_continued(bodies, first - 1):
+                first -= 1
+            if first == at or row.digest != message_digest(joined(bodies[first : at + 1])):
+                return False
+            at = first - 1
     return at < 0
 
 
@@ -213,4 +250,20 @@ def _upwards_query() -> sa.Select[tuple[Any, ...]]:
     return sa.select(cte, is_said).select_from(joined).order_by(cte.c.depth)
 
 
+def _steps_query() -> sa.Select[tuple[Any, ...]]:
+    """The latest messages with `:digests` that add nothing to what was said at `:after`."""
+    table = schema.messages
+    number = sa.select(table.c.sequence_number).where(table.c.id == sa.bindparam("after", type_=sa.String))
+    from_there = number.scalar_subquery()
+    where = (
+        table.c.conversation_id == sa.bindparam("conversation", type_=sa.String),
+        table.c.sequence_number > from_there,
+        table.c.sequence_number <= from_there + STEPS,
+        table.c.said_digest == sa.bindparam("said", type_=sa.LargeBinary),
+        table.c.digest.in_(sa.bindparam("digests", expanding=True)),
+    )
+    return sa.select(table.c.id, table.c.digest).where(*where).order_by(table.c.created_at, table.c.id)
+
+
 _UPWARDS = _upwards_query()
+_STEPS = _steps_query()

@@ -54,6 +54,7 @@ def message_of(row: Any, results: dict[str, Any]) -> ConversationMessage:
         created_at=utc(row.created_at),
         instructions_digest=row.instructions_digest,
         origin=row.origin,
+        unproven=row.restored is not None and not row.restored,
         tokens=TokenCounts(rendered or body, jsons.loads(row.tokens) if row.tokens else {}),
     )
 

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from gateway import jsons
 from gateway.ids import new_id
-from gateway.models.chain import START, Mark, extended, is_bare
+from gateway.models.chain import START, Mark, call_ids, extended, is_bare
 from gateway.models.conversation import ConversationMessage
 from gateway.models.turn import LedgerEntry, StoredTurn
 from gateway.storage import schema
@@ -70,6 +70,8 @@ def message_rows(
     for message, view in zip(turn.new_messages, turn.marks, strict=True):
         message_id = message.message_id or new_id("msg_")
         row = {**message_row(message, message_id, parent, number, now), **shared, "status": "complete"}
+        if turn.unproven and call_ids(message.body):
+            row["restored"] = False
         mark = _mark(message, before, seen, view)
         links = link_rows(turn.conversation_id, message_id, before, mark)
         if hook.seen and view != mark:

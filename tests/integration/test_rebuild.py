@@ -119,6 +119,21 @@ CASES: dict[str, Case] = {
         [SEARCH[0], SEARCH[-1], user("q"), assistant("It is"), assistant(" so."), system("s"), *YES, user("new")], 1,
         [*SEARCH, user("q"), assistant("It is so."), system("s"), *YES, user("new")],
     ),
+    "a run in which a prefill and its completion stand apart": (
+        [*HELLO, user("q"), assistant("It is so."), *YES],
+        [user("q"), assistant("It is"), assistant(" so."), *YES, user("new")], 1,
+        [*HELLO, user("q"), assistant("It is so."), *YES, user("new")],
+    ),
+    "steps of the turn under way of which the first were left out": (
+        [*HELLO, user("q"), *SEARCH[1:4], assistant(None, "c9")],
+        [*HELLO, user("q"), assistant(None, "c9"), tool("c9", "nine")], 1,
+        [*HELLO, user("q"), *SEARCH[1:4], assistant(None, "c9"), tool("c9", "nine")],
+    ),
+    "another step in the place of those that are stored": (
+        [*HELLO, user("q"), *SEARCH[1:4], assistant(None, "c9")],
+        [*HELLO, user("q"), assistant(None, "c8"), tool("c8", "eight")], 2,
+        [*HELLO, user("q"), assistant(None, "c8"), tool("c8", "eight")],
+    ),
     "a delta with a prefill": (HELLO, [user("new"), assistant("It")], 2, [*HELLO, user("new"), assistant("It")]),
 }  # fmt: skip
 
