@@ -18,6 +18,7 @@ from gateway.storage.engine import Transactions
 from gateway.storage.faults import sqlstate
 from gateway.storage.postgres import PostgresTransactions
 from gateway.storage.probe import revision_of
+from gateway.storage.work import T
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -48,9 +49,9 @@ async def migrate(transactions: Transactions, limit: float = LIMIT_SECONDS) -> N
         StorageUnavailable: it cannot be reached, another process or a transaction on its tables was in the way for
             `limit` seconds, or a migration failed. The schema is as it was before.
     """
-    if await transactions.run(revision_of) == schema.REVISION:
-        return
     end = time.monotonic() + limit
+    if await _patiently(lambda: transactions.run(revision_of), end) == schema.REVISION:
+        return
     try:
         if isinstance(transactions, PostgresTransactions):
             async with transactions.unhurried() as engine, _alone(engine, end, limit):
@@ -99,10 +100,11 @@ async def _upgrade_postgres(engine: "AsyncEngine", end: float, limit: float) -> 
         await _pause()
 
 
-async def _patiently(upgrade: Callable[[], Awaitable[None]], end: float) -> None:
+async def _patiently(work: Callable[[], Awaitable[T]], end: float) -> T:
+    """Again and again while somebody else has SQLite's file."""
     while True:
         try:
-            return await upgrade()
+            return await work()
         except StorageUnavailable as error:
             if time.monotonic() > end or "locked" not in str(error.__cause__):
                 raise

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sqlite3
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,9 @@ BEGIN_WRITE = "BEGIN IMMEDIATE"
 LASTING = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN,
            sqlite3.SQLITE_READONLY}  # fmt: skip
 """After these a connection may keep on failing when the file is whole again."""
+
+BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+PAUSE_SECONDS = 0.01
 
 WIPE_MILLISECONDS = 200
 """How long others are waited for when the log is to be emptied: so long nobody else gets the thread."""
@@ -44,7 +48,7 @@ class SqliteTransactions:
             poolclass=StaticPool,
             connect_args={"timeout": timeout, "check_same_thread": False},
         )
-        sa.event.listen(engine, "connect", _prepare)
+        sa.event.listen(engine, "connect", lambda connection, _record: _prepare(connection, timeout))
         self._use(engine, url.database or "", timeout)
 
     def _use(self, engine: sa.Engine, path: str, timeout: float) -> None:
@@ -146,7 +150,20 @@ def _identity(path: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _prepare(connection: Any, _record: Any) -> None:
+def _prepare(connection: Any, timeout: float) -> None:
     connection.isolation_level = None  # transactions are begun here, not by the driver
-    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "secure_delete = ON"):
+    _keep_log(connection, time.monotonic() + timeout)
+    for pragma in ("synchronous = FULL", "foreign_keys = ON", "secure_delete = ON"):
         connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _keep_log(connection: Any, end: float) -> None:
+    """Several processes may meet at a new file: for the change to a write-ahead log SQLite does not wait by itself."""
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").close()
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in BUSY or time.monotonic() > end:
+                raise
+        time.sleep(PAUSE_SECONDS)

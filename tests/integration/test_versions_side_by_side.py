@@ -316,6 +316,25 @@ async def test_sqlites_migration_waits_for_a_writer(tmp_path: Path) -> None:
     await transactions.close()
 
 
+async def test_sqlites_migration_waits_for_who_reads_a_file_without_a_log(tmp_path: Path) -> None:
+    """ADR 9: the change to a write-ahead log, for which SQLite does not wait, is no reason to fail: as when ten
+    processes meet at a new file."""
+    file = tmp_path / "gateway.db"
+    reader = sqlite3.connect(file, isolation_level=None)
+    reader.execute("CREATE TABLE something (id INTEGER)")
+    reader.execute("BEGIN")
+    reader.execute("SELECT * FROM something").fetchall()
+    transactions = open_transactions(StorageSettings(url=f"sqlite:///{file}", timeout=0.1))
+    migrating = asyncio.ensure_future(migrate(transactions))
+    await asyncio.wait({migrating}, timeout=0.5)
+    assert not migrating.done()
+    reader.execute("ROLLBACK")
+    await migrating
+    assert await SqlStore(transactions, SystemClock()).ready()
+    reader.close()
+    await transactions.close()
+
+
 def migration_indexes() -> list[str]:
     """The indexes that are built before the upgrade to this version's revision."""
     scripts = migration._scripts(migration._config(), OLD)
