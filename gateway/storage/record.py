@@ -11,7 +11,7 @@ from gateway.logs import get_logger
 from gateway.models.turn import TurnCommit
 from gateway.storage import schema
 from gateway.storage.work import CommitUnknown, Transactions
-from gateway.storage.write import write_turns
+from gateway.storage.write import left_behind, write_turns
 
 ATTEMPTS = 3
 log = get_logger("gateway.storage")
@@ -43,4 +43,8 @@ def _write_rest(connection: sa.Connection, commits: Sequence[TurnCommit], now: d
     column = schema.ledger.c.request_id
     query = sa.select(column).where(column.in_([commit.ledger.request_id for commit in commits]))
     known = set(connection.execute(query).scalars())
-    return write_turns(connection, [commit for commit in commits if commit.ledger.request_id not in known], now)
+    gone = write_turns(connection, [commit for commit in commits if commit.ledger.request_id not in known], now)
+    for commit in commits:
+        if commit.ledger.request_id in known and commit.turn is not None:
+            gone += left_behind(connection, commit.turn, commit.ledger.tenant)
+    return gone

@@ -43,6 +43,14 @@ def write_turns(connection: sa.Connection, commits: Sequence[TurnCommit], now: d
     return gone
 
 
+def left_behind(connection: sa.Connection, turn: StoredTurn, tenant: str) -> tuple[str, ...]:
+    """What `write_turns` says of a turn that is recorded already: the groups of the cache that must go, none while its
+    conversation is there."""
+    if connection.execute(_LOCK, {"id": turn.conversation_id}).first() is not None:
+        return ()
+    return held_by_none(connection, tenant, turn.cached, but=turn.conversation_id)
+
+
 def _keep_bill(connection: sa.Connection, request_id: str, conversation_id: str) -> None:
     """A bill that comes without its turn: of a conversation that is gone, or never came to be, it names nothing."""
     if connection.execute(_LOCK, {"id": conversation_id}).first() is None:

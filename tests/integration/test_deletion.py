@@ -208,6 +208,11 @@ async def test_what_the_cache_keeps_goes_with_the_last_conversation_that_holds_t
     late = turn(tenant, two, cached=("pdf:d",))
     await store.commit(late)
     assert cache.forgotten[3:] == [f"{tenant}:pdf:d"], "what a turn under way had put there meanwhile"
+    await store.commit(replace(late, again=True))
+    assert cache.forgotten[4:] == [f"{tenant}:pdf:d"], "after a COMMIT of which only the ledger tells"
+    await store.commit(kept := turn(tenant, one, created=True, cached=("pdf:e",)))
+    await store.commit(replace(kept, again=True))
+    assert len(cache.forgotten) == 5, "its conversation is there"
 
 
 async def test_of_two_that_are_deleted_at_once_one_is_the_last(
