@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway import jsons
 from gateway.accounting.collect import StreamRecord
-from gateway.accounting.cost import is_figure, price_call, total_cost, usage_of
+from gateway.accounting.cost import price_call, total_cost
 from gateway.accounting.metadata import billed, extended_usage, response_metadata
 from gateway.errors import (
     ConversationNotFound,
@@ -23,7 +23,6 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.exchange import Exchange, Outcome
-from gateway.fitting.count import REPLY_TOKENS
 from gateway.late_bills import LateBills, named
 from gateway.logs import get_logger
 from gateway.metrics import Metrics
@@ -33,6 +32,7 @@ from gateway.models.metadata import CallCost, ContextUtilizationMetadata, Respon
 from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
 from gateway.ports import Clock, ConversationStore, TokenCounters
 from gateway.turns import chain_keys, stored_turn
+from gateway.usage import UsageCount
 
 log = get_logger("gateway.settlement")
 UNCHARGED = (UpstreamRefused, UpstreamAuth, UpstreamUnreachable, InvalidRequest, ConversationNotFound)
@@ -68,7 +68,7 @@ class Settlement:
         self._store = store
         self._match = match
         self.metrics = metrics
-        self._counters = counters
+        self._usage = UsageCount(counters)
         self.clock = clock
         self._tasks: set[asyncio.Task[Any]] = set()
         self._late = LateBills(store)
@@ -97,7 +97,7 @@ class Settlement:
         completion = outcome.completion or {}
         if isinstance(completion.get("id"), str):
             exchange.upstream_id = completion["id"]
-        usage, estimated = await self._usage(exchange, outcome)
+        usage, estimated = await self._usage.of(exchange, outcome)
         tier = completion.get("service_tier")
         priced = {**usage, "service_tier": tier} if isinstance(tier, str) else usage
         model = exchange.deployment.route
@@ -130,7 +130,7 @@ class Settlement:
 
     def estimate(self, exchange: Exchange) -> dict[str, Any]:
         """A dry run: what would be forwarded, and the least and most that the primary call would cost."""
-        prompt = self._prompt_tokens(exchange)
+        prompt = self._usage.prompt_tokens(exchange)
         exchange.conversation_id = None if exchange.history.created else exchange.conversation_id
         limits = [exchange.request.forward.get(name) for name in ("max_completion_tokens", "max_tokens")]
         most = next((n for n in limits if isinstance(n, int)), exchange.facts.max_output_tokens)
@@ -267,42 +267,6 @@ class Settlement:
         if exchange.request.size < CHAIN_BYTES:
             return chain_keys(exchange, outcome, secret)
         return await asyncio.to_thread(chain_keys, exchange, outcome, secret)
-
-    async def _usage(self, exchange: Exchange, outcome: Outcome) -> tuple[dict[str, Any], bool]:
-        """Usage as reported, and calibration by it; else counted by the gateway (True)."""
-        if not outcome.charged:
-            return {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}, False
-        reported = outcome.usage or {}
-        if is_figure(reported.get("prompt_tokens")) and is_figure(reported.get("completion_tokens")):
-            fitted = exchange.built.fitted if exchange.built else None
-            if fitted is not None and fitted.exact:
-                self._counters.learn(exchange.facts, fitted.tokens, reported["prompt_tokens"])
-            return reported, False
-        # It loads a vocabulary at first, and an answer may be long: streams of other requests must not wait for that.
-        return await asyncio.to_thread(self._counted, exchange, outcome, reported), True
-
-    def _counted(self, exchange: Exchange, outcome: Outcome, reported: dict[str, Any]) -> dict[str, Any]:
-        """Usage with what upstream did not report counted here."""
-        prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")
-        if not is_figure(prompt):
-            prompt = self._prompt_tokens(exchange)
-        if not is_figure(completion):
-            completion = self._completion_tokens(exchange, outcome.completion or {})
-        total = usage_of({"prompt_tokens": prompt, "completion_tokens": completion}).total_tokens
-        figures = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total}
-        return {**reported, **figures}
-
-    def _completion_tokens(self, exchange: Exchange, completion: dict[str, Any]) -> int:
-        counter = self._counters.counter(exchange.facts)
-        messages = [choice.get("message") or {} for choice in completion.get("choices", ())]
-        return sum(max(0, counter.message(message) - counter.message({})) for message in messages)
-
-    def _prompt_tokens(self, exchange: Exchange) -> int:
-        if exchange.built is not None and exchange.built.fitted.exact:
-            return exchange.built.fitted.tokens
-        counter = self._counters.counter(exchange.facts)
-        tools = counter.tools(exchange.request.forward)
-        return REPLY_TOKENS + tools + sum(counter.message(message) for message in exchange.messages)
 
     def _metadata(self, exchange: Exchange) -> ResponseMetadata:
         request = exchange.request
