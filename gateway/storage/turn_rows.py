@@ -1,7 +1,8 @@
 """The rows of a turn's messages: a chain of new ones with their digests and links, and the answers as siblings."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import takewhile
 from typing import Any
 
 import sqlalchemy as sa
@@ -51,6 +52,41 @@ def hook_of(connection: sa.Connection, turn: StoredTurn, head: str | None) -> Ho
     mark = Mark(bytes(row.path_digest), bytes(row.said_digest), bool(row.plain))
     restored = bool(row.restored) or turn.restored
     return Hook(parent, row.sequence_number + 1, mark, restored, seen=parent == turn.parent_id)
+
+
+def without_known(connection: sa.Connection, turn: StoredTurn, hook: Hook) -> tuple[StoredTurn, Hook]:
+    """The turn without the messages that another request has stored there meanwhile: two that bring the same edit at
+    once store it once (contract §3.4)."""
+    if turn.at_head or not hook.seen or not turn.marks or hook.mark.path != turn.base.path:
+        return turn, hook
+    table = schema.message_links
+    digests = [mark.path for mark in turn.marks]
+    where = (table.c.conversation_id == turn.conversation_id, table.c.digest.in_(digests))
+    known = {bytes(row.digest): row.message_id for row in connection.execute(sa.select(table).where(*where))}
+    count = len(list(takewhile(known.__contains__, digests)))
+    if not count:
+        return turn, hook
+    parent, base = known[digests[count - 1]], turn.marks[count - 1]
+    row = connection.execute(_PARENT, {"id": parent}).one()
+    mark = Mark(bytes(row.path_digest), bytes(row.said_digest), bool(row.plain))
+    there = {m.message_id: known[each] for m, each in zip(turn.new_messages[:count], digests, strict=False)}
+    answers = tuple(replace(each, reasoning_events=_renamed(each.reasoning_events, there)) for each in turn.answers)
+    rest = replace(
+        turn,
+        parent_id=parent,
+        new_messages=turn.new_messages[count:],
+        marks=turn.marks[count:],
+        base=base,
+        answers=answers,
+    )
+    restored = bool(row.restored) or hook.restored
+    return rest, Hook(parent, row.sequence_number + 1, mark, restored, seen=True)
+
+
+def _renamed(events: list[dict[str, Any]], there: dict[str | None, str]) -> list[dict[str, Any]]:
+    """Tool steps that refer to results by the ids under which these are stored."""
+    return [{**each, "result_message_id": there.get(each["result_message_id"], each["result_message_id"])}
+            for each in events]  # fmt: skip
 
 
 def message_rows(

@@ -16,7 +16,7 @@ from gateway.storage.deletion import forget_names, held_by_none
 from gateway.storage.engine import insert_if_new
 from gateway.storage.heal import INSERT_LINKS
 from gateway.storage.inserts import RowInsert
-from gateway.storage.turn_rows import hook_of, message_rows
+from gateway.storage.turn_rows import hook_of, message_rows, without_known
 
 NOTHING_MORE = {"metadata": None, "instructions_digest": None}
 """Of a conversation that a turn begins: these come with `POST /v1/conversations` alone."""
@@ -67,6 +67,8 @@ def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry,
     head, attached = (row.head_id, row.attachments) if row is not None else (None, 0)
     digest, instructions = _instructions(turn)
     hook = hook_of(connection, turn, head)
+    if not failed:
+        turn, hook = without_known(connection, turn, hook)
     messages, latest = message_rows(turn, entry, hook, digest, now)
     values = {
         "head_id": head if failed else latest,

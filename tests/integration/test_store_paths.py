@@ -7,12 +7,13 @@ import pytest
 import sqlalchemy as sa
 
 from gateway import jsons
+from gateway.conversation.messages import new_message
 from gateway.ids import new_id
 from gateway.models.conversation import ConversationRef
 from gateway.storage import schema
 from gateway.storage.engine import Transactions
 from gateway.storage.store import SqlStore
-from tests.integration.commits import contents, in_force, listed, message, turn
+from tests.integration.commits import NOW, contents, in_force, listed, message, turn
 
 
 async def test_an_edited_message_branches_and_the_head_is_the_latest_committed_turn(
@@ -200,3 +201,32 @@ async def test_a_turn_whose_head_moved_to_another_branch_stays_with_what_it_has_
     assert contents(await store.find_conversation(tenant, ref, max_bytes=None)) == ["q1", "a1", "q2", "a2", "q3", "a3"]
     await store.commit(turn(tenant, conversation, "q4", ["a4"], parent_id=seen))
     assert contents(await store.find_conversation(tenant, ref, max_bytes=None))[-4:] == ["q3", "a3", "q4", "a4"]
+
+
+async def test_the_same_edit_by_two_at_once_is_stored_once(
+    store: SqlStore, transactions: Transactions, tenant: str
+) -> None:
+    """§3.4: each message is stored once however often it is resent; the answers are siblings."""
+    conversation = "conv_" + tenant
+    first = turn(tenant, conversation, "q1", ["a1"], created=True)
+    await store.commit(first)
+    await store.commit(turn(tenant, conversation, "q2", ["a2"]))
+    assert first.turn is not None
+    shared = first.turn.answers[0]
+    edit = [{"role": "user", "content": "edit"}, {"role": "assistant", "content": "mine"}]
+    for question, answer in (("q7", "a7"), ("q8", "a8"), ("q8", "a8 again")):
+        new = tuple(
+            new_message(body).stored_as(new_id("msg_"), NOW) for body in [*edit, {"role": "user", "content": question}]
+        )
+        place = {"at_head": False, "parent_id": shared.message.message_id, "base": shared.mark}
+        await store.commit(turn(tenant, conversation, answers=[answer], new_messages=new, **place))
+    found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None)
+    assert contents(found) == ["q1", "a1", "edit", "mine", "q8", "a8 again"]
+    table = schema.messages
+
+    def work(connection: sa.Connection) -> list[str]:
+        query = sa.select(table.c.body).where(table.c.conversation_id == conversation)
+        return sorted(str(jsons.loads_stored(body)["content"]) for body in connection.execute(query).scalars())
+
+    stored = await transactions.run(work)
+    assert stored == sorted(["q1", "a1", "q2", "a2", "edit", "mine", "q7", "a7", "q8", "a8", "a8 again"])
