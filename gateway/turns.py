@@ -101,6 +101,13 @@ class Chain:
         apart = marks_of([self.prefill, answer], self.end)[-1]
         return tuple(dict.fromkeys((whole, extended(self.end, answer, status=status), apart)))
 
+    def callings(self, message: dict[str, Any], answer: dict[str, Any]) -> tuple[bytes, ...]:
+        """What was said up to an answer with tool calls, in the same ways."""
+        if self.prefill is None:
+            return (calling(self.end, message),)
+        apart = calling(extended(self.end, self.prefill), answer)
+        return tuple(dict.fromkeys((calling(self.end, message), calling(self.end, answer), apart)))
+
 
 def chain_of(exchange: Exchange) -> Chain:
     """The chain of an exchange; of one in which nobody looked at the messages one by one it is made up for."""
@@ -138,7 +145,8 @@ def chain_keys(exchange: Exchange, outcome: Outcome, secret: bytes) -> tuple[Cha
     for chain, choice in product(_chains_of(exchange), answers):
         message, answer, status = _messages(choice, outcome, chain.prefill)
         if is_step(message):
-            found.append(chain_key(secret, tenant, people, calling(chain.end, message), call_ids(message)))
+            ids = call_ids(message)
+            found += [chain_key(secret, tenant, people, said, ids) for said in chain.callings(message, answer)]
         elif not says_nothing(message, status):
             forms = chain.forms(message, answer, status)
             found += [chain_key(secret, tenant, people, mark.said) for mark in forms]
@@ -174,6 +182,7 @@ def _messages(
     if status == "partial":
         answer.pop("tool_calls", None)  # nobody will answer them (contract §3.6)
     before = content_text(prefill.get("content")) if prefill is not None else None
-    if before and isinstance(answer.get("content"), str):
-        return {**answer, "content": before + answer["content"]}, answer, status
+    content = answer.get("content") or ""
+    if before and isinstance(content, str):
+        return {**answer, "content": before + content}, answer, status
     return answer, answer, status

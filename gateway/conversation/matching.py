@@ -27,9 +27,24 @@ def left_out(path: Sequence[ConversationMessage], sent: Sequence[dict[str, Any]]
             at -= 1
             while at >= 0 and is_continued(sent, at):
                 at -= 1
+        elif count := _prefilled_step(message, sent, at):
+            at -= count
         else:
             found.add(index)
     return frozenset(found)
+
+
+def _prefilled_step(message: ConversationMessage, sent: Sequence[dict[str, Any]], at: int) -> int:
+    """Of how many messages sent, up to `at`, the stored one with tool calls was made: of one that left out its
+    prefill, or of both; 0 if it is another."""
+    words, rest = content_text(message.content), content_text(sent[at].get("content") or "")
+    if not call_ids(message.body) or words is None or rest is None or not words.strip().endswith(rest.strip()):
+        return 0
+    if message.digest != message_digest({**sent[at], "content": words}):
+        return 0
+    before = sent[at - 1] if at else {}
+    prefill = content_text(before.get("content")) if before.get("role") == "assistant" and is_said(before) else None
+    return 2 if prefill and words.strip().startswith(prefill.strip()) else 1
 
 
 def has_evidence(sent: Sequence[dict[str, Any]], path: Sequence[ConversationMessage]) -> bool:

@@ -116,15 +116,22 @@ class _Search:
         return best
 
     def _onwards(self, place: Place) -> Place | None:
-        """The same words and the same steps again, as far as they are known; None if that leaves nothing."""
+        """The same words and the same steps again, as far as they are known; None if that leaves nothing.
+
+        Behind a place that was found as its client once sent it, the chain goes on as it is stored.
+        """
         bodies = self._sought.bodies
-        marks: list[tuple[bytes, int]] = []
-        mark = place.mark
-        for index in range(place.kept, min(len(bodies), place.kept + AT_ONCE)):
-            mark = extended(mark, bodies[index])
-            marks.append((mark.path, index))
-        found = self._deepest(marks) or (place if place.kept else None)
-        return self._skipping(found) if found is not None else None
+        while place.kept < len(bodies):
+            marks: list[tuple[bytes, int]] = []
+            mark = place.mark
+            for index in range(place.kept, min(len(bodies), place.kept + AT_ONCE)):
+                mark = extended(mark, bodies[index])
+                marks.append((mark.path, index))
+            found = self._deepest(marks)
+            if found is None:
+                break
+            place = found
+        return self._skipping(place) if place.kept else None
 
     def _skipping(self, place: Place) -> Place:
         """Steps of the turn under way, where steps before them were left out."""

@@ -344,6 +344,23 @@ def test_s3_2_prefilled_answers(client: Client) -> None:
         assert client.ask(user("hello"), *form, user("more")) == first
 
 
+@pytest.mark.parametrize("content", [None, "the papers."])
+@pytest.mark.parametrize("apart", [False, True])
+def test_s3_4_a_prefill_before_tool_calls(client: Client, content: str | None, apart: bool) -> None:
+    """§3.4: stored is prefill plus completion, also where that calls a tool; either form matches on resend."""
+    first = client.ask(user("hello"), assistant("I look at "), reply=call("t1", content=content))
+    whole = call("t1", content="I look at " + (content or ""))
+    sent = [assistant("I look at "), call("t1", content=content)] if apart else [whole]
+    assert client.ask(user("hello"), *sent, result("t1", "one"), reply="done") == first
+    assert client.forwarded == [user("hello"), whole, result("t1", "one")]
+    assert client.ask(user("hello"), *sent, result("t1", "one"), assistant("done"), user("more")) == first
+    assert client.forwarded == [user("hello"), whole, result("t1", "one"), assistant("done"), user("more")]
+    client.ask(user("hello"), assistant("done"), user("other"))
+    assert client.forwarded == [user("hello"), assistant("done"), user("other")], "nothing had been restored"
+    client.ask(user("other way"), conversation=first)
+    assert len(client.forwarded) == 7, "hello, calls, result, done, other, its answer, and this: each stored once"
+
+
 def test_s3_1_an_edited_question_branches(client: Client) -> None:
     """§3.4: an edit is a branch from the last shared message, of the same conversation if an answer comes before it."""
     first = client.ask(user("hello"), reply="hi")

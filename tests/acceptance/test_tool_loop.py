@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from openai import BadRequestError, OpenAI
 
-from tests.acceptance.answers import Json, assistant, bill_of, conversation_of, user
+from tests.acceptance.answers import Json, assistant, bill_of, conversation_of, http, user
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -161,6 +161,20 @@ def test_s3_1_a_run_that_ends_at_the_head(loop: Loop) -> None:
     loop.send(user("two"), reply=assistant("second"))
     loop.send(user("two"), assistant("second"), user("three"))
     assert loop.forwarded == [*LOOP, user("two"), assistant("second"), user("three")]
+
+
+def test_s3_4_runs_of_different_lengths_store_each_message_once(loop: Loop, gateway: GatewayProcess) -> None:
+    """§3.1, §3.4: a client that trims now more, now less of its history: a run that begins like an earlier one did is
+    followed up to the head, and nothing of it is stored again."""
+    said: list[Json] = []
+    for number in range(16):
+        trimmed = said[{10: 4, 15: 4}.get(number, max(len(said) - 6, 0)) :]
+        loop.send(*trimmed, user(f"q{number}"), reply=assistant(f"a{number}"))
+        said += [user(f"q{number}"), assistant(f"a{number}")]
+        assert loop.forwarded == said[:-1]
+    with http(gateway) as client:
+        export = client.get(f"/conversations/{loop.id}/export").json()
+    assert len(export["messages"]) == len(said)
 
 
 def test_s1_reasoning_content_is_put_back(loop: Loop) -> None:
