@@ -10,6 +10,7 @@ import openai
 import pytest
 
 from tests.acceptance.answers import assistant, bill_of, conversation_of, http, stored, stored_of, user
+from tests.chaos.audit import rows
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -122,6 +123,30 @@ def test_s3_6_storage_down_at_the_commit(
     late = stored(on_postgres, answer.headers["x-request-id"])
     assert late["response_metadata"]["cost"]["total_cost"] > 0
     assert late["choices"] == []
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_s6_the_bill_comes_by_itself_when_the_storage_is_back(
+    on_postgres: GatewayProcess, chaos_postgres: PostgresProcess, upstream: MockUpstream, streamed: bool
+) -> None:
+    """§6: a request that leaves nothing but its bill is answered without the storage. Nobody asks for anything after
+    it, and soon after the storage is back the bill is in the ledger, once."""
+    config: Any = on_postgres.config
+    url = config["storage"]["url"]
+    with http(on_postgres) as plain:
+        request = {"model": "gpt-4o", "messages": ASK, "store": False, "stream": streamed}
+        plain.post("/chat/completions", json=request).raise_for_status()
+        chaos_postgres.kill9()
+        answer = plain.post("/chat/completions", json=request)
+    assert answer.status_code == 200
+    chaos_postgres.start()
+    name = answer.headers["x-request-id"]
+    query = f"SELECT status, total_cost_picousd FROM ledger WHERE request_id = '{name}'"
+    wait_until(lambda: len(rows(url, query)) == 1, 11, "the late bill", interval=0.1)
+    (bill,) = rows(url, query)
+    assert bill["status"] == "complete"
+    assert bill["total_cost_picousd"] > 0
+    assert len(rows(url, "SELECT request_id FROM ledger")) == 2
 
 
 def test_s9_a_start_without_storage(

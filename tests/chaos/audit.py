@@ -17,8 +17,9 @@ DOUBLED = "SELECT request_id, body FROM messages GROUP BY request_id, body HAVIN
 ORPHANS = """SELECT id FROM messages WHERE parent_id IS NOT NULL AND parent_id NOT IN (SELECT id FROM messages)"""
 HEADLESS = """SELECT id FROM conversations WHERE
     (head_id IS NOT NULL AND head_id NOT IN (SELECT id FROM messages))
-    OR (head_id IS NULL AND id IN (SELECT conversation_id FROM messages))"""
-BEHIND = """SELECT c.id FROM conversations c JOIN messages m ON m.conversation_id = c.id AND m.parent_id = c.head_id"""
+    OR (head_id IS NULL AND id IN (SELECT conversation_id FROM messages WHERE status <> 'failed'))"""
+BEHIND = """SELECT c.id FROM conversations c JOIN messages m ON m.conversation_id = c.id AND m.parent_id = c.head_id
+    AND m.status <> 'failed'"""
 RULES = {
     "a message without a bill": UNBILLED,
     "an answered bill without its question": UNASKED,

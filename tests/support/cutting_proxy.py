@@ -28,6 +28,7 @@ class CuttingProxy:
         port = self._listener.getsockname()[1]
         self.url = urlunsplit(parts._replace(netloc=f"{parts.username}@127.0.0.1:{port}"))
         self._moment: Moment | None = None
+        self._then_refuse = False
         self._refusing = False
         self.has_cut = threading.Event()
         self.released = threading.Event()
@@ -37,7 +38,10 @@ class CuttingProxy:
 
     def cut(self, moment: Moment, *, then_refuse: bool = False) -> None:
         """Arms it. With `then_refuse` no new connection is let through after the cut, until `let_through`."""
-        self._moment, self._then_refuse = moment, then_refuse
+        for event in (self.has_cut, self.released, self.forwarded):
+            event.clear()
+        self._then_refuse = then_refuse
+        self._moment = moment
 
     def let_through(self) -> None:
         """Takes new connections again."""
@@ -56,6 +60,8 @@ class CuttingProxy:
                     client.close()
                     continue
                 server = socket.create_connection(self._target)
+                for each in (client, server):  # else every answer would wait for the one before to be confirmed
+                    each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 link = _Link(self, client, server)
                 self._run(link.up)
                 self._run(link.down)
