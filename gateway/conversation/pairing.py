@@ -82,10 +82,13 @@ def regrouped(path: Sequence[ConversationMessage]) -> list[ConversationMessage]:
     return [message for turn in turns for message in turn]
 
 
-def forwardable(messages: Sequence[ConversationMessage]) -> list[ConversationMessage]:
+def forwardable(
+    messages: Sequence[ConversationMessage], follows: Sequence[ConversationMessage] = ()
+) -> list[ConversationMessage]:
     """The stored path without what may not be forwarded: empty partial answers, and tool calls that nobody answered
-    (the text beside them stays)."""
+    (the text beside them stays). Some of the last calls' results may stand in what `follows`."""
     kept: list[ConversationMessage] = []
+    whole = [*messages, *follows]
     open_calls: Counter[str] = Counter()
     for index, message in enumerate(messages):
         if is_unanswerable(message):
@@ -98,7 +101,7 @@ def forwardable(messages: Sequence[ConversationMessage]) -> list[ConversationMes
             continue
         calls = message.body.get("tool_calls") or ()
         open_calls = Counter(str(call.get("id")) for call in calls)
-        if calls and not open_calls <= _results(messages, index + 1):
+        if calls and not open_calls <= _results(whole, index + 1):
             open_calls.clear()
             if index == len(messages) - 1 and message.status == "complete":
                 kept.append(message)  # the results may be what the client is about to send

@@ -196,7 +196,7 @@ def _resent(sent: Sent, stored: StoredConversation, how: Remembering, *, recogni
     offset = len(sent.instructions)
     check_answered(sent.bodies, offset)
     new = _new_messages(sent, place.kept, _next_number(stored))
-    base = forwardable(regrouped(path))
+    base = forwardable(regrouped(path), new)
     if not (new and new[0].role == "tool"):
         base = without_open_calls(base)
     messages = [*base, *new]

@@ -203,7 +203,7 @@ def test_s3_2_two_people_without_names(houses: dict[str, Person], question: str,
     assert red.upstream.last.body["messages"] == said
 
 
-@pytest.mark.parametrize("paper", [False])
+@pytest.mark.parametrize("paper", [False, True])
 def test_s3_2_a_forged_short_chain(houses: dict[str, Person], question: str, paper: bool) -> None:
     """§3.2: who guesses a question and a short answer learns nothing: neither results, thoughts nor documents."""
     red = houses["sk-red-house"]
@@ -216,7 +216,7 @@ def test_s3_2_a_forged_short_chain(houses: dict[str, Person], question: str, pap
         chain.append(assistant("no"))
 
 
-@pytest.mark.parametrize("paper", [False])
+@pytest.mark.parametrize("paper", [False, True])
 def test_s3_2_ids_of_calls_that_are_no_ones(houses: dict[str, Person], question: str, paper: bool) -> None:
     """§3.2: an id that the conversation does not hold brings nothing back."""
     red = houses["sk-red-house"]

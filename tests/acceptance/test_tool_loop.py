@@ -108,6 +108,18 @@ def test_s4_i3_parallel_calls_stay_together(loop: Loop) -> None:
     assert loop.forwarded == [ASK, both, *answers, assistant("Noon, 12 degrees."), user("ok")]
 
 
+def test_s3_4_an_edited_result_of_parallel_calls(loop: Loop) -> None:
+    """§3.4: a branch in the middle of a step: the first result is the stored one, the second the client's own."""
+    both = calls(call("a", city="Bern"), call("b", "clock"))
+    loop.send(ASK, reply=both)
+    loop.send(result("a", "12 degrees"), result("b", "12:00"), reply=assistant("Noon."))
+    sent = [ASK, both, result("a", "12 degrees"), result("b", "13:00")]
+    loop.send(*sent, reply=assistant("One."))
+    assert loop.forwarded == sent
+    loop.send(user("ok"))
+    assert loop.forwarded == [*sent, assistant("One."), user("ok")]
+
+
 def test_s3_1_local_servers_repeat_ids(loop: Loop) -> None:
     """Calls and results are paired by adjacency: the same id in two turns is no confusion."""
     loop.run_once()

@@ -1,0 +1,419 @@
+"""What a history must be, in plain Python and as simply as it can be said (contract §3).
+
+Conversations are trees of messages that are searched from end to end: no digests, no windows, no database. Nothing
+here comes from the gateway; what the two do not agree on is a fault in one of them.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = dict[str, Any]
+ENOUGH_SAID = 200
+"""Characters of assistant text that show that a client took part in a conversation."""
+
+
+def text_of(message: Json) -> str | None:
+    """The trimmed text of a message that is nothing but text: a string equals its text parts."""
+    content = message.get("content")
+    if isinstance(content, list):
+        if any(part["type"] != "text" for part in content):
+            return None
+        content = "".join(part["text"] for part in content)
+    return (content or "").strip()
+
+
+def same(one: Json, other: Json) -> bool:
+    """Whether two messages are the same but for outer white space and what clients drop."""
+    return _identity(one) == _identity(other)
+
+
+def _identity(message: Json) -> str:
+    text = text_of(message)
+    calls = [[call["id"], call["function"]] for call in message.get("tool_calls") or ()]
+    said = message["content"] if text is None else text
+    return json.dumps([message["role"], said, calls, message.get("tool_call_id")], sort_keys=True)
+
+
+def call_ids(messages: Sequence[Json]) -> list[str]:
+    """The ids of all calls that these messages make."""
+    return [call["id"] for message in messages for call in message.get("tool_calls") or ()]
+
+
+def is_answer(message: Json) -> bool:
+    """Whether it is what the assistant finally said, not a step on the way."""
+    return message["role"] == "assistant" and not message.get("tool_calls")
+
+
+@dataclass(eq=False)
+class Node:
+    """A stored message under the one it follows. `forms`: how a client may send it again, each a list of texts."""
+
+    body: Json
+    parent: "Node | None"
+    instructions: tuple[Json, ...] = ()
+    forms: tuple[tuple[str, ...], ...] = ()
+    restored: bool = False
+    children: list["Node"] = field(default_factory=list)
+
+    def add(self, body: Json, instructions: tuple[Json, ...], forms: tuple[tuple[str, ...], ...] = ()) -> "Node":
+        """A message that follows this one."""
+        made = Node(body, self, instructions, forms, self.restored)
+        self.children.append(made)
+        return made
+
+    def path(self) -> list["Node"]:
+        """All messages from the first to this one."""
+        return [*self.parent.path(), self] if self.parent is not None else []
+
+    def below(self) -> Iterator["Node"]:
+        """All messages that follow, on every branch."""
+        for child in self.children:
+            yield child
+            yield from child.below()
+
+
+def _root() -> Node:
+    return Node({"role": "", "content": ""}, None)
+
+
+@dataclass(eq=False)
+class Talk:
+    """A conversation: a tree, and its head, the latest committed turn."""
+
+    id: str | None
+    root: Node = field(default_factory=_root)
+    head: Node = field(init=False)
+    deleted: bool = False
+
+    def __post_init__(self) -> None:
+        self.head = self.root
+
+    def call_ids(self) -> set[str]:
+        """The ids of all tool calls that were ever made in it."""
+        return set(call_ids([node.body for node in self.root.below()]))
+
+
+Said = tuple[str, tuple[tuple[str, ...], ...]]
+"""One thing that was said: by whom, and the forms that its text may have."""
+
+
+@dataclass
+class Trace:
+    """The digest that an answered request leaves; without a conversation (`store: false`) it only makes doubtful."""
+
+    user: str | None
+    said: list[Said]
+    calls: frozenset[str]
+    beside: str | None
+    """The text of an answer with calls."""
+    talk: Talk | None
+
+
+@dataclass
+class Ask:
+    """A request as the client sends it."""
+
+    messages: list[Json]
+    conversation: str | None = None
+    session: str | None = None
+    user: str | None = None
+    store: bool = True
+
+    @property
+    def instructions(self) -> tuple[Json, ...]:
+        """The system messages at its beginning."""
+        return tuple(self.messages[: self.offset])
+
+    @property
+    def offset(self) -> int:
+        """How many those are."""
+        return next((i for i, m in enumerate(self.messages) if m["role"] not in ("system", "developer")), 0)
+
+
+@dataclass
+class Plan:
+    """Where a request continues, and what must be forwarded. `refused`: indexes of which a 400 must name one."""
+
+    ask: Ask
+    talk: Talk | None
+    node: Node
+    new: list[Json]
+    instructions: tuple[Json, ...]
+    forwarded: list[Json]
+    at_head: bool = False
+    """Whether it continues what was the head when it began: it is appended to what followed that by then."""
+    restored: bool = False
+    refused: set[int] = field(default_factory=set)
+    gone: bool = False
+    """Whether there is no such conversation."""
+
+
+class Model:
+    """All conversations of one tenant."""
+
+    def __init__(self) -> None:
+        self.talks: list[Talk] = []
+        self.sessions: dict[str, Talk] = {}
+        self.traces: list[Trace] = []
+
+    def begin(self, ask: Ask) -> Plan:
+        """What a request sees when it begins."""
+        living = [talk for talk in self.talks if not talk.deleted]
+        talk = next((t for t in living if ask.conversation and t.id == ask.conversation), None)
+        if not ask.conversation and ask.session:
+            talk = self.sessions.get(ask.session)
+        if talk is not None:
+            plan = self._by_name(ask, talk)
+        elif not ask.conversation and not ask.session and (found := self._matched(ask)):
+            plan = self._by_itself(ask, *found)
+        else:
+            plan = Plan(ask, None, _root(), ask.messages[ask.offset :], ask.instructions, ask.messages)
+        plan.gone = bool(ask.conversation) and talk is None
+        plan.refused = unanswered(ask.messages) | uncalled(plan)
+        return plan
+
+    def commit(self, plan: Plan, answers: Sequence[Json], conversation: str | None, partial: bool = False) -> None:
+        """An answered turn: its messages, then the answers as siblings of which the first is continued."""
+        prefill = plan.new[-1] if plan.new and is_answer(plan.new[-1]) else None
+        talk, node = self.talk_of(plan), plan.node
+        if plan.ask.store:
+            talk = talk or self._new_talk(plan.ask, conversation)
+            follows = plan.talk is None or node is talk.root or node in talk.head.path()
+            node = talk.head if follows and (plan.at_head or plan.talk is None) else node
+        else:
+            node = _root()
+        seen = said_in(plan.node.path())
+        for body in plan.new[:-1] if prefill else plan.new:
+            node = node.add(body, plan.instructions)
+            seen += said_in([node])
+        latest = node
+        for number, answer in enumerate(answers):
+            body, forms = _remembered(answer, prefill, partial)
+            if not text_of(body) and not body.get("tool_calls"):
+                continue
+            made = node.add(body, plan.instructions, forms)
+            made.restored = made.restored or plan.restored
+            latest = made if number == 0 else latest
+            self.traces.append(
+                Trace(
+                    plan.ask.user,
+                    seen + said_in([made]),
+                    frozenset(call_ids([body])),
+                    text_of(body) if body.get("tool_calls") else None,
+                    talk if plan.ask.store else None,
+                )
+            )
+        if plan.ask.store and talk is not None:
+            talk.head = latest
+
+    def talk_of(self, plan: Plan) -> Talk | None:
+        """The conversation to which an answer belongs; another request may have begun it under that name meanwhile."""
+        return plan.talk or self.sessions.get(plan.ask.session or "")
+
+    def delete(self, talk: Talk) -> None:
+        """Deleted for good: its names are free again, what its requests left as digests stays."""
+        talk.deleted = True
+        self.sessions = {name: other for name, other in self.sessions.items() if other is not talk}
+
+    def _new_talk(self, ask: Ask, conversation: str | None) -> Talk:
+        talk = Talk(conversation)
+        self.talks.append(talk)
+        if ask.session and not ask.conversation:
+            self.sessions[ask.session] = talk
+        return talk
+
+    def _by_name(self, ask: Ask, talk: Talk) -> Plan:
+        """§3.1: a delta without assistant messages, else a resend from the beginning or a run that ends at the head."""
+        sent = ask.messages[ask.offset :]
+        compared = sent[:-1] if is_answer(sent[-1]) else sent
+        node, count = talk.root, 0
+        if len(compared) < len(sent) or any(m["role"] == "assistant" for m in compared):
+            node, count = furthest(talk.root, compared, 0)
+            if not count:
+                node, count = run_at_head(talk, compared)
+        delta = not count and not any(m["role"] == "assistant" for m in compared)
+        node = talk.head if delta else node
+        in_force = node.instructions if node is not talk.root else talk.head.instructions
+        instructions = ask.instructions or in_force
+        new = sent[count:]
+        forwarded = [*instructions, *visible(node.path(), new), *new]
+        return Plan(ask, talk, node, new, instructions, forwarded, node is talk.head)
+
+    def _matched(self, ask: Ask) -> tuple[Talk, list[Json]] | None:
+        """§3.2: the conversation of the chain up to the last answer, if there is exactly one; and the chain."""
+        for chain in _chains(ask.messages[ask.offset :]):
+            calls = frozenset(call_ids(chain[-1:]))
+            said = [(m["role"], _words(m)) for m in chain if _is_said(m)]
+            beside = text_of(chain[-1]) if calls else None
+            found = [t for t in self.traces if t.user == ask.user and t.beside == beside]
+            found = [trace for trace in found if _fits(trace.said, said)]
+            if len({trace.talk for trace in found}) > 1 and calls:
+                found = [trace for trace in found if trace.calls == calls]
+            talk = found[0].talk if len({trace.talk for trace in found}) == 1 else None
+            if found:
+                return (talk, chain) if talk is not None and not talk.deleted else None
+        return None
+
+    def _by_itself(self, ask: Ask, talk: Talk, chain: Sequence[Json]) -> Plan:
+        """§3.2: what the client did not send comes back only if its chain shows that it was there."""
+        sent = ask.messages[ask.offset :]
+        compared = sent[:-1] if is_answer(sent[-1]) else sent
+        node, count = furthest(talk.root, compared, 0)
+        ids = {*call_ids(chain), *(m["tool_call_id"] for m in chain if m["role"] == "tool")}
+        assistant = sum(len(text_of(m) or "") for m in chain if is_answer(m))
+        new = sent[count:]
+        plan = Plan(ask, talk, node, new, ask.instructions, ask.messages, node is talk.head)
+        if ids & talk.call_ids() or assistant >= ENOUGH_SAID or node.restored:
+            plan.forwarded = [*ask.instructions, *visible(node.path(), new), *new]
+            plan.restored = _is_more(plan.forwarded, ask.messages)
+        return plan
+
+
+def furthest(node: Node, sent: Sequence[Json], at: int) -> tuple[Node, int]:
+    """The message down the tree at which most of what was sent is found; whole tool steps may be left out of it."""
+    best = (node, at)
+    for child in node.children:
+        steps = [at + 1] if at < len(sent) and same(child.body, sent[at]) else []
+        steps += [at + len(form) for form in child.forms if _says(sent[at : at + len(form)], form)]
+        found = [furthest(child, sent, after) for after in steps]
+        if child.body.get("tool_calls"):
+            found += [f for end in _ends_of_step(child) if (f := furthest(end, sent, at))[0] is not end]
+        best = max([best, *found], key=lambda place: place[1])
+    return best
+
+
+def run_at_head(talk: Talk, sent: Sequence[Json]) -> tuple[Node, int]:
+    """The longest beginning of what was sent that is the end of the head's path."""
+    path = talk.head.path()
+    for start in range(1, len(path)):
+        alone = _root()
+        end = alone
+        for node in path[start:]:
+            end = end.add(node.body, node.instructions, node.forms)
+        found, count = furthest(alone, sent, 0)
+        if count and found is end:
+            return talk.head, count
+    return talk.root, 0
+
+
+def visible(path: Sequence[Node], follows: Sequence[Json]) -> list[Json]:
+    """What of a stored path is forwarded: turns whole, in the order they were finished, and no call alone."""
+    turns: list[list[Json]] = []
+    for body in (node.body for node in path):
+        if body["role"] == "user" or not turns:
+            turns.append([])
+        elif body["role"] == "tool" and body["tool_call_id"] not in call_ids(turns[-1]):
+            owner = next(turn for turn in reversed(turns) if body["tool_call_id"] in call_ids(turn))
+            turns.remove(owner)
+            turns.append(owner)
+        turns[-1].append(body)
+    bodies = [body for turn in turns for body in turn]
+    kept: list[Json] = []
+    for index, body in enumerate(bodies):
+        wanted = len(body.get("tool_calls") or ())
+        after = [*bodies[index + 1 :], *follows][:wanted]
+        if wanted and [m.get("role") for m in after] != ["tool"] * wanted:
+            body = {name: value for name, value in body.items() if name != "tool_calls"}
+            if not body["content"]:
+                continue
+        kept.append(body)
+    return kept
+
+
+def unanswered(messages: Sequence[Json]) -> set[int]:
+    """The indexes of calls without all their results, in what a client sent."""
+    found = set()
+    for index, message in enumerate(messages):
+        wanted = sorted(call_ids([message]))
+        results = messages[index + 1 : index + 1 + len(wanted)]
+        if wanted != sorted(str(m.get("tool_call_id")) for m in results):
+            found.add(index)
+    return found
+
+
+def uncalled(plan: Plan) -> set[int]:
+    """The indexes, in what was sent, of results whose call is nowhere, or that leave another call without one."""
+    new = len(plan.ask.messages) - len(plan.new)
+    first = len(plan.forwarded) - len(plan.new)
+    found, wanted = set(), list[str]()
+    for index, message in enumerate(plan.forwarded):
+        sent = new + max(0, index - first)
+        if message["role"] != "tool":
+            found |= {sent} if wanted else set()
+            wanted = call_ids([message])
+        elif message["tool_call_id"] in wanted:
+            wanted.remove(message["tool_call_id"])
+        else:
+            found.add(sent)
+    return found | ({new} if wanted else set())
+
+
+def said_in(path: Sequence[Node]) -> list[Said]:
+    """What was said on a path: user messages and final answers."""
+    return [(node.body["role"], node.forms or ((_words(node.body),),)) for node in path if _is_said(node.body)]
+
+
+def _chains(sent: Sequence[Json]) -> list[list[Json]]:
+    """The messages up to the last assistant's answer, and if that may be a prefill also up to the one before."""
+    ends = [number + 1 for number, message in enumerate(sent) if message["role"] == "assistant"][::-1]
+    return [list(sent[:end]) for end in ends[: 2 if is_answer(sent[-1]) else 1]]
+
+
+def _is_said(message: Json) -> bool:
+    return message["role"] == "user" or (is_answer(message) and text_of(message) != "")
+
+
+def _words(message: Json) -> str:
+    text = text_of(message)
+    return json.dumps(message["content"]) if text is None else text
+
+
+def _fits(items: Sequence[Said], said: Sequence[tuple[str, str]]) -> bool:
+    """Whether what was sent is what was said, each thing in one of its forms."""
+    if not items or not said:
+        return not items and not said
+    (role, forms), *rest = items
+    return any(
+        [(role, text) for text in form]
+        == [(r, t if isinstance(t, str) else json.dumps(t)) for r, t in said[: len(form)]]
+        and _fits(rest, said[len(form) :])
+        for form in forms
+    )
+
+
+def _says(messages: Sequence[Json], form: Sequence[str]) -> bool:
+    return all(map(is_answer, messages)) and [text_of(m) for m in messages] == list(form)
+
+
+def _ends_of_step(call: Node) -> list[Node]:
+    """Where a tool step may be over: after its results, whichever of them was edited."""
+    ends, results = [], [child for child in call.children if child.body["role"] == "tool"]
+    if len(results) < len(call.children):
+        ends.append(call)
+    for result in results:
+        ends += _ends_of_step(result)
+    return ends
+
+
+def _remembered(answer: Json, prefill: Json | None, partial: bool) -> tuple[Json, tuple[tuple[str, ...], ...]]:
+    """An answer as it is stored, and its forms: a prefill and its completion are one, two, or the completion alone."""
+    body = {name: value for name, value in answer.items() if not (partial and name == "tool_calls")}
+    if prefill is None or not isinstance(body.get("content"), str):
+        return body, ()
+    before, completion = text_of(prefill) or "", body["content"]
+    joined = prefill["content"] + completion if isinstance(prefill["content"], str) else before + completion
+    forms = ((joined.strip(),), (before, completion.strip()), (completion.strip(),))
+    return {**body, "content": joined}, forms if completion.strip() else ((joined.strip(),),)
+
+
+def _is_more(forwarded: Sequence[Json], sent: Sequence[Json]) -> bool:
+    """Whether something came back that the client had left out: tool steps, or what belongs to an answer."""
+
+    def size(messages: Sequence[Json]) -> tuple[int, int]:
+        answers = [m for m in messages if m["role"] == "assistant"]
+        steps = sum(m["role"] == "tool" or bool(m.get("tool_calls")) for m in messages)
+        return steps, sum("reasoning_content" in m for m in answers)
+
+    return any(more > less for more, less in zip(size(forwarded), size(sent), strict=True))
