@@ -90,7 +90,7 @@ class ContextManager:
             history.stored,
             request.caller.tenant,
             decode_pdf=not facts.supports_pdf_input,
-            keep=request.store,
+            keep=request.store and not request.options.dry_run,
         )
         if _is_little(request, told, files):
             built = self._build(request, told, facts, budget, files)

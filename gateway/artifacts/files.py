@@ -38,7 +38,8 @@ class FileReader:
             keep: whether texts may outlive the request (`store`).
 
         Raises:
-            InvalidRequest: a part holds no readable document; names it.
+            InvalidRequest: a part of this request holds no readable document; names it. A stored one says so in its
+                text instead: its client did not send it now, and the conversation must go on.
         """
         parts = _file_parts(messages)
         if not parts:
@@ -52,7 +53,7 @@ class FileReader:
             _read_quick(parts, first_new, decode_pdf, texts, slow)
         kept: dict[str, None] = {}
         for place, file in slow.items():
-            with _named(place, first_new):
+            with _told(place, first_new, texts):
                 if keep:
                     texts[place], digest = await self._kept_text(file, tenant)
                     kept[digest] = None
@@ -89,7 +90,7 @@ def _read_quick(
 ) -> None:
     """Reads into `texts` what is quickly read, and puts the other documents into `slow`."""
     for place, part in parts.items():
-        with _named(place, first_new):
+        with _told(place, first_new, texts):
             file = inline_file(part, decode_pdf=decode_pdf)
             if file is not None and file.is_slow:
                 slow[place] = file
@@ -98,10 +99,13 @@ def _read_quick(
 
 
 @contextmanager
-def _named(place: FilePlace, first_new: int) -> Iterator[None]:
-    """An unreadable document is the client's mistake, in that part."""
+def _told(place: FilePlace, first_new: int, texts: dict[FilePlace, str]) -> Iterator[None]:
+    """An unreadable document is the client's mistake, in that part; of a stored one its text tells."""
     try:
         yield
     except UnreadableDocument as error:
-        where = f"messages[{max(0, place[0] - first_new)}].content[{place[1]}].file"
+        if place[0] < first_new:
+            texts[place] = f"(This document cannot be read: {error}.)"
+            return
+        where = f"messages[{place[0] - first_new}].content[{place[1]}].file"
         raise InvalidRequest(f"The document in {where} cannot be read: {error}.", param=where) from error

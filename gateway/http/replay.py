@@ -14,6 +14,8 @@ from gateway.models.turn import StoredCompletion
 REPLAYED = {"idempotent-replayed": "true"}
 BILL = ("response_metadata", "conversation")
 END = b"data: [DONE]\n\n"
+ON_EVERY_CHUNK = ("created", "model", "service_tier", "system_fingerprint")
+"""SDKs that put a stream together take these from the last chunk."""
 
 
 async def replay(send: Send, request: ChatRequest, stored: StoredCompletion) -> None:
@@ -46,7 +48,7 @@ def _as_sent(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The chunks of an upstream that says each choice in one piece, and its own fields at once."""
     envelope = {name: value for name, value in body.items() if name not in (*OWN, *BILL)}
     shared: dict[str, Any] = {"object": "chat.completion.chunk"}
-    shared |= {name: body[name] for name in ("created", "model") if name in body}
+    shared |= {name: body[name] for name in ON_EVERY_CHUNK if name in body}
     for choice in body["choices"]:
         begins = {"index": choice["index"], "delta": {"role": "assistant"}, "finish_reason": None}
         yield {**envelope, **shared, "choices": [begins]}

@@ -21,7 +21,10 @@ for _, group in ipairs(KEYS) do
   for _, key in ipairs(redis.call('SMEMBERS', group)) do redis.call('DEL', key) end
   redis.call('DEL', group)
 end
+return 1
 """
+MOST_OWED = 100_000
+OWED_AT_ONCE = 500
 
 
 def open_cache(settings: CacheSettings, clock: Clock) -> CacheBackend:
@@ -97,6 +100,7 @@ class RedisCache:
         self._clock = clock
         self._client: Any = None
         self._paused_until = 0.0
+        self._owed: dict[str, None] = {}
 
     async def get(self, key: str) -> bytes | None:
         """The value, or None if it is unknown or the cache cannot be asked."""
@@ -112,16 +116,31 @@ class RedisCache:
             await self._run("EVAL", SET_IN_GROUP, 2, PREFIX + key, GROUP_PREFIX + group, value, milliseconds)
 
     async def forget(self, *groups: str) -> None:
-        """Deletes all values of these groups, if the cache can be reached."""
-        if groups:
-            await self._run("EVAL", FORGET_GROUPS, len(groups), *(GROUP_PREFIX + group for group in groups))
+        """Deletes all values of these groups: now, or before the cache is next used if it cannot be reached now."""
+        self._owed |= dict.fromkeys(groups)
+        for group in list(self._owed)[:-MOST_OWED]:
+            del self._owed[group]
+        await self._forget_owed()
 
     async def close(self) -> None:
         """Closes the connections."""
         if self._client is not None:
             await self._client.aclose()
 
+    async def _forget_owed(self) -> bool:
+        """Whether nothing is left that is to be forgotten."""
+        while groups := list(self._owed)[:OWED_AT_ONCE]:
+            keys = [GROUP_PREFIX + group for group in groups]
+            if await self._send("EVAL", FORGET_GROUPS, len(keys), *keys) is None:
+                return False
+            for group in groups:
+                self._owed.pop(group, None)
+        return True
+
     async def _run(self, *command: Any) -> Any:
+        return await self._send(*command) if await self._forget_owed() else None
+
+    async def _send(self, *command: Any) -> Any:
         if self._clock.monotonic() < self._paused_until:
             return None
         from redis.asyncio import Redis

@@ -135,6 +135,9 @@ class PostgresTransactions:
         """Nothing to do: what rows said before is PostgreSQL's to overwrite (autovacuum)."""
         return True
 
+    async def wipe_owed(self) -> None:
+        """Nothing is ever owed."""
+
     async def close(self) -> None:
         """Once transactions that nobody waits for any more have come to their end."""
         if self._running:

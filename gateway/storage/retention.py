@@ -22,7 +22,6 @@ class Retention:
         self._transactions = transactions
         self._clock = clock
         self._cache = cache
-        self._wiped = True
 
     async def delete_unused(self, before: datetime, tenant: str | None = None) -> int:
         """Deletes for good, as `ConversationStore.delete_conversation` does, the conversations (of a tenant) that
@@ -32,15 +31,16 @@ class Retention:
             StorageUnavailable: the storage cannot be reached; what was deleted by then is.
         """
         deleted = 0
+        wiped = True
         try:
             while batch := await self._transactions.run(lambda c: _delete_batch(c, before, tenant), write=True):
                 deleted += len(batch)
-                self._wiped = False
+                wiped = False
                 if groups := [group for held in batch for group in held]:
                     await self._cache.forget(*groups)
         finally:
-            if not self._wiped:
-                self._wiped = await self._transactions.wipe()
+            if not wiped:
+                await self._transactions.wipe()
         return deleted
 
     async def count_unused(self, before: datetime, tenant: str | None = None) -> int:
@@ -51,7 +51,8 @@ class Retention:
 
     async def delete_leftovers(self) -> None:
         """Deletes claims whose time is over, and processes that have not been alive for a day. A claim of a request
-        that is still running has its time as long as its process is alive."""
+        that is still running has its time as long as its process is alive. What a reader kept from being wiped out of
+        the files is wiped."""
         now = self._clock.now()
         claims, processes = schema.claims.c, schema.processes.c
         alive = sa.exists().where(processes.id == claims.process, processes.alive_until > now).correlate(schema.claims)
@@ -61,6 +62,7 @@ class Retention:
             schema.processes.delete().where(processes.alive_until < now - LEFTOVERS_AFTER),
         )
         await self._transactions.run(lambda c: [c.execute(each) for each in expired], write=True)
+        await self._transactions.wipe_owed()
 
 
 def _unused(before: datetime, tenant: str | None) -> Sequence[sa.ColumnElement[bool]]:

@@ -58,6 +58,7 @@ class SqliteTransactions:
         self._timeout = timeout
         self._connection: sa.Connection | None = None
         self._file: tuple[int, int] | None = None
+        self._owes_wipe = False
 
     async def run(self, work: Work[T], *, write: bool = False) -> T:
         """One transaction on SQLite's thread. A write runs to its end even if the caller is cancelled meanwhile, also
@@ -114,7 +115,14 @@ class SqliteTransactions:
 
     async def wipe(self) -> bool:
         """Empties the write-ahead log, which would keep old pages for a while."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, self._wipe)
+        done = await asyncio.get_running_loop().run_in_executor(self._executor, self._wipe)
+        self._owes_wipe = not done
+        return done
+
+    async def wipe_owed(self) -> None:
+        """Empties it if somebody was in the way when it was to be emptied."""
+        if self._owes_wipe:
+            await self.wipe()
 
     def _wipe(self) -> bool:
         if self._connection is None:

@@ -30,7 +30,11 @@ class Transactions(Protocol):
 
     async def wipe(self) -> bool:
         """Takes what deleted rows said out of the files that lie beside the tables, too. False: not possible now, as
-        somebody else is reading."""
+        somebody else is reading; it is owed from then on."""
+        ...
+
+    async def wipe_owed(self) -> None:
+        """Wipes if it was not possible when it was asked for."""
         ...
 
     async def close(self) -> None: ...

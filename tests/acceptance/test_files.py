@@ -10,9 +10,11 @@ from tests.acceptance.documents import docx, file_part, keeper, lamps, pdf, prom
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
+from tests.support.valkey import Valkey
 
 ASK = "Who is the keeper of lamp 83? Answer with the name alone."
 FACT = "Name581x"
+DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 SECTIONS = lamps(120).split("\n\n## ")
 ROWS = [(i, f"Name{i * 7}x", prose(i, 25)) for i in range(300)]
 LONG: dict[str, tuple[str, str | None, bytes]] = {
@@ -40,7 +42,7 @@ LONG: dict[str, tuple[str, str | None, bytes]] = {
     ),
     "docx": (
         "lamps.docx",
-        "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+        DOCX,
         docx([f"{keeper(i)} {prose(i, 40)}" for i in range(120)]),
     ),
 }
@@ -135,6 +137,30 @@ def test_s7_a_file_that_cannot_be_read(
     assert answer.status_code == 400
     assert answer.json()["error"]["param"].startswith("messages[1].content[0]")
     assert not upstream.chats
+
+
+def test_s7_a_stored_file_that_cannot_be_read_does_not_end_its_conversation(
+    one_gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """What was added as an item is not the fault of the chat that comes later: the model is told what it is."""
+    spoilt = {"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain;base64,%%%"}
+    with http(one_gateway) as client:
+        item = {"type": "message", "role": "user", "content": [spoilt]}
+        made = client.post("/conversations", json={"items": [item]}).json()
+    ask(one_gateway, "What does it say?", conversation=made["id"])
+    assert "This document cannot be read: its data is not base64." in text_of(upstream.last.body)
+
+
+def test_s5_a_dry_run_leaves_nothing_in_the_cache(
+    start_gateway: GatewayFactory, valkey: Valkey, upstream: MockUpstream
+) -> None:
+    """§5: nothing is stored but the bill of internal calls; a chat keeps the text of a DOCX."""
+    gateway = start_gateway({"cache": {"url": valkey.url}})
+    content = [file_part("a.docx", docx(["x"]), DOCX), {"type": "text", "text": ASK}]
+    ask(gateway, content, context={"dry_run": True})
+    assert not valkey.keys()
+    ask(gateway, content)
+    assert valkey.keys()
 
 
 def test_s2_a_file_belongs_to_its_conversation(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:

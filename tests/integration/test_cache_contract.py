@@ -178,3 +178,23 @@ async def test_a_cache_that_was_restarted_is_used_again(chaos_valkey: ValkeyProc
     await cache.set("k", b"new", 60)
     assert await cache.get("k") == b"new"
     await cache.close()
+
+
+async def test_what_could_not_be_forgotten_is_forgotten_before_the_cache_is_used_again(
+    chaos_valkey: ValkeyProcess,
+) -> None:
+    """§5: deleting the last conversation that holds an artifact deletes its cache entries, also just after a fault."""
+    clock = HandClock()
+    cache = open_cache(CacheSettings(url=chaos_valkey.url, timeout=0.2), clock)
+    await cache.set("k", b"v", 60, group="g")
+    await cache.set("other", b"o", 60, group="h")
+    chaos_valkey.pause()
+    assert await cache.get("k") is None
+    await cache.forget("g")
+    chaos_valkey.resume()
+    clock.seconds += 1
+    assert await cache.get("k") is None, "it is left alone for a moment"
+    clock.seconds += 60
+    assert await cache.get("k") is None
+    assert await cache.get("other") == b"o"
+    await cache.close()

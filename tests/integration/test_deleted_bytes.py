@@ -11,9 +11,10 @@ from gateway.clock import SystemClock
 from gateway.settings import StorageSettings
 from gateway.storage.engine import Transactions, open_transactions
 from gateway.storage.migrate import migrate
+from gateway.storage.retention import Retention
 from gateway.storage.store import SqlStore
 from tests.integration.commits import turn
-from tests.integration.test_deletion import WORD, full_turn
+from tests.integration.test_deletion import WORD, Keeping, full_turn
 
 
 @pytest.fixture
@@ -63,4 +64,19 @@ async def test_a_reader_in_the_way_only_delays_emptying_the_log(file: tuple[Path
     assert not await transactions.wipe()
     reader.close()
     assert await transactions.wipe()
+    assert found(path) == []
+
+
+async def test_the_next_sweep_empties_the_log_that_a_reader_kept(file: tuple[Path, Transactions]) -> None:
+    """As docs/running.md has it: nobody has to delete anything else for what was deleted to leave the file."""
+    path, transactions = file
+    store = SqlStore(transactions, SystemClock())
+    await store.commit(turn("t", "conv_1", WORD, created=True))
+    reader = sqlite3.connect(path)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM messages").fetchone()
+    assert await store.delete_conversation("t", "conv_1")
+    reader.close()
+    assert found(path), "the reader was in the way"
+    await Retention(transactions, SystemClock(), Keeping()).delete_leftovers()
     assert found(path) == []

@@ -20,6 +20,11 @@ class Valkey:
         with redis.Redis.from_url(self.url) as client:
             client.flushdb()
 
+    def keys(self) -> list[str]:
+        """All that it keeps something under."""
+        with redis.Redis.from_url(self.url) as client:
+            return [key.decode() for key in client.keys("*")]
+
     def answers(self) -> bool:
         """Whether the server answers a ping now."""
         with redis.Redis.from_url(self.url, socket_timeout=1) as client:

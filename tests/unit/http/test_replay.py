@@ -17,6 +17,7 @@ def body(*choices: dict[str, Any]) -> dict[str, Any]:
         "created": 7,
         "model": "m",
         "system_fingerprint": "fp",
+        "service_tier": "flex",
         "citations": ["x"],
         "choices": [{"index": n, "finish_reason": "stop", "logprobs": None, **each} for n, each in enumerate(choices)],
         "usage": {"total_tokens": 3, "cost": 1},
@@ -41,6 +42,7 @@ def test_s6_the_bill_stands_where_it_always_does(usage: bool) -> None:
     ]
     assert all(chunks[n]["conversation"] == {"id": "conv_1"} for n in (0, finishes[-1]))
     assert {chunk["id"] for chunk in chunks} == {"chatcmpl-1"}
+    assert {(chunk["system_fingerprint"], chunk["service_tier"]) for chunk in chunks} == {("fp", "flex")}
     assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
     assert [chunk for chunk in chunks if not chunk["choices"]] == ([chunks[-1]] if usage else [])
     assert chunks[-1].get("usage") == ({"total_tokens": 3, "cost": 1} if usage else None)
