@@ -1,37 +1,54 @@
 """What a client left out of a chain that it sent again (contract §3.2, §3.4). Pure: messages in, positions out."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from gateway.conversation.messages import new_message
 from gateway.models.chain import call_ids, content_text, is_continued, is_said, message_digest
-from gateway.models.conversation import ConversationMessage
+from gateway.models.conversation import INSTRUCTION_ROLES, ConversationMessage
 
 EVIDENCE_CHARS = 200
 
 
-def left_out(path: Sequence[ConversationMessage], sent: Sequence[dict[str, Any]]) -> frozenset[int]:
-    """The indexes of stored messages that are not among those sent.
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The stored messages of a chain that was sent again, with the system messages that stand in between as they were
+    sent this time; and the ids of those that were not sent. System messages that were left out are left out."""
 
-    Both end at the same place and say the same; of the path only the end may have been read. A message and its
+    messages: tuple[ConversationMessage, ...]
+    left_out: frozenset[str]
+
+
+def merged(path: Sequence[ConversationMessage], sent: Sequence[dict[str, Any]]) -> Merged:
+    """Puts both together.
+
+    They end at the same place and say the same; of the path only the end may have been read. A message and its
     prefill may stand in what was sent as two, or without the prefill.
     """
-    found: set[int] = set()
+    found: list[ConversationMessage] = []
+    left_out: set[str] = set()
     at = len(sent) - 1
-    for index in range(len(path) - 1, -1, -1):
-        message = path[index]
-        if at < 0:
-            found.add(index)
-        elif message.digest == message_digest(sent[at]):
+    for message in reversed(path):
+        while at >= 0 and sent[at]["role"] in INSTRUCTION_ROLES and message.digest != message_digest(sent[at]):
+            found.append(new_message(sent[at]))
             at -= 1
-        elif is_said(message.body) and is_said(sent[at]):
+        if at >= 0 and message.digest == message_digest(sent[at]):
+            at -= 1
+        elif at >= 0 and is_said(message.body) and is_said(sent[at]):
             at -= 1
             while at >= 0 and is_continued(sent, at):
                 at -= 1
         elif count := _prefilled_step(message, sent, at):
             at -= count
         else:
-            found.add(index)
-    return frozenset(found)
+            left_out.add(message.message_id or "")
+            if message.role in INSTRUCTION_ROLES:
+                continue
+        found.append(message)
+    if path and not path[0].sequence_number:  # the whole chain was read
+        found += [new_message(body) for body in reversed(sent[: at + 1]) if body["role"] in INSTRUCTION_ROLES]
+    return Merged(tuple(reversed(found)), frozenset(left_out))
 
 
 def _prefilled_step(message: ConversationMessage, sent: Sequence[dict[str, Any]], at: int) -> int:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gateway.conversation.matching import has_evidence, left_out
+from gateway.conversation.matching import Merged, has_evidence, merged
 from gateway.conversation.messages import new_message
 from gateway.conversation.pairing import check_answered, check_pairs, forwardable, regrouped, without_open_calls
 from gateway.conversation.sent import Sent, keys_of, people_of, sent_in, sent_instructions
@@ -191,18 +191,16 @@ def _resent(sent: Sent, stored: StoredConversation, how: Remembering, *, recogni
     """What is stored of what was sent, with what its client left out, and the new messages."""
     place = stored.place
     same = place.mark.path == sent.mark(place.kept).path
-    dropped = frozenset[int]() if same else left_out(stored.path, sent.bodies[: place.kept])
-    path = [m for i, m in enumerate(stored.path) if i not in dropped or m.role not in INSTRUCTION_ROLES]
+    known = Merged(stored.path, frozenset()) if same else merged(stored.path, sent.bodies[: place.kept])
     offset = len(sent.instructions)
     check_answered(sent.bodies, offset)
     new = _new_messages(sent, place.kept, _next_number(stored))
-    base = forwardable(regrouped(path), new)
+    base = forwardable(regrouped(known.messages), new)
     if not (new and new[0].role == "tool"):
         base = without_open_calls(base)
     messages = [*base, *new]
     check_pairs(messages, len(base), offset + place.kept)
-    ids = frozenset(stored.path[i].message_id or "" for i in dropped)
-    restored = sum(message.message_id in ids for message in base)
+    restored = sum(message.message_id in known.left_out for message in base)
     attachments = _of_chain(stored.attachments, sent, place.kept) if recognised else stored.attachments
     earlier = max((i for i, body in enumerate(sent.bodies) if body["role"] == "user"), default=0)
     return History(
@@ -218,7 +216,7 @@ def _resent(sent: Sent, stored: StoredConversation, how: Remembering, *, recogni
         unread=stored.unread,
         base=sent.mark(place.kept),
         marks=tuple(sent.marks[place.kept :]),
-        restored_ids=ids,
+        restored_ids=known.left_out,
         stored_base=None if same else place.mark,
         keeps_restored=place.restored or (recognised and bool(restored or _of_chain(attachments, sent, earlier))),
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.models.chain import ChainKey, Mark, call_ids, extended, is_continued, joined, message_digest
+from gateway.models.chain import ChainKey, Mark, call_ids, extended, is_continued, is_step, joined, message_digest
 from gateway.models.conversation import NOWHERE, Place, Sought
 from gateway.storage import schema
 
@@ -197,7 +197,10 @@ class _Search:
 
 def _compared(rows: Iterator[Any], sought: Sought, index: int) -> tuple[int | None, str | None]:
     """Compares what was sent, from `index` backwards, with a stored chain that says the same. Returns the index of the
-    first message that is not stored there (None if all are) and the stored message before it."""
+    first message that is not stored there (None if all are) and the stored message before it.
+
+    Where a conversation is recognised by what was said, system messages make no difference (contract §3.2).
+    """
     difference: int | None = None
     base: str | None = None
     at = index
@@ -208,7 +211,9 @@ def _compared(rows: Iterator[Any], sought: Sought, index: int) -> tuple[int | No
         if row.path_digest is not None and bytes(row.path_digest) == sought.marks[at].path:
             return difference, base if base is not None else row.id
         while at >= 0 and row.is_said and not sought.said(at):
-            difference, base, at = at, None, at - 1  # a step that is stored nowhere in this part of the chain
+            if is_step(sought.bodies[at]) or not sought.keys:  # it is stored nowhere in this part of the chain
+                difference, base = at, None
+            at -= 1
         if at < 0:
             break
         digest = known.get(at) or known.setdefault(at, message_digest(sought.bodies[at]))

@@ -12,6 +12,7 @@ from gateway.conversation.messages import new_message
 from gateway.conversation.rebuild import Remembering, build_llm_messages
 from gateway.errors import ConversationNotFound, InvalidRequest
 from gateway.ids import new_id
+from gateway.models.chain import START, chain_key, marks_of
 from gateway.models.conversation import ConversationRef, History
 from gateway.models.exchange import Caller
 from gateway.storage.store import SqlStore
@@ -28,7 +29,9 @@ async def grown(store: SqlStore, tenant: str, path: Sequence[Json]) -> Conversat
     """A conversation of these messages, stored as a chain."""
     ref = ConversationRef(new_id("conv_"))
     messages = tuple(replace(new_message(body), message_id=new_id("msg_")) for body in path)
-    await store.commit(turn(tenant, ref.conversation_id or "", answers=(), new_messages=messages, created=True))
+    commit = turn(tenant, ref.conversation_id or "", answers=(), new_messages=messages, created=True)
+    said = (marks_of(path) or [START])[-1].said
+    await store.commit(replace(commit, chains=(chain_key(await store.secret(), tenant, (), said),)))
     return ref
 
 
@@ -134,6 +137,11 @@ CASES: dict[str, Case] = {
         [*HELLO, user("q"), assistant(None, "c8"), tool("c8", "eight")], 2,
         [*HELLO, user("q"), assistant(None, "c8"), tool("c8", "eight")],
     ),
+    "a system message in between that changed": (
+        [HELLO[0], system("Monday"), HELLO[1], *YES],
+        [HELLO[0], system("Tuesday"), HELLO[1], *YES, user("new")], 5,
+        [HELLO[0], system("Tuesday"), HELLO[1], *YES, user("new")],
+    ),
     "a delta with a prefill": (HELLO, [user("new"), assistant("It")], 2, [*HELLO, user("new"), assistant("It")]),
 }  # fmt: skip
 
@@ -146,6 +154,34 @@ async def test_a_request_continues_where_it_belongs(
     history = await rebuild(store, tenant, await grown(store, tenant, path), sent)
     assert bodies(history) == expected
     assert len(history.new_messages) == len(history.marks) == new
+
+
+RECOGNISED: dict[str, Case] = {
+    "a system message in between that changes each time": (
+        [HELLO[0], system("Monday"), HELLO[1], *SEARCH],
+        [HELLO[0], system("Tuesday"), HELLO[1], *SEARCH, user("new")],
+        1,
+        [HELLO[0], system("Tuesday"), HELLO[1], *SEARCH, user("new")],
+    ),
+    "a system message that is put in later, among dropped steps": (
+        [*SEARCH, user("long"), assistant("x" * 200)],
+        [SEARCH[0], SEARCH[-1], system("note"), user("long"), assistant("x" * 200), user("new")],
+        1,
+        [*SEARCH, system("note"), user("long"), assistant("x" * 200), user("new")],
+    ),
+}
+
+
+@pytest.mark.parametrize(("path", "sent", "new", "expected"), RECOGNISED.values(), ids=list(RECOGNISED))
+async def test_a_conversation_is_recognised_whatever_its_system_messages(
+    store: SqlStore, tenant: str, path: list[Json], sent: list[Json], new: int, expected: list[Json]
+) -> None:
+    """§3.2: system messages, often changed by clients, are no part of the chain; those sent are forwarded."""
+    known = await grown(store, tenant, path)
+    history = await rebuild(store, tenant, ConversationRef(), sent)
+    assert history.conversation_id == known.conversation_id
+    assert bodies(history) == expected
+    assert len(history.new_messages) == new
 
 
 words = st.sampled_from(["a", "b", "yes", "no"])
