@@ -1,4 +1,4 @@
-"""Brings the schema up to date. Alembic is imported here only, when there is something to do (ADR 9)."""
+"""Brings the schema up to date. Alembic is imported here only, when there is something to do (ADR 10)."""
 
 import asyncio
 import contextlib

@@ -26,7 +26,7 @@ def shown(url: str) -> str:
 @dataclass(frozen=True, slots=True)
 class SchemaState:
     """What the database says of its schema: the revision that it is on (None: it is empty), and the oldest revision
-    of the code that may run on it (ADR 9; None: it does not say)."""
+    of the code that may run on it (ADR 10; None: it does not say)."""
 
     revision: str | None
     oldest: str | None = None

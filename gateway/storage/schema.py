@@ -227,4 +227,4 @@ schema_revisions = Table(
     Column("revision", String(32), primary_key=True),
     Column("oldest", String(32), nullable=False),
 )
-"""Each migration says which is the oldest revision of the code that may run beside it (ADR 9)."""
+"""Each migration says which is the oldest revision of the code that may run beside it (ADR 10)."""

@@ -1,47 +1,24 @@
-"""Conversations that the version before has stored, or stores meanwhile, are continued (contract §3.1, §3.2; ADR 9)."""
+"""Conversations that the version before has stored, or stores meanwhile, are continued (contract §3, ADR 10)."""
 
 import json
 from typing import Any
 
 import pytest
 
-from tests.acceptance.answers import Json, assistant, chat, stored_of, user
+from tests.acceptance.answers import assistant, chat, stored_of, user
 from tests.chaos.audit import broken_rules
+from tests.support.continuing import LONG, Talk
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.old_rows import make_old
-
-LONG = "This answer is long enough that whoever knows it took part in the conversation. " * 3
-
-
-class Talk:
-    """One conversation of a client that has all of it, and may send as much of it as it likes."""
-
-    def __init__(self, gateway: GatewayProcess, upstream: MockUpstream, name: str) -> None:
-        self.name = name
-        self.said: list[Json] = []
-        self._gateway, self._upstream = gateway, upstream
-        self.id = ""
-
-    def ask(self, *, whole: bool, by_id: bool) -> str:
-        """A turn; the model must see all of the conversation, each message once. Returns the conversation's id."""
-        number = len(self.said) // 2
-        question, text = user(f"{self.name} {number}"), f"{self.name} answers {number}. {LONG}".strip()
-        self._upstream.reply(text=text)
-        named: Json = {"conversation": self.id} if by_id else {}
-        answer = chat(self._gateway, model="gpt-4o", messages=[*self.said, question] if whole else [question], **named)
-        found: str = answer["conversation"]["id"]
-        self.said += [question, assistant(text)]
-        assert self._upstream.last.body["messages"] == self.said[:-1]
-        return found
 
 
 @pytest.fixture
 def talk(gateway: GatewayProcess, upstream: MockUpstream, request: pytest.FixtureRequest) -> Talk:
     """Two turns, stored as the version before did."""
-    made = Talk(gateway, upstream, request.node.name)
-    made.id = made.ask(whole=False, by_id=False)
-    made.ask(whole=False, by_id=True)
+    made = Talk(upstream, request.node.name)
+    made.begin(gateway)
+    made.ask(gateway, whole=False, by_id=True)
     return made
 
 
@@ -59,8 +36,8 @@ def test_s3_1_by_id_between_turns_of_the_old_version(
     """§3.1: delta and full resend, after rows without digests, and again after the old version wrote more."""
     for _ in range(3):
         make_old(module_storage_url)
-        assert talk.ask(whole=whole, by_id=True) == talk.id
-        assert talk.ask(whole=not whole, by_id=True) == talk.id
+        assert talk.ask(gateway, whole=whole, by_id=True) == talk.id
+        assert talk.ask(gateway, whole=not whole, by_id=True) == talk.id
     check(gateway, talk, module_storage_url)
 
 
@@ -69,10 +46,10 @@ def test_s3_2_without_an_id_after_the_first_turn_of_this_version(
 ) -> None:
     """§3.2: the old version left no digest to be recognised by; the first turn here leaves that of the whole chain."""
     make_old(module_storage_url)
-    assert talk.ask(whole=True, by_id=True) == talk.id
-    assert talk.ask(whole=True, by_id=False) == talk.id
-    assert talk.ask(whole=False, by_id=True) == talk.id
-    assert talk.ask(whole=True, by_id=False) == talk.id
+    assert talk.ask(gateway, whole=True, by_id=True) == talk.id
+    assert talk.ask(gateway, whole=True, by_id=False) == talk.id
+    assert talk.ask(gateway, whole=False, by_id=True) == talk.id
+    assert talk.ask(gateway, whole=True, by_id=False) == talk.id
     check(gateway, talk, module_storage_url)
 
 
@@ -81,11 +58,11 @@ def test_s3_2_what_nothing_is_known_of_starts_anew_and_loses_nothing(
 ) -> None:
     """§3.2: without an id and without a digest it is a new conversation, of what was sent."""
     make_old(module_storage_url)
-    new = talk.ask(whole=True, by_id=False)
+    new = talk.ask(gateway, whole=True, by_id=False)
     assert new != talk.id
-    assert talk.ask(whole=True, by_id=False) == new
+    assert talk.ask(gateway, whole=True, by_id=False) == new
     talk.id = new
-    assert talk.ask(whole=False, by_id=True) == new
+    assert talk.ask(gateway, whole=False, by_id=True) == new
 
 
 def test_s3_2_what_was_dropped_is_restored_of_old_rows_too(

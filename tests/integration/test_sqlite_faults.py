@@ -1,6 +1,8 @@
 """SQLite's file: full, locked, removed, replaced or spoilt while it is in use (contract §3.6)."""
 
 # ruff: noqa: ASYNC240 - files of a few pages
+import asyncio
+import random
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,6 +17,7 @@ from gateway.settings import StorageSettings
 from gateway.storage.engine import open_transactions
 from gateway.storage.migrate import migrate
 from gateway.storage.store import SqlStore
+from gateway.storage.work import Work
 from tests.integration.commits import contents, listed, turn
 
 
@@ -125,3 +128,40 @@ async def test_a_folder_that_cannot_be_used_is_unavailable(store: SqlStore, file
     moved.rename(file.parent)
     await store.commit(turn("t", "conv_t", "q2", ["a2"]))
     assert await history(store) == ["question", "answer", "q2", "a2"]
+
+
+async def test_cancelled_requests_leave_nothing_open(store: SqlStore, file: Path) -> None:
+    """§3.6, §3.7: two thousand requests cancelled at random moments: each write is done whole, nothing is queued,
+    and nobody holds the file."""
+    transactions = store._transactions
+    await transactions.run(lambda c: c.execute(sa.text("CREATE TABLE pairs (n INTEGER)")).close(), write=True)
+    chance = random.Random(4)
+
+    def twice(number: int) -> Work[None]:
+        def work(connection: sa.Connection) -> None:
+            for _ in range(2):
+                connection.execute(sa.text("INSERT INTO pairs VALUES (:n)"), {"n": number})
+
+        return work
+
+    async def one(number: int) -> None:
+        write = number % 3 == 0
+        work = twice(number) if write else _count
+        task = asyncio.ensure_future(transactions.run(work, write=write))  # type: ignore[arg-type]
+        await asyncio.sleep(chance.random() * 0.02)
+        task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled() or task.exception() is None
+
+    for first in range(0, 2000, 20):
+        await asyncio.gather(*(one(number) for number in range(first, first + 20)))
+    assert await transactions.run(_count) == 2 * len(range(0, 2000, 3))
+    impatient = sqlite3.connect(file, isolation_level=None, timeout=0)
+    impatient.execute("BEGIN IMMEDIATE")
+    impatient.close()
+    await store.commit(turn("t", "conv_t", "q2", ["a2"]))
+    assert await history(store) == ["question", "answer", "q2", "a2"]
+
+
+def _count(connection: sa.Connection) -> int:
+    return int(connection.execute(sa.text("SELECT count(*) FROM pairs")).scalar_one())

@@ -1,4 +1,4 @@
-"""Version N and N - 1 on one database, and ten that migrate it at once (contract §9, ADR 9)."""
+"""Version N and N - 1 on one database, and ten that migrate it at once (contract §9, ADR 10)."""
 
 import asyncio
 import itertools
@@ -101,7 +101,7 @@ async def said(store: SqlStore, conversation: str) -> list[str]:
 
 
 async def test_the_version_before_goes_on_writing_after_the_migration(transactions: Transactions) -> None:
-    """ADR 9: what it stored before and stores now is continued by the new version, and the other way round."""
+    """ADR 10: what it stored before and stores now is continued by the new version, and the other way round."""
     await upgrade(transactions, OLD)
     await store_as_old(transactions, "conv_1", "q1", "a1", new=True)
     store = SqlStore(transactions, SystemClock())
@@ -145,7 +145,7 @@ def upgrade():
 async def test_this_version_stays_ready_beside_the_next_and_not_beside_one_that_breaks_with_it(
     transactions: Transactions, next_version: Path
 ) -> None:
-    """ADR 9: a rolling upgrade has two versions that are ready; the schema is left alone by the older one."""
+    """ADR 10: a rolling upgrade has two versions that are ready; the schema is left alone by the older one."""
     await migrate(transactions)
     store = SqlStore(transactions, SystemClock())
     await store.commit(turn("t", "conv_1", "q1", ["a1"], created=True))
@@ -224,7 +224,7 @@ class TestPostgres:
         await opened.close()
 
     async def test_an_index_whose_building_was_cut_off_is_built_anew(self, old: Transactions) -> None:
-        """ADR 9: what a killed migration leaves is no index that anyone could use."""
+        """ADR 10: what a killed migration leaves is no index that anyone could use."""
         name = migration_indexes()[0]
         make = f"CREATE INDEX {name} ON conversations (updated_at)"
         spoil = f"UPDATE pg_index SET indisvalid = false WHERE indexrelid = '{name}'::regclass"
@@ -239,7 +239,7 @@ class TestPostgres:
     async def test_a_table_in_use_is_waited_for_and_nobody_behind_it_suffers(
         self, old: Transactions, last: str
     ) -> None:
-        """ADR 9: a transaction that stays open delays the migration, with a snapshot (which an index would wait for)
+        """ADR 10: a transaction that stays open delays the migration, with a snapshot (which an index would wait for)
         or without one (for which the change of the table does). Others go on reading and writing meanwhile."""
         held, free = asyncio.Event(), asyncio.Event()
 
@@ -262,7 +262,7 @@ class TestPostgres:
         assert len(await said(SqlStore(old, SystemClock()), "conv_1")) == 58
 
     async def test_another_process_that_never_ends_is_named(self, old: Transactions) -> None:
-        """ADR 9: the wait for another's migration has a limit, and the message says for whom it waited."""
+        """ADR 10: the wait for another's migration has a limit, and the message says for whom it waited."""
         held, free = asyncio.Event(), asyncio.Event()
 
         def hold(connection: sa.Connection) -> None:
@@ -282,7 +282,7 @@ class TestPostgres:
 
 
 async def test_a_migration_that_fails_in_its_middle_leaves_the_old_schema(transactions: Transactions) -> None:
-    """ADR 9: and the version before goes on as if nothing had been tried."""
+    """ADR 10: and the version before goes on as if nothing had been tried."""
     await upgrade(transactions, OLD)
     in_the_way = "CREATE TABLE claims (id INTEGER)"
     await transactions.run(lambda c: c.execute(sa.text(in_the_way)).close(), write=True)
@@ -298,7 +298,7 @@ async def test_a_migration_that_fails_in_its_middle_leaves_the_old_schema(transa
 
 
 async def test_sqlites_migration_waits_for_a_writer(tmp_path: Path) -> None:
-    """ADR 9: also longer than a request would."""
+    """ADR 10: also longer than a request would."""
     file = tmp_path / "gateway.db"
     transactions = open_transactions(StorageSettings(url=f"sqlite:///{file}", timeout=0.1))
     writer = sqlite3.connect(file, isolation_level=None)
@@ -317,7 +317,7 @@ async def test_sqlites_migration_waits_for_a_writer(tmp_path: Path) -> None:
 
 
 async def test_sqlites_migration_waits_for_who_reads_a_file_without_a_log(tmp_path: Path) -> None:
-    """ADR 9: the change to a write-ahead log, for which SQLite does not wait, is no reason to fail: as when ten
+    """ADR 10: the change to a write-ahead log, for which SQLite does not wait, is no reason to fail: as when ten
     processes meet at a new file."""
     file = tmp_path / "gateway.db"
     reader = sqlite3.connect(file, isolation_level=None)

@@ -1,4 +1,4 @@
-"""Rows as the version before wrote them: without the columns that it did not know (ADR 9)."""
+"""Rows as the version before wrote them: without the columns that it did not know (ADR 10)."""
 
 import asyncio
 import sqlite3
