@@ -12,7 +12,7 @@ from tests.chaos.audit import broken_rules, rows
 from tests.support.cutting_proxy import CuttingProxy, Moment
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
-from tests.support.mock_upstream import MockUpstream
+from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.postgres import Postgres
 from tests.support.process import wait_until
 
@@ -46,9 +46,10 @@ def gateway(module_behind_proxy: GatewayProcess, upstream: MockUpstream) -> Gate
     return module_behind_proxy
 
 
-def send(gateway: GatewayProcess, streamed: bool, **body: Any) -> httpx.Response:
+def send(gateway: GatewayProcess, streamed: bool, key: str | None = None, **body: Any) -> httpx.Response:
+    headers = {"idempotency-key": key} if key else {}
     with http(gateway) as client:
-        return client.post("/chat/completions", json={"model": "gpt-4o", "stream": streamed, **body})
+        return client.post("/chat/completions", json={"model": "gpt-4o", "stream": streamed, **body}, headers=headers)
 
 
 def begun(gateway: GatewayProcess, upstream: MockUpstream) -> Json:
@@ -151,3 +152,32 @@ def test_s3_6_a_commit_of_which_nobody_can_say_yet_is_no_acknowledgement(
     assert history(gateway, upstream, named) == [user("q1"), assistant("a1"), user("q2"), assistant("a2")]
     (bill,) = bills(database, answer)
     assert (bill["status"], bill["error_code"]) == ("complete", None)
+
+
+@pytest.mark.parametrize("moment", ["before the commit", "after the commit"])
+def test_s3_6_who_asks_again_with_the_same_key_gets_one_turn_and_one_answer(
+    gateway: GatewayProcess, upstream: MockUpstream, proxy: CuttingProxy, moment: Moment
+) -> None:
+    """§3.6: after an error at the commit the client tries again. What was stored all the same is answered from there,
+    what was not is asked anew (the claim is free a few seconds after the storage is back)."""
+    named = begun(gateway, upstream)
+    key, ask = f"again {moment}", {"messages": [user("q2")], **named}
+    proxy.cut(moment, then_refuse=True)
+    upstream.reply(text="a2")
+    check_refused(send(gateway, False, key, **ask), False)
+    proxy.let_through()
+    upstream.handler = lambda _: Reply(text="a2")
+    calls = len(upstream.chats)
+    answers: list[httpx.Response] = []
+
+    def free() -> bool:
+        answers.append(send(gateway, False, key, **ask))
+        return answers[-1].status_code != 409
+
+    wait_until(free, 12, "the claim", interval=0.2)
+    check_acknowledged(answers[-1], False)
+    stored = moment == "after the commit"
+    assert answers[-1].headers.get("idempotent-replayed") == ("true" if stored else None)
+    assert len(upstream.chats) - calls == (0 if stored else 1)
+    assert send(gateway, False, key, **ask).json() == answers[-1].json()
+    assert history(gateway, upstream, named) == [user("q1"), assistant("a1"), user("q2"), assistant("a2")]

@@ -147,7 +147,7 @@ async def test_cancelled_requests_leave_nothing_open(store: SqlStore, file: Path
     async def one(number: int) -> None:
         write = number % 3 == 0
         work = twice(number) if write else _count
-        task = asyncio.ensure_future(transactions.run(work, write=write))  # type: ignore[arg-type]
+        task = asyncio.ensure_future(transactions.run(work, write=write))
         await asyncio.sleep(chance.random() * 0.02)
         task.cancel()
         await asyncio.wait({task})
