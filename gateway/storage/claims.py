@@ -15,8 +15,9 @@ from gateway.storage.inserts import RowInsert
 from gateway.storage.rows import utc
 
 CONTESTED_FOR = timedelta(minutes=10)
-RUNNING_FOR = timedelta(days=1)
-"""No request runs longer; a claim whose process has died is free long before."""
+FRESH_FOR = timedelta(seconds=30)
+"""So long a claim is held whatever is known of its process: who takes it at the same moment waits for its row, and sees
+that as it is then, but the row of its process as it was before."""
 
 claims, processes = schema.claims.c, schema.processes.c
 
@@ -36,7 +37,7 @@ class SqlClaims:
         def work(connection: sa.Connection) -> ClaimRecord | None:
             if alive_until is not None:
                 _beat(connection, claim.process, alive_until)
-            row = {**_row(claim, "running", now + RUNNING_FOR), "created_at": now}
+            row = {**_row(claim, "running", now + FRESH_FOR), "created_at": now}
             lax = connection.dialect.name == "postgresql" and not claim.identity.named
             if TAKE[anew, lax].one(connection, row) is not None:
                 return None
@@ -106,8 +107,10 @@ def _find(connection: sa.Connection, identity: RequestIdentity, now: datetime) -
     row = connection.execute(query.where(_is(identity))).first()
     if row is None:
         return None
-    until = row.alive_until if row.state == "running" else row.expires_at
-    valid = until is not None and utc(until) > now
+    until = utc(row.expires_at)
+    if row.state == "running" and row.alive_until is not None:
+        until = max(until, utc(row.alive_until))
+    valid = until > now
     return ClaimRecord(row.state, row.request_id, bytes(row.body), utc(row.created_at), valid)
 
 
@@ -123,7 +126,8 @@ RENEWED = (
     " expires_at = excluded.expires_at"
 )
 FREE = (
-    " WHERE (claims.state = 'running' AND NOT EXISTS (SELECT 1 FROM processes"
+    " WHERE (claims.state = 'running' AND claims.expires_at <= excluded.created_at"
+    " AND NOT EXISTS (SELECT 1 FROM processes"
     " WHERE processes.id = claims.process AND processes.alive_until > excluded.created_at)"
     " OR claims.state <> 'running' AND claims.expires_at <= excluded.created_at"
 )

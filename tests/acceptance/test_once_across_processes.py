@@ -140,8 +140,9 @@ def test_s3_a_killed_process_holds_nothing(pair: Pair, postgres: Postgres, upstr
             assert send(pair.two, body, **headers).status_code == 409
         heir = None if named else pool.submit(send, pair.two, body, **headers)
         # As if the time had passed; how long it is, `test_claims` turns the clock for.
-        past = "UPDATE processes SET alive_until = now() - interval '1 second' RETURNING id"
-        assert postgres.query(pair.url, past)
+        past = "now() - interval '1 second'"
+        assert postgres.query(pair.url, f"UPDATE claims SET expires_at = {past} WHERE state = 'running' RETURNING key")
+        assert postgres.query(pair.url, f"UPDATE processes SET alive_until = {past} RETURNING id")
         answer = heir.result() if heir is not None else send(pair.two, body, **headers)
     assert answer.status_code == 200
     assert "idempotent-replayed" not in answer.headers

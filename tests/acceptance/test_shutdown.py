@@ -183,7 +183,7 @@ def test_s9_a_locked_storage_does_not_keep_it(
     start_gateway: GatewayFactory, upstream: MockUpstream, background: ThreadPoolExecutor
 ) -> None:
     """It ends all the same, with 0; the figures of the bill that could not be recorded are in the log."""
-    gateway = start_gateway({"server": {"shutdown_grace": 0.2}, "storage": {"timeout": 0.3}})
+    gateway = start_gateway({"server": {"shutdown_grace": 0.2}, "storage": {"timeout": 0.8}})
     with stalled_stream(gateway, upstream) as stream, locked(gateway):
         began = time.monotonic()
         assert gateway.terminate(timeout=20) == 0

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator
 from decimal import Decimal
 from pathlib import Path
@@ -166,15 +165,15 @@ async def test_what_cannot_be_written_leaves_nothing(
 
 
 async def test_ten_thousand_messages_hold_nobody_up(store: SqlStore, transfer: Transfer, tenant: str) -> None:
-    """The loop that streams share goes on turning while a long conversation comes and goes."""
+    """The loop that streams share goes on turning while a long conversation comes and goes, in threads."""
     raw = jsons.dumps(bare([user_message(n, n - 1 if n else None, "word " * 20) for n in range(10_000)]))
-    gaps = []
+    ticks = 0
 
     async def tick() -> None:
+        nonlocal ticks
         while True:
-            before = time.perf_counter()
             await asyncio.sleep(0.001)
-            gaps.append(time.perf_counter() - before)
+            ticks += 1
 
     ticking = asyncio.ensure_future(tick())
     made = await asyncio.to_thread(parse_export, raw)
@@ -184,7 +183,7 @@ async def test_ten_thousand_messages_hold_nobody_up(store: SqlStore, transfer: T
     size = sum([len(piece) for piece in await asyncio.to_thread(list, pieces)])
     ticking.cancel()
     assert size > len(raw)
-    assert max(gaps) < 1.0, f"{max(gaps):.3f} s"
+    assert ticks > 20  # a handful at most if it were done on the loop
     found = await store.find_conversation(tenant, ConversationRef(copy), max_bytes=100)
     assert found is not None
     assert found.path[-1].sequence_number == 9999
