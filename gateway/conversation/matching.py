@@ -39,7 +39,7 @@ def merged(path: Sequence[ConversationMessage], sent: Sequence[dict[str, Any]]) 
             at -= 1
             while at >= 0 and is_continued(sent, at):
                 at -= 1
-        elif count := _prefilled_step(message, sent, at):
+        elif at >= 0 and (count := _prefilled_step(message, sent, at)):
             at -= count
         else:
             left_out.add(message.message_id or "")

@@ -24,6 +24,8 @@ HELLO = [user("hello"), assistant("hi")]
 YES = [user("yes"), assistant("ok")]
 SEARCH = [user("find"), assistant(None, "c1", "c2"), tool("c1", "one"), tool("c2", "two"), assistant("found")]
 
+LOOKED = [user("look"), assistant("", "c1"), tool("c1", "one"), assistant("seen")]
+
 
 async def grown(store: SqlStore, tenant: str, path: Sequence[Json]) -> ConversationRef:
     """A conversation of these messages, stored as a chain."""
@@ -141,6 +143,10 @@ CASES: dict[str, Case] = {
         [HELLO[0], system("Monday"), HELLO[1], *YES],
         [HELLO[0], system("Tuesday"), HELLO[1], *YES, user("new")], 5,
         [HELLO[0], system("Tuesday"), HELLO[1], *YES, user("new")],
+    ),
+    "the end of a conversation that did the same in earlier turns": (
+        [*LOOKED, *LOOKED, *LOOKED, user("q"), LOOKED[1]], [user("q"), LOOKED[1], LOOKED[2]], 1,
+        [*LOOKED, *LOOKED, *LOOKED, user("q"), *LOOKED[1:3]],
     ),
     "a delta with a prefill": (HELLO, [user("new"), assistant("It")], 2, [*HELLO, user("new"), assistant("It")]),
 }  # fmt: skip
