@@ -145,7 +145,7 @@ CASES: dict[str, Case] = {
         [HELLO[0], system("Tuesday"), HELLO[1], *YES, user("new")],
     ),
     "the end of a conversation that did the same in earlier turns": (
-        [*LOOKED, *LOOKED, *LOOKED, user("q"), LOOKED[1]], [user("q"), LOOKED[1], LOOKED[2]], 1,
+        [*LOOKED, *LOOKED, *LOOKED, user("q"), LOOKED[1]], LOOKED[1:3], 1,
         [*LOOKED, *LOOKED, *LOOKED, user("q"), *LOOKED[1:3]],
     ),
     "a delta with a prefill": (HELLO, [user("new"), assistant("It")], 2, [*HELLO, user("new"), assistant("It")]),
