@@ -103,6 +103,7 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
             warming.cancel()
             sweeping.cancel()
             keeping.cancel()
+            await chat.close()
             await settlement.drain(2 * settings.storage.timeout)
             await once.drain(settings.storage.timeout)
             await client.aclose()

@@ -50,20 +50,30 @@ def decide(identity: RequestIdentity, record: ClaimRecord | None) -> Decision:
 
 @dataclass(slots=True, eq=False)
 class _Running:
-    """A request in this process. `looked`: it is known whether it runs (`begun`); `over`: its end."""
+    """A request in this process. `looked`: it is known whether it runs (`begun`); `over`: its end; `waiting`: how many
+    wait for that."""
 
     claim: Claim | None = None
     begun: bool = False
     looked: asyncio.Event = field(default_factory=asyncio.Event)
     over: asyncio.Event = field(default_factory=asyncio.Event)
+    waiting: int = 0
 
 
 @dataclass(slots=True)
 class Permit:
-    """A request that runs. `claim` goes with it to its commit; leaving the context tells whoever waits."""
+    """A request that runs. `claim` goes with it to its commit; leaving the context tells whoever waits. `elsewhere`:
+    others may wait for it in other processes."""
 
     claim: Claim | None
     _end: "partial[None]" = field(repr=False)
+    _entry: _Running | None = field(default=None, repr=False)
+    elsewhere: bool = False
+
+    @property
+    def wanted(self) -> bool:
+        """Whether anybody waits for its answer, as far as this process can know."""
+        return self.claim is not None and (self.elsewhere or (self._entry is not None and self._entry.waiting > 0))
 
     def __enter__(self) -> "Permit":
         return self
@@ -101,7 +111,11 @@ class Once:
         if not (identity.named or identity.repeated):
             return await self._first(identity, request, recorded)
         while (other := self._running.get(identity.place)) is not None:
-            await (other.looked if identity.named else other.over).wait()
+            other.waiting += 1
+            try:
+                await (other.looked if identity.named else other.over).wait()
+            finally:
+                other.waiting -= 1
             if identity.named and other.begun and not other.over.is_set():
                 raise _refusal(identity, other)
         entry = self._running[identity.place] = _Running()
@@ -199,7 +213,7 @@ class Once:
         if entry is not None:
             entry.claim, entry.begun = claim, True
             entry.looked.set()
-        return Permit(claim, partial(self._end, identity, claim, entry))
+        return Permit(claim, partial(self._end, identity, claim, entry), entry, self._claims.shared)
 
     def _end(self, identity: RequestIdentity, claim: Claim | None, entry: _Running | None) -> None:
         """The request is over; but a commit that has begun runs to its end, whoever has left."""

@@ -12,13 +12,14 @@ from gateway.http.receive import chat_body, read_body, until_disconnect
 from gateway.http.repeats import identify, repeatable
 from gateway.http.replay import replay
 from gateway.http.sse import EVENT_STREAM, event
+from gateway.http.unattended import Unattended
 from gateway.http.wire import parse_chat_request
 from gateway.idempotency import Once
 from gateway.models.claim import RequestIdentity
 from gateway.models.conversation import ConversationRef
 from gateway.models.exchange import Caller, ChatRequest
 from gateway.models.turn import StoredCompletion
-from gateway.pipeline import Pipeline, StreamedAnswer
+from gateway.pipeline import Completion, Pipeline, StreamedAnswer
 from gateway.ports import Clock, ConversationStore
 from gateway.settings import Settings
 
@@ -43,6 +44,11 @@ class ChatCompletions:
         self._auth = auth
         self._settings = settings
         self._clock = clock
+        self._unattended = Unattended()
+
+    async def close(self) -> None:
+        """Ends what goes on without a client."""
+        await self._unattended.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         arrived = (self._clock.now(), self._clock.monotonic())
@@ -84,8 +90,13 @@ class ChatCompletions:
             scope["gateway"]["conversation_id"] = admitted.ledger.conversation_id
             await replay(send, request, admitted)
             return
-        with admitted:
-            await self._respond(replace(request, claim=admitted.claim), scope, receive, send)
+        request = replace(request, claim=admitted.claim)
+        if request.stream or request.claim is None or not request.keeps_content:
+            with admitted:
+                await self._respond(request, scope, receive, send)
+            return
+        completion = await self._unattended.result(receive, admitted, self._pipeline.answer(request))
+        await _send_completion(completion, scope, send)
 
     def _read(
         self, raw: bytes, scope: Scope, headers: dict[str, str], caller: Caller, arrived: tuple[datetime, float]
@@ -95,12 +106,7 @@ class ChatCompletions:
         return parse_chat_request(body, headers, caller, self._settings, request_id, arrived, len(raw), plain)
 
     async def _answer(self, request: ChatRequest, scope: Scope, receive: Receive, send: Send) -> None:
-        completion = await until_disconnect(receive, self._pipeline.answer(request))
-        headers = {**completion.headers, **named(completion.conversation_id)}
-        if completion.cost is not None:
-            headers["x-gateway-response-cost"] = f"{completion.cost:f}"
-        scope["gateway"]["conversation_id"] = completion.conversation_id
-        await send_json(send, 200, completion.body, headers)
+        await _send_completion(await until_disconnect(receive, self._pipeline.answer(request)), scope, send)
 
     async def _stream(self, request: ChatRequest, scope: Scope, send: Send) -> None:
         answer = await self._pipeline.stream(request)
@@ -124,3 +130,11 @@ class ChatCompletions:
             scope["gateway"]["error_code"] = error.code
             end = event(error.body())
         await send({"type": "http.response.body", "body": end})
+
+
+async def _send_completion(completion: Completion, scope: Scope, send: Send) -> None:
+    headers = {**completion.headers, **named(completion.conversation_id)}
+    if completion.cost is not None:
+        headers["x-gateway-response-cost"] = f"{completion.cost:f}"
+    scope["gateway"]["conversation_id"] = completion.conversation_id
+    await send_json(send, 200, completion.body, headers)

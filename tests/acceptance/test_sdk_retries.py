@@ -179,12 +179,30 @@ def test_s3_one_of_the_waiting_runs_if_the_first_failed(gateway: GatewayProcess,
 
 
 def test_s3_a_client_that_lost_patience(gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    """A client that hangs up and asks again: its first call is cancelled, and the retry runs in its place."""
+    """An SDK that hangs up and asks again is answered from its first try: one call, one bill, one turn."""
+    gate = threading.Event()
+    upstream.reply(text="Noon.", gate=gate)
+    before = gateway.log_tail().count("client_disconnected")
+    with (
+        OpenAI(base_url=gateway.base_url, api_key="sk-test", timeout=1.0, max_retries=3) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        asked = pool.submit(lambda: client.chat.completions.with_raw_response.create(**asking("patience")))
+        wait_until(lambda: gateway.log_tail().count("client_disconnected") > before, 10, "the client to hang up")
+        gate.set()
+        answer = asked.result()
+    assert answer.headers["idempotent-replayed"] == "true"
+    assert len(upstream.chats) == 1
+    assert [each["id"] for each in stored_of(gateway, conversation_of(answer.parse()))] == [answer.parse().id]
+
+
+def test_s3_6_an_abandoned_stream_is_cut_and_its_retry_runs(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """§3.6: the upstream call of an abandoned stream is cancelled, whoever asked."""
     upstream.reply(text="Noon.", gate=threading.Event())
     with OpenAI(base_url=gateway.base_url, api_key="sk-test", timeout=1.0, max_retries=1) as client:
-        answer = client.chat.completions.create(**asking("patience"))
+        chunks = list(client.chat.completions.create(**asking("stream patience"), stream=True))
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
     assert len(upstream.chats) == 2
-    wait_until(lambda: len(stored_of(gateway, conversation_of(answer))) == 1, 5, "the one turn")
 
 
 def test_s2_unkept_answers_are_not_given_again(gateway: GatewayProcess, upstream: MockUpstream) -> None:
