@@ -143,6 +143,7 @@ class StoredConversation:
     attachments: tuple[Artifact, ...] = ()
     place: Place = NOWHERE
     read: bool = True
+    updated_at: datetime | None = None
 
     @property
     def unread(self) -> int:

@@ -1,6 +1,6 @@
 """Reads what a request needs of a stored conversation: the end of the path that leads to where it continues."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -36,7 +36,7 @@ def find(
     place = place_behind(row)
     if sought is not None:
         place = locate(connection, row.id, row.head_id, sought) or (place if sought.maybe_delta else NOWHERE)
-    return _load(connection, row, place, sought, max_bytes)
+    return replace(_load(connection, row, place, sought, max_bytes), updated_at=rows.utc(row.updated_at))
 
 
 def conversation_row(connection: sa.Connection, tenant: str, ref: ConversationRef) -> Any:

@@ -11,6 +11,7 @@ from gateway.storage.deletion import erase
 from gateway.storage.engine import Transactions
 
 BATCH = 20
+Conditions = Sequence[sa.ColumnElement[bool]]
 LEFTOVERS_AFTER = timedelta(days=1)
 """How long a process that is no longer alive is remembered."""
 
@@ -33,7 +34,7 @@ class Retention:
         deleted = 0
         wiped = True
         try:
-            while batch := await self._transactions.run(lambda c: _delete_batch(c, before, tenant), write=True):
+            while batch := await self._delete_batch(before, tenant):
                 deleted += len(batch)
                 wiped = False
                 if groups := [group for held in batch for group in held]:
@@ -46,8 +47,19 @@ class Retention:
     async def count_unused(self, before: datetime, tenant: str | None = None) -> int:
         """How many `delete_unused` would delete."""
         return await self._transactions.run(
-            lambda c: int(c.execute(sa.select(sa.func.count()).where(*_unused(before, tenant))).scalar_one())
+            lambda c: int(c.execute(sa.select(sa.func.count()).where(*self._unused(before, tenant))).scalar_one())
         )
+
+    async def _delete_batch(self, before: datetime, tenant: str | None) -> list[tuple[str, ...]]:
+        unused = self._unused(before, tenant)
+        return await self._transactions.run(lambda connection: _delete_batch(connection, unused), write=True)
+
+    def _unused(self, before: datetime, tenant: str | None) -> Conditions:
+        """Nothing was added to it since then, and no request is at work on it that may add something."""
+        table = schema.conversations.c
+        at_rest = sa.or_(table.used_until.is_(None), table.used_until <= self._clock.now())
+        unused = (table.updated_at < before, at_rest)
+        return unused if tenant is None else (*unused, table.tenant == tenant)
 
     async def delete_leftovers(self) -> None:
         """Deletes claims whose time is over, and processes that have not been alive for a day. A claim of a request
@@ -65,17 +77,12 @@ class Retention:
         await self._transactions.wipe_owed()
 
 
-def _unused(before: datetime, tenant: str | None) -> Sequence[sa.ColumnElement[bool]]:
-    table = schema.conversations.c
-    return (table.updated_at < before,) if tenant is None else (table.updated_at < before, table.tenant == tenant)
-
-
-def _delete_batch(connection: sa.Connection, before: datetime, tenant: str | None) -> list[tuple[str, ...]]:
+def _delete_batch(connection: sa.Connection, unused: Conditions) -> list[tuple[str, ...]]:
     """The groups of the cache that go with each that was deleted.
 
     A conversation that somebody is adding to is locked by them and passed over; then it is no longer unused.
     """
     table = schema.conversations.c
-    query = sa.select(table.id, table.tenant).where(*_unused(before, tenant)).order_by(table.updated_at).limit(BATCH)
+    query = sa.select(table.id, table.tenant).where(*unused).order_by(table.updated_at).limit(BATCH)
     found = connection.execute(query.with_for_update(skip_locked=True)).all()
     return [erase(connection, row.tenant, row.id) for row in found]

@@ -49,12 +49,14 @@ conversations = Table(
     Column("updated_at", DateTime(timezone=True), nullable=False),
     Column("metadata", Text),
     Column("instructions_digest", String(64)),
+    Column("used_until", DateTime(timezone=True)),
     Index(None, "tenant", "updated_at"),
     Index(None, "tenant", "created_at"),
     Index(None, "updated_at"),
 )
 
-"""`instructions_digest`: the system messages in force while there is no message that could name them."""
+"""`instructions_digest`: the system messages in force while there is no message that could name them. `used_until`: a
+request is at work on it, so it is not deleted as unused; set where its time could be over before the request is."""
 
 sessions = Table(
     "sessions",

@@ -2,10 +2,12 @@
 
 import secrets as random
 from collections.abc import Sequence
+from datetime import timedelta
 from functools import partial
 
 import sqlalchemy as sa
 
+from gateway.clock import days_before
 from gateway.models.conversation import ConversationRef, Sought, StoredConversation
 from gateway.models.ledger import CompletionPage, CompletionQuery
 from gateway.models.turn import StoredCompletion, TurnCommit
@@ -20,16 +22,25 @@ from gateway.storage.paths import Unhealed, conversation_row, find
 from gateway.storage.probe import schema_state
 from gateway.storage.record import record
 
+USED_FOR = timedelta(hours=1)
+"""How long a request may be at work on a conversation that has had its time."""
 SECRET = "keyed-hash"  # noqa: S105 - the name of the secret, not the secret
 
 
 class SqlStore:
     """Each method is one short transaction; none is open while a model is being waited for (contract §3.7)."""
 
-    def __init__(self, transactions: Transactions, clock: Clock, cache: CacheBackend | None = None) -> None:
+    def __init__(
+        self,
+        transactions: Transactions,
+        clock: Clock,
+        cache: CacheBackend | None = None,
+        retention_days: float | None = None,
+    ) -> None:
         self._transactions = transactions
         self._clock = clock
         self._cache = cache
+        self._retention_days = retention_days
         self._secret: bytes | None = None
         self._group = CommitGroup(self._write)
 
@@ -48,9 +59,24 @@ class SqlStore:
         """See `ports.ConversationStore`."""
         while True:
             found = await self._transactions.run(lambda c: find(c, tenant, ref, sought, max_bytes))
-            if not isinstance(found, Unhealed):
+            if isinstance(found, Unhealed):
+                await self._transactions.run(partial(heal, conversation_id=found.conversation_id), write=True)
+            elif found is None or await self._keeps(found):
                 return found
-            await self._transactions.run(partial(heal, conversation_id=found.conversation_id), write=True)
+
+    async def _keeps(self, found: StoredConversation) -> bool:
+        """Sees to it that retention does not delete a conversation that a request is at work on. False: it just has."""
+        now = self._clock.now()
+        until = now + USED_FOR
+        if self._retention_days is None or found.updated_at is None:
+            return True
+        if found.updated_at > days_before(until, self._retention_days):
+            return True
+        mark = schema.conversations.update().where(schema.conversations.c.id == found.conversation_id)
+        marked = await self._transactions.run(
+            lambda connection: connection.execute(mark.values(used_until=until)).rowcount, write=True
+        )
+        return marked == 1
 
     async def claim_session(self, tenant: str, session: str, conversation_id: str) -> str:
         """See `ports.ConversationStore`."""
@@ -62,6 +88,7 @@ class SqlStore:
             if row is not None:
                 return str(row.id)
             values = {"id": conversation_id, "tenant": tenant, "created_at": now, "updated_at": now}
+            values["used_until"] = now + USED_FOR
             connection.execute(schema.conversations.insert().values(**values))
             claim = insert_if_new(connection, schema.sessions)
             named = {"tenant": tenant, "name": session, "conversation_id": conversation_id}

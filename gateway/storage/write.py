@@ -74,6 +74,7 @@ def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry,
         "head_id": head if failed else latest,
         "attachments": attached if failed else attached + len(turn.attachments),
         "updated_at": now,
+        "used_until": None,
     }
     if row is None:
         named = {"id": turn.conversation_id, "tenant": entry.tenant, "created_at": now, **NOTHING_MORE}

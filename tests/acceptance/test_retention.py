@@ -1,11 +1,14 @@
 """Conversations that nothing is added to for long go by themselves, or by `gateway purge`."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.acceptance.answers import http, user
+from tests.acceptance.answers import Json, http, user
 from tests.acceptance.command import config_file, gateway_command
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
 from tests.support.process import wait_until
 
 BODY = {"model": "gpt-4o", "messages": [user("remember me")]}
@@ -35,6 +38,33 @@ def test_what_nothing_was_added_to_goes_by_itself(start_gateway: GatewayFactory,
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "conversation_not_found")
     audit = gateway_command("audit", "--config", str(gateway.config_path), directory=gateway.directory)
     assert (audit.returncode, "all 1 rows balance" in audit.stdout) == (0, True), audit.stdout
+
+
+def test_what_a_request_is_at_work_on_stays(
+    start_gateway: GatewayFactory, storage_url: str, upstream: MockUpstream
+) -> None:
+    """§3.6: a turn counts as answered once the client got it, so its conversation is there, however long it took."""
+    gateway = start_gateway({"conversation": {"retention_days": 2e-5}, "storage": {"url": storage_url}})
+    named = {"context": {"session": "new"}}
+    gate = threading.Event()
+    for text in ("late", "later"):
+        upstream.reply(text=text, gate=gate)
+
+    def ask(more: Json) -> Json:
+        with http(gateway) as client:
+            found: Json = client.post("/chat/completions", json={**BODY, **more}).json()
+            kept = client.get(f"/conversations/{found['conversation']['id']}")
+        return {**found, "kept": kept.status_code}
+
+    with http(gateway) as client, ThreadPoolExecutor() as pool:
+        used, unused = (client.post("/conversations", json={}).json()["id"] for _ in range(2))
+        asked = [pool.submit(ask, more) for more in ({"conversation": used}, named)]
+        upstream.wait_for_chats(2)
+        gone = f"/conversations/{unused}"
+        wait_until(lambda: client.get(gone).status_code == 404, 20, "the other one is still there")
+        gate.set()
+        assert [each.result()["kept"] for each in asked] == [200, 200]
+    wait_until(lambda: not known(gateway, used), 20, "its time is over, too")
 
 
 def test_purge_says_how_many_and_deletes_them(gateway: GatewayProcess) -> None:
