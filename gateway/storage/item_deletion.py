@@ -56,6 +56,7 @@ def delete(
             _forget_step(connection, below, call_id, tree.results(stored.id))
         _cut_completion(connection, stored, removed=left is None)
         heal(connection, conversation_id)  # at once: a branch that the head is not in is found by its digests alone
+    values["forgotten_at"] = now
     where = CONVERSATIONS.c.id == conversation_id
     connection.execute(CONVERSATIONS.update().where(where).values(**values))
     held = schema.cached_contents.c

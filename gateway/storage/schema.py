@@ -49,14 +49,16 @@ conversations = Table(
     Column("updated_at", DateTime(timezone=True), nullable=False),
     Column("metadata", Text),
     Column("instructions_digest", String(64)),
+    Column("forgotten_at", DateTime(timezone=True)),
     Column("used_until", DateTime(timezone=True)),
     Index(None, "tenant", "updated_at"),
     Index(None, "tenant", "created_at"),
     Index(None, "updated_at"),
 )
 
-"""`instructions_digest`: the system messages in force while there is no message that could name them. `used_until`: a
-request is at work on it, so it is not deleted as unused; set where its time could be over before the request is."""
+"""`instructions_digest`: the system messages in force while there is no message that could name them. `forgotten_at`:
+when an item of it was last deleted, which a request that began before may quote. `used_until`: a request is at work on
+it, so it is not deleted as unused; set where its time could be over before the request is."""
 
 sessions = Table(
     "sessions",

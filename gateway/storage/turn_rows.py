@@ -83,6 +83,14 @@ def without_known(connection: sa.Connection, turn: StoredTurn, hook: Hook) -> tu
     return rest, Hook(parent, row.sequence_number + 1, mark, restored, seen=True)
 
 
+def without_quotes(turn: StoredTurn) -> StoredTurn:
+    """A turn whose request may have read what has been deleted since: without what the gateway repeated of it, in
+    blocks and tool steps. What its client and the model said stays theirs."""
+    new = [replace(message, rendered=None, standing=(), tokens=None) for message in turn.new_messages]
+    answers = [replace(answer, reasoning_events=[]) for answer in turn.answers]
+    return replace(turn, new_messages=tuple(new), answers=tuple(answers), counts=())
+
+
 def _renamed(events: list[dict[str, Any]], there: dict[str | None, str]) -> list[dict[str, Any]]:
     """Tool steps that refer to results by the ids under which these are stored."""
     return [{**each, "result_message_id": there.get(each["result_message_id"], each["result_message_id"])}

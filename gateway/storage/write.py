@@ -16,9 +16,10 @@ from gateway.storage.deletion import forget_names, held_by_none
 from gateway.storage.engine import insert_if_new
 from gateway.storage.heal import INSERT_LINKS
 from gateway.storage.inserts import RowInsert
-from gateway.storage.turn_rows import hook_of, message_rows, without_known
+from gateway.storage.rows import utc
+from gateway.storage.turn_rows import hook_of, message_rows, without_known, without_quotes
 
-NOTHING_MORE = {"metadata": None, "instructions_digest": None}
+NOTHING_MORE = {"metadata": None, "instructions_digest": None, "forgotten_at": None}
 """Of a conversation that a turn begins: these come with `POST /v1/conversations` alone."""
 
 INSERT_CONVERSATION = RowInsert(schema.conversations)
@@ -63,6 +64,8 @@ def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry,
         forget_names(connection, schema.ledger.c.request_id == entry.request_id)
         # Deleted while the model was answering: deleted is deleted, the bill stays.
         return held_by_none(connection, entry.tenant, turn.cached, but=turn.conversation_id)
+    if row is not None and row.forgotten_at is not None and utc(row.forgotten_at) >= entry.created_at:
+        turn = without_quotes(turn)
     failed = entry.status == "failed"
     head, attached = (row.head_id, row.attachments) if row is not None else (None, 0)
     digest, instructions = _instructions(turn)
@@ -156,7 +159,8 @@ def _told_apart(message: dict[str, Any], *, whole: bool) -> dict[str, Any]:
 
 def _lock_query() -> sa.Select[tuple[Any, ...]]:
     table = schema.conversations
-    return sa.select(table.c.head_id, table.c.attachments).where(table.c.id == sa.bindparam("id")).with_for_update()
+    found = sa.select(table.c.head_id, table.c.attachments, table.c.forgotten_at)
+    return found.where(table.c.id == sa.bindparam("id")).with_for_update()
 
 
 def _counts_query() -> sa.Update:

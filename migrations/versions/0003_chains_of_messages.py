@@ -21,6 +21,7 @@ def upgrade() -> None:
     """
     op.add_column("conversations", sa.Column("metadata", sa.Text(), nullable=True))
     op.add_column("conversations", sa.Column("instructions_digest", sa.String(length=64), nullable=True))
+    op.add_column("conversations", sa.Column("forgotten_at", sa.DateTime(timezone=True), nullable=True))
     op.add_column("conversations", sa.Column("used_until", sa.DateTime(timezone=True), nullable=True))
     for name, table, columns in INDEXES:
         op.create_index(op.f(name), table, columns, unique=False, if_not_exists=True)

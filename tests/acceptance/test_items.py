@@ -2,6 +2,8 @@
 
 import json
 import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import openai
@@ -302,7 +304,7 @@ def test_s3_1_a_resend_finds_items_that_were_added(talk: Talk) -> None:
 def test_s3_deleting_an_item_leaves_the_rest(talk: Talk, module_storage_url: str) -> None:
     """What came after hangs together with what came before, and its words are in the database no more."""
     talk.ask(user("one"), reply="two")
-    talk.ask(user("a secret 8c1f"), reply="four")
+    talk.ask(user("a secret 8c1fxyz"), reply="four")
     talk.ask(user("five"), reply="six")
     doomed = talk.items()[2]
     talk.delete(doomed)
@@ -317,7 +319,7 @@ def test_s3_deleting_an_item_leaves_the_rest(talk: Talk, module_storage_url: str
     assert [said(item)[1] for item in talk.items()] == [*texts, "eight", "nine", "ten"]
     if module_storage_url.startswith("sqlite"):
         database = sqlite3.connect(module_storage_url.removeprefix("sqlite:///"))
-        assert "8c1f" not in "".join(database.iterdump())
+        assert "8c1fxyz" not in "".join(database.iterdump())
         database.close()
 
 
@@ -359,15 +361,15 @@ def test_s3_deleting_one_item_of_a_message_leaves_the_others(talk: Talk, index: 
 
 def test_s3_a_stored_completion_forgets_a_deleted_answer(talk: Talk, gateway: GatewayProcess) -> None:
     """§6: the bill stays; the answer, its `logprobs` and what a provider put beside them do not."""
-    logprobs = {"content": [{"token": "secret 8c1f", "logprob": -0.1, "bytes": None, "top_logprobs": []}]}
-    choice = {"message": {"role": "assistant", "content": "secret 8c1f"}, "logprobs": logprobs}
-    talk.upstream.reply(choices=[choice], extra={"citations": ["secret 8c1f"]})
+    logprobs = {"content": [{"token": "secret 8c1fxyz", "logprob": -0.1, "bytes": None, "top_logprobs": []}]}
+    choice = {"message": {"role": "assistant", "content": "secret 8c1fxyz"}, "logprobs": logprobs}
+    talk.upstream.reply(choices=[choice], extra={"citations": ["secret 8c1fxyz"]})
     answer = talk.ask(user("one"))
     talk.delete(talk.items()[-1])
     with http(gateway) as raw:
         found = raw.get(f"/chat/completions/{answer.id}")
     assert found.status_code == 200
-    assert "8c1f" not in found.text
+    assert "8c1fxyz" not in found.text
     assert found.json()["response_metadata"]["usage"] == answer.model_extra["response_metadata"]["usage"]
 
 
@@ -441,6 +443,29 @@ def test_s7_an_unknown_item_is_a_404(talk: Talk, item_id: str) -> None:
         with pytest.raises(openai.NotFoundError) as caught:
             talk.items(after=item_id, order=order)
         assert (caught.value.code, caught.value.param) == ("item_not_found", "after")
+
+
+def test_a_deleted_item_does_not_come_back_with_a_request_that_quoted_it(
+    gateway: GatewayProcess, talk: Talk, upstream: MockUpstream
+) -> None:
+    """§3.3, §4 I6: the block of a request that ran meanwhile is not kept; later requests are not told it either."""
+    run_tools(talk)
+    secret = next(item for item in talk.items() if item["type"] == "function_call_output")
+    gate = threading.Event()
+    upstream.reply(text="later", gate=gate)
+    chats = len(upstream.chats)
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(talk.ask, user("Without tools, please."))
+        upstream.wait_for_chats(chats + 1)
+        assert secret["output"] in json.dumps(talk.forwarded)
+        talk.delete(secret)
+        gate.set()
+        asked.result()
+    talk.ask(user("And now?"))
+    assert "Without tools, please." in json.dumps(talk.forwarded)
+    assert secret["output"] not in json.dumps(talk.forwarded)
+    with http(gateway) as raw:
+        assert secret["output"] not in raw.get(f"/conversations/{talk.id}/export").text
 
 
 def test_s7_wrong_parameters_of_a_page_are_named(gateway: GatewayProcess, talk: Talk) -> None:
