@@ -29,6 +29,11 @@ PAUSE_SECONDS = 0.01
 
 WIPE_MILLISECONDS = 200
 """How long others are waited for when the log is to be emptied: so long nobody else gets the thread."""
+VACUUM_AT_ONCE = 16 * 2**20
+VACUUM_LARGEST = 256 * 2**20
+"""Bytes of a file that is written anew upon a deletion (a tenth of a second), and of one that is by the next sweep (a
+few seconds). Beyond that it is the operator's affair."""
+_SIZE = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
 
 
 class SqliteTransactions:
@@ -114,29 +119,37 @@ class SqliteTransactions:
             self._close_connection()
 
     async def wipe(self) -> bool:
-        """Empties the write-ahead log, which would keep old pages for a while."""
-        done = await asyncio.get_running_loop().run_in_executor(self._executor, self._wipe)
+        """Leaves no copy of what was deleted: in the write-ahead log, nor in pages from which rows were moved, which
+        only writing the file anew overwrites. A large file waits for `wipe_owed` with that."""
+        return await self._wiped(VACUUM_AT_ONCE)
+
+    async def _wiped(self, largest: int) -> bool:
+        done = await asyncio.get_running_loop().run_in_executor(self._executor, self._wipe, largest)
         self._owes_wipe = not done
         return done
 
     async def wipe_owed(self) -> None:
-        """Empties it if somebody was in the way when it was to be emptied."""
+        """Does so if somebody was in the way when it was to be done, or the file was large."""
         if self._owes_wipe:
-            await self.wipe()
+            await self._wiped(VACUUM_LARGEST)
 
-    def _wipe(self) -> bool:
+    def _wipe(self, largest: int) -> bool:
+        """Returns whether all has been done that will be."""
         if self._connection is None:
             return True
         driver: Any = self._connection.connection.driver_connection
         try:
             driver.execute(f"PRAGMA busy_timeout = {WIPE_MILLISECONDS}").close()
             try:
+                (size,) = driver.execute(_SIZE).fetchone()
+                if size <= largest:
+                    driver.execute("VACUUM").close()
                 busy, _, _ = driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             finally:
                 driver.execute(f"PRAGMA busy_timeout = {int(1000 * self._timeout)}").close()
         except sqlite3.Error:
             return False
-        return not busy
+        return not busy and not largest < size <= VACUUM_LARGEST
 
     async def close(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._executor, self._close_connection)
