@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.models.chain import ChainKey, Mark, call_ids, extended, is_continued, is_step, joined, message_digest
-from gateway.models.conversation import NOWHERE, Place, Sought
+from gateway.models.conversation import INSTRUCTION_ROLES, NOWHERE, Place, Sought
 from gateway.storage import schema
 
 MARKED = (
@@ -205,7 +205,14 @@ def _compared(rows: Iterator[Any], sought: Sought, index: int) -> tuple[int | No
     base: str | None = None
     at = index
     known: dict[int, str] = {}
+
+    def skipping_system(at: int) -> int:
+        while at >= 0 and sought.keys and sought.bodies[at]["role"] in INSTRUCTION_ROLES:
+            at -= 1
+        return at
+
     for row in rows:
+        at = skipping_system(at)
         if at < 0:
             break
         if row.path_digest is not None and bytes(row.path_digest) == sought.marks[at].path:
@@ -222,7 +229,7 @@ def _compared(rows: Iterator[Any], sought: Sought, index: int) -> tuple[int | No
             at -= 1
             while row.digest != digest and at >= 0 and is_continued(sought.bodies, at):
                 at -= 1  # a prefill that is stored with its completion
-    if at >= 0:
+    if skipping_system(at) >= 0:
         return 0, None
     return difference, base
 

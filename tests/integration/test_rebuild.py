@@ -169,6 +169,21 @@ RECOGNISED: dict[str, Case] = {
         1,
         [HELLO[0], system("Tuesday"), HELLO[1], *SEARCH, user("new")],
     ),
+    "a system message that is put in later, behind a step that is sent": (
+        [*SEARCH, *SEARCH, user("long"), assistant("x" * 200)],
+        [
+            *SEARCH[:-1],
+            system("note"),
+            *SEARCH[-1:],
+            SEARCH[0],
+            SEARCH[-1],
+            user("long"),
+            assistant("x" * 200),
+            *YES[:1],
+        ],
+        1,
+        [*SEARCH[:-1], system("note"), *SEARCH[-1:], *SEARCH, user("long"), assistant("x" * 200), *YES[:1]],
+    ),
     "a system message that is put in later, among dropped steps": (
         [*SEARCH, user("long"), assistant("x" * 200)],
         [SEARCH[0], SEARCH[-1], system("note"), user("long"), assistant("x" * 200), user("new")],
