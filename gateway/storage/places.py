@@ -62,8 +62,8 @@ def locate(connection: sa.Connection, conversation_id: str, head_id: str | None,
     """
     search = _Search(connection, conversation_id, sought)
     found = search.as_sent() or search.as_said()
-    if found is None and not sought.keys and not sought.maybe_delta:
-        found = search.run_to(head_id)
+    if not sought.keys and not sought.maybe_delta and (found is None or search.is_part_of_run(found)):
+        found = search.run_to(head_id) or found
     return found
 
 
@@ -90,6 +90,11 @@ class _Search:
         if found is None:
             return self._onwards(NOWHERE)
         return self._onwards(self._verified(found))
+
+    def is_part_of_run(self, place: Place) -> bool:
+        """Whether a place was found by how a run was once sent, not from the beginning, and answers follow it."""
+        answers = any(body["role"] == "assistant" for body in self._sought.bodies[place.kept :])
+        return answers and place.mark.said != self._sought.marks[place.kept - 1].said
 
     def run_to(self, head_id: str | None) -> Place | None:
         """As a run that ends at the head."""
