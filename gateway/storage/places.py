@@ -97,13 +97,14 @@ class _Search:
         return answers and place.mark.said != self._sought.marks[place.kept - 1].said
 
     def run_to(self, head_id: str | None) -> Place | None:
-        """As a run that ends at the head."""
+        """As a run that ends at the head; answers that are stored nowhere may follow it."""
         bodies = self._sought.bodies
-        last = max((i for i, body in enumerate(bodies) if body["role"] == "assistant"), default=-1)
-        if head_id is None or last < 0:
+        answers = [i for i, body in enumerate(bodies) if body["role"] == "assistant"]
+        if head_id is None:
             return None
-        if _is_run(self._upwards(head_id), bodies, last):
-            return self._onwards(self._place(head_id, last + 1))
+        for last in reversed(answers[-LIKELY:]):
+            if _is_run(self._upwards(head_id), bodies, last):
+                return self._onwards(self._place(head_id, last + 1))
         return None
 
     def _halving(self, places: list[int]) -> Place | None:

@@ -65,6 +65,10 @@ CASES: dict[str, Case] = {
         [*HELLO, *YES], [user("hey"), assistant("hi"), user("x")], 3, [user("hey"), assistant("hi"), user("x")],
     ),
     "a run that ends at the head is found": ([*HELLO, *YES], [*YES, user("new")], 1, [*HELLO, *YES, user("new")]),
+    "a run that goes on with an answer that is stored nowhere": (
+        [*HELLO, *YES], [*YES, user("aside"), assistant("unstored"), user("new")], 3,
+        [*HELLO, *YES, user("aside"), assistant("unstored"), user("new")],
+    ),
     "a run without the steps is found": (
         [*HELLO, *SEARCH, *YES], [SEARCH[-1], *YES, user("new")], 1, [*HELLO, *SEARCH, *YES, user("new")],
     ),
