@@ -51,6 +51,9 @@ def repeatable(scope: Scope) -> Repeatable | None:
     found = [pair for pair in scope["headers"] if pair[0] in SAID]
     if not found:
         return None
+    if len({value for name, value in found if name == KEY}) > 1:
+        text = "Idempotency-Key must be sent once; there are several that differ."
+        raise InvalidRequest(text, param="Idempotency-Key", code="invalid_value")
     said = dict(reversed(found))
     key, retries = said.get(KEY), said.get(RETRIES, b"")
     if key is None and not retries.isdigit():

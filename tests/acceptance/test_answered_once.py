@@ -162,11 +162,11 @@ def test_s3_another_body_and_another_meaning(
     assert len(upstream.chats) == 1
 
 
-@pytest.mark.parametrize("key", ["", "x" * 256, "a\tb", "\x85"])
-def test_s7_keys_that_are_none(gateway: GatewayProcess, upstream: MockUpstream, key: str) -> None:
+@pytest.mark.parametrize("keys", [[""], ["x" * 256], ["a\tb"], ["\x85"], ["one", "two"]])
+def test_s7_keys_that_are_none(gateway: GatewayProcess, upstream: MockUpstream, keys: list[str]) -> None:
     """§7: bad input is a 400 that names the field, and nothing is stored."""
     with http(gateway) as client:
-        raw = [(b"Idempotency-Key", key.encode("latin-1"))]
+        raw = [(b"Idempotency-Key", key.encode("latin-1")) for key in keys]
         answer = client.post("/chat/completions", json=ASK, headers=raw)
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "Idempotency-Key"
