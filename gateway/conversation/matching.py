@@ -64,17 +64,18 @@ def _prefilled_step(message: ConversationMessage, sent: Sequence[dict[str, Any]]
     return 2 if prefill and words.strip().startswith(prefill.strip()) else 1
 
 
-def has_evidence(sent: Sequence[dict[str, Any]], path: Sequence[ConversationMessage]) -> bool:
+def has_evidence(chain: Sequence[dict[str, Any]], known: int, path: Sequence[ConversationMessage]) -> bool:
     """Whether a chain that was recognised is hardly somebody else's who said the same: it holds an id of a tool call,
     or enough of what the assistant wrote (contract §3.2).
 
-    A call shows nothing that was brought along by a request that had nothing else to show.
+    What was said has been recognised as a whole, steps as far as the first `known` messages. A call shows nothing that
+    was brought along by a request that had nothing else to show.
     """
     worthless = {each for message in path if message.unproven for each in call_ids(message.body)}
     chars = 0
-    for body in sent:
+    for index, body in enumerate(chain):
         ids = [str(body.get("tool_call_id"))] if body["role"] == "tool" else call_ids(body)
-        if not worthless.issuperset(ids):
+        if index < known and not worthless.issuperset(ids):
             return True
         if body["role"] == "assistant":
             chars += len((content_text(body.get("content")) or "").strip())

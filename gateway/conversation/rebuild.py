@@ -115,7 +115,7 @@ def _rebuilt(
         return _new_conversation(request, sent, how)
     if sought is None or (sought.maybe_delta and not stored.place.kept):
         return _delta(sent, stored, how)
-    if sought.keys and not (stored.place.restored or has_evidence(sent.bodies[: stored.place.kept], stored.path)):
+    if sought.keys and not (stored.place.restored or has_evidence(sought.bodies, stored.place.kept, stored.path)):
         return replace(_as_sent(sent, stored, how), unproven=True)
     if not stored.read:
         return _as_sent(sent, stored, how)
