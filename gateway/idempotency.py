@@ -62,18 +62,16 @@ class _Running:
 
 @dataclass(slots=True)
 class Permit:
-    """A request that runs. `claim` goes with it to its commit; leaving the context tells whoever waits. `elsewhere`:
-    others may wait for it in other processes."""
+    """A request that runs. `claim` goes with it to its commit; leaving the context tells whoever waits."""
 
     claim: Claim | None
     _end: "partial[None]" = field(repr=False)
     _entry: _Running | None = field(default=None, repr=False)
-    elsewhere: bool = False
 
     @property
     def wanted(self) -> bool:
-        """Whether anybody waits for its answer, as far as this process can know."""
-        return self.claim is not None and (self.elsewhere or (self._entry is not None and self._entry.waiting > 0))
+        """Whether anybody in this process waits for its answer."""
+        return self.claim is not None and self._entry is not None and self._entry.waiting > 0
 
     def __enter__(self) -> "Permit":
         return self
@@ -213,7 +211,7 @@ class Once:
         if entry is not None:
             entry.claim, entry.begun = claim, True
             entry.looked.set()
-        return Permit(claim, partial(self._end, identity, claim, entry), entry, self._claims.shared)
+        return Permit(claim, partial(self._end, identity, claim, entry), entry)
 
     def _end(self, identity: RequestIdentity, claim: Claim | None, entry: _Running | None) -> None:
         """The request is over; but a commit that has begun runs to its end, whoever has left."""

@@ -9,7 +9,7 @@ from gateway.errors import GatewayError, StorageUnavailable
 from gateway.http.auth import UNKNOWN, Authenticator
 from gateway.http.edge import Receive, Scope, Send, named, send_json
 from gateway.http.receive import chat_body, read_body, until_disconnect
-from gateway.http.repeats import identify, repeatable
+from gateway.http.repeats import Repeatable, identify, repeatable
 from gateway.http.replay import replay
 from gateway.http.sse import EVENT_STREAM, event
 from gateway.http.unattended import Unattended
@@ -69,10 +69,10 @@ class ChatCompletions:
             await send_json(send, 200, await until_disconnect(receive, self._pipeline.dry_run(request)))
             return
         identity = await identify(said, caller.tenant, raw, self._store) if said is not None else None
-        if identity is None:
+        if identity is None or said is None:
             await self._respond(request, scope, receive, send)
         else:
-            await self._respond_once(identity, request, scope, receive, send)
+            await self._respond_once(identity, said, request, scope, receive, send)
 
     async def _respond(self, request: ChatRequest, scope: Scope, receive: Receive, send: Send) -> None:
         if request.stream:
@@ -81,7 +81,13 @@ class ChatCompletions:
             await self._answer(request, scope, receive, send)
 
     async def _respond_once(
-        self, identity: RequestIdentity, request: ChatRequest, scope: Scope, receive: Receive, send: Send
+        self,
+        identity: RequestIdentity,
+        said: Repeatable,
+        request: ChatRequest,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
     ) -> None:
         """Runs it, unless it has been answered before: then with that answer."""
         admitted = await until_disconnect(receive, self._once.admit(identity, request))
@@ -95,7 +101,7 @@ class ChatCompletions:
             with admitted:
                 await self._respond(request, scope, receive, send)
             return
-        completion = await self._unattended.result(receive, admitted, self._pipeline.answer(request))
+        completion = await self._unattended.result(receive, admitted, said.retries, self._pipeline.answer(request))
         await _send_completion(completion, scope, send)
 
     def _read(

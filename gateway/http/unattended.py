@@ -9,8 +9,14 @@ from gateway.http.receive import until_disconnect
 from gateway.idempotency import Permit
 
 T = TypeVar("T")
-PATIENCE_SECONDS = 30.0
-"""So long an answer is worked on that nobody waits for. SDKs try again within eight seconds."""
+FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.5, 8.0
+"""How long an SDK waits before it tries again: twice as long each time, within these bounds."""
+ON_ITS_WAY_SECONDS = 0.5
+
+
+def patience(retries: int) -> float:
+    """Seconds after which the next try of a client that has tried `retries` times again must have come."""
+    return min(LAST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(retries, 10)) + ON_ITS_WAY_SECONDS
 
 
 class Unattended:
@@ -19,8 +25,12 @@ class Unattended:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    async def result(self, receive: Receive, permit: Permit, work: Coroutine[Any, Any, T]) -> T:
-        """The result of `work`, which goes on if the client leaves; whoever asks again waits for it.
+    async def result(self, receive: Receive, permit: Permit, retries: int, work: Coroutine[Any, Any, T]) -> T:
+        """The result of `work`, which goes on for a moment if the client leaves, and as long as one waits for it who
+        asks again.
+
+        Args:
+            retries: how often the client has tried again before.
 
         Raises:
             ClientDisconnected: the client left first.
@@ -29,7 +39,7 @@ class Unattended:
         try:
             return await until_disconnect(receive, _of(task))
         except ClientDisconnected:
-            for kept in (task, asyncio.ensure_future(_watch(task, permit))):
+            for kept in (task, asyncio.ensure_future(_watch(task, permit, patience(retries)))):
                 self._tasks.add(kept)
                 kept.add_done_callback(self._tasks.discard)
             raise
@@ -54,10 +64,10 @@ async def _of(task: asyncio.Task[T]) -> T:
     return await asyncio.shield(task)
 
 
-async def _watch(task: asyncio.Task[Any], permit: Permit) -> None:
+async def _watch(task: asyncio.Task[Any], permit: Permit, seconds: float) -> None:
     """Lets it go on while it is wanted. How it ends is in the ledger, and told to whoever waits."""
     try:
-        while not (await asyncio.wait({task}, timeout=PATIENCE_SECONDS))[0]:
+        while not (await asyncio.wait({task}, timeout=seconds))[0]:
             if not permit.wanted:
                 return
     finally:

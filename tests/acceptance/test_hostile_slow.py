@@ -115,7 +115,7 @@ def test_s7_who_never_reads_is_cut_off(impatient: GatewayProcess, upstream: Mock
     """§7, §3.6: neither memory nor the upstream call is held for a client that takes nothing of its answer."""
     piece = {"index": 0, "delta": {"content": "x" * 10_000}}
     chunk = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "gpt-4o", "choices": [piece]}
-    upstream.reply(chunks=[chunk] * 2_000) if stream else upstream.reply(text="x" * 20_000_000)
+    upstream.reply(chunks=[chunk] * 6_000) if stream else upstream.reply(text="x" * 20_000_000)
     body = json.dumps({"model": "gpt-4o", "stream": stream, "messages": [user("much")]}).encode()
     before = impatient.rss_mb()
     with RawClient(impatient, timeout=10) as client:

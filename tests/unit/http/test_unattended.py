@@ -43,16 +43,16 @@ async def test_a_client_that_stays_gets_the_result_and_the_fault() -> None:
         await asyncio.sleep(0)
         return 7
 
-    assert await Unattended().result(here, permit(wanted=False), works()) == 7
+    assert await Unattended().result(here, permit(wanted=False), 0, works()) == 7
     with pytest.raises(LookupError):
-        await Unattended().result(here, permit(wanted=False), fails())
+        await Unattended().result(here, permit(wanted=False), 0, fails())
 
 
 @pytest.mark.parametrize("wanted", [True, False])
 async def test_what_nobody_waits_for_is_cut_and_what_is_wanted_is_not(
     monkeypatch: pytest.MonkeyPatch, wanted: bool
 ) -> None:
-    monkeypatch.setattr(unattended, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(unattended, "patience", lambda _retries: 0.01)
     answer, held, outcome = asyncio.Event(), permit(wanted=wanted), []
 
     async def work() -> None:
@@ -65,7 +65,7 @@ async def test_what_nobody_waits_for_is_cut_and_what_is_wanted_is_not(
 
     waiting = Unattended()
     with pytest.raises(ClientDisconnected):
-        await waiting.result(gone, held, work())
+        await waiting.result(gone, held, 0, work())
     if wanted:
         for _ in range(5):
             await asyncio.sleep(0.01)
@@ -78,6 +78,10 @@ async def test_what_nobody_waits_for_is_cut_and_what_is_wanted_is_not(
 async def test_the_end_of_the_server_cuts_it() -> None:
     held, waiting = permit(wanted=True), Unattended()
     with pytest.raises(ClientDisconnected):
-        await waiting.result(gone, held, asyncio.Event().wait())
+        await waiting.result(gone, held, 0, asyncio.Event().wait())
     await waiting.close()
     assert held.over.is_set()
+
+
+def test_patience_is_what_an_sdk_needs_to_try_again() -> None:
+    assert [unattended.patience(n) for n in (0, 1, 2, 10, 10**9)] == [1.0, 1.5, 2.5, 8.5, 8.5]
