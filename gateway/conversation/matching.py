@@ -20,16 +20,22 @@ class Merged:
     left_out: frozenset[str]
 
 
-def merged(path: Sequence[ConversationMessage], sent: Sequence[dict[str, Any]]) -> Merged:
+def merged(path: Sequence[ConversationMessage], sent: Sequence[dict[str, Any]], *, beyond: bool) -> Merged:
     """Puts both together.
 
     They end at the same place and say the same; of the path only the end may have been read. A message and its
     prefill may stand in what was sent as two, or without the prefill.
+
+    Args:
+        beyond: whether what is older than all that was sent belongs to it, too: of a conversation that was recognised
+            only turns of the chain come back (contract §3.2).
     """
     found: list[ConversationMessage] = []
     left_out: set[str] = set()
     at = len(sent) - 1
     for message in reversed(path):
+        if at < 0 and not beyond:
+            break
         while at >= 0 and sent[at]["role"] in INSTRUCTION_ROLES and message.digest != message_digest(sent[at]):
             found.append(new_message(sent[at]))
             at -= 1

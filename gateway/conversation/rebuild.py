@@ -191,7 +191,11 @@ def _resent(sent: Sent, stored: StoredConversation, how: Remembering, *, recogni
     """What is stored of what was sent, with what its client left out, and the new messages."""
     place = stored.place
     same = place.mark.path == sent.mark(place.kept).path
-    known = Merged(stored.path, frozenset()) if same else merged(stored.path, sent.bodies[: place.kept])
+    known = (
+        Merged(stored.path, frozenset())
+        if same
+        else merged(stored.path, sent.bodies[: place.kept], beyond=not recognised)
+    )
     offset = len(sent.instructions)
     check_answered(sent.bodies, offset)
     new = _new_messages(sent, place.kept, _next_number(stored))

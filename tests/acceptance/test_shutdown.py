@@ -160,8 +160,8 @@ def test_s9_a_bill_in_the_making_is_finished(
             wait_until(lambda: upstream.in_flight == 0, 5, "the answer")
             ending = background.submit(gateway.terminate)
             wait_until(lambda: bool(logged(gateway, "requests_cut")), 5, "the end of the grace")
-    assert ending.result() == 0
-    request_id = asked.result().headers["x-request-id"]
+        assert ending.result() == 0
+        request_id = asked.result().headers["x-request-id"]
     gateway.start()
     assert stored(gateway, request_id)["response_metadata"]["usage"]["total_tokens"] == 12
 
