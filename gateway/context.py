@@ -16,8 +16,6 @@ from gateway.artifacts.collect import (
 )
 from gateway.artifacts.compaction import compact
 from gateway.artifacts.files import FilePlace, FileReader
-from gateway.artifacts.passages import header_of, passages
-from gateway.artifacts.ranking import rank
 from gateway.artifacts.restored import Told, steps_as_text
 from gateway.assembly.messages import assemble, without_items
 from gateway.fitting.budget import Budget
@@ -33,6 +31,7 @@ from gateway.models.selection import Fitted, Material
 from gateway.planning.decision import PlanningFacts, should_use_llm_planning
 from gateway.planning.record import plan_of, records_of
 from gateway.ports import FileStore, TokenCounters
+from gateway.relevance.relevance import relevance
 from gateway.settings import ContextSettings
 
 QUESTION_CHARS = 4000
@@ -40,13 +39,7 @@ TOOL_FIELDS = ("tools", "functions")
 COUNTED_APART = ("tools", "functions", "response_format")
 NO_MATERIAL = Material(instructions=(), messages=(), current=0)
 INLINE_CHARS = 100_000
-TOOLS = Tools(
-    assemble=assemble,
-    rank=rank,
-    passages=lambda text: [(p.start, p.end) for p in passages(text)],
-    compact=compact,
-    header=header_of,
-)
+TOOLS = Tools(assemble=assemble, relevance=relevance, compact=compact)
 
 
 @dataclass(frozen=True, slots=True)

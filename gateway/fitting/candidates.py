@@ -23,7 +23,8 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A passage of an artifact with its estimated tokens and its relevance to the question."""
+    """A passage of an artifact with its estimated tokens and its relevance to the question. `heading` has to stand
+    above it."""
 
     artifact: Artifact
     start: int
@@ -31,6 +32,7 @@ class Candidate:
     tokens: float
     score: float
     order: int
+    heading: str = ""
 
 
 def old_turns(messages: Sequence[ConversationMessage], current: int) -> list[Turn]:

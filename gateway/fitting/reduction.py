@@ -18,6 +18,7 @@ from gateway.fitting.count import Counting
 from gateway.fitting.tools import Tools, fitted_as, in_full
 from gateway.models.artifacts import Artifact, ProcessingStrategy
 from gateway.models.conversation import INSTRUCTION_ROLES
+from gateway.models.relevance import Query, Source
 from gateway.models.selection import Fitted, Material, Rendering, Selection
 
 LABEL_TOKENS = 60
@@ -106,28 +107,23 @@ class Reduction:
 
     def _candidates(self) -> list[Candidate]:
         """Passages of all artifacts, best first; without any term of the question, current ones in their order."""
-        found: list[tuple[Artifact, int, int]] = []
-        for artifact in self.material.artifacts:
-            if artifact.place.message not in self.left_out:
-                found.extend((artifact, start, end) for start, end in self.tools.passages(artifact.content))
-        texts = [artifact.content[start:end] for artifact, start, end in found]
-        scores = self.tools.rank(self.material.question, texts)
+        artifacts = [a for a in self.material.artifacts if a.place.message not in self.left_out]
+        passages = self.tools.relevance(Query(self.material.question), [self._source(a) for a in artifacts])
         candidates: list[Candidate] = []
-        at = 0
-        while at < len(found):
-            artifact = found[at][0]
-            until = at
-            while until < len(found) and found[until][0] is artifact:
-                until += 1
-            prose = artifact.size_chars / (until - at) > PROSE_CHARS
+        for artifact, found in zip(artifacts, passages, strict=True):
+            prose = artifact.size_chars / max(1, len(found)) > PROSE_CHARS
             weight = 1.0 if artifact.historical else CURRENT_WEIGHT
             per_char = self.counting.text(artifact.content) / max(1, artifact.size_chars)
-            for offset, score in enumerate(neighbours(scores[at:until], prose)):
-                _, start, end = found[at + offset]
-                tokens = (end - start) * per_char + ELISION_TOKENS
-                candidates.append(Candidate(artifact, start, end, tokens, score * weight, at + offset))
-            at = until
+            for p, score in zip(found, neighbours([p.score for p in found], prose), strict=True):
+                tokens = (p.end - p.start) * per_char + ELISION_TOKENS
+                order = len(candidates)
+                candidates.append(Candidate(artifact, p.start, p.end, tokens, score * weight, order, p.heading))
         return sorted(candidates, key=lambda c: (-c.score, c.artifact.historical, c.order))
+
+    def _source(self, artifact: Artifact) -> Source:
+        message = artifact.place.message
+        number = len(self.material.messages) if message is None else message
+        return Source(artifact.content, "artifact", artifact.title or "", artifact.historical, number)
 
     def _choose(self, candidates: list[Candidate], limit: float) -> Fitted:
         """Takes old turns up to their share, then passages, then further turns, while their estimates fit."""
@@ -218,5 +214,4 @@ class Reduction:
         start, end = spans[0]
         if len(spans) == 1 and not (artifact.content[:start].strip() or artifact.content[end:].strip()):
             return in_full(artifact, artifact.content)
-        header = self.tools.header(artifact.content)
-        return Rendering(artifact, ProcessingStrategy.RAG_EXTRACT, spans=tuple(spans), header=header)
+        return Rendering(artifact, ProcessingStrategy.RAG_EXTRACT, spans=tuple(spans), header=taken[0].heading)

@@ -1,27 +1,24 @@
 """What fitting needs of other steps, passed in, and how a choice becomes a counted result."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.fitting.count import Count, Counting
 from gateway.models.artifacts import Artifact, ProcessingStrategy
+from gateway.models.relevance import Relevance
 from gateway.models.selection import Fitted, Forwarded, Material, Rendering, Selection
 
 Assemble = Callable[[Material, Selection], Forwarded]
-Rank = Callable[[str, Sequence[str]], list[float]]
-Passages = Callable[[str], list[tuple[int, int]]]
 Text = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What the choice needs of other steps: wording, ranking, passages, compaction, and a table's first row."""
+    """What the choice needs of other steps: wording, the passages that bear on a question, and compaction."""
 
     assemble: Assemble
-    rank: Rank
-    passages: Passages
+    relevance: Relevance
     compact: Text
-    header: Text
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import pytest
 from gateway.artifacts.documents import document_spans
 from gateway.artifacts.hypertext import html_text
 from gateway.artifacts.markup import is_tagged, marked_spans
-from gateway.artifacts.passages import passages
+from gateway.relevance.chunks.passages import passages
 
 PIECES = [
     "<a>",

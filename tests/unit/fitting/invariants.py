@@ -4,9 +4,9 @@ import re
 from html import escape
 from typing import Any
 
-from gateway.artifacts.passages import header_of
 from gateway.context import BuiltContext
 from gateway.models.artifacts import Artifact
+from gateway.relevance.chunks.passages import header_of
 from tests.support.strict_chat import violations
 from tests.unit.fitting.histories import DOCUMENT_CHARS, Talk
 from tests.unit.o200k import prompt_tokens

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.artifacts.passages import MAX_CHARS, Passage, header_of, passages
+from gateway.relevance.chunks.passages import MAX_CHARS, Chunk, header_of, passages
 
 WORDS = st.sampled_from(["fox", "a", "Zürich.", "🙂", "{", '"x":', "[", "]", "}", ",", "#", "- ", "1", "end. ", "\\"])
 SPACES = st.sampled_from([" ", "\n", "\n\n", "\t", "\n  ", "\r\n", "", "\u2028", "\n# "])
@@ -16,7 +16,7 @@ TEXTS = st.lists(st.tuples(WORDS, SPACES, st.sampled_from([1, 1, 1, 40, 400])), 
 RECORDS = [{"id": n, "text": f"record {n} " + "word " * (n % 7)} for n in range(40)]
 
 
-def covers(text: str, found: list[Passage]) -> None:
+def covers(text: str, found: list[Chunk]) -> None:
     """In order, without overlap, bounded; between and around them there is only white space."""
     at = 0
     for passage in found:

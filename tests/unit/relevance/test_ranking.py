@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.artifacts.ranking import rank
+from gateway.relevance.ranking import rank
 
 DOCUMENTS = [
     "The river rose after the rain.",

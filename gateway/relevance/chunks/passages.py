@@ -14,17 +14,19 @@ DECODER = json.JSONDecoder()
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
-    """Characters `start` to `end` of an artifact's text; `header` (a CSV's first row) belongs to all of its kind."""
+class Chunk:
+    """Characters `start` to `end` of a text. `heading` (a table's first row) has to stand above it to be understood."""
 
     start: int
     end: int
+    heading: str = ""
 
 
-def passages(text: str) -> list[Passage]:
-    """Passages in order, without overlap; together they are the whole text but for white space between them."""
+def passages(text: str) -> list[Chunk]:
+    """Chunks in order, without overlap; together they are the whole text but for white space between them."""
     spans = _json_records(text) or _lines(text) or _paragraphs(text)
-    return [Passage(start, end) for start, end in _bounded(text, spans) if text[start:end].strip()]
+    heading = header_of(text)
+    return [Chunk(start, end, heading) for start, end in _bounded(text, spans) if text[start:end].strip()]
 
 
 def header_of(text: str) -> str:
