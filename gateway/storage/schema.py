@@ -8,6 +8,7 @@ from sqlalchemy import (
     Boolean,
     Column,
     DateTime,
+    Float,
     ForeignKey,
     Index,
     Integer,
@@ -19,7 +20,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-REVISION = "0003"
+REVISION = "0004"
 """The Alembic revision that this version of the code needs."""
 
 metadata = MetaData(
@@ -51,6 +52,7 @@ conversations = Table(
     Column("instructions_digest", String(64)),
     Column("forgotten_at", DateTime(timezone=True)),
     Column("used_until", DateTime(timezone=True)),
+    Column("framed", Boolean),
     Index(None, "tenant", "updated_at"),
     Index(None, "tenant", "created_at"),
     Index(None, "updated_at"),
@@ -58,7 +60,8 @@ conversations = Table(
 
 """`instructions_digest`: the system messages in force while there is no message that could name them. `forgotten_at`:
 when an item of it was last deleted, which a request that began before may quote. `used_until`: a request is at work on
-it, so it is not deleted as unused; set where its time could be over before the request is."""
+it, so it is not deleted as unused; set where its time could be over before the request is. `framed`: there are frames
+of it."""
 
 sessions = Table(
     "sessions",
@@ -126,6 +129,32 @@ chains = Table(
 )
 """The keyed digests that answered requests leave (contract §3.2). They outlive their conversation; without one
 (`store: false`) its id is empty. `calls`: of the ids of an answer's tool calls, empty without any."""
+
+frames = Table(
+    "frames",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), nullable=False),
+    Column("model", Text, nullable=False),
+    Column("message_id", String(64), nullable=False),
+    Column("sequence_number", Integer, nullable=False),
+    Column("full", Boolean, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False),
+    Index(None, "conversation_id", "sequence_number"),
+)
+"""What was forwarded, where that is not what the messages themselves say (ADR 12): by the model that was asked for and
+the last message that was forwarded, whose number in its chain is `sequence_number`. `full`: nothing before it counts."""
+
+calibrations = Table(
+    "calibrations",
+    metadata,
+    Column("model", String(255), primary_key=True),
+    Column("margin", Float, nullable=False),
+    Column("samples", Integer, nullable=False),
+    Column("updated_at", DateTime(timezone=True), nullable=False),
+)
+"""By how much a model's own count of tokens exceeds the gateway's estimate, as its upstream reported it."""
 
 attachments = Table(
     "attachments",

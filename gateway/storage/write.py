@@ -19,7 +19,7 @@ from gateway.storage.inserts import RowInsert
 from gateway.storage.rows import utc
 from gateway.storage.turn_rows import hook_of, message_rows, without_known, without_quotes
 
-NOTHING_MORE = {"metadata": None, "instructions_digest": None, "forgotten_at": None}
+NOTHING_MORE = {"metadata": None, "instructions_digest": None, "forgotten_at": None, "framed": None}
 """Of a conversation that a turn begins: these come with `POST /v1/conversations` alone."""
 
 INSERT_CONVERSATION = RowInsert(schema.conversations)

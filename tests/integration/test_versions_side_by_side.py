@@ -35,6 +35,7 @@ from tests.support.postgres import Postgres
 
 NUMBERS = itertools.count()
 OLD = "0002"
+BEFORE = "0003"
 
 
 @pytest.fixture
@@ -100,9 +101,12 @@ async def said(store: SqlStore, conversation: str) -> list[str]:
     return contents(await store.find_conversation("t", ConversationRef(conversation), max_bytes=None))
 
 
-async def test_the_version_before_goes_on_writing_after_the_migration(transactions: Transactions) -> None:
+@pytest.mark.parametrize("revision", [OLD, BEFORE])
+async def test_the_version_before_goes_on_writing_after_the_migration(
+    transactions: Transactions, revision: str
+) -> None:
     """ADR 10: what it stored before and stores now is continued by the new version, and the other way round."""
-    await upgrade(transactions, OLD)
+    await upgrade(transactions, revision)
     await store_as_old(transactions, "conv_1", "q1", "a1", new=True)
     store = SqlStore(transactions, SystemClock())
     assert not await store.ready()
@@ -189,7 +193,7 @@ def test_the_commands_say_beside_whom_they_run(storage_url: str, next_version: P
     assert not again.ok
 
 
-@pytest.mark.parametrize("before", [None, OLD])
+@pytest.mark.parametrize("before", [None, OLD, BEFORE])
 async def test_ten_replicas_migrate_at_once(transactions: Transactions, storage_url: str, tmp_path: Path, before: str | None) -> None:  # fmt: skip  # noqa: E501
     """§9: ten real processes on an empty and on an old database with data: all succeed, the data is whole."""
     if before is not None:
@@ -209,6 +213,14 @@ async def test_ten_replicas_migrate_at_once(transactions: Transactions, storage_
     assert await store.ready()
     if before is not None:
         assert await said(store, "conv_1") == ["q1", "a1"]
+
+
+async def test_the_version_before_is_ready_on_this_schema(transactions: Transactions) -> None:
+    """ADR 10: a rolling upgrade, and one that is taken back."""
+    await migrate(transactions)
+    table = schema.schema_revisions
+    query = sa.select(table.c.oldest).where(table.c.revision == schema.REVISION)
+    assert await transactions.run(lambda connection: connection.execute(query).scalar()) == BEFORE
 
 
 class TestPostgres:
