@@ -13,8 +13,11 @@ from tests.support.factory import ClientFactory, GatewayFactory, sqlite_url
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.postgres import Postgres, PostgresProcess
+from tests.support.repeatable import leave_out_local_constants
 from tests.support.services import own_postgres, own_valkey, postgres_server, valkey_server
 from tests.support.valkey import Valkey, ValkeyProcess
+
+leave_out_local_constants()
 
 STORAGES = ["sqlite", "postgres"]
 
