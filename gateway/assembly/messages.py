@@ -72,7 +72,7 @@ def _apply(body: dict[str, Any], renderings: list[Rendering]) -> dict[str, Any]:
     """Puts renderings in the place of what they stand for; spans from the last to the first, so that they stay."""
     changed = dict(body)
     if body["role"] == "tool":
-        changed["content"] = in_place(renderings[0])
+        changed["content"] = _result(body.get("content"), in_place(renderings[0]))
         return changed
     for rendering in sorted(renderings, key=lambda r: r.artifact.place.span or (0, 0), reverse=True):
         place = rendering.artifact.place
@@ -87,6 +87,16 @@ def _apply(body: dict[str, Any], renderings: list[Rendering]) -> dict[str, Any]:
             parts[place.part] = {**part, "text": _replace(part["text"], place.span, in_place(rendering))}
         changed["content"] = parts
     return changed
+
+
+def _result(content: Any, text: str) -> Any:
+    """A tool's result with another text: pictures beside it stay."""
+    others = [p for p in content if not _is_text(p)] if isinstance(content, list) else []
+    return [{"type": "text", "text": text}, *others] if others else text
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == "text"
 
 
 def _with_files(rendered: dict[str, Any], body: dict[str, Any], renderings: list[Rendering]) -> dict[str, Any]:

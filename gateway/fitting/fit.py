@@ -67,8 +67,7 @@ def _refilled(material: Material) -> dict[str, Rendering]:
 def _compacted(material: Material, tools: Tools) -> dict[str, Rendering]:
     renderings = {}
     for artifact in material.artifacts:
-        is_span = artifact.place.span is not None
-        text = artifact.content if is_span else tools.compact(artifact.content)
+        text = tools.compact(artifact.content)
         if len(text) < len(artifact.content):
             renderings[artifact.artifact_id] = in_full(artifact, text)
     return renderings
