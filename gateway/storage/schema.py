@@ -144,7 +144,7 @@ frames = Table(
     Index(None, "conversation_id", "sequence_number"),
 )
 """What was forwarded, where that is not what the messages themselves say (ADR 12): by the model that was asked for and
-the last message that was forwarded, whose number in its chain is `sequence_number`. `full`: nothing before it counts."""
+the last message that was forwarded, whose number in its chain is `sequence_number`. `full`: none before it counts."""
 
 calibrations = Table(
     "calibrations",
