@@ -9,6 +9,7 @@ from gateway.fitting.budget import Budget
 from gateway.ids import new_id
 from gateway.models.conversation import History
 from gateway.models.exchange import ChatRequest, Deployment, JsonAnswer, ModelFacts
+from gateway.models.spending import InternalCall
 from gateway.models.turn import TurnStatus
 
 RELAYED_UP = ("openai-organization", "openai-project", "openai-beta")
@@ -34,6 +35,8 @@ class Exchange:
     given_up: bool = False
     sent_at: float | None = None
     timings: dict[str, float] = field(default_factory=dict)
+    internal: list[InternalCall] = field(default_factory=list)
+    """Calls of internal models that were made for it, in their order: they are billed whatever becomes of it."""
 
     def __post_init__(self) -> None:
         if self.conversation_id is None:

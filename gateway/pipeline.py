@@ -118,13 +118,15 @@ class Pipeline:
     async def dry_run(self, request: ChatRequest) -> dict[str, Any]:
         """What would be forwarded and what it would cost; no model is called, nothing is stored (contract §5)."""
         exchange = await self._prepare(request)
-        return self._settlement.estimate(exchange)
+        async with self._settlement.guard(exchange):
+            estimate = self._settlement.estimate(exchange)
+            await self._settlement.bill_dry_run(exchange)
+        return estimate
 
     async def _prepare(self, request: ChatRequest) -> Exchange:
-        """Steps 1 to 5: everything that happens before a model is called."""
+        """Steps 1 to 5: everything that happens before the primary model is called."""
         deployment = self._router.deployment(request.model, request.caller)
         facts = self._router.facts(request.model)
-        clock = self._settlement.clock
         if request.attachments and not _can_attach(request):
             text = "Attachments need a user message to stand with, and a context.mode other than off."
             raise InvalidRequest(text, param="attachments", code="invalid_value")
@@ -132,6 +134,15 @@ class Pipeline:
             await self._check_conversation(request)
             return Exchange(request, deployment, facts, Budget(None, None), UNREAD, None)
         budget = budget_for(facts, request.forward, request.options.max_input_tokens, self._settings)
+        exchange = Exchange(request, deployment, facts, budget, UNREAD, None)
+        async with self._settlement.guard(exchange):
+            await self._build(exchange)
+        return exchange
+
+    async def _build(self, exchange: Exchange) -> None:
+        """Steps 1 to 5 where a context is made."""
+        request, facts, budget = exchange.request, exchange.facts, exchange.budget
+        clock, origin = self._settlement.clock, exchange.deployment.origin
         built = self._context.untouched(request, facts, budget) if not request.attachments else None
         history = UNREAD
         if built is None or request.store or not self._is_first(request):
@@ -140,14 +151,14 @@ class Pipeline:
             history = await build_llm_messages(request, self._store, how)
         rebuilt = clock.monotonic()
         if built is None or not history.as_sent:
-            history = for_origin(history, deployment.origin)
-            built = await self._context(request, history, facts, budget, deployment.origin)
-        exchange = Exchange(request, deployment, facts, budget, history, built)
+            history = for_origin(history, origin)
+            built = await self._context(request, history, facts, budget, origin)
+        exchange.request, exchange.history, exchange.built = request, history, built
+        exchange.conversation_id = history.conversation_id
         exchange.timings["rebuild"] = rebuilt - request.started
         exchange.timings["plan"] = clock.monotonic() - rebuilt
         if request.store and not request.options.dry_run:
             await self._reserve(exchange)
-        return exchange
 
     def _is_first(self, request: ChatRequest) -> bool:
         """Whether there is nothing that it could continue."""

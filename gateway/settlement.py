@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway import jsons
 from gateway.accounting.collect import StreamRecord
-from gateway.accounting.cost import price_call, total_cost
+from gateway.accounting.cost import planning_usage, price_call, price_internal, total_cost
 from gateway.accounting.metadata import billed, extended_usage, response_metadata
 from gateway.errors import (
     ConversationNotFound,
@@ -97,11 +97,15 @@ class Settlement:
         completion = outcome.completion or {}
         if isinstance(completion.get("id"), str):
             exchange.upstream_id = completion["id"]
-        usage, estimated = await self._usage.of(exchange, outcome)
-        tier = completion.get("service_tier")
-        priced = {**usage, "service_tier": tier} if isinstance(tier, str) else usage
-        model = exchange.deployment.route
-        calls = (price_call("primary", model, priced, exchange.facts.prices, estimated=estimated),)
+        calls = tuple(map(price_internal, exchange.internal))
+        usage: dict[str, Any] = {}
+        if exchange.called:
+            usage, estimated = await self._usage.of(exchange, outcome)
+            tier = completion.get("service_tier")
+            priced = {**usage, "service_tier": tier} if isinstance(tier, str) else usage
+            model = exchange.deployment.route
+            primary = price_call("primary", model, priced, exchange.facts.prices, estimated=estimated)
+            calls = (primary, *calls)
         sums = total_cost(calls)
         metadata = response_metadata(billed(self._metadata(exchange), calls, sums))
         document = jsons.dumps(metadata)
@@ -141,13 +145,24 @@ class Settlement:
                 continue
             usage = {"prompt_tokens": prompt, "completion_tokens": completion}
             costs.append(price_call("primary", exchange.deployment.route, usage, exchange.facts.prices).total)
+        metadata = self._metadata(exchange)
+        if metadata.context_utilization is not None and exchange.internal:
+            calls = tuple(map(price_internal, exchange.internal))
+            metadata.context_utilization.planning_usage = planning_usage(calls)
+            metadata.context_utilization.planning_cost = total_cost(calls)[1]
         return {
             "object": "context.dry_run",
             "model": exchange.request.model,
             "messages": exchange.messages,
-            "response_metadata": response_metadata(self._metadata(exchange)),
+            "response_metadata": response_metadata(metadata),
             "estimated_cost": {"min": costs[0], "max": costs[1]},
         }
+
+    async def bill_dry_run(self, exchange: Exchange) -> None:
+        """Of a dry run only the bill of internal models is kept (contract §5)."""
+        if exchange.internal:
+            exchange.built = exchange.conversation_id = None
+            await self.settle(exchange, Outcome("complete"))
 
     def abandon(self, exchange: Exchange) -> None:
         """An answer that nobody waits for any more; does nothing once it is settled."""
@@ -155,8 +170,8 @@ class Settlement:
             self._later(self._give_up(exchange, None, None))
 
     def _claim(self, exchange: Exchange) -> bool:
-        """Whether giving up is still to be done: once, if a model was called and no commit is under way."""
-        first = exchange.called and not exchange.committing and not exchange.given_up
+        """Whether giving up is still to be done: once, if any model was called and no commit is under way."""
+        first = bool(exchange.called or exchange.internal) and not exchange.committing and not exchange.given_up
         exchange.given_up = exchange.given_up or first
         return first
 

@@ -5,7 +5,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from typing import Any
 
-from gateway.models.metadata import PICO, CallCost, ContextPlanningCost, CostMetadata, UsageMetadata
+from gateway.models.metadata import (
+    PICO,
+    CallCost,
+    ContextPlanningCost,
+    ContextPlanningUsage,
+    CostMetadata,
+    UsageMetadata,
+)
+from gateway.models.spending import InternalCall
 
 ZERO = Decimal(0)
 NO_PLANNING = ContextPlanningCost()
@@ -70,6 +78,27 @@ def price_call(
     return CallCost(purpose, model, recorded, _round(prompt_cost), _round(completion_cost), estimated, rates.used)
 
 
+def price_internal(call: InternalCall) -> CallCost:
+    """Prices a call of an internal model. An embedder writes nothing: its price of what is read is all of its price."""
+    prices = call.prices
+    if call.purpose == "embedder" and "input_cost_per_token" in prices:
+        prices = {"output_cost_per_token": ZERO, **prices}
+    return price_call(call.purpose, call.route, call.usage, prices, estimated=call.estimated)
+
+
+def planning_usage(calls: Sequence[CallCost]) -> ContextPlanningUsage:
+    """Tokens and calls of the internal models among these."""
+    found: dict[str, dict[str, int]] = {}
+    for call in calls:
+        if call.purpose != "primary":
+            sums = found.setdefault(call.purpose, {"prompt_tokens": 0, "completion_tokens": 0, "calls": 0})
+            usage = usage_of(call.usage)
+            sums["prompt_tokens"] += usage.prompt_tokens
+            sums["completion_tokens"] += usage.completion_tokens
+            sums["calls"] += 1
+    return ContextPlanningUsage(**found)
+
+
 def _prompt_cost(rates: Rates, rate: Decimal, prompt: int, details: Any, usage: Mapping[str, Any]) -> Decimal:
     cached = _count(details, "cached_tokens") or next((n for name in CACHED if (n := _count(usage, name))), 0)
     written = _count(details, "cache_creation_tokens") or _count(usage, "cache_creation_input_tokens")
@@ -122,16 +151,19 @@ def usage_of(usage: Mapping[str, Any]) -> UsageMetadata:
 
 
 def total_cost(calls: Sequence[CallCost]) -> tuple[CostMetadata, ContextPlanningCost]:
-    """The sums over all calls: totals equal their parts exactly. Unpriced internal calls add nothing; an unpriced
-    primary call makes the whole cost null."""
+    """The sums over all calls: totals equal their parts exactly. Unpriced internal calls add nothing beside
+    a primary one; an unpriced primary call, or none and an unpriced internal one, makes the whole cost null."""
     if len(calls) == 1 and calls[0].purpose == "primary":
         return _cost_of(calls[0]), NO_PLANNING
     primary = [call for call in calls if call.purpose == "primary"]
     planner = _sum(call.total for call in calls if call.purpose == "planner")
     summarizer = _sum(call.total for call in calls if call.purpose == "summarizer")
-    planning = ContextPlanningCost(planner, summarizer, planner + summarizer)
+    embedder = [call.total for call in calls if call.purpose == "embedder"]
+    known = _sum(embedder)
+    told = known if embedder and None not in embedder else None
+    planning = ContextPlanningCost(planner, summarizer, planner + summarizer + known, told)
     estimated = any(call.estimated for call in calls)
-    if any(call.total is None for call in primary):
+    if any(call.total is None for call in primary or calls):
         return CostMetadata(planning_cost=planning.total_cost, estimated=estimated), planning
     prompt = _sum(call.prompt_cost for call in primary)
     completion = _sum(call.completion_cost for call in primary)

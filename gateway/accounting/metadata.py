@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateway.accounting.cost import total_cost, usage_of
+from gateway.accounting.cost import planning_usage, total_cost, usage_of
 from gateway.models.metadata import CallCost, ContextPlanningCost, CostMetadata, ResponseMetadata
 
 Sums = tuple[CostMetadata, ContextPlanningCost]
@@ -23,13 +23,15 @@ def response_metadata(known: ResponseMetadata) -> dict[str, Any]:
         data["cost"] = _fields(known.cost)
     if known.context_utilization is not None:
         used = known.context_utilization
-        data["context_utilization"] = {
+        data["context_utilization"] = utilization = {
             **_fields(used),
             "artifacts_processed": [_fields(record) for record in used.artifacts_processed],
             "planning_usage": _fields(used.planning_usage),
             "planning_cost": _fields(used.planning_cost),
             "warnings": list(used.warnings),
         }
+        if not used.planning_usage.embedder:
+            del utilization["planning_usage"]["embedder"], utilization["planning_cost"]["embedder_cost"]
     data["timings_ms"] = known.timings_ms
     return data
 
@@ -46,6 +48,7 @@ def billed(known: ResponseMetadata, calls: tuple[CallCost, ...], sums: Sums) -> 
     known.cost, planning = sums
     if known.context_utilization is not None:
         known.context_utilization.planning_cost = planning
+        known.context_utilization.planning_usage = planning_usage(calls)
     return known
 
 
@@ -60,4 +63,6 @@ def extended_usage(usage: dict[str, Any], calls: tuple[CallCost, ...], sums: Sum
         "planner_cost": planning.planner_cost,
         "summarizer_cost": planning.summarizer_cost,
     }
+    if any(call.purpose == "embedder" for call in calls):
+        details["embedder_cost"] = planning.embedder_cost
     return {**usage, "cost": cost.total_cost, "cost_details": details}

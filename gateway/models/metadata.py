@@ -71,19 +71,21 @@ class CostMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ContextPlanningUsage:
-    """Tokens and calls of the internal models."""
+    """Tokens and calls of the internal models. `embedder` is told only where it was called."""
 
     planner: dict[str, int] = field(default_factory=dict)
     summarizer: dict[str, int] = field(default_factory=dict)
+    embedder: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ContextPlanningCost:
-    """Cost of the internal models in USD."""
+    """Cost of the internal models in USD. `embedder_cost` is not told where none was called; None: no known price."""
 
     planner_cost: Decimal = Decimal(0)
     summarizer_cost: Decimal = Decimal(0)
     total_cost: Decimal = Decimal(0)
+    embedder_cost: Decimal | None = None
 
 
 @dataclass(slots=True)

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.accounting.cost import price_call, total_cost, usage_of
+from gateway.accounting.cost import planning_usage, price_call, price_internal, total_cost, usage_of
+from gateway.accounting.metadata import extended_usage
 from gateway.models.metadata import CallCost
+from gateway.models.spending import InternalCall
 
 PRICES = {
     "input_cost_per_token": "2e-6",
@@ -141,7 +143,10 @@ def test_each_side_is_rounded_to_12_decimals_half_even(rate: str, tokens: int, r
 costs = st.decimals(0, 10, places=12)
 
 
-@given(calls=st.lists(st.tuples(st.sampled_from(["primary", "planner", "summarizer"]), costs, costs), max_size=5))
+purposes = st.sampled_from(["primary", "planner", "summarizer", "embedder"])
+
+
+@given(calls=st.lists(st.tuples(purposes, costs, costs), max_size=5))
 def test_totals_equal_their_parts_exactly(calls: list[tuple[str, Decimal, Decimal]]) -> None:
     made = [CallCost(purpose, "m", {}, prompt, completion) for purpose, prompt, completion in calls]
     whole, planning = total_cost(made)
@@ -151,7 +156,9 @@ def test_totals_equal_their_parts_exactly(calls: list[tuple[str, Decimal, Decima
     assert whole.prompt_cost is not None
     assert whole.completion_cost is not None
     assert whole.total_cost == whole.prompt_cost + whole.completion_cost + whole.planning_cost
-    assert whole.planning_cost == planning.total_cost == planning.planner_cost + planning.summarizer_cost
+    parts = planning.planner_cost + planning.summarizer_cost + (planning.embedder_cost or 0)
+    assert whole.planning_cost == planning.total_cost == parts
+    assert (planning.embedder_cost is None) == all(c[0] != "embedder" for c in calls)
     assert planning.planner_cost == sum(c[1] + c[2] for c in calls if c[0] == "planner")
     assert whole.total_cost == sum(c[1] + c[2] for c in calls)
 
@@ -161,6 +168,29 @@ def test_an_unpriced_primary_call_makes_the_whole_null_and_planning_is_still_kno
     whole, planning = total_cost([CallCost("primary", "m", {}, None, None), planner])
     assert (whole.prompt_cost, whole.completion_cost, whole.total_cost, whole.priced) == (None, None, None, False)
     assert whole.planning_cost == planning.planner_cost == 3
+
+
+def test_an_embedder_needs_no_price_for_what_it_does_not_write() -> None:
+    call = InternalCall("embedder", "openai/e", usage(1000, 0), {"input_cost_per_token": Decimal("2e-8")})
+    priced = price_internal(call)
+    assert (priced.total, priced.estimated) == (Decimal("0.00002"), False)
+    assert price_call("embedder", "openai/e", priced.usage, {k: Decimal(v) for k, v in priced.rates.items()}) == priced
+    assert price_internal(InternalCall("planner", "p", usage(1, 0), call.prices)).total is None
+
+
+def test_an_embedder_without_a_price_costs_nothing_that_could_be_named() -> None:
+    primary, embedder = CallCost("primary", "m", {}, Decimal(1), Decimal(2)), CallCost("embedder", "e", {}, None, None)
+    whole, planning = total_cost([primary, embedder])
+    assert (whole.total_cost, planning.total_cost, planning.embedder_cost) == (3, 0, None)
+    assert (total_cost([embedder])[0].total_cost, total_cost([embedder])[0].priced) == (None, False)
+    assert extended_usage({}, (primary, embedder))["cost_details"]["embedder_cost"] is None
+
+
+def test_the_tokens_and_calls_of_internal_models_are_summed_by_purpose() -> None:
+    calls = [CallCost("primary", "m", usage(9, 9), None, None)]
+    calls += [CallCost("embedder", "e", {"prompt_tokens": n}, None, None) for n in (3, 4)]
+    found = planning_usage(calls)
+    assert (found.planner, found.embedder) == ({}, {"prompt_tokens": 7, "completion_tokens": 0, "calls": 2})
 
 
 @pytest.mark.parametrize("purpose", ["primary", "planner"])
