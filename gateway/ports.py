@@ -195,6 +195,10 @@ class CacheBackend(Protocol):
 
     async def get(self, key: str) -> bytes | None: ...
 
+    async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        """The value of each key, None where it is unknown: asked for at once, within the time of one `get`."""
+        ...
+
     async def set(self, key: str, value: bytes, ttl: float, *, group: str | None = None) -> None:
         """Keeps a value for `ttl` seconds at most; those of one `group` can be forgotten together."""
         ...

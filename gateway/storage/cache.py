@@ -1,6 +1,7 @@
 """What may be forgotten at any time (adapters of `ports.CacheBackend`): process memory, or Redis."""
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
 from gateway.logs import get_logger
@@ -55,6 +56,10 @@ class MemoryCache:
         self._values.move_to_end(key)
         return found[1]
 
+    async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        """The value of each key, or None."""
+        return [await self.get(key) for key in keys]
+
     async def set(self, key: str, value: bytes, ttl: float, *, group: str | None = None) -> None:
         """Keeps a value for `ttl` seconds at most."""
         self._drop(key)
@@ -106,6 +111,11 @@ class RedisCache:
         """The value, or None if it is unknown or the cache cannot be asked."""
         value: bytes | None = await self._run("GET", PREFIX + key)
         return value
+
+    async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        """The value of each key; None for all of them if the cache cannot be asked."""
+        values: list[bytes | None] | None = await self._run("MGET", *(PREFIX + key for key in keys)) if keys else []
+        return [None] * len(keys) if values is None else values
 
     async def set(self, key: str, value: bytes, ttl: float, *, group: str | None = None) -> None:
         """Keeps a value for `ttl` seconds, if the cache can be reached."""

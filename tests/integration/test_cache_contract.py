@@ -48,6 +48,14 @@ async def test_what_was_set_is_found_and_nothing_else(cache: CacheBackend) -> No
     assert await cache.get(key + "x") is None
 
 
+async def test_many_are_got_at_once_in_their_order(cache: CacheBackend) -> None:
+    known, other, unknown = new_id("k"), new_id("k"), new_id("k")
+    await cache.set(known, b"\x00one", 60)
+    await cache.set(other, b"", 60, group=new_id("g"))
+    assert await cache.get_many([other, unknown, known, known]) == [b"", None, b"\x00one", b"\x00one"]
+    assert await cache.get_many([]) == []
+
+
 async def test_the_latest_value_counts(cache: CacheBackend) -> None:
     key = new_id("k")
     await cache.set(key, b"one", 60)
@@ -159,7 +167,7 @@ async def test_a_cache_that_hangs_is_a_miss_and_comes_back_by_itself(chaos_valke
     chaos_valkey.pause()
     async with asyncio.timeout(10):
         assert await cache.get("k") is None
-        assert await cache.get("k") is None
+        assert await cache.get_many(["k", "l"]) == [None, None]
     chaos_valkey.resume()
     assert await cache.get("k") is None, "it is left alone for a moment"
     clock.seconds += 60
