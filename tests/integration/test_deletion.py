@@ -1,6 +1,7 @@
 """Deletion for good: nothing that was said is left, the anonymous bill is (contract §5, §6)."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -179,6 +180,9 @@ class Keeping:
 
     async def get(self, key: str) -> bytes | None:
         return None
+
+    async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        return [None] * len(keys)
 
     async def set(self, key: str, value: bytes, ttl: float, *, group: str | None = None) -> None:
         return None

@@ -26,6 +26,9 @@ class NoCache:
     async def get(self, key: str) -> bytes | None:
         return None
 
+    async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        return [None] * len(keys)
+
     async def set(self, key: str, value: bytes, ttl: float, *, group: str | None = None) -> None:
         return None
 
