@@ -10,8 +10,9 @@ def new_id(prefix: str) -> str:
 
 
 def artifact_id(content: str) -> str:
-    """Stable for the same content (contract §4): `art_` and 64 bits of its SHA-256."""
-    return "art_" + content_digest(content)[:16]
+    """Stable for the same content (contract §4): `art_` and 64 bits of the SHA-256 of all but outer white space, which
+    is lost and won as a text is pasted, attached, or read from a file."""
+    return "art_" + content_digest(content.strip())[:16]
 
 
 def content_digest(content: str) -> str:

@@ -3,8 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
+from typing import Any
 
 from gateway.artifacts.documents import document_spans
+from gateway.artifacts.titles import title_of
 from gateway.ids import artifact_id
 from gateway.models.artifacts import Artifact, ArtifactType, Place, RequestAttachment
 from gateway.models.conversation import ConversationMessage, History, ReasoningStepRecord
@@ -24,28 +27,55 @@ def text_of(content: object) -> str:
 
 def extract_artifacts_from_steps(steps: Iterable[ReasoningStepRecord]) -> list[Artifact]:
     """The results of the current turn's tool steps, `step_N:tool`."""
-    return [_tool_artifact(step.tool, text_of(step.result), f"step_{step.step}:{step.tool}") for step in steps]
+    found = []
+    for step in steps:
+        artifact = _tool_artifact(step.tool, text_of(step.result), f"step_{step.step}:{step.tool}")
+        found.append(replace(artifact, arguments=step.arguments or ""))
+    return found
 
 
 def extract_artifacts_from_messages(messages: Sequence[ConversationMessage], current: int) -> list[Artifact]:
     """Tool results that stand in messages: of earlier turns as `history:msg_N:tool`, and from index `current` on, the
     turn under way, as `step_N:tool`."""
     found: list[Artifact] = []
-    names: dict[str, str] = {}
+    calls: list[dict[str, Any]] = []
     step = 0
     for index, message in enumerate(messages):
         if message.body.get("tool_calls"):
             step = step + 1 if index >= current else 0
-            calls = message.body["tool_calls"]
-            names = {str(c.get("id")): (c.get("function") or {}).get("name", "tool") for c in calls}
+            calls = list(message.body["tool_calls"])
         if message.role != "tool":
             continue
-        tool = str(message.body.get("name") or names.get(str(message.body.get("tool_call_id")), "tool"))
+        name, arguments = _asked(_take_call(calls, str(message.body.get("tool_call_id"))))
+        tool = str(message.body.get("name") or name)
         number = message.sequence_number if message.sequence_number is not None else index
         source = f"step_{step}:{tool}" if index >= current else f"history:msg_{number}:{tool}"
         artifact = _tool_artifact(tool, text_of(message.content), source)
-        found.append(replace(artifact, historical=index < current, place=Place(index), timestamp=message.created_at))
+        found.append(
+            replace(
+                artifact,
+                historical=index < current,
+                place=Place(index),
+                timestamp=message.created_at,
+                arguments=arguments,
+            )
+        )
     return found
+
+
+def _take_call(calls: list[dict[str, Any]], call_id: str) -> dict[str, Any]:
+    """The call that a result answers, taken out of `calls`: where ids are repeated, their order counts (§3.3)."""
+    for number, call in enumerate(calls):
+        if str(call.get("id")) == call_id:
+            return calls.pop(number)
+    return {}
+
+
+def _asked(call: dict[str, Any]) -> tuple[str, str]:
+    """The name of the tool that was called, and the arguments as they were written."""
+    function, custom = call.get("function") or {}, call.get("custom") or {}
+    arguments = function.get("arguments") or custom.get("input") or ""
+    return str(function.get("name") or custom.get("name") or "tool"), str(arguments)
 
 
 def attachments_to_artifacts(attachments: Sequence[RequestAttachment], first: int = 0) -> list[Artifact]:
@@ -101,19 +131,34 @@ def documents_in_messages(
             elif _is_text(part) and over_long:
                 beside = is_list and number != last_text
                 for start, end in document_spans(part["text"], min_chars, beside=beside):
-                    found.append(_span_artifact(part["text"][start:end], prefix, place, (start, end)))
-    return [replace(a, historical=(a.place.message or 0) < current) for a in found]
+                    found.append(_span_artifact(part["text"], prefix, place, (start, end)))
+    return [_in_time(artifact, messages, current) for artifact in found]
 
 
-def unique_ids(artifacts: Iterable[Artifact]) -> list[Artifact]:
-    """Ids are stable for the same content; the same content twice in one request gets `-2`, `-3` …"""
+def _in_time(artifact: Artifact, messages: Sequence[ConversationMessage], current: int) -> Artifact:
+    index = artifact.place.message or 0
+    return replace(artifact, historical=index < current, timestamp=messages[index].created_at)
+
+
+def unique_ids(artifacts: Sequence[Artifact]) -> list[Artifact]:
+    """Ids are stable for the same content; of the same content twice in one request the later ones get `-2`, `-3` …,
+    so that what turns up does not change the names of what was there."""
     seen: Counter[str] = Counter()
-    result = []
-    for artifact in artifacts:
+    result = list(artifacts)
+    for number in sorted(range(len(result)), key=lambda number: _appeared(result[number])):
+        artifact = result[number]
         seen[artifact.artifact_id] += 1
         count = seen[artifact.artifact_id]
-        result.append(artifact if count == 1 else replace(artifact, artifact_id=f"{artifact.artifact_id}-{count}"))
+        if count > 1:
+            result[number] = replace(artifact, artifact_id=f"{artifact.artifact_id}-{count}")
     return result
+
+
+def _appeared(artifact: Artifact) -> tuple[float, bool, int]:
+    """Sorts by time: what came with this request is last, and attachments come before the messages of their turn."""
+    when = artifact.timestamp.timestamp() if artifact.timestamp else inf
+    attached = artifact.place.message is None and artifact.call is None
+    return when, not attached, artifact.place.message or 0
 
 
 def current_turn(history: History) -> int:
@@ -155,13 +200,14 @@ def _file_artifact(file: dict[str, object], text: str, prefix: str, place: Place
     )
 
 
-def _span_artifact(text: str, prefix: str, place: Place, span: tuple[int, int]) -> Artifact:
+def _span_artifact(whole: str, prefix: str, place: Place, span: tuple[int, int]) -> Artifact:
+    text = whole[span[0] : span[1]]
     return Artifact(
         artifact_id=artifact_id(text),
         artifact_type=ArtifactType.DOCUMENT,
         content=text,
         size_chars=len(text),
         source=f"{prefix}document:{span[0]}-{span[1]}",
-        title="document in the message",
+        title=title_of(whole, span) or "document in the message",
         place=replace(place, span=span),
     )

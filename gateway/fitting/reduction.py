@@ -123,7 +123,7 @@ class Reduction:
     def _source(self, artifact: Artifact) -> Source:
         message = artifact.place.message
         number = len(self.material.messages) if message is None else message
-        return Source(artifact.content, "artifact", artifact.title or "", artifact.historical, number)
+        return Source(artifact.content, "artifact", artifact.search_label, artifact.historical, number)
 
     def _choose(self, candidates: list[Candidate], limit: float) -> Fitted:
         """Takes old turns up to their share, then passages, then further turns, while their estimates fit."""

@@ -60,7 +60,8 @@ class ToolCall:
 class Artifact:
     """One tool result or document. `content` is its text; `size_chars` the length of that text. `label` is the source
     as it is told to a model where that must not change from turn to turn (contract §4 I7). `call` belongs to a result
-    that is told as text, its message left out (contract §3.3)."""
+    that is told as text, its message left out (contract §3.3); `arguments` are what any tool was called with, as
+    written."""
 
     artifact_id: str
     artifact_type: ArtifactType
@@ -74,11 +75,18 @@ class Artifact:
     label: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     call: ToolCall | None = None
+    arguments: str = ""
 
     @property
     def standing_name(self) -> str:
-        """What it is known by while it stands in a block: two tool results may say the same."""
-        return self.call.message_id if self.call else self.artifact_id
+        """What it is known by while it stands in a block: two tool results may say the same. An attachment goes by its
+        content, whatever else of the same content turns up later."""
+        return self.call.message_id if self.call else self.artifact_id.partition("-")[0]
+
+    @property
+    def search_label(self) -> str:
+        """What it is called and what was asked for to get it: words that a question may use and its text may lack."""
+        return " ".join(each for each in (self.title, self.arguments) if each)
 
 
 class ArtifactDecision(BaseModel):

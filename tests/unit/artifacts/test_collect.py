@@ -1,5 +1,7 @@
 """What in a request is an artifact, and how its source is named (contract §4, §6)."""
 
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -43,6 +45,53 @@ def test_ids_are_stable_for_the_same_content_and_apart_within_a_request() -> Non
     assert first.artifact_id == one.artifact_id
     assert second.artifact_id == one.artifact_id + "-2"
     assert attachments_to_artifacts([RequestAttachment(content="x")])[0].artifact_id == one.artifact_id
+
+
+def test_the_same_text_has_the_same_id_wherever_it_stands() -> None:
+    fenced = f"Look:\n```text\n{LONG}\n```\nWhat?"
+    file = [{"type": "file", "file": {"filename": "a.txt"}}, {"type": "text", "text": "?"}]
+    found = [
+        *extract_artifacts_from_messages(stored([assistant(None, "a"), tool("a", LONG)]), 0),
+        *extract_artifacts_from_messages(
+            stored([assistant(None, "a"), tool("a", [{"type": "text", "text": LONG}])]), 0
+        ),
+        *attachments_to_artifacts([RequestAttachment(content=f"{LONG}\n")]),
+        *documents(fenced),
+        *documents(f"<doc>\n{LONG}\n</doc> What?"),
+        *documents([{"type": "text", "text": LONG}, {"type": "text", "text": "What?"}]),
+        *documents(file, files={(0, 0): f"{LONG}\r\n"}),
+    ]
+    assert len(found) == 7
+    assert len({a.artifact_id for a in found}) == 1
+
+
+def test_what_turns_up_later_does_not_change_the_names_of_what_was_there() -> None:
+    early, late = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
+    (attached,) = attachments_to_artifacts([RequestAttachment(content="x")])
+    (result,) = extract_artifacts_from_messages(stored([assistant(None, "a"), tool("a", "x")]), 0)
+    old, new = replace(attached, timestamp=early), replace(result, timestamp=late)
+    for turns_up in (result, new):
+        first, second = unique_ids([turns_up, old])
+        assert (first.artifact_id, second.artifact_id) == (f"{old.artifact_id}-2", old.artifact_id)
+    first, second = unique_ids([replace(result, timestamp=early), attached])
+    assert (first.artifact_id, second.artifact_id) == (result.artifact_id, f"{result.artifact_id}-2")
+    assert second.standing_name == attached.standing_name
+
+
+def test_a_result_knows_what_was_asked_of_its_tool() -> None:
+    call = assistant(None, "a", "a", name="grep", arguments='{"pattern": "one"}')
+    call["tool_calls"][1]["function"]["arguments"] = '{"pattern": "two"}'
+    custom = {"role": "assistant", "tool_calls": [{"id": "c", "custom": {"name": "sh", "input": "ls -l"}}]}
+    talk = [call, tool("a", "1"), tool("a", "2"), custom, tool("c", "3"), tool("lost", "4")]
+    found = extract_artifacts_from_messages(stored(talk), 0)
+    assert [a.search_label for a in found] == ['grep {"pattern": "one"}', 'grep {"pattern": "two"}', "sh ls -l", "tool"]
+    (step,) = extract_artifacts_from_steps([ReasoningStepRecord(1, "search", "a", '{"q": 1}', "one")])
+    assert step.search_label == 'search {"q": 1}'
+
+
+def test_a_document_in_a_message_has_its_title() -> None:
+    (found,) = documents(f"<file path='rows.txt'>\n{LONG}\n</file>\nWhat?")
+    assert found.title == "rows.txt"
 
 
 def test_the_steps_of_an_answer_are_artifacts_too() -> None:

@@ -107,8 +107,8 @@ LINES = "\n".join(f"line {n} of the document" for n in range(500))
 @pytest.mark.parametrize(
     ("message", "document"),
     [
-        (f"Q?\n```python\n{LINES}\n```\nThanks", LINES + "\n"),
-        (f"Q?\n~~~\n{LINES}\n~~~", LINES + "\n"),
+        (f"Q?\n```python\n{LINES}\n```\nThanks", LINES),
+        (f"Q?\n~~~\n{LINES}\n~~~", LINES),
         (f"Q? <doc id='1'>{LINES}</doc> Thanks", LINES),
         (f"First paragraph\n\n{LINES}\n\nLast paragraph", LINES),
         (f"First line\n{LINES}\nLast line", LINES),

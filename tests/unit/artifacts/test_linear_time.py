@@ -27,6 +27,7 @@ PIECES = [
     '<a b="c',
     "<script>",
 ]
+PIECES += ["```md\n```x\n```\n", "```md\n", "~~~a\n```\n", "<a><a>x</a></a>", "<a x='", "a.b:\n```x.y\n"]
 PIECES += ["<x" * 3, "&amp", "\n", " \n", "[", "[{", '"', '"a":[', "a,b\n", ". ", "~~~~"]
 
 
@@ -51,9 +52,33 @@ def test_fences_and_tags_are_found() -> None:
     assert marked_spans(text, 60) == []
 
 
+def test_a_longer_fence_closes_and_a_shorter_one_is_content() -> None:
+    body = "x\n```\ny\n~~~\n" + "z" * 50
+    assert inside(f"a\n````py\n{body}\n`````\nb") == [body]
+    assert inside(f"a\r\n```py\r\n{'z' * 50}\r\n```\r\nb") == ["z" * 50]
+    assert inside("```py\n" + "z" * 50) == []
+
+
+def test_markdown_that_was_pasted_may_hold_fences_itself() -> None:
+    body = "# A\n```sh\nls\n```\nmore " + "z" * 50 + "\n```\nx\n```py\ny\n```"
+    assert inside(f"```markdown\n# A\n```sh\nls\n```\n{'z' * 50}\n```\nb") == [f"# A\n```sh\nls\n```\n{'z' * 50}"]
+    assert inside(f"```md\n{body}\n") != []
+
+
+def test_of_a_block_that_holds_documents_each_is_one() -> None:
+    members = "".join(f"<document index='{n}'>{str(n) * 600}</document>\n" for n in range(1, 4))
+    assert inside(f"Read <documents>\n{members}</documents> What?") == [str(n) * 600 for n in range(1, 4)]
+    mixed = f"<doc>{'own words ' * 20}<i>{'x' * 50}</i><i>{'y' * 50}</i></doc>"
+    assert inside(mixed) == [mixed[5:-6]]
+
+
+def inside(text: str) -> list[str]:
+    return [text[start:end] for start, end in marked_spans(text, 40)]
+
+
 def test_a_tag_inside_a_fence_is_part_of_it() -> None:
     text = "```\n<a>" + "x" * 50 + "</a>\n```\n"
-    assert marked_spans(text, 10) == [(4, text.rindex("```"))]
+    assert marked_spans(text, 10) == [(4, text.rindex("\n```"))]
 
 
 @pytest.mark.parametrize(
