@@ -97,15 +97,22 @@ class _Search:
         return answers and place.mark.said != self._sought.marks[place.kept - 1].said
 
     def run_to(self, head_id: str | None) -> Place | None:
-        """As a run that ends at the head; answers that are stored nowhere may follow it."""
+        """As a run that ends at the head, or at another of the answers that were given with it; answers that are
+        stored nowhere may follow it."""
         bodies = self._sought.bodies
         answers = [i for i, body in enumerate(bodies) if body["role"] == "assistant"]
         if head_id is None:
             return None
-        for last in reversed(answers[-LIKELY:]):
-            if _is_run(self._upwards(head_id), bodies, last):
-                return self._onwards(self._place(head_id, last + 1))
+        for end in self._choices(head_id):
+            for last in reversed(answers[-LIKELY:]):
+                if _is_run(self._upwards(end), bodies, last):
+                    return self._onwards(self._place(end, last + 1))
         return None
+
+    def _choices(self, head_id: str) -> Iterator[str]:
+        """The head, and only then the answers of the same request beside it (contract §3.4)."""
+        yield head_id
+        yield from (row.id for row in self._connection.execute(_CHOICES, {"head": head_id}).all())
 
     def _halving(self, places: list[int]) -> Place | None:
         """The deepest of these that is known: whatever leads to a known place is known."""
@@ -290,5 +297,15 @@ def _steps_query() -> sa.Select[tuple[Any, ...]]:
     return sa.select(table.c.id, table.c.digest).where(*where).order_by(table.c.created_at, table.c.id)
 
 
+def _choices_query() -> sa.Select[tuple[str]]:
+    """The other answers of the request that `:head` answers."""
+    table, head = schema.messages, schema.messages.alias("head")
+    same = [head.c[name] == table.c[name] for name in ("request_id", "conversation_id", "parent_id")]
+    where = (head.c.id == sa.bindparam("head"), table.c.id != head.c.id, table.c.choice.is_not(None))
+    query = sa.select(table.c.id).join(head, sa.and_(*same))
+    return query.where(head.c.choice.is_not(None), *where).order_by(table.c.choice)
+
+
 _UPWARDS = _upwards_query()
 _STEPS = _steps_query()
+_CHOICES = _choices_query()

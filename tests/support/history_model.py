@@ -56,6 +56,10 @@ class Node:
     forms: tuple[tuple[str, ...], ...] = ()
     restored: bool = False
     children: list["Node"] = field(default_factory=list)
+    beside: tuple["Node", ...] = ()
+    """All answers to one request, if this is one of several."""
+    unproven: bool = False
+    """Brought along by a request that had nothing to show: somebody else may have made it up."""
 
     def add(self, body: Json, instructions: tuple[Json, ...], forms: tuple[tuple[str, ...], ...] = ()) -> "Node":
         """A message that follows this one."""
@@ -91,8 +95,8 @@ class Talk:
         self.head = self.root
 
     def call_ids(self) -> set[str]:
-        """The ids of all tool calls that were ever made in it."""
-        return set(call_ids([node.body for node in self.root.below()]))
+        """The ids of all tool calls that were ever made in it, but for those that show nothing."""
+        return set(call_ids([node.body for node in self.root.below() if not node.unproven]))
 
 
 Said = tuple[str, tuple[tuple[str, ...], ...]]
@@ -145,6 +149,8 @@ class Plan:
     at_head: bool = False
     """Whether it continues what was the head when it began: it is appended to what followed that by then."""
     restored: bool = False
+    unproven: bool = False
+    """Whether a conversation was recognised that its chain does not show to be its own."""
     refused: set[int] = field(default_factory=set)
     gone: bool = False
     """Whether there is no such conversation."""
@@ -187,8 +193,10 @@ class Model:
         seen = said_in(plan.node.path())
         for body in plan.new[:-1] if prefill else plan.new:
             node = node.add(body, plan.instructions)
+            node.unproven = plan.unproven
             seen += said_in([node])
         latest = node
+        choices: list[Node] = []
         for number, answer in enumerate(answers):
             body, forms = _remembered(answer, prefill, partial)
             if not text_of(body) and not body.get("tool_calls"):
@@ -196,6 +204,7 @@ class Model:
             made = node.add(body, plan.instructions, forms)
             made.restored = made.restored or plan.restored
             latest = made if number == 0 else latest
+            choices.append(made)
             self.traces.append(
                 Trace(
                     plan.ask.user,
@@ -205,6 +214,8 @@ class Model:
                     talk if plan.ask.store else None,
                 )
             )
+        for choice in choices:
+            choice.beside = tuple(choices)
         if plan.ask.store and talk is not None:
             talk.head = latest
 
@@ -268,6 +279,8 @@ class Model:
         if ids & talk.call_ids() or assistant >= ENOUGH_SAID or node.restored:
             plan.forwarded = [*ask.instructions, *visible(node.path(), new), *new]
             plan.restored = _is_more(plan.forwarded, ask.messages)
+        else:
+            plan.unproven = True
         return plan
 
 
@@ -285,16 +298,18 @@ def furthest(node: Node, sent: Sequence[Json], at: int) -> tuple[Node, int]:
 
 
 def run_at_head(talk: Talk, sent: Sequence[Json]) -> tuple[Node, int]:
-    """The longest beginning of what was sent that is the end of the head's path."""
-    path = talk.head.path()
-    for start in range(1, len(path)):
-        alone = _root()
-        end = alone
-        for node in path[start:]:
-            end = end.add(node.body, node.instructions, node.forms)
-        found, count = furthest(alone, sent, 0)
-        if count and found is end:
-            return talk.head, count
+    """The longest beginning of what was sent that is the end of the head's path, or of the path of an answer that was
+    given beside it."""
+    for head in talk.head.beside or (talk.head,):
+        path = head.path()
+        for start in range(1, len(path)):
+            alone = _root()
+            end = alone
+            for node in path[start:]:
+                end = end.add(node.body, node.instructions, node.forms)
+            found, count = furthest(alone, sent, 0)
+            if count and found is end:
+                return head, count
     return talk.root, 0
 
 
