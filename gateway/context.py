@@ -31,7 +31,7 @@ from gateway.models.selection import Fitted, Material
 from gateway.planning.decision import PlanningFacts, should_use_llm_planning
 from gateway.planning.record import plan_of, records_of
 from gateway.ports import FileStore, TokenCounters
-from gateway.relevance.relevance import relevance
+from gateway.relevance.finder import find_passages
 from gateway.settings import ContextSettings
 
 QUESTION_CHARS = 4000
@@ -39,7 +39,7 @@ TOOL_FIELDS = ("tools", "functions")
 COUNTED_APART = ("tools", "functions", "response_format")
 NO_MATERIAL = Material(instructions=(), messages=(), current=0)
 INLINE_CHARS = 100_000
-TOOLS = Tools(assemble=assemble, relevance=relevance, compact=compact)
+TOOLS = Tools(assemble=assemble, relevance=find_passages, compact=compact)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from gateway import jsons
 
 SECRETS = re.compile(r"(?i)(bearer\s+|\bsk-|://[^:/@\s]*:(?=[^@/\s]+@))[^\s'\"@,;]+")
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
-QUIET = ("httpx", "httpcore", "uvicorn.access", "alembic", "bm25s", "asyncio", "aiohttp")
+QUIET = ("httpx", "httpcore", "uvicorn.access", "alembic", "asyncio", "aiohttp")
 
 
 class Log:

@@ -2,14 +2,54 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from gateway.models.relevance import Passage, Query, Source
-from gateway.relevance.chunks.passages import passages
-from gateway.relevance.ranking import rank
+from gateway.relevance.corpus import Corpus, Scores
+from gateway.relevance.fusion import Ranking, fused
+from gateway.relevance.hops import second_round
+from gateway.relevance.index import index_texts
+from gateway.relevance.lexical import lexical
+from gateway.relevance.literal import literal
+from gateway.relevance.neighbours import with_neighbours
+from gateway.relevance.question import borrowed, parts, quotations
+from gateway.relevance.words import Lexicon
+
+CURRENT_WEIGHT = 1.15
+LITERAL_WEIGHT = 2.0
+PARTS_WEIGHT = 0.8
 
 
 def relevance(query: Query, sources: Sequence[Source]) -> list[list[Passage]]:
     """For each source its passages in document order, scored as one corpus (see `models.relevance.Relevance`)."""
-    cut = [passages(source.content) for source in sources]
-    texts = [s.content[c.start : c.end] for s, chunks in zip(sources, cut, strict=True) for c in chunks]
-    scores = iter(rank(query.question, texts))
-    return [[Passage(c.start, c.end, next(scores), c.heading) for c in chunks] for chunks in cut]
+    lexicon = Lexicon()
+    corpus = Corpus(sources, index_texts([source.content for source in sources], lexicon), lexicon)
+    scores = fused(rankings(query, corpus), corpus.count)
+    return passages_of(corpus, scores)
+
+
+def rankings(query: Query, corpus: Corpus) -> list[Ranking]:
+    question = corpus.lexicon.question(query.question)
+    weights = borrowed(query.question, query.recent, corpus.lexicon)
+    terms = question + [(term, 0) for term in weights]
+    main = lexical(corpus, terms, weights)
+    main += LITERAL_WEIGHT * literal(corpus, quotations(query.question))
+    main *= _of_the_turn(corpus)
+    found = [Ranking(with_neighbours(corpus, main))]
+    split = parts(query.question, corpus.lexicon)
+    found += [Ranking(lexical(corpus, part), PARTS_WEIGHT / len(split)) for part in split]
+    found += second_round(corpus, question, main)
+    for search in query.searches:
+        found.append(Ranking(lexical(corpus, corpus.lexicon.question(search)), 1 / len(query.searches)))
+    return found
+
+
+def _of_the_turn(corpus: Corpus) -> Scores:
+    """What the turn under way has just fetched is more likely meant than what older turns hold."""
+    weights = [1.0 if s.historical or s.kind == "turn" else CURRENT_WEIGHT for s in corpus.sources]
+    return np.array(weights or [1.0])[corpus.source_of] if weights else np.zeros(0)
+
+
+def passages_of(corpus: Corpus, scores: Scores) -> list[list[Passage]]:
+    each = iter(scores.tolist())
+    return [[Passage(c.start, c.end, next(each), c.heading) for c in index.chunks] for index in corpus.indexes]

@@ -1,0 +1,77 @@
+"""All texts of one call as one corpus, in which terms are found."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.models.relevance import Source
+from gateway.relevance.index import ContentIndex, Kinds, Numbers, numbers_of
+from gateway.relevance.words import Lexicon
+
+Scores = NDArray[np.float64]
+LOW = 0xFFFF
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hits:
+    """Where sought terms stand: place in the stream, chunk, and which of the terms; by place."""
+
+    places: Numbers
+    chunks: Numbers
+    terms: Numbers
+
+
+class Corpus:
+    """Sources with their indexes. Chunks are numbered through all of them, in order; chunks of source i are those from
+    `begins[i]` to `begins[i + 1]`."""
+
+    def __init__(self, sources: Sequence[Source], indexes: Sequence[ContentIndex], lexicon: Lexicon) -> None:
+        self.sources, self.indexes, self.lexicon = sources, indexes, lexicon
+        sizes = [len(index.chunks) for index in indexes]
+        self.begins: Numbers = np.cumsum([0, *sizes])
+        self.count = int(self.begins[-1])
+        self.source_of: Numbers = np.repeat(np.arange(len(sources)), sizes)
+        self.terms: Numbers = np.concatenate([i.terms for i in indexes] or [np.empty(0, np.int64)])
+        self.kinds: Kinds = np.concatenate([i.kinds for i in indexes] or [np.empty(0, np.uint8)])
+        self.lengths: Numbers = np.concatenate([np.diff(i.firsts) for i in indexes] or [np.empty(0, np.int64)])
+        self.firsts: Numbers = np.concatenate(([0], np.cumsum(self.lengths)))
+        self._low = (self.terms & LOW).astype(np.uint16)
+
+    def find(self, wanted: Numbers) -> Hits:
+        """Every place of these terms (distinct, sorted). One look at the whole stream in C: nothing is kept for it."""
+        table = np.zeros(LOW + 1, bool)
+        table[wanted & LOW] = True
+        places = np.flatnonzero(table[self._low])
+        terms = np.searchsorted(wanted, self.terms[places])
+        terms[terms == len(wanted)] = 0
+        exact = wanted[terms] == self.terms[places] if len(wanted) else np.zeros(len(places), bool)
+        places, terms = places[exact], terms[exact]
+        return Hits(places, np.searchsorted(self.firsts, places, "right") - 1, terms)
+
+    def labels(self, wanted: Numbers) -> NDArray[np.bool_]:
+        """Which source's label holds which of these terms: sources by terms."""
+        found = np.zeros((len(self.sources), len(wanted)), bool)
+        known: dict[str, NDArray[np.bool_]] = {}
+        for row, source in zip(found, self.sources, strict=True):
+            if source.label not in known:
+                known[source.label] = np.isin(wanted, numbers_of(self.lexicon.question(source.label)))
+            row[:] = known[source.label]
+        return found
+
+    def chunk_terms(self, chunk: int) -> slice:
+        """Where a chunk's terms stand in the stream."""
+        return slice(int(self.firsts[chunk]), int(self.firsts[chunk + 1]))
+
+    def text_of(self, chunk: int) -> str:
+        """A chunk's text."""
+        source = int(self.source_of[chunk])
+        span = self.indexes[source].chunks[chunk - int(self.begins[source])]
+        return self.sources[source].content[span.start : span.end]
+
+    def chunk_at(self, source: int, place: int) -> int:
+        """The chunk in which a character of a source stands, or the one before it."""
+        starts = [chunk.start for chunk in self.indexes[source].chunks]
+        inside = int(np.searchsorted(starts, place, "right")) - 1
+        return int(self.begins[source]) + max(0, inside)

@@ -1,0 +1,85 @@
+"""The index of a text: its chunks, and the terms of each as one stream of numbers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.relevance.chunks.passages import Chunk, passages
+from gateway.relevance.words import Lexicon, Terms, all_words
+
+Numbers = NDArray[np.int64]
+Kinds = NDArray[np.uint8]
+SHORT = 500
+"""Characters up to which a text is a chunk of its own."""
+CHUNK_BYTES = 200
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ContentIndex:
+    """`terms` are the numbers of all terms of the text, in order; those of chunk i stand from `firsts[i]` to
+    `firsts[i + 1]`. `kinds` says what each of them is (`words.PLAIN` …)."""
+
+    chunks: Sequence[Chunk]
+    terms: Numbers
+    kinds: Kinds
+    firsts: Numbers
+
+    @property
+    def size(self) -> int:
+        """Bytes, roughly."""
+        return self.terms.nbytes + self.kinds.nbytes + self.firsts.nbytes + CHUNK_BYTES * len(self.chunks)
+
+
+def number_of(term: str) -> int:
+    """A term's number, the same for the life of the process. Two of a text's terms share one less than once in 10^9
+    texts, and then a passage scores a little more."""
+    return hash(term)
+
+
+def index_texts(texts: Sequence[str], lexicon: Lexicon) -> list[ContentIndex]:
+    """An index of each text. All of them at once: what is slow for one is done once for all."""
+    cut = [chunks_of(text) for text in texts]
+    pieces = [text[c.start : c.end] for text, chunks in zip(texts, cut, strict=True) for c in chunks]
+    found = all_words(pieces)
+    terms, kinds, counts = _streams(list(chain.from_iterable(found)), lexicon)
+    ends = np.cumsum([0, *map(len, found)])
+    firsts = np.concatenate(([0], np.cumsum(counts)))[ends]
+    indexes, at = [], 0
+    for chunks in cut:
+        here = firsts[at : at + len(chunks) + 1]
+        start, end = int(here[0]), int(here[-1])
+        indexes.append(ContentIndex(chunks, terms[start:end], kinds[start:end], here - start))
+        at += len(chunks)
+    return indexes
+
+
+def chunks_of(text: str) -> list[Chunk]:
+    """The chunks of a text; a short one is one."""
+    if len(text) > SHORT:
+        return passages(text)
+    return [Chunk(0, len(text))] if text.strip() else []
+
+
+def numbers_of(terms: Terms) -> Numbers:
+    """The numbers of these terms, in order."""
+    return np.fromiter((number_of(term) for term, _ in terms), np.int64, len(terms))
+
+
+def _streams(words: list[str], lexicon: Lexicon) -> tuple[Numbers, Kinds, Numbers]:
+    """Terms and kinds of all words in order, and how many terms each word has."""
+    unique = list(dict.fromkeys(words))
+    known = {word: at for at, word in enumerate(unique)}
+    of_word = np.fromiter(map(known.__getitem__, words), np.int64, len(words))
+    terms = lexicon.terms_of(unique)
+    flat = list(chain.from_iterable(terms))
+    numbers = numbers_of(flat)
+    kinds = np.fromiter((kind for _, kind in flat), np.uint8, len(flat))
+    lengths = np.fromiter(map(len, terms), np.int64, len(terms))
+    begins = np.cumsum(lengths) - lengths
+    counts = lengths[of_word]
+    total = int(counts.sum())
+    at = np.arange(total) + np.repeat(begins[of_word] - (np.cumsum(counts) - counts), counts)
+    return numbers[at], kinds[at], counts

@@ -1,0 +1,59 @@
+"""What a question consists of: its parts, what it quotes, and what its pronouns stand for."""
+
+import re
+from collections.abc import Sequence
+
+from gateway.relevance.words import IDENTIFIER, NAME, NUMBER, PLAIN, Lexicon, Terms
+
+PARTS = re.compile(
+    r"[?;:,.!](?=\s|$)|\n|\b(?:or|than|and|versus|vs|both|but|while|whereas|compared|between|as well as|whose|who|which"
+    r"|that|where|when)\b",
+    re.IGNORECASE,
+)
+QUOTED = re.compile(r'"([^"\n]{3,200})"|“([^”\n]{3,200})”|`([^`\n]{3,200})`|(?<!\w)\'([^\'\n]{3,200})\'(?!\w)')
+PRONOUN = re.compile(
+    r"\b(?:it|its|it's|that|this|these|those|they|them|their|he|him|his|she|her|hers|one|ones|former|latter|same|there"
+    r"|both|each|second|first|third|last|previous|above|another|other)\b",
+    re.IGNORECASE,
+)
+MOST_PARTS = 4
+RECENT = 4
+"""Messages before the question from which a pronoun borrows."""
+FADING = 0.6
+MOST_BORROWED = 24
+
+
+def quotations(question: str) -> list[str]:
+    """What the question quotes, in quotation marks or as code."""
+    return list(dict.fromkeys(next(filter(None, groups)).strip() for groups in QUOTED.findall(question)))
+
+
+def parts(question: str, lexicon: Lexicon) -> list[Terms]:
+    """The parts of a question that is made of several: of a comparison its sides, of a chain its links. Empty if it is
+    of one piece; parts that name nothing are none."""
+    found = [lexicon.question(part) for part in PARTS.split(question)]
+    named = [terms for terms in found if any(kind in (IDENTIFIER, NAME, NUMBER) for _, kind in terms)]
+    weighty = named if len(named) > 1 else [terms for terms in found if len(terms) > 1]
+    return weighty[:MOST_PARTS] if len(weighty) > 1 else []
+
+
+def borrowed(question: str, recent: Sequence[str], lexicon: Lexicon) -> dict[str, float]:
+    """Terms that the question's pronouns may stand for, out of the messages just before it, with what each counts.
+
+    Identifiers, names and numbers above all; those of the latest message most. Nothing without a pronoun, unless the
+    question names nothing at all.
+    """
+    own = lexicon.question(question)
+    names_nothing = all(kind == PLAIN for _, kind in own[1:]) and len(own) < 8
+    if not (PRONOUN.search(question) or names_nothing):
+        return {}
+    worth = {IDENTIFIER: 1.0, NAME: 0.7, NUMBER: 0.5, PLAIN: 0.15}
+    found: dict[str, float] = {}
+    for age, text in enumerate(reversed(recent[-RECENT:])):
+        for term, kind in lexicon.question(text[:4000]):
+            value = worth.get(kind, 0.3) * FADING**age
+            found[term] = max(found.get(term, 0.0), value)
+    for term, _ in own:
+        found.pop(term, None)
+    best = sorted(found.items(), key=lambda item: -item[1])[:MOST_BORROWED]
+    return dict(best)
