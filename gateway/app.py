@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from starlette.routing import Route, Router
 
 from gateway.artifacts.files import FileReader
+from gateway.calibrations import Margins, keep_calibrated
 from gateway.clock import SystemClock
 from gateway.context import ContextManager
 from gateway.errors import StorageUnavailable
@@ -26,6 +27,7 @@ from gateway.pipeline import Pipeline
 from gateway.settings import Settings
 from gateway.settlement import Settlement
 from gateway.storage.cache import open_cache
+from gateway.storage.calibrations import SqlCalibrations
 from gateway.storage.claims import SqlClaims
 from gateway.storage.conversations import SqlConversations
 from gateway.storage.engine import Transactions, open_transactions
@@ -49,6 +51,8 @@ from gateway.upstream.routing import ConfiguredRouter, modifies_params, unsuppor
 
 RETRY_SECONDS = 1.0
 WARM_UP_AFTER = 0.25
+CALIBRATED_WITHIN = 1.0
+"""Seconds that a start waits for what was learned of models; requests that come before that are estimated without."""
 log = get_logger("gateway.app")
 
 
@@ -60,7 +64,9 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
     cache = open_cache(settings.cache, clock)
     store = SqlStore(transactions, clock, cache, settings.conversation.retention_days)
     retention = Retention(transactions, clock, cache)
-    counters = Counters()
+    margins = Margins(clock)
+    counters = Counters(margins)
+    calibrations = SqlCalibrations(transactions)
     metrics = Metrics(entry.model_name for entry in settings.model_list)
     settlement = Settlement(store, counters, clock, metrics, settings.conversation.match)
     pool = ConnectionPool(settings.upstream.max_connections)
@@ -96,6 +102,8 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
         days = settings.conversation.retention_days
         sweeping = asyncio.ensure_future(sweep_for_ever(retention, clock, days, sweep_seconds(days)))
         keeping = asyncio.ensure_future(once.keep())
+        calibrating = asyncio.ensure_future(keep_calibrated(margins, calibrations))
+        await margins.looked_up(CALIBRATED_WITHIN)
         try:
             yield
         finally:
@@ -103,9 +111,12 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
             warming.cancel()
             sweeping.cancel()
             keeping.cancel()
+            calibrating.cancel()
             await chat.close()
             await settlement.drain(2 * settings.storage.timeout)
             await once.drain(settings.storage.timeout)
+            if margins.is_worth_writing:
+                await margins.try_to_keep(calibrations)
             await client.aclose()
             await cache.close()
             await transactions.close()

@@ -99,7 +99,7 @@ class ContextManager:
         """The context of a request that stands alone and surely fits as it is; None if it needs a closer look."""
         if budget.tokens is None or request.plain is None or any(request.forward.get(name) for name in COUNTED_APART):
             return None
-        allowed = int(budget.tokens / facts.token_margin)
+        allowed = int(budget.tokens / max(1.0, self._counters.counter(facts).margin))
         tokens = surely_fits(request.plain, request.size, allowed, self._settings.document_min_chars)
         if tokens is None:
             return None
@@ -124,7 +124,8 @@ class ContextManager:
             attached=context.artifacts,
             question=_question(context),
         )
-        counting = Counting(self._counters.counter(facts), request.forward, material, facts.token_margin)
+        counter = self._counters.counter(facts)
+        counting = Counting(counter, request.forward, material, max(1.0, counter.margin))
         limits = Limits(budget.tokens, self._settings.history_share)
         fitted = fit(material, limits, counting, TOOLS)
         utilization = self._utilization(request, material, fitted, budget, counting)

@@ -29,6 +29,8 @@ class Exchange:
     conversation_id: str | None = None
     upstream_id: str | None = None
     ask_usage: bool = True
+    overflowed: Budget | None = None
+    """What a prompt of this request was to fit that upstream did not take; it was fitted once more, then."""
     called: bool = False
     delivered: bool = False
     committing: bool = False

@@ -183,14 +183,14 @@ class Pipeline:
     async def _send(self, exchange: Exchange, call: Callable[[Exchange], Awaitable[T]]) -> T:
         """Step 6. If upstream says overflow all the same, one refit; if it refuses to report usage, once without."""
         exchange.sent_at = self._settlement.clock.monotonic()
-        refitted = False
         while True:
             try:
                 return await call(exchange)
             except UpstreamOverflow as overflow:
-                if refitted or exchange.built is None:
+                if exchange.overflowed or exchange.built is None:
+                    self._settlement.overflowed(exchange)
                     raise
-                refitted = True
+                exchange.overflowed = exchange.budget
                 self._settlement.metrics.upstream_failed(exchange.request.model, overflow)
                 await self._refit(exchange, exchange.built, overflow)
             except UpstreamRefused as refusal:

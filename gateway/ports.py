@@ -1,9 +1,10 @@
 """The Protocols that the steps need. Adapters live in `storage/`, `upstream/` and `tokens.py`; `app.py` wires them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
+from gateway.models.calibration import Calibration, Report
 from gateway.models.claim import Claim, ClaimRecord, RequestIdentity
 from gateway.models.conversation import ConversationMessage, ConversationRef, Sought, StoredConversation
 from gateway.models.exchange import Caller, Deployment, JsonAnswer, ModelFacts, StoredFile, StreamOpener
@@ -298,6 +299,11 @@ class TokenCounter(Protocol):
         """The same without any margin; None if that depends on more than the tokenizer (pictures, sounds)."""
         ...
 
+    @property
+    def margin(self) -> float:
+        """The model's tokens for one that is counted, as configured or learned (ADR 13)."""
+        ...
+
     def with_margin(self, plain: int) -> int:
         """What `message` gives where `plain` gives this."""
         ...
@@ -312,8 +318,24 @@ class TokenCounters(Protocol):
 
     def counter(self, facts: ModelFacts) -> TokenCounter: ...
 
-    def learn(self, facts: ModelFacts, counted: int, reported: int) -> None:
-        """Compares an estimate with what upstream reported (contract §4 I1)."""
+    def learn(self, facts: ModelFacts, report: Report) -> None:
+        """Calibrates the estimate by what upstream reported (contract §4 I1)."""
+        ...
+
+
+class CalibrationStore(Protocol):
+    """What was learned of models' tokens, by the name that the learner gives each. Safe from several processes at once.
+
+    Raises:
+        StorageUnavailable: the storage cannot be reached.
+    """
+
+    async def load(self) -> dict[str, Calibration]:
+        """All of them, or the latest thousand."""
+        ...
+
+    async def save(self, learned: Mapping[str, Calibration]) -> None:
+        """Replaces those, and leaves the others alone."""
         ...
 
 

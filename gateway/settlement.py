@@ -164,6 +164,10 @@ class Settlement:
             exchange.built = exchange.conversation_id = None
             await self.settle(exchange, Outcome("complete"))
 
+    def overflowed(self, exchange: Exchange) -> None:
+        """Learns from a prompt that upstream did not take although it was to fit."""
+        self._usage.learn_refusal(exchange)
+
     def abandon(self, exchange: Exchange) -> None:
         """An answer that nobody waits for any more; does nothing once it is settled."""
         if self._claim(exchange):

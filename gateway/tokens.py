@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gateway import jsons
+from gateway.calibrations import Margins
+from gateway.clock import SystemClock
 from gateway.images import image_tokens
+from gateway.models.calibration import Report
 from gateway.models.exchange import ModelFacts
 
 if TYPE_CHECKING:
@@ -26,9 +29,10 @@ CALL_TOKENS = 6
 AUDIO_BYTES_PER_TOKEN = 1600
 PIECE_CHARS = 100_000
 REMEMBERED = 50_000
-MAX_MARGIN = 3.0
 COUNTED_SINCE = 1
 """Raised whenever a message's count changes: counts that are stored stay with the way in which they were made."""
+COUNTED_BY = f"{DEFAULT_ENCODING}/{COUNTED_SINCE}"
+"""What margins are learned on: another way to count would need other margins."""
 
 
 def vocabulary_folder() -> Path | None:
@@ -92,6 +96,11 @@ class TiktokenCounter:
         """See `ports.TokenCounter`."""
         total, media = self._measure(message)
         return None if media else total
+
+    @property
+    def margin(self) -> float:
+        """See `ports.TokenCounter`."""
+        return self._margin
 
     def with_margin(self, plain: int) -> int:
         """See `ports.TokenCounter`."""
@@ -168,23 +177,19 @@ def _remembered(encoding: str) -> OrderedDict[tuple[int, int], int]:
 
 
 class Counters:
-    """Counters by model, and the margins learned of models whose tokenizer is unknown."""
+    """Counters by model, with what is learned of each (ADR 13)."""
 
-    def __init__(self) -> None:
-        self._margins: dict[str, float] = {}
+    def __init__(self, margins: Margins | None = None) -> None:
+        self._margins = margins or Margins(SystemClock())
 
     def counter(self, facts: ModelFacts) -> TiktokenCounter:
         """The counter of a model."""
-        return TiktokenCounter(facts, self._margins.get(facts.name, facts.token_margin))
+        return TiktokenCounter(facts, self._margins.of(facts, COUNTED_BY))
 
-    def learn(self, facts: ModelFacts, counted: int, reported: int) -> None:
-        """Raises a model's margin when upstream reports more than was counted; exact tokenizers are left alone
-        unless a margin was configured for them."""
+    def learn(self, facts: ModelFacts, report: Report) -> None:
+        """See `ports.TokenCounters`."""
         _, exact = encoding_name(facts)
-        if counted <= 0 or reported <= counted or (exact and facts.token_margin == 1.0):
-            return
-        current = self._margins.get(facts.name, facts.token_margin)
-        self._margins[facts.name] = min(MAX_MARGIN, current * reported / counted)
+        self._margins.learn(facts, report, COUNTED_BY, exact=exact)
 
 
 def _part(part: Any, model: str) -> tuple[str, int | None]:

@@ -5,8 +5,11 @@ from typing import Any
 
 from gateway.accounting.cost import is_figure, usage_of
 from gateway.exchange import Exchange, Outcome
-from gateway.fitting.count import REPLY_TOKENS
+from gateway.fitting.count import MEDIA, REPLY_TOKENS
+from gateway.models.calibration import Report
 from gateway.ports import TokenCounters
+
+CACHED = ("cached_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
 
 class UsageCount:
@@ -21,12 +24,28 @@ class UsageCount:
             return {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}, False
         reported = outcome.usage or {}
         if is_figure(reported.get("prompt_tokens")) and is_figure(reported.get("completion_tokens")):
-            fitted = exchange.built.fitted if exchange.built else None
-            if fitted is not None and fitted.exact:
-                self._counters.learn(exchange.facts, fitted.tokens, reported["prompt_tokens"])
+            self._learn(exchange, reported["prompt_tokens"], cached=_is_cached(reported))
             return reported, False
         # It loads a vocabulary at first, and an answer may be long: streams of other requests must not wait for that.
         return await asyncio.to_thread(self._counted, exchange, outcome, reported), True
+
+    def learn_refusal(self, exchange: Exchange) -> None:
+        """A prompt that upstream did not take although it was fitted once more: it has more tokens than the model's
+        budget, however few were counted. Errors often name no figures, or those of prompt and answer together."""
+        if exchange.overflowed is not None and exchange.overflowed.tokens is not None:
+            self._learn(exchange, exchange.overflowed.tokens + 1, cached=False)
+
+    def _learn(self, exchange: Exchange, reported: int, *, cached: bool) -> None:
+        """Calibration by what was counted exactly. Pictures and sounds are counted by formulas, which nobody learns."""
+        built, budget = exchange.built, exchange.budget.tokens
+        if built is None or built.counting is None or not built.fitted.exact or budget is None:
+            return
+        if any(map(_has_media, exchange.messages)):
+            return
+        counted = round(built.fitted.tokens / built.counting.margin)
+        window, refused = exchange.budget.context_window, exchange.overflowed is not None
+        report = Report(counted, reported, budget, window, cached=cached, refused=refused)
+        self._counters.learn(exchange.facts, report)
 
     def _counted(self, exchange: Exchange, outcome: Outcome, reported: dict[str, Any]) -> dict[str, Any]:
         """Usage with what upstream did not report counted here."""
@@ -51,3 +70,16 @@ class UsageCount:
         counter = self._counters.counter(exchange.facts)
         tools = counter.tools(exchange.request.forward)
         return REPLY_TOKENS + tools + sum(counter.message(message) for message in exchange.messages)
+
+
+def _is_cached(usage: dict[str, Any]) -> bool:
+    """Whether a part of the prompt was read from a cache or written to it."""
+    details = usage.get("prompt_tokens_details")
+    found = {**usage, **(details if isinstance(details, dict) else {})}
+    return any(is_figure(found.get(name)) and found[name] > 0 for name in CACHED)
+
+
+def _has_media(message: dict[str, Any]) -> bool:
+    content = message.get("content")
+    parts = content if isinstance(content, list) else ()
+    return any(isinstance(part, dict) and part.get("type") in MEDIA for part in parts)

@@ -8,6 +8,7 @@ from gateway.models.exchange import ModelFacts
 from gateway.settings import ContextSettings
 
 FIFTH_LESS = 0.8
+LESS = 0.95
 NEARLY = 0.98
 OUTPUT_LIMITS = ("max_completion_tokens", "max_tokens")
 
@@ -56,8 +57,9 @@ def tightened(budget: Budget, counted: int, reported: int | None, limit: int | N
         reported: tokens of the same prompt as counted upstream.
         limit: tokens that upstream allows, prompt and answer together.
     """
-    tokens = int(min(budget.tokens or counted, counted) * FIFTH_LESS)
+    refused = min(budget.tokens or counted, counted)
+    tokens = int(refused * FIFTH_LESS)
     if reported and limit and reported > limit:
         allowed = max(1, limit - budget.reserved_output)
-        tokens = min(tokens, int(allowed * counted / reported * NEARLY))
+        tokens = min(int(refused * LESS), int(allowed * counted / reported * NEARLY))
     return replace(budget, tokens=max(1, tokens))

@@ -51,6 +51,11 @@ class Counting:
         return known[1]
 
     @property
+    def margin(self) -> float:
+        """The model's tokens for one that was counted, as it was known for this count."""
+        return self._counter.margin
+
+    @property
     def is_exact(self) -> bool:
         """Whether anything was counted exactly; what surely fits is only estimated."""
         return self._plain is not None

@@ -89,6 +89,8 @@ class ModelFacts:
     tokenizer: str | None = None
     token_margin: float = 1.0
     supports_pdf_input: bool = False
+    served_at: str = ""
+    """The address that was configured for it: one name may stand for other models elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,7 @@
 """Which deployment serves a model, with whose key (contract §1, §8)."""
 
+from dataclasses import replace
+
 from gateway.errors import ModelNotFound, Unauthorized
 from gateway.models.exchange import Caller, Deployment, ModelFacts
 from gateway.settings import ModelEntry, Settings
@@ -88,7 +90,9 @@ class ConfiguredRouter:
         if model not in self._facts:
             if len(self._facts) > MOST_KEPT:  # names come from clients
                 self._facts.clear()
-            self._facts[model] = self._catalogue.facts(model, self._entry(model))
+            entry = self._entry(model)
+            served_at = self._settings.upstream.api_base if entry is None else _named_base(entry)
+            self._facts[model] = replace(self._catalogue.facts(model, entry), served_at=served_at)
         return self._facts[model]
 
     def api_base(self, entry: ModelEntry, provider: str) -> str:

@@ -43,7 +43,7 @@ class Watched:
     def __init__(self, counter: TokenCounter) -> None:
         self._counter = counter
         self.asked: list[Json] = []
-        self.tokenizer = counter.tokenizer
+        self.tokenizer, self.margin = counter.tokenizer, counter.margin
         self.text, self.tools, self.with_margin = counter.text, counter.tools, counter.with_margin
 
     def message(self, message: Json) -> int:

@@ -1,0 +1,90 @@
+"""What a report teaches of a model's tokens (ADR 13)."""
+
+import random
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.models.calibration import Calibration, Report, calibrated, merged
+
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
+LATER = NOW + timedelta(minutes=1)
+START = Calibration(1.0, 0, NOW)
+HIGH = Calibration(1.4, 7, NOW)
+
+# what is known, the report, whether the tokenizer is the model's own, the margin after it
+CASES: list[tuple[Calibration, Report, bool, float]] = [
+    (START, Report(8000, 11_200, 10_000), False, 1.4),  # over its budget: at once
+    (START, Report(7000, 9800, 10_000), False, 1.2),  # within: half of the way
+    (HIGH, Report(7000, 7000, 10_000), False, 1.38),  # less than was thought: slowly down
+    (HIGH, Report(7000, 9800, 10_000), False, 1.4),  # just so
+    (HIGH, Report(7000, 7000, 10_000, cached=True), False, 1.4),  # perhaps without what came from the cache
+    (HIGH, Report(7000, 11_200, 12_000, cached=True), False, 1.5),  # surely not
+    (START, Report(500, 900, 10_000), False, 1.0),  # too small to tell: a hidden prompt
+    (START, Report(500, 1200, 1000, window=128_000), False, 1.0),  # the client's limit, not the model's
+    (START, Report(5000, 6000, 10**6), False, 1.1),  # large enough, however large the window
+    (START, Report(5000, 1500, 10_000), False, 1.0),  # not of this prompt
+    (START, Report(5000, 60_000, 10_000), False, 1.0),  # not of this one alone
+    (START, Report(5000, 0, 10_000), False, 1.0),
+    (START, Report(0, 5000, 10_000), False, 1.0),
+    (START, Report(500, 700, 10_000, refused=True), False, 1.4),  # upstream said so: whatever its size
+    (START, Report(5000, 60_000, 10_000, refused=True), False, 3.0),  # bounded
+    (Calibration(0.5, 99, NOW), Report(5000, 2100, 10_000), False, 0.5),
+    (START, Report(8000, 9600, 10_000), True, 1.0),  # the model's own tokenizer learns nothing from within
+    (START, Report(8000, 7000, 10_000), True, 1.0),
+    (START, Report(9900, 10_890, 10_000), True, 1.1),  # but from an overflow
+    (START, Report(5000, 5500, 10_000, refused=True), True, 1.1),
+    (Calibration(1.1, 1, NOW), Report(8000, 8000, 10_000), True, 1.095),  # and forgets it again
+]
+
+
+@pytest.mark.parametrize(("known", "report", "exact", "margin"), CASES)
+def test_a_report_teaches(known: Calibration, report: Report, exact: bool, margin: float) -> None:
+    learned = calibrated(known, report, LATER, exact=exact)
+    assert learned.margin == pytest.approx(margin)
+    if learned.margin == known.margin:
+        assert learned is known
+    else:
+        assert (learned.samples, learned.updated_at) == (known.samples + 1, LATER)
+
+
+@given(st.lists(st.tuples(st.integers(-5, 10**7), st.integers(-5, 10**8), st.integers(1, 10**6), st.booleans())))
+def test_whatever_is_reported_the_margin_stays_within_bounds(reports: list[tuple[int, int, int, bool]]) -> None:
+    known = exact = START
+    for counted, reported, budget, refused in reports:
+        report = Report(counted, reported, budget, refused=refused)
+        known = calibrated(known, report, LATER)
+        exact = calibrated(exact, report, LATER, exact=True)
+        assert 0.5 <= known.margin <= 3
+        assert 1 <= exact.margin <= 3
+
+
+@pytest.mark.parametrize("true", [0.8, 1.0, 1.3, 1.9])
+def test_it_settles_above_what_is_usual_and_below_the_extremes(true: float) -> None:
+    """Texts differ: some have a tenth more or less. A hundred reports later most fit, and the budget is filled."""
+    chance = random.Random(1)
+    known = START
+    margins = []
+    for _ in range(300):
+        ratio = true * chance.uniform(0.9, 1.1)
+        known = calibrated(known, Report(10_000, int(10_000 * ratio), 100_000), LATER)
+        margins.append(known.margin)
+    assert all(true * 0.98 <= margin <= true * 1.1 for margin in margins[100:])
+
+
+def test_one_report_that_is_wrong_does_not_stay() -> None:
+    known = calibrated(HIGH, Report(8000, 24_000, 10_000), LATER)
+    assert known.margin == 3.0
+    for _ in range(60):
+        known = calibrated(known, Report(7000, 9800, 10_000), LATER)
+    assert known.margin < 1.5
+
+
+def test_what_two_processes_learned_is_merged() -> None:
+    stored = Calibration(1.7, 20, LATER)
+    assert merged(HIGH, None, None) == HIGH
+    assert merged(HIGH, stored, stored) == HIGH, "nobody else has written: also what was lowered counts"
+    assert merged(HIGH, START, stored) == Calibration(1.7, 20, NOW)
+    assert merged(HIGH, None, START) == HIGH
