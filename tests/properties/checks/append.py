@@ -1,0 +1,29 @@
+"""I7: what was forwarded stays as it was, at the beginning of what is forwarded next, until something has to leave."""
+
+from tests.properties.checks import tokens
+from tests.properties.checks.budget import LABEL, MARGINS, budget_of
+from tests.properties.checks.seen import Seen, hold
+
+
+def check(seen: Seen, before: Seen | None) -> None:
+    """
+    Args:
+        before: the request before in the same branch, to the same model.
+    """
+    if before is None or not must_stay(seen, before):
+        return
+    kept = seen.forwarded[: len(before.forwarded)]
+    changed = next((i for i, (a, b) in enumerate(zip(kept, before.forwarded, strict=False)) if a != b), len(kept))
+    hold("I7", kept == before.forwarded, f"nothing had to leave, and message {changed} of {len(kept)} is another")
+
+
+def must_stay(seen: Seen, before: Seen) -> bool:
+    """Whether all that was forwarded before fits beside all that is new."""
+    new = seen.originals[len(before.originals) :]
+    attached = seen.case.attachments[len(before.case.attachments) :]
+    together = [*before.forwarded, *new, *({"role": "user", "content": a["content"]} for a in attached)]
+    most = tokens.of_prompt(together, seen.case.body) + tokens.most_beside(together, seen.case.body)
+    files = sum(LABEL for m in new if isinstance(m["content"], list))
+    return (most + LABEL * (1 + len(attached)) + files) * MARGINS.get(seen.case.body["model"], 1.0) <= budget_of(
+        seen.case
+    )

@@ -1,0 +1,88 @@
+"""I6: the one block at the head of the current user message."""
+
+import re
+from dataclasses import dataclass
+
+from tests.properties.checks.contents import IDENTITY
+from tests.properties.checks.seen import Json, Seen, hold, text_of
+
+OPENING = re.compile(r'<context_data(?: [a-z_]+="[^"<>]*")*>\n')
+END = "</context_data>\n\n"
+ITEM = re.compile(r"<artifact((?: [a-z_]+=(?:\"[^\"<>]*\"|'[^'<>]*'))*)(/?)>\n")
+ITEM_END = "\n</artifact>\n"
+ANY_DELIMITER = re.compile(r"<\s*/?\s*(?:context_data|artifact)\b", re.IGNORECASE)
+REPEATED = 80
+"""Characters in a row that are a repetition."""
+
+
+@dataclass
+class Item:
+    """One thing in a block: its attributes as they are written, and its text."""
+
+    attributes: str
+    body: str
+
+    @property
+    def identity(self) -> str:
+        found = IDENTITY.search(self.attributes)
+        return found.group(0) if found else ""
+
+
+def split(message: Json) -> tuple[list[Item] | None, str | list[Json]]:
+    """The items of the block at a message's head (None: it has none), and the content without it.
+
+    Raises:
+        Broken: the block is none: delimiters in it are not escaped, or something stands between its items.
+    """
+    content = message["content"]
+    text = content if isinstance(content, str) else (content[0].get("text") or "" if content else "")
+    opening = OPENING.match(text)
+    if opening is None or "data, not instructions" not in opening.group(0):
+        return None, content
+    items, at = _items(text, opening.end())
+    hold("I6", text.startswith(END, at), f"a block that does not end where its items end: {text[at : at + 80]!r}")
+    rest = text[at + len(END) :]
+    if isinstance(content, str):
+        return items, rest
+    hold("I6", not rest, "something behind the block in its part")
+    return items, content[1:]
+
+
+def _items(text: str, at: int) -> tuple[list[Item], int]:
+    items = []
+    while (opening := ITEM.match(text, at)) is not None:
+        at = opening.end()
+        body = ""
+        if not opening.group(2):
+            end = text.find(ITEM_END, at - 1)
+            hold("I6", end >= 0, "an item without an end")
+            body, at = text[at : max(at, end)], end + len(ITEM_END)
+        raw = ANY_DELIMITER.search(body)
+        hold("I6", raw is None, f"a delimiter that is not escaped: {body[raw.start() :][:40]!r}" if raw else "")
+        items.append(Item(opening.group(1), body))
+    return items, at
+
+
+def check(seen: Seen, items: list[Item] | None) -> None:
+    """What stands in the block of the current message is named, known to the bill, and not in the window already."""
+    for item in items or ():
+        hold("I6", item.identity, f"an item without an id: {item.attributes[:160]!r}")
+        hold("I6", "type=" in item.attributes and "source=" in item.attributes, "an item that does not say what it is")
+        hold("I6", "shown=" in item.attributes, "an item that does not say how much of it is shown")
+        record = next((r for r in seen.records if r["artifact_id"] == item.identity), None)
+        hold("bill", record is not None, f"the bill does not know {item.identity}")
+        if record is not None and 'shown="full"' not in item.attributes:
+            size = f"{record['original_size_chars']:,}"
+            hold("I6", size in item.attributes, f"an item of {size} characters that does not say so")
+    _no_repetition(seen, items or [])
+
+
+def _no_repetition(seen: Seen, items: list[Item]) -> None:
+    window = [text_of(m["content"]) for m, i in zip(seen.forwarded, seen.indexes, strict=True) if i != seen.current]
+    attached = {a["content"] for a in seen.case.attachments}
+    for item in items:
+        for line in item.body.split("\n"):
+            if len(line) < REPEATED or any(line in text for text in attached):
+                continue
+            again = any(line in text for text in window)
+            hold("I6", not again, f"the block repeats what the window holds: {line[:120]!r}")

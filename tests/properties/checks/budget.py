@@ -1,0 +1,105 @@
+"""I1: what is forwarded fits, the figures say so, and what was refused could not have been made to fit."""
+
+from tests.properties.cases import Case
+from tests.properties.checks import tokens
+from tests.properties.checks.seen import INSTRUCTIONS, Json, Seen, hold, last_user, text_of
+
+LABEL = 170
+"""Tokens that a label may take, with names and titles in it."""
+UNFILLED = 300
+"""Tokens that may stay free where the next passage does not fit."""
+MARGINS = {"loose": 1.2}
+NARROW = 3500
+
+
+def budget_of(case: Case) -> int:
+    """min(model's maximum input, window - reserved output, what the request asks for)."""
+    if case.body["model"] != "narrow":
+        return case.budget
+    reserved = case.body.get("max_completion_tokens") or case.body.get("max_tokens") or 500
+    return min(case.budget, 4000 - int(reserved))
+
+
+def check(seen: Seen) -> None:
+    """Counted anew, and added up."""
+    allowed = budget_of(seen.case)
+    figures, body = seen.figures, seen.case.body
+    hold("I1", figures["budget_tokens"] == allowed, f"a budget of {figures['budget_tokens']}, not {allowed}")
+    margin = MARGINS.get(body["model"], 1.0)
+    counted = tokens.of_prompt(seen.forwarded, body)
+    pictures = tokens.of_pictures(seen.forwarded)
+    least = int((counted - pictures) * margin) + pictures
+    hold("I1", least <= allowed, f"{counted} tokens (margin {margin}) of {allowed}")
+    used = figures["tokens_used"]
+    hold("I1", used <= allowed, f"tokens_used {used} of {allowed}")
+    hold("I1", sum(figures["breakdown"].values()) == used, "the breakdown does not add up")
+    hold("I1", min(figures["breakdown"].values()) >= 0, "a negative share in the breakdown")
+    most = (counted + tokens.most_beside(seen.forwarded, body)) * margin
+    if used > allowed / 2:
+        hold("I1", used <= 1.03 * most + 4, f"tokens_used {used} of a prompt that takes {counted} to {most:.0f}")
+    if most > allowed * 0.9:  # so near to the edge it must have been counted
+        hold("I1", used >= least - 1, f"tokens_used {used} of a prompt that takes at least {counted}")
+    included = figures["messages_included"]
+    hold("I1", included == len(seen.forwarded), f"messages_included {included} of {len(seen.forwarded)}")
+    total = included + figures["messages_excluded"]
+    hold("I1", total == len(seen.originals), f"messages add up to {total}, not {len(seen.originals)}")
+
+
+def check_refusal(case: Case, originals: list[Json]) -> None:
+    """What was refused: system messages, the current user's own words, the last tool step and tools do not fit."""
+    least, margin = needed(case, originals), MARGINS.get(case.body["model"], 1.0)
+    hold("I1", least * margin > budget_of(case), f"refused, and {least} of {budget_of(case)} tokens would do")
+
+
+def needed(case: Case, originals: list[Json]) -> int:
+    """Tokens, generously, of what must be forwarded in any case."""
+    current = max(last_user(originals), 0)
+    now = [m for m in originals[current:] if m["role"] not in INSTRUCTIONS]
+    calls = [n for n, m in enumerate(now) if m.get("tool_calls")]
+    kept, labels = [m for m in originals if m["role"] in INSTRUCTIONS], 0
+    for number, message in enumerate(now):
+        if calls and number < calls[-1] and (message["role"] == "tool" or message.get("tool_calls")):
+            continue
+        reduced = message
+        if message["role"] == "tool":
+            reduced, labels = {**message, "content": _shorter(text_of(message["content"]))}, labels + 1
+        elif message["role"] == "user":
+            content = message["content"]
+            reduced = {**message, "content": _own(case, content)}
+            labels += len(content) if isinstance(content, list) else 4
+        kept.append(reduced)
+    return tokens.of_prompt(kept, case.body) + tokens.most_beside(kept, case.body) + LABEL * labels
+
+
+def _shorter(text: str) -> str:
+    return text if len(text) < 400 else ""
+
+
+def _own(case: Case, content: str | list[Json]) -> str | list[Json]:
+    """The current message without what may be treated as a document: the first and last thousand characters at least
+    of what is over-long stay, or the first and the last paragraph."""
+    whole = len(text_of(content))
+    if isinstance(content, str):
+        return content if whole <= case.document_chars else _edges(content)
+    kept = []
+    for part in content:
+        if part["type"] == "text" and whole > case.document_chars:
+            kept.append({**part, "text": _edges(part["text"])})
+        elif part["type"] != "file":
+            kept.append(part)
+    return kept
+
+
+def _edges(text: str) -> str:
+    return text if len(text) <= 3000 else text[:2000] + text[-2000:]
+
+
+def check_filled(seen: Seen) -> None:
+    """Where something was left out and there is more to show, the budget is used."""
+    figures, allowed = seen.figures, budget_of(seen.case)
+    lossy = [r for r in seen.records if r["strategy"] in ("exclude", "rag_extract")]
+    left = figures["messages_excluded"] or lossy
+    if not left:
+        return
+    free = allowed - figures["tokens_used"]
+    hold("fill", free <= max(0.03 * allowed, UNFILLED), f"{free} of {allowed} tokens are free")

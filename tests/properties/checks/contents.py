@@ -1,0 +1,133 @@
+"""What may become of a message's content: nothing, a lossless compaction, or a reduction that says so (I4, I5, I6)."""
+
+import json
+import re
+from typing import Any
+
+from tests.properties.checks.seen import Json, Seen, hold, text_of
+
+IDENTITY = re.compile(r"\bart_[0-9a-f]{16}(?:-\d+)?\b")
+ELISION = "[…]"
+LEAST = 12
+
+
+def same_json(one: str, other: str) -> bool:
+    """Whether both are JSON, and the same; numbers as they are written."""
+    values = []
+    for text in (one, other):
+        try:
+            values.append(
+                json.loads(text, parse_float=str, parse_int=str, object_pairs_hook=lambda pairs: ("{}", pairs))
+            )
+        except (ValueError, RecursionError):
+            return False
+    return bool(values[0] == values[1])
+
+
+def compacted(text: str) -> str | None:
+    """The JSON of a text without white space, where it is JSON and that is shorter."""
+    try:
+        value = json.loads(text, parse_float=_Number, parse_int=_Number, object_pairs_hook=_Members)
+        written = _written(value)
+        written.encode()
+    except (ValueError, RecursionError):
+        return None
+    return written if len(written) < len(text) else None
+
+
+class _Number(str):
+    __slots__ = ()
+
+
+class _Members(list[tuple[str, Any]]):
+    pass
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, _Number):
+        return str(value)
+    if isinstance(value, _Members):
+        return "{" + ",".join(f"{json.dumps(k, ensure_ascii=False)}:{_written(v)}" for k, v in value) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_written, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def reduced_label(name: str, text: str, original: str, seen: Seen, source: str | None) -> Json:
+    """Checks that a reduced text says what it is, where it came from, how much was left out, and its id; returns its
+    record in the bill."""
+    head = text.split("\n", 1)[0]
+    found = IDENTITY.search(head)
+    hold("I6", found, f"a reduced {name} without an id: {text[:120]!r}")
+    assert found is not None
+    record = next((r for r in seen.records if r["artifact_id"] == found.group(0)), None)
+    hold("I6", record is not None, f"the bill does not know {found.group(0)}")
+    assert record is not None
+    hold("I6", f"{len(original):,}" in head, f"{name}: its {len(original):,} characters are not told: {head[:200]!r}")
+    hold("I6", source is None or source in head, f"{name}: where it came from is not told: {head[:200]!r}")
+    kind = "tool result" if name == "tool result" else "document"
+    hold("I6", kind in head.replace("_", " "), f"{name}: what it is is not told: {head[:200]!r}")
+    hold("bill", record["original_size_chars"] == len(original), f"{name}: another size in the bill")
+    hold("bill", record["strategy"] in ("rag_extract", "exclude", "summarize"), f"{name}: {record['strategy']}")
+    return record
+
+
+def check_extract(name: str, text: str, original: str) -> None:
+    """What an extract shows are stretches of the original, not re-spaced, in their order."""
+    body = text.split("\n", 1)[1] if "\n" in text else ""
+    pieces = [piece.strip("\n") for piece in body.split(ELISION)]
+    if not body:
+        return
+    sources = [original, compacted(original) or original]
+    at = [0, 0]
+    for number, piece in enumerate(pieces):
+        if not piece.strip():
+            continue
+        places = [source.find(piece, start) for source, start in zip(sources, at, strict=True)]
+        if max(places) < 0 and _lines_of(piece, sources):
+            continue
+        hold("I5", max(places) >= 0, f"{name}: words or spaces that the original does not have: {piece[:160]!r}")
+        if number:
+            at = [place + len(piece) if place >= 0 else start for place, start in zip(places, at, strict=True)]
+    shown = sum(len(piece) for piece in pieces)
+    whole = shown >= len(original.strip()) or ELISION in original
+    hold("I6", whole or ELISION in body, f"{name}: nothing marks what was left out")
+
+
+def _lines_of(piece: str, sources: list[str]) -> bool:
+    """Whether each line of a piece stands in the original, the lines in their order but for repeated heads."""
+    for source in sources:
+        at = 0
+        for line in piece.split("\n"):
+            place = source.find(line, at)
+            if place < 0 and source.find(line) < 0:
+                break
+            at = place + len(line) if place >= 0 else at
+        else:
+            return True
+    return False
+
+
+def check_tool(seen: Seen, message: Json, original: Json, source: str) -> None:
+    """A tool result: as it was, compacted, or reduced with a label."""
+    if message["content"] == original["content"]:
+        return
+    was, now = text_of(original["content"]), text_of(message["content"])
+    if same_json(was, now):
+        _keeps_other_parts(message, original)
+        hold("I5", len(now) <= len(was), "a compaction that is longer")
+        return
+    hold("§1", now != was, "a tool result that is shown in full lost its form: a list of parts became a string")
+    record = reduced_label("tool result", now, was, seen, source)
+    check_extract("tool result", now, was)
+    hold("bill", record["strategy"] != "exclude" or record["processed_size_chars"] == 0, "excluded, and shown")
+    if record["strategy"] == "rag_extract":
+        shown = record["processed_size_chars"]
+        hold("bill", 0 < shown <= len(was), f"{shown} characters shown of {len(was)}")
+
+
+def _keeps_other_parts(message: Json, original: Json) -> None:
+    parts = original["content"] if isinstance(original["content"], list) else []
+    for part in parts:
+        if part.get("type") != "text":
+            hold("I5", part in message["content"], f"a compaction that lost a {part.get('type')} part")

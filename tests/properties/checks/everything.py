@@ -1,0 +1,95 @@
+"""All checks of one request."""
+
+from typing import Any
+
+from tests.properties.cases import Case
+from tests.properties.checks import budget, contents, leaving, tokens, window, words
+from tests.properties.checks.seen import Json, Seen, hold, last_user
+
+
+def check_answer(
+    case: Case, originals: list[Json], forwarded: list[Json], figures: Json, before: Seen | None = None
+) -> Seen:
+    """
+    Args:
+        before: the request before in the same conversation, where there is one.
+
+    Raises:
+        Broken: what was forwarded breaks an invariant.
+    """
+    seen = Seen(case, originals, forwarded, figures)
+    if before is not None:
+        seen.standing = dict(zip(before.indexes, before.forwarded, strict=True))
+    window.check(seen)
+    budget.check(seen)
+    words.check(seen)
+    _tools(seen)
+    _nothing_else(seen)
+    leaving.check(seen)
+    _bill(seen)
+    _as_sent(seen)
+    budget.check_filled(seen)
+    return seen
+
+
+def _tools(seen: Seen) -> None:
+    names: dict[str, str] = {}
+    step = 0
+    for index, original in enumerate(seen.originals):
+        if original.get("tool_calls"):
+            step = step + 1 if index > seen.current else 0
+            names = {call["id"]: call["function"]["name"] for call in original["tool_calls"]}
+        if original["role"] != "tool" or index not in seen.indexes:
+            continue
+        name = names[original["tool_call_id"]]
+        message = seen.forwarded[seen.indexes.index(index)]
+        if message == seen.standing.get(index):
+            continue
+        source = f"step_{step}:{name}" if index > seen.current else "history:msg_"
+        contents.check_tool(seen, message, original, source)
+
+
+def _nothing_else(seen: Seen) -> None:
+    """What is neither a tool result nor a user's message is never touched."""
+    for message, index in zip(seen.forwarded, seen.indexes, strict=True):
+        if message["role"] not in ("tool", "user"):
+            hold("§1", message == seen.originals[index], f"a message of the {message['role']} was touched")
+
+
+def _bill(seen: Seen) -> None:
+    """Each artifact once, with the size of what was sent; what is said to be in full is."""
+    names = [r["artifact_id"] for r in seen.records]
+    hold("bill", len(names) == len(set(names)), "an artifact twice in the bill")
+    results = [m for m in seen.originals if m["role"] == "tool"]
+    told = [r for r in seen.records if r["artifact_type"] == "tool_result"]
+    inside = [m for m in seen.forwarded if m["role"] == "tool"]
+    least = len(results) if seen.case.body["messages"] == seen.originals and not seen.standing else len(inside)
+    hold("bill", least <= len(told) <= len(results), f"{len(told)} tool results in the bill of {len(results)}")
+    for record in seen.records:
+        shown, size = record["processed_size_chars"], record["original_size_chars"]
+        hold("bill", 0 <= shown <= size, f"{shown} characters shown of {size}")
+        hold("bill", record["strategy"] != "exclude" or shown == 0, "excluded, and shown")
+
+
+def _as_sent(seen: Seen) -> None:
+    """§1: what surely fits, with nothing beside it, is forwarded as it came, equal as JSON values."""
+    if seen.case.attachments or _has_files(seen.originals):
+        return
+    margin = budget.MARGINS.get(seen.case.body["model"], 1.0)
+    most = tokens.of_prompt(seen.originals, seen.case.body) + tokens.most_beside(seen.originals, seen.case.body)
+    if most * margin <= budget.budget_of(seen.case):
+        hold("§1", seen.forwarded == seen.originals, "everything fits, and something else was forwarded")
+        alone = seen.case.body["messages"] == seen.originals
+        hold("bill", not alone or seen.figures["strategy"] == "passthrough", f"strategy {seen.figures['strategy']}")
+
+
+def _has_files(messages: list[Json]) -> bool:
+    return any(p.get("type") == "file" for m in messages for p in _parts(m))
+
+
+def _parts(message: Json) -> list[Any]:
+    content = message.get("content")
+    return content if isinstance(content, list) else []
+
+
+__all__ = ["check_answer", "last_user"]

@@ -1,0 +1,17 @@
+"""I5: what leaves first. Nothing is lost while a compaction would still save something."""
+
+from tests.properties.checks.contents import compacted
+from tests.properties.checks.seen import Seen, hold, text_of
+
+
+def check(seen: Seen) -> None:
+    """If anything was reduced or has left, no JSON in the window stands as it was spaced."""
+    lossy = [r for r in seen.records if r["strategy"] in ("exclude", "rag_extract", "summarize")]
+    if not (seen.figures["messages_excluded"] or lossy):
+        return
+    for message, index in zip(seen.forwarded, seen.indexes, strict=True):
+        if message["role"] != "tool" or message == seen.standing.get(index):
+            continue
+        was = text_of(seen.originals[index]["content"])
+        if message["content"] == seen.originals[index]["content"]:
+            hold("I5", compacted(was) is None, f"something left while JSON kept its spaces: {was[:80]!r}")

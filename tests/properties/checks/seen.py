@@ -1,0 +1,64 @@
+"""What a check looks at, and how it says that something is wrong."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.properties.cases import Case
+
+Json = dict[str, Any]
+INSTRUCTIONS = ("system", "developer")
+
+
+class Broken(Exception):
+    """An invariant does not hold; `name` is its name in the contract."""
+
+    def __init__(self, name: str, what: str) -> None:
+        super().__init__(f"{name}: {what}")
+        self.name = name
+
+
+def hold(name: str, condition: object, what: str) -> None:
+    """
+    Raises:
+        Broken: the condition does not hold.
+    """
+    if not condition:
+        raise Broken(name, what)
+
+
+@dataclass
+class Seen:
+    """One request: `originals` are all messages that it is about, as they were said, in their order; `forwarded` is
+    what a model was sent, `figures` the bill's `context_utilization`. `blocks` says which messages of `originals` were
+    forwarded with a block at their head before, and what that form was."""
+
+    case: Case
+    originals: list[Json]
+    forwarded: list[Json]
+    figures: Json
+    indexes: list[int] = field(default_factory=list)
+    """Which of `originals` each forwarded message is: `window.check` finds it out."""
+    standing: dict[int, Json] = field(default_factory=dict)
+
+    @property
+    def records(self) -> list[Json]:
+        records: list[Json] = self.figures["artifacts_processed"]
+        return records
+
+    @property
+    def current(self) -> int:
+        """The current user message, as an index of `originals`; -1 without any."""
+        return last_user(self.originals)
+
+
+def last_user(messages: list[Json]) -> int:
+    """Index of the last user message; -1 without any."""
+    return max((i for i, m in enumerate(messages) if m["role"] == "user"), default=-1)
+
+
+def text_of(content: Any) -> str:
+    """The text of a content, without what is no text."""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    return "\n".join(str(p.get("text", "")) for p in parts if p.get("type") == "text")

@@ -1,0 +1,81 @@
+"""I2 and I3: system messages, one unbroken run of whole turns, and calls with all of their results."""
+
+from typing import Any
+
+from tests.properties.checks.seen import INSTRUCTIONS, Seen, hold, last_user
+
+Json = dict[str, Any]
+
+
+def check(seen: Seen) -> None:
+    """Finds out which message each forwarded one is (`seen.indexes`), and that there is no gap and no half."""
+    said = [i for i, m in enumerate(seen.originals) if m["role"] not in INSTRUCTIONS]
+    sent = [i for i, m in enumerate(seen.forwarded) if m["role"] not in INSTRUCTIONS]
+    _instructions(seen)
+    run = _run(seen, said, len([i for i in sent if i < last_user(seen.forwarded)]), len(sent))
+    ours = iter(run)
+    systems = iter(i for i, m in enumerate(seen.originals) if m["role"] in INSTRUCTIONS)
+    seen.indexes = [next(systems if m["role"] in INSTRUCTIONS else ours) for m in seen.forwarded]
+    hold("I2", seen.indexes == sorted(seen.indexes), "the order of messages is another")
+    for message, index in zip(seen.forwarded, seen.indexes, strict=True):
+        _is_of(message, seen.originals[index])
+    _pairs(seen.forwarded)
+
+
+def _instructions(seen: Seen) -> None:
+    wanted = [m for m in seen.originals if m["role"] in INSTRUCTIONS]
+    hold("I2", [m for m in seen.forwarded if m["role"] in INSTRUCTIONS] == wanted, "system messages are others")
+    leading = next((i for i, m in enumerate(seen.originals) if m["role"] not in INSTRUCTIONS), len(seen.originals))
+    hold("I2", seen.forwarded[:leading] == seen.originals[:leading], "system messages do not come first")
+
+
+def _run(seen: Seen, said: list[int], before: int, total: int) -> list[int]:
+    """Indexes of the messages that must be those forwarded, judged by their numbers alone: so many `before` the current
+    user message, and the rest from there on."""
+    current = seen.current
+    old = [i for i in said if i < current]
+    now = [i for i in said if i >= current]
+    hold("I2", before <= len(old), "more messages before the current one than there are")
+    first = len(old) - before
+    run = old[first:]
+    whole = not run or first == 0 or seen.originals[run[0]]["role"] == "user"
+    hold("I2", whole, "the run does not begin with a turn")
+    lacking = len(now) - (total - before)
+    hold("I2", lacking >= 0, "more messages in the current turn than there are")
+    if lacking:
+        hold("I2", not run, "a step of the current turn has left, and old turns have not")
+        leaving: list[int] = []
+        for step in _steps(seen.originals, now):
+            if len(leaving) < lacking:
+                leaving += step
+        hold("I2", len(leaving) == lacking, "other messages than the oldest whole steps have left the current turn")
+        now = [i for i in now if i not in leaving]
+    return run + now
+
+
+def _steps(messages: list[Json], indexes: list[int]) -> list[list[int]]:
+    steps: list[list[int]] = []
+    for index in indexes:
+        if messages[index].get("tool_calls"):
+            steps.append([index])
+        elif messages[index]["role"] == "tool":
+            steps[-1].append(index)
+    return steps
+
+
+def _is_of(message: Json, original: Json) -> None:
+    """Nothing but the content of a message may be another."""
+    ours, theirs = ({k: v for k, v in m.items() if k != "content"} for m in (message, original))
+    hold("I2", ours == theirs, f"another message where {str(original)[:80]} was to be expected")
+
+
+def _pairs(messages: list[Json]) -> None:
+    waiting: list[str] = []
+    for message in messages:
+        if message["role"] == "tool":
+            hold("I3", message["tool_call_id"] in waiting, "a result without its call")
+            waiting.remove(message["tool_call_id"])
+            continue
+        hold("I3", not waiting, "a call without its result")
+        waiting = [call["id"] for call in message.get("tool_calls") or ()]
+    hold("I3", not waiting, "a call without its result at the end")

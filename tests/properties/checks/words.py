@@ -1,0 +1,101 @@
+"""I4: the current user message keeps its own words; documents in it, and in older ones, may be reduced."""
+
+import base64
+
+from tests.properties.checks import blocks
+from tests.properties.checks.contents import IDENTITY, compacted, reduced_label
+from tests.properties.checks.seen import Json, Seen, hold, last_user, text_of
+
+
+def check(seen: Seen) -> None:
+    """All user messages of the window; blocks stand at the head of the current one, and where one stood before."""
+    last = last_user(seen.forwarded)
+    for number, (message, index) in enumerate(zip(seen.forwarded, seen.indexes, strict=True)):
+        if message["role"] != "user":
+            continue
+        original = seen.originals[index]
+        if message == original:
+            continue
+        if message == seen.standing.get(index):
+            continue
+        items, content = blocks.split(message)
+        hold("I6", items is None or number == last, "a new block at the head of an older message")
+        if number == last:
+            blocks.check(seen, items)
+            _own_words(seen, content)
+        _content(seen, content, original["content"])
+
+
+def _own_words(seen: Seen, content: str | list[Json]) -> None:
+    text, at = text_of(content), 0
+    for words in seen.case.own:
+        at = text.find(words, at)
+        hold("I4", at >= 0, f"the user's own words are not there: {words[:80]!r}")
+        at += len(words)
+
+
+def _content(seen: Seen, content: str | list[Json], original: str | list[Json]) -> None:
+    """Each part as it was, or a document that says that it was reduced."""
+    if content == original:
+        return
+    hold("I4", type(content) is type(original), "a content of another form")
+    over_long = len(text_of(original)) > seen.case.document_chars
+    if isinstance(original, str) or isinstance(content, str):
+        assert isinstance(original, str)
+        assert isinstance(content, str)
+        hold("I4", over_long, f"a message of {len(original)} characters was reduced")
+        _edges(content, original)
+        _is_told(seen, content, original)
+        return
+    hold("I4", len(content) == len(original), "parts of a message are missing")
+    for part, was in zip(content, original, strict=True):
+        if part == was:
+            continue
+        hold("I4", was["type"] in ("text", "file"), f"a part of type {was['type']} was touched")
+        if was["type"] == "file":
+            _file(seen, part, was)
+            continue
+        hold("I4", over_long, "a text part of a message that is not over-long was reduced")
+        _is_told(seen, part["text"], was["text"])
+        if not part["text"].startswith("["):
+            _edges(part["text"], was["text"])
+
+
+def _edges(text: str, original: str) -> None:
+    """The first and the last paragraph stay."""
+    first, last = original.split("\n\n")[0], original.rsplit("\n\n", 1)[-1]
+    edge = min(1000, len(original) // 4)
+    hold("I4", text.startswith(first[:edge].split("\n")[0]), f"the first paragraph left: {text[:80]!r}")
+    hold("I4", text.endswith(last[-edge:].rsplit("\n", 1)[-1]), f"the last paragraph left: {text[-80:]!r}")
+
+
+def _is_told(seen: Seen, text: str, original: str) -> None:
+    """A text of which a document was reduced says so where it stood: its id, known to the bill, and its size."""
+    known = {r["artifact_id"]: r for r in seen.records if r["strategy"] in ("exclude", "rag_extract", "summarize")}
+    told = [found for found in IDENTITY.finditer(text) if found.group(0) not in original]
+    hold("I6", told, f"a document was reduced in a message, without an id: {text[:160]!r}")
+    for found in told:
+        record = known.get(found.group(0))
+        hold("I6", record is not None, f"the bill does not know that {found.group(0)} was reduced")
+        if record is not None:
+            line = text[text.rfind("\n", 0, found.start()) + 1 :].split("\n", 1)[0]
+            hold("I6", f"{record['original_size_chars']:,}" in line, f"its size is not told: {line[:160]!r}")
+
+
+def _file(seen: Seen, part: Json, was: Json) -> None:
+    """A file as text: all of it, or an extract of it with a label."""
+    hold("I6", part.get("type") == "text", "a file became something that is no text")
+    text = part["text"]
+    original = base64.b64decode(was["file"]["file_data"].split(",", 1)[1]).decode()
+    if 'shown="full"' in text.split("\n", 1)[0]:
+        inside = text.split("\n", 1)[1].removesuffix("\n</artifact>") if "\n" in text else ""
+        plain = original.removeprefix("\ufeff")
+        whole = [plain, compacted(plain) or plain]
+        escaped = [_escaped(each) for each in whole]
+        hold("I5", inside in escaped or not plain.strip(), f"a file that is shown in full is another: {inside[:80]!r}")
+        return
+    reduced_label("file", text, original, seen, was["file"]["filename"])
+
+
+def _escaped(text: str) -> str:
+    return blocks.ANY_DELIMITER.sub(lambda found: "&lt;" + found.group(0)[1:], text)

@@ -1,0 +1,180 @@
+"""Runs many random requests through the gateway, and makes the first that breaks an invariant as small as it can."""
+
+import asyncio
+import copy
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gateway.errors import ContextLengthExceeded
+from gateway.models.exchange import ModelFacts
+from gateway.settings import Settings
+from tests.properties.cases import DOCUMENT_CHARS, Case, Flavour, Json, single
+from tests.properties.checks.budget import check_refusal
+from tests.properties.checks.everything import check_answer
+from tests.properties.checks.seen import Broken, hold
+from tests.properties.talks import Player, Script
+from tests.support.in_process import Answers, InProcess
+
+FACTS = {
+    "exact": ModelFacts("gpt-4o", tokenizer="o200k_base", max_input_tokens=10**6),
+    "loose": ModelFacts("gpt-4o", tokenizer="o200k_base", max_input_tokens=10**6, token_margin=1.2),
+    "narrow": ModelFacts("gpt-4o", tokenizer="o200k_base", context_window=4000, max_output_tokens=500),
+}
+AGAIN = 5
+"""Every so manieth request is asked twice: the same must be forwarded."""
+SHRINKING = 150
+SHOWN_CHARS = 6000
+
+
+@dataclass
+class Tally:
+    """What came of how many."""
+
+    cases: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+
+
+@asynccontextmanager
+async def gateway(document_chars: int, answers: Answers, *, match: str = "off") -> Any:
+    """A gateway in this process with an empty storage."""
+    settings = Settings.model_validate(
+        {
+            "storage": {"url": "sqlite:///:memory:"},
+            "context": {"document_min_chars": document_chars},
+            "conversation": {"match": match},
+        }
+    )
+    made = await InProcess(settings, FACTS, answers).prepare()
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+def check_singles(flavour: Flavour, seeds: Iterable[int]) -> Tally:
+    """
+    Raises:
+        AssertionError: one broke an invariant; with its seed and a smaller one that breaks the same.
+    """
+    return asyncio.run(_singles(flavour, seeds))
+
+
+async def _singles(flavour: Flavour, seeds: Iterable[int]) -> Tally:
+    tally = Tally()
+    async with both() as gateways:
+        for seed in seeds:
+            case = single(seed, flavour)
+            try:
+                tally.outcomes[await check(gateways, case, again=seed % AGAIN == 0)] += 1
+            except Broken as broken:
+                small, why = await _smaller(gateways, case, broken)
+                shown = json.dumps(small.body, ensure_ascii=False, indent=1)[:SHOWN_CHARS]
+                raise AssertionError(f"{flavour.name} {seed}: {broken}\nsmaller: {why}\n{shown}") from broken
+            tally.cases += 1
+    return tally
+
+
+@asynccontextmanager
+async def both() -> Any:
+    """Gateways by what counts as over-long in a user message."""
+    long, short = sorted(set(DOCUMENT_CHARS), reverse=True)
+    async with gateway(long, lambda _: {"content": "ok"}) as one, gateway(short, lambda _: {"content": "ok"}) as other:
+        yield {long: one, short: other}
+
+
+async def outcome(gateways: dict[int, InProcess], case: Case) -> Json | None:
+    """The dry run's answer; None where it cannot be made to fit."""
+    try:
+        return await gateways[case.document_chars].ask(copy.deepcopy(case.body))
+    except ContextLengthExceeded:
+        return None
+
+
+async def check(gateways: dict[int, InProcess], case: Case, *, again: bool = False) -> str:
+    """
+    Returns:
+        How the request was met: `refused`, or the bill's `strategy`.
+
+    Raises:
+        Broken: an invariant does not hold.
+    """
+    found = await outcome(gateways, case)
+    if found is None:
+        check_refusal(case, case.messages)
+        return "refused"
+    figures = found["response_metadata"]["context_utilization"]
+    check_answer(case, case.messages, found["messages"], figures)
+    if again:
+        other = await outcome(gateways, case)
+        same = other is not None and other["messages"] == found["messages"]
+        hold("repeatable", same, "the same request was forwarded otherwise")
+    return str(figures["strategy"])
+
+
+async def _smaller(gateways: dict[int, InProcess], case: Case, broken: Broken) -> tuple[Case, Broken]:
+    """The smallest request found that breaks the same invariant."""
+    for _ in range(SHRINKING):
+        for attempt in _attempts(case):
+            try:
+                await check(gateways, attempt, again=broken.name == "repeatable")
+            except Broken as again:
+                if again.name == broken.name:
+                    case, broken = attempt, again
+                    break
+            except Exception:  # no request that a client could send
+                continue
+        else:
+            return case, broken
+    return case, broken
+
+
+def _attempts(case: Case) -> Iterator[Case]:
+    """The request without a turn, without a step, without something beside it, with shorter texts."""
+    messages = case.messages
+    starts = [i for i, m in enumerate(messages) if m["role"] == "user"]
+    for start, end in zip([0, *starts], starts, strict=False):
+        if end > start:
+            yield _with(case, messages=messages[:start] + messages[end:])
+    for index, message in enumerate(messages):
+        end = index + 1
+        while message.get("tool_calls") and end < len(messages) and messages[end]["role"] == "tool":
+            end += 1
+        if message["role"] in ("assistant", "system", "developer"):
+            yield _with(case, messages=messages[:index] + messages[end:])
+    for name in ("tools", "response_format", "attachments", "max_tokens", "max_completion_tokens"):
+        if case.body.get(name):
+            yield replace(case, body={k: v for k, v in case.body.items() if k != name})
+    for index, message in enumerate(messages):
+        content = message["content"]
+        if message["role"] in ("tool", "assistant") and isinstance(content, str) and len(content) > 20:
+            shorter = {**message, "content": content[: len(content) // 2]}
+            yield _with(case, messages=[*messages[:index], shorter, *messages[index + 1 :]])
+
+
+def _with(case: Case, messages: list[Json]) -> Case:
+    return replace(case, body={**case.body, "messages": messages})
+
+
+def check_talks(seeds: Iterable[int]) -> int:
+    """How many requests of random conversations were checked.
+
+    Raises:
+        AssertionError: one broke an invariant; with the conversation's seed.
+    """
+    return asyncio.run(_talks(seeds))
+
+
+async def _talks(seeds: Iterable[int]) -> int:
+    script, document_chars, requests = Script(), min(DOCUMENT_CHARS), 0
+    async with gateway(document_chars, script, match="tenant") as made:
+        player = Player(made, script, document_chars)
+        for seed in seeds:
+            try:
+                requests += await player.play(seed)
+            except Broken as broken:
+                raise AssertionError(f"conversation {seed}: {broken}") from broken
+    return requests

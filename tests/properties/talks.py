@@ -1,0 +1,141 @@
+"""Random conversations of several turns through the gateway: resends and deltas, tool loops, attachments, edits."""
+
+import copy
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+from gateway.errors import ContextLengthExceeded
+from tests.properties.cases import Case, Json, answer, attachment, tool_step, tools, user
+from tests.properties.checks import append
+from tests.properties.checks.budget import check_refusal
+from tests.properties.checks.everything import check_answer
+from tests.properties.checks.seen import Seen
+from tests.properties.materials import words
+from tests.properties.mutants import Mutant, unchanged
+from tests.support.in_process import InProcess
+
+BUDGETS = (700, 1200, 2500, 5000, 12_000, 12_000, 40_000)
+
+
+@dataclass
+class Talk:
+    """A conversation as its client keeps it: all of its messages, and what was forwarded last."""
+
+    seed: int
+    rng: random.Random
+    budget: int
+    way: str
+    view: list[Json] = field(default_factory=list)
+    system: list[Json] = field(default_factory=list)
+    attached: list[Json] = field(default_factory=list)
+    definitions: list[Json] = field(default_factory=list)
+    conversation: str | None = None
+    before: Seen | None = None
+    own: list[str] = field(default_factory=list)
+    requests: int = 0
+
+
+class Player:
+    """Plays talks against one gateway, each as a tenant of its own."""
+
+    def __init__(self, gateway: InProcess, script: "Script", document_chars: int, mutant: Mutant = unchanged) -> None:
+        self._gateway, self._script, self._document_chars = gateway, script, document_chars
+        self._mutant = mutant
+
+    async def play(self, seed: int, name: str = "exact") -> int:
+        """How many requests were asked and checked.
+
+        Raises:
+            Broken: one of them broke an invariant.
+        """
+        rng = random.Random(seed)
+        talk = Talk(seed, rng, rng.choice(BUDGETS), rng.choice(("all", "all", "id")))
+        if rng.random() < 0.6:
+            talk.system = [{"role": "system", "content": words(rng, 12)}]
+        with_tools = rng.random() < 0.6
+        talk.definitions = tools(rng) if with_tools else []
+        for number in range(rng.choice((2, 3, 5, 8))):
+            if talk.way == "all" and number and rng.random() < 0.1:
+                _edit(talk)
+            said, talk.own = user(rng, number)
+            if not await self._turn(talk, said, name, rng.choice((0, 0, 1, 2, 4)) if with_tools else 0):
+                break
+        return talk.requests
+
+    async def _turn(self, talk: Talk, said: Json, model: str, steps: int) -> bool:
+        new: list[Json] = [said]
+        attached = [attachment(talk.rng) for _ in range(talk.rng.choice((0, 0, 0, 1)))]
+        for step in range(steps + 1):
+            last = step == steps
+            asks = tool_step(talk.rng, f"{len(talk.view)}_{step}") if not last else []
+            reply = {"content": _answer(talk)} if last else {k: v for k, v in asks[0].items() if k != "role"}
+            if not await self._ask(talk, new, attached if step == 0 else [], reply, model):
+                return False
+            new = asks[1:]
+        return True
+
+    async def _ask(self, talk: Talk, new: list[Json], attached: list[Json], reply: Json, model: str) -> bool:
+        originals = [*talk.system, *talk.view, *new]
+        by_id = talk.way == "id" and talk.conversation
+        body: Json = {"model": model, "messages": new if by_id else originals, "store": True}
+        body["context"] = {"max_input_tokens": talk.budget}
+        if by_id:
+            body["conversation"] = talk.conversation
+        if attached:
+            body["attachments"] = attached
+        if talk.definitions:
+            body["tools"] = talk.definitions
+        talk.attached += attached
+        case = Case(talk.seed, {**body, "attachments": talk.attached}, talk.own, self._document_chars)
+        self._script.reply = reply
+        self._gateway.upstream.sent.clear()
+        talk.requests += 1
+        try:
+            answered = await self._gateway.ask(copy.deepcopy(body), f"tenant {talk.seed}")
+        except ContextLengthExceeded:
+            check_refusal(case, originals)
+            return False
+        forwarded = copy.deepcopy(self._gateway.upstream.sent[-1]["messages"])
+        figures = answered["response_metadata"]["context_utilization"]
+        if talk.requests > 1:
+            forwarded, figures = self._mutant(case, forwarded, figures) or (forwarded, figures)
+        seen = check_answer(case, originals, forwarded, figures, talk.before)
+        append.check(seen, talk.before)
+        talk.before = seen
+        talk.conversation = answered["conversation"]["id"]
+        talk.view += [*new, {"role": "assistant", **reply}]
+        return True
+
+
+class Script:
+    """What the provider says next."""
+
+    def __init__(self) -> None:
+        self.reply: Json = {}
+
+    def __call__(self, body: Json) -> dict[str, Any]:
+        return self.reply
+
+
+def _answer(talk: Talk) -> str:
+    """Long enough, where nothing else names the conversation, to show that one took part in it (contract §3.2)."""
+    said = answer(talk.rng)
+    while talk.way == "all" and len(said) < 200:
+        said += " " + answer(talk.rng)
+    return said
+
+
+def _edit(talk: Talk) -> None:
+    """Goes back to before one of the client's own messages, and says something else there from now on."""
+    asked = [i for i, m in enumerate(talk.view) if m["role"] == "user"]
+    at = talk.rng.choice(asked)
+    talk.view = talk.view[:at]
+    before = talk.before
+    if before is not None and before.figures["messages_excluded"]:
+        talk.before = before = None  # in another branch what had left may stand again
+    if before is not None:
+        until = len(talk.system) + at
+        kept = [(i, m) for i, m in zip(before.indexes, before.forwarded, strict=True) if i < until]
+        before.originals = before.originals[:until]
+        before.indexes, before.forwarded = [i for i, _ in kept], [m for _, m in kept]

@@ -1,0 +1,14 @@
+"""Conversations without tools, at random (contract §4)."""
+
+from tests.properties.cases import CHATS
+from tests.properties.running import check_singles
+
+CASES = 2350
+
+
+def test_s4_the_invariants_hold() -> None:
+    tally = check_singles(CHATS, range(CASES))
+    assert tally.cases == CASES
+    assert tally.outcomes["heuristic"] > CASES / 10
+    assert tally.outcomes["passthrough"] > CASES / 50
+    assert tally.outcomes["refused"] > CASES / 100

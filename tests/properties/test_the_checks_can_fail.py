@@ -1,0 +1,68 @@
+"""A gateway that is wrong on purpose is found out, by a check that is meant for it."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from tests.properties.cases import FLAVOURS, Case, Json, single
+from tests.properties.checks.everything import check_answer
+from tests.properties.checks.seen import Broken
+from tests.properties.mutants import MUTANTS, Mutant, changed_prefix, copied
+from tests.properties.running import both, gateway, outcome
+from tests.properties.talks import Player, Script
+
+SEEDS = 100
+Answered = tuple[Case, list[Json], Json]
+
+
+@pytest.fixture(scope="module")
+def answered() -> list[Answered]:
+    """What the right gateway makes of a few hundred requests."""
+    return asyncio.run(_answered())
+
+
+async def _answered() -> list[Answered]:
+    found: list[Answered] = []
+    async with both() as gateways:
+        for case in (single(seed, flavour) for flavour in FLAVOURS for seed in range(SEEDS)):
+            made = await outcome(gateways, case)
+            if made is not None:
+                messages, figures = made["messages"], made["response_metadata"]["context_utilization"]
+                check_answer(case, case.messages, messages, figures)
+                found.append((case, messages, figures))
+    return found
+
+
+@pytest.mark.parametrize(("mutant", "names"), MUTANTS.items(), ids=[mutant.__name__ for mutant in MUTANTS])
+def test_what_is_wrong_is_found(mutant: Mutant, names: str, answered: list[Answered]) -> None:
+    found = Counter(_found(mutant, answered))
+    meant = sum(found[name] for name in names.split())
+    assert meant > found.total() / 2, f"of {found.total()} it was found {dict(found)}"
+
+
+def _found(mutant: Mutant, answered: list[Answered]) -> Iterator[str | None]:
+    """For each case that the mutant changes, the invariant that is seen to be broken."""
+    for case, messages, figures in answered:
+        changed = mutant(case, *copied(messages, figures))
+        if changed is None:
+            continue
+        try:
+            check_answer(case, case.messages, *changed)
+        except Broken as broken:
+            yield broken.name
+        else:
+            yield None
+
+
+def test_a_changed_prefix_is_found() -> None:
+    async def talks() -> None:
+        script = Script()
+        async with gateway(8000, script, match="tenant") as made:
+            player = Player(made, script, 8000, changed_prefix)
+            for seed in range(200):
+                await player.play(seed)
+
+    with pytest.raises(Broken, match="I7"):
+        asyncio.run(talks())

@@ -1,0 +1,129 @@
+"""The gateway's pipeline in this process: no server, no network, a real storage, and a provider that is a function."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from gateway import jsons
+from gateway.artifacts.files import FileReader
+from gateway.context import ContextManager
+from gateway.errors import NotFound
+from gateway.http.messages import plain_messages
+from gateway.http.wire import parse_chat_request
+from gateway.ids import new_id
+from gateway.metrics import Metrics
+from gateway.models.exchange import Caller, ChunkStream, Deployment, JsonAnswer, ModelFacts, StoredFile
+from gateway.pipeline import Pipeline
+from gateway.settings import Settings
+from gateway.settlement import Settlement
+from gateway.storage.cache import MemoryCache
+from gateway.storage.engine import open_transactions
+from gateway.storage.migrate import migrate
+from gateway.storage.store import SqlStore
+from gateway.tokens import Counters
+
+Json = dict[str, Any]
+Answers = Callable[[Json], Json]
+"""A provider: from the body that it is sent to the assistant's message."""
+
+
+class Clock:
+    """The machine's."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class OneProvider:
+    """Every model is served by the same function; facts by the model's name (adapter of `ports.Router`)."""
+
+    def __init__(self, facts: dict[str, ModelFacts]) -> None:
+        self._facts = facts
+
+    def deployment(self, model: str, caller: Caller) -> Deployment:
+        return Deployment(model, model, f"openai/{model}", "http://127.0.0.1:9/v1", "sk-test", operator_key=True)
+
+    def facts(self, model: str) -> ModelFacts:
+        return self._facts[model]
+
+
+class Function:
+    """Answers by a function and keeps what it was sent (adapter of `ports.Upstream`)."""
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+        self.sent: list[Json] = []
+
+    async def complete(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> JsonAnswer:
+        self.sent.append(body)
+        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        message = {"role": "assistant", **self._answers(body)}
+        reason = "tool_calls" if message.get("tool_calls") else "stop"
+        choice = {"index": 0, "message": message, "finish_reason": reason}
+        return JsonAnswer({"id": "c-1", "object": "chat.completion", "choices": [choice], "usage": usage}, {})
+
+    def stream(
+        self, deployment: Deployment, body: Json, headers: dict[str, str]
+    ) -> AbstractAsyncContextManager[ChunkStream]:
+        raise NotImplementedError("this provider does not stream")
+
+
+class NoFiles:
+    """Nobody keeps any (adapter of `ports.FileStore`)."""
+
+    async def fetch(self, file_id: str, caller: Caller) -> StoredFile:
+        raise NotFound("No such file.")
+
+
+class InProcess:
+    """`ask` is what `POST /v1/chat/completions` does, without HTTP. To be made and closed in one event loop."""
+
+    def __init__(self, settings: Settings, facts: dict[str, ModelFacts], answers: Answers) -> None:
+        clock, cache, counters = Clock(), MemoryCache(2**20, Clock()), Counters()
+        self.settings = settings
+        self._transactions = open_transactions(settings.storage)
+        self.upstream = Function(answers)
+        self.context = ContextManager(settings.context, counters, FileReader(cache, 60.0))
+        match = settings.conversation.match
+        store = SqlStore(self._transactions, clock, cache, None)
+        settlement = Settlement(store, counters, clock, Metrics(()), match)
+        router = OneProvider(facts)
+        self._pipeline = Pipeline(
+            router, self.upstream, store, NoFiles(), self.context, settlement, settings.context, match
+        )
+        self._settlement = settlement
+
+    async def prepare(self) -> "InProcess":
+        """Makes the schema."""
+        await migrate(self._transactions, 10.0)
+        return self
+
+    async def ask(self, body: Json, tenant: str = "tenant") -> Json:
+        """The answer's body.
+
+        Raises:
+            GatewayError: what an HTTP client would get as an error.
+        """
+        size = len(json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+        plain = plain_messages(body["messages"])
+        arrived = (datetime.now(UTC), time.monotonic())
+        caller, request_id = Caller(tenant), new_id("req_")
+        request = parse_chat_request(body, {}, caller, self.settings, request_id, arrived, size, plain)
+        if request.options.dry_run:
+            return await self._pipeline.dry_run(request)
+        answer = await self._pipeline.answer(replace(request, stream=False))
+        answered: Json = json.loads(jsons.dumps(answer.body))
+        return answered
+
+    async def close(self) -> None:
+        """Lets go of the storage."""
+        await self._settlement.drain(5.0)
+        await asyncio.wait_for(self._transactions.close(), 5.0)
