@@ -72,7 +72,10 @@ def _apply(body: dict[str, Any], renderings: list[Rendering]) -> dict[str, Any]:
     """Puts renderings in the place of what they stand for; spans from the last to the first, so that they stay."""
     changed = dict(body)
     if body["role"] == "tool":
-        changed["content"] = _result(body.get("content"), in_place(renderings[0]))
+        text = in_place(renderings[0])
+        if text == renderings[0].artifact.content:
+            return body  # nothing was reduced, so that a list of parts stays one
+        changed["content"] = _result(body.get("content"), text)
         return changed
     for rendering in sorted(renderings, key=lambda r: r.artifact.place.span or (0, 0), reverse=True):
         place = rendering.artifact.place

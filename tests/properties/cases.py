@@ -9,7 +9,7 @@ from typing import Any
 from tests.properties.materials import INJECTED, made, text, words
 
 Json = dict[str, Any]
-SHARES = (0.02, 0.1, 0.2, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97, 1.05, 1.5, 4.0)
+SHARES = (0.04, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97, 1.05, 1.5, 4.0)
 """Budgets, from impossible to ample, as shares of a guess at what everything takes."""
 DOCUMENT_CHARS = (8000, 1200, 1200, 1200)
 """What counts as over-long in a user message: as it is by default, and less, for speed."""

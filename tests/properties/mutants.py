@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.properties.cases import Case
 from tests.properties.checks import tokens
+from tests.properties.checks.lossless import shorter
 
 Json = dict[str, Any]
 Changed = tuple[list[Json], Json] | None
@@ -300,47 +301,97 @@ def touched_although_it_fits(case: Case, forwarded: list[Json], figures: Json) -
     return forwarded, figures
 
 
-MUTANTS: dict[Mutant, str] = {
-    over_budget: "I1 I5",
-    split_pair: "I2 I3",
-    half_a_call: "I2 I3",
-    parted_calls: "I2 I3",
-    gap: "I1 I2 I4 I6",
-    half_a_turn: "I2",
-    another_order: "I2 I4 I6 §1",
-    system_last: "I2",
-    system_shortened: "I2",
-    respaced: "§1 I6",
-    respaced_extract: "I5",
-    invented: "I5",
-    label_missing: "I6",
-    identity_missing: "I6",
-    size_missing: "I6",
-    unmarked: "I5 I6",
-    unescaped: "I6 I4",
-    block_in_an_old_message: "I6",
-    repeated: "I6 I1",
-    own_words_changed: "I4",
-    answer_trimmed: "§1",
-    spaced_again: "I5 I1",
-    another_value: "I6 I5 §1",
-    unfilled: "fill",
-    figures_too_low: "I1",
-    breakdown_wrong: "I1",
-    sizes_wrong: "bill I6",
-    forgotten_record: "I6",
-    touched_although_it_fits: "§1 I4",
+MUTANTS: dict[Mutant, tuple[str, ...]] = {
+    over_budget: (
+        "I1",
+        "I5",
+    ),
+    split_pair: (
+        "I2",
+        "I3",
+    ),
+    half_a_call: (
+        "I2",
+        "I3",
+    ),
+    parted_calls: (
+        "I2",
+        "I3",
+    ),
+    gap: (
+        "I1",
+        "I2",
+        "I4",
+        "I6",
+    ),
+    half_a_turn: ("I2",),
+    another_order: (
+        "I2",
+        "I4",
+        "I6",
+        "§1",
+    ),
+    system_last: ("I2",),
+    system_shortened: ("I2",),
+    respaced: (
+        "§1",
+        "I6",
+    ),
+    respaced_extract: ("I5",),
+    invented: ("I5",),
+    label_missing: ("I6",),
+    identity_missing: ("I6",),
+    size_missing: ("I6",),
+    unmarked: (
+        "I5",
+        "I6",
+    ),
+    unescaped: (
+        "I6",
+        "I4",
+    ),
+    block_in_an_old_message: ("I6",),
+    repeated: (
+        "I6",
+        "I1",
+    ),
+    own_words_changed: ("I4",),
+    answer_trimmed: ("§1",),
+    spaced_again: (
+        "I5 order",
+        "I1",
+    ),
+    another_value: (
+        "I6",
+        "I5",
+        "§1",
+    ),
+    unfilled: ("fill",),
+    figures_too_low: ("I1",),
+    breakdown_wrong: ("I1",),
+    sizes_wrong: (
+        "bill",
+        "I6",
+    ),
+    forgotten_record: ("I6",),
+    touched_although_it_fits: (
+        "§1",
+        "I4",
+    ),
 }
 """Each mutant with the checks that may find it: any of them."""
 
 
 def changed_prefix(case: Case, forwarded: list[Json], figures: Json) -> Changed:
-    """Counts in a message that was forwarded before (only in conversations)."""
-    result = next((m for m in forwarded if m["role"] == "tool" and isinstance(m["content"], str)), None)
-    if result is None or figures["strategy"] != "passthrough" or not result["content"].startswith("{"):
-        return None
-    result["content"] = json.dumps(json.loads(result["content"]), separators=(",", ":"))
-    return forwarded, figures
+    """Compacts a result that was forwarded as it was before (only in conversations)."""
+    for message in forwarded[:-1]:
+        compact = (
+            shorter(message["content"]) if message["role"] == "tool" and isinstance(message["content"], str) else None
+        )
+        if compact is not None:
+            message["content"] = compact
+            return forwarded, figures
+    return None
 
 
 def copied(forwarded: list[Json], figures: Json) -> tuple[list[Json], Json]:

@@ -34,6 +34,7 @@ class Talk:
     before: Seen | None = None
     own: list[str] = field(default_factory=list)
     requests: int = 0
+    standing: dict[int, list[Json]] = field(default_factory=dict)
 
 
 class Player:
@@ -100,9 +101,11 @@ class Player:
         figures = answered["response_metadata"]["context_utilization"]
         if talk.requests > 1:
             forwarded, figures = self._mutant(case, forwarded, figures) or (forwarded, figures)
-        seen = check_answer(case, originals, forwarded, figures, talk.before)
+        seen = check_answer(case, originals, forwarded, figures, talk.standing)
         append.check(seen, talk.before)
         talk.before = seen
+        for index, message in zip(seen.indexes, seen.forwarded, strict=True):
+            talk.standing.setdefault(index, []).append(message)
         talk.conversation = answered["conversation"]["id"]
         talk.view += [*new, {"role": "assistant", **reply}]
         return True
@@ -131,11 +134,12 @@ def _edit(talk: Talk) -> None:
     asked = [i for i, m in enumerate(talk.view) if m["role"] == "user"]
     at = talk.rng.choice(asked)
     talk.view = talk.view[:at]
+    until = len(talk.system) + at
+    talk.standing = {i: m for i, m in talk.standing.items() if i < until}
     before = talk.before
     if before is not None and before.figures["messages_excluded"]:
         talk.before = before = None  # in another branch what had left may stand again
     if before is not None:
-        until = len(talk.system) + at
         kept = [(i, m) for i, m in zip(before.indexes, before.forwarded, strict=True) if i < until]
         before.originals = before.originals[:until]
         before.indexes, before.forwarded = [i for i, _ in kept], [m for _, m in kept]

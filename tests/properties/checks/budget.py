@@ -4,7 +4,7 @@ from tests.properties.cases import Case
 from tests.properties.checks import tokens
 from tests.properties.checks.seen import INSTRUCTIONS, Json, Seen, hold, last_user, text_of
 
-LABEL = 170
+LABEL = 90
 """Tokens that a label may take, with names and titles in it."""
 UNFILLED = 300
 """Tokens that may stay free where the next passage does not fit."""

@@ -1,56 +1,13 @@
 """What may become of a message's content: nothing, a lossless compaction, or a reduction that says so (I4, I5, I6)."""
 
-import json
 import re
-from typing import Any
 
+from tests.properties.checks.lossless import same, shorter, unquoted
 from tests.properties.checks.seen import Json, Seen, hold, text_of
 
 IDENTITY = re.compile(r"\bart_[0-9a-f]{16}(?:-\d+)?\b")
 ELISION = "[…]"
 LEAST = 12
-
-
-def same_json(one: str, other: str) -> bool:
-    """Whether both are JSON, and the same; numbers as they are written."""
-    values = []
-    for text in (one, other):
-        try:
-            values.append(
-                json.loads(text, parse_float=str, parse_int=str, object_pairs_hook=lambda pairs: ("{}", pairs))
-            )
-        except (ValueError, RecursionError):
-            return False
-    return bool(values[0] == values[1])
-
-
-def compacted(text: str) -> str | None:
-    """The JSON of a text without white space, where it is JSON and that is shorter."""
-    try:
-        value = json.loads(text, parse_float=_Number, parse_int=_Number, object_pairs_hook=_Members)
-        written = _written(value)
-        written.encode()
-    except (ValueError, RecursionError):
-        return None
-    return written if len(written) < len(text) else None
-
-
-class _Number(str):
-    __slots__ = ()
-
-
-class _Members(list[tuple[str, Any]]):
-    pass
-
-
-def _written(value: Any) -> str:
-    if isinstance(value, _Number):
-        return str(value)
-    if isinstance(value, _Members):
-        return "{" + ",".join(f"{json.dumps(k, ensure_ascii=False)}:{_written(v)}" for k, v in value) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(_written, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)
 
 
 def reduced_label(name: str, text: str, original: str, seen: Seen, source: str | None) -> Json:
@@ -78,8 +35,8 @@ def check_extract(name: str, text: str, original: str) -> None:
     pieces = [piece.strip("\n") for piece in body.split(ELISION)]
     if not body:
         return
-    sources = [original, compacted(original) or original]
-    at = [0, 0]
+    sources = [original, shorter(original) or original, unquoted(original) or original]
+    at = [0, 0, 0]
     for number, piece in enumerate(pieces):
         if not piece.strip():
             continue
@@ -113,7 +70,7 @@ def check_tool(seen: Seen, message: Json, original: Json, source: str) -> None:
     if message["content"] == original["content"]:
         return
     was, now = text_of(original["content"]), text_of(message["content"])
-    if same_json(was, now):
+    if now != was and same(was, now):
         _keeps_other_parts(message, original)
         hold("I5", len(now) <= len(was), "a compaction that is longer")
         return

@@ -8,18 +8,20 @@ from tests.properties.checks.seen import Json, Seen, hold, last_user
 
 
 def check_answer(
-    case: Case, originals: list[Json], forwarded: list[Json], figures: Json, before: Seen | None = None
+    case: Case,
+    originals: list[Json],
+    forwarded: list[Json],
+    figures: Json,
+    standing: dict[int, list[Json]] | None = None,
 ) -> Seen:
     """
     Args:
-        before: the request before in the same conversation, where there is one.
+        standing: what was forwarded before, in every form, for each of `originals`.
 
     Raises:
         Broken: what was forwarded breaks an invariant.
     """
-    seen = Seen(case, originals, forwarded, figures)
-    if before is not None:
-        seen.standing = dict(zip(before.indexes, before.forwarded, strict=True))
+    seen = Seen(case, originals, forwarded, figures, standing=standing or {})
     window.check(seen)
     budget.check(seen)
     words.check(seen)
@@ -43,7 +45,7 @@ def _tools(seen: Seen) -> None:
             continue
         name = names[original["tool_call_id"]]
         message = seen.forwarded[seen.indexes.index(index)]
-        if message == seen.standing.get(index):
+        if message in seen.standing.get(index, ()):
             continue
         source = f"step_{step}:{name}" if index > seen.current else "history:msg_"
         contents.check_tool(seen, message, original, source)

@@ -29,8 +29,8 @@ def hold(name: str, condition: object, what: str) -> None:
 @dataclass
 class Seen:
     """One request: `originals` are all messages that it is about, as they were said, in their order; `forwarded` is
-    what a model was sent, `figures` the bill's `context_utilization`. `blocks` says which messages of `originals` were
-    forwarded with a block at their head before, and what that form was."""
+    what a model was sent, `figures` the bill's `context_utilization`. `standing` is what was forwarded before, in every
+    form, for each of `originals`."""
 
     case: Case
     originals: list[Json]
@@ -38,7 +38,7 @@ class Seen:
     figures: Json
     indexes: list[int] = field(default_factory=list)
     """Which of `originals` each forwarded message is: `window.check` finds it out."""
-    standing: dict[int, Json] = field(default_factory=dict)
+    standing: dict[int, list[Json]] = field(default_factory=dict)
 
     @property
     def records(self) -> list[Json]:

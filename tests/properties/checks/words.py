@@ -1,9 +1,11 @@
 """I4: the current user message keeps its own words; documents in it, and in older ones, may be reduced."""
 
 import base64
+import re
 
 from tests.properties.checks import blocks
-from tests.properties.checks.contents import IDENTITY, compacted, reduced_label
+from tests.properties.checks.contents import IDENTITY, reduced_label
+from tests.properties.checks.lossless import same, same_but_for_a_document
 from tests.properties.checks.seen import Json, Seen, hold, last_user, text_of
 
 
@@ -16,7 +18,7 @@ def check(seen: Seen) -> None:
         original = seen.originals[index]
         if message == original:
             continue
-        if message == seen.standing.get(index):
+        if message in seen.standing.get(index, ()):
             continue
         items, content = blocks.split(message)
         hold("I6", items is None or number == last, "a new block at the head of an older message")
@@ -44,6 +46,8 @@ def _content(seen: Seen, content: str | list[Json], original: str | list[Json]) 
         assert isinstance(original, str)
         assert isinstance(content, str)
         hold("I4", over_long, f"a message of {len(original)} characters was reduced")
+        if same_but_for_a_document(content, original):
+            return
         _edges(content, original)
         _is_told(seen, content, original)
         return
@@ -56,6 +60,8 @@ def _content(seen: Seen, content: str | list[Json], original: str | list[Json]) 
             _file(seen, part, was)
             continue
         hold("I4", over_long, "a text part of a message that is not over-long was reduced")
+        if same_but_for_a_document(part["text"], was["text"]):
+            continue
         _is_told(seen, part["text"], was["text"])
         if not part["text"].startswith("["):
             _edges(part["text"], was["text"])
@@ -90,11 +96,14 @@ def _file(seen: Seen, part: Json, was: Json) -> None:
     if 'shown="full"' in text.split("\n", 1)[0]:
         inside = text.split("\n", 1)[1].removesuffix("\n</artifact>") if "\n" in text else ""
         plain = original.removeprefix("\ufeff")
-        whole = [plain, compacted(plain) or plain]
-        escaped = [_escaped(each) for each in whole]
-        hold("I5", inside in escaped or not plain.strip(), f"a file that is shown in full is another: {inside[:80]!r}")
+        whole = inside == _escaped(plain) or same(inside, plain) or same(_unescaped(inside), plain)
+        hold("I5", whole or not plain.strip(), f"a file that is shown in full is another: {inside[:80]!r}")
         return
     reduced_label("file", text, original, seen, was["file"]["filename"])
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"&lt;(?=\s*/?\s*(?:context_data|artifact)\b)", "<", text, flags=re.IGNORECASE)
 
 
 def _escaped(text: str) -> str:
