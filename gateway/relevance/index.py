@@ -7,7 +7,8 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.relevance.chunks.passages import Chunk, passages
+from gateway.relevance.chunks.chunk import Chunk
+from gateway.relevance.chunks.passages import passages
 from gateway.relevance.words import Lexicon, Terms, all_words
 
 Numbers = NDArray[np.int64]

@@ -1,135 +1,68 @@
-"""Cuts a text into passages that respect its structure: records, rows, log lines, headings, paragraphs."""
+"""Cuts a text into chunks along its own structure, whatever that is: records, rows, lines, functions, paragraphs."""
 
-import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import pairwise
+from typing import Any
 
-TARGET_CHARS = 700
-MAX_CHARS = 1400
-BLANK = re.compile(r"\n[ \t]*\n")
-SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n")
-DECODER = json.JSONDecoder()
+from gateway.relevance.chunks import code, hypertext, lines, prose, records, tables
+from gateway.relevance.chunks.bounds import trimmed
+from gateway.relevance.chunks.chunk import Chunk
 
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Characters `start` to `end` of a text. `heading` (a table's first row) has to stand above it to be understood."""
-
-    start: int
-    end: int
-    heading: str = ""
+JSON_START = re.compile(r"^[ \t]*[\[{]|[\[{](?=[ \t\r\n]*[\"\[{])", re.MULTILINE)
+LEAST_JSON = 800
+MOST_TRIES = 6
 
 
 def passages(text: str) -> list[Chunk]:
-    """Chunks in order, without overlap; together they are the whole text but for white space between them."""
-    spans = _json_records(text) or _lines(text) or _paragraphs(text)
-    heading = header_of(text)
-    return [Chunk(start, end, heading) for start, end in _bounded(text, spans) if text[start:end].strip()]
+    """Chunks in order, without overlap, none of them longer than `MAX_CHARS`; together they are the whole text but for
+    white space between them. It takes time in proportion to the text, whatever it holds."""
+    found: list[Chunk] = []
+    for begin, until, cut in _stretches(text, 0, len(text)):
+        found.extend(cut if cut is not None else _of_one_kind(text, begin, until))
+    return found
 
 
-def header_of(text: str) -> str:
-    """The first row of a text that looks like a table of separated values: no row is understood without it."""
-    first, newline, rest = text.partition("\n")
-    for separator in (",", "\t", ";", "|"):
-        columns = first.count(separator)
-        if newline and columns >= 1 and len(first) < 1000:
-            rows = [row for row in rest.split("\n", 12)[:12] if row.strip()]
-            if len(rows) >= 3 and all(row.count(separator) >= columns for row in rows[:-1]):
-                return first
-    return ""
+def fields_of(content: str, chunk: Chunk) -> list[tuple[str, Any]]:
+    """The values of a record or row by their names (of JSON: paths like `items.0.price`); empty for what has none."""
+    if chunk.kind == "row":
+        return list(tables.cells(chunk.heading, content[chunk.start : chunk.end]))
+    return records.fields(content, chunk.origin) if chunk.kind == "record" and chunk.origin >= 0 else []
 
 
-def _json_records(text: str) -> list[tuple[int, int]]:
-    """Elements of the outermost array, or of the first array that is a member of the outermost object."""
-    start = len(text) - len(text.lstrip())
-    if text[start : start + 1] not in ("[", "{"):
-        return []
-    opening = start
-    if text[start] == "{":
-        match = re.compile(r'"[^"\n]*"\s*:\s*\[').search(text, start)
-        if match is None or match.start() > start + 2000:
-            return _lines(text) if "\n" in text else []
-        opening = match.end() - 1
-    spans, at = [], opening + 1
-    while True:
-        while at < len(text) and text[at] in " \t\r\n,":
-            at += 1
-        if at >= len(text) or text[at] == "]":
+def _stretches(text: str, start: int, end: int) -> Iterator[tuple[int, int, list[Chunk] | None]]:
+    """JSON, with the chunks that it was cut into, and what stands before and after it."""
+    first, end = trimmed(text, start, end)
+    if first < end and text[first] in "{[":
+        cut, after = records.records(text, first, end)
+        if cut:
+            yield first, after, cut
+            start = after
+    at = start
+    for _ in range(MOST_TRIES):
+        opening = JSON_START.search(text, at, end)
+        if opening is None or end - opening.end() < LEAST_JSON:
             break
-        try:
-            _, end = DECODER.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            return []
-        spans.append((at, end))
-        at = end
-    if len(spans) < 2:
-        return []
-    starts = [start for start, _ in spans]
-    if opening < 400:
-        starts[0] = 0
-    # What stands between two records, a comma, belongs to the first of them; what closes the array to the last.
-    records = [(start, start + len(text[start:end].rstrip())) for start, end in pairwise([*starts, len(text)])]
-    return records if opening < 400 else [*_paragraphs(text[: starts[0]]), *records]
+        at = opening.end()
+        cut, after = records.records(text, opening.end() - 1, end)
+        if cut and after - opening.end() >= LEAST_JSON:
+            yield *trimmed(text, start, opening.end() - 1), None
+            yield opening.end() - 1, after, cut
+            start = at = after
+    begin, until = trimmed(text, start, end)
+    if begin < until:
+        yield max(start, text.rfind("\n", 0, begin) + 1), until, None  # its first line is indented as others are
 
 
-def _lines(text: str) -> list[tuple[int, int]]:
-    """Tables and logs: one line each, lines that are indented belong to the one before."""
-    lines = [(m.start(), m.end()) for m in re.finditer(r"[^\n]+", text)]
-    if len(lines) < 8:
-        return []
-    average = sum(end - start for start, end in lines) / len(lines)
-    blanks = len(BLANK.findall(text))
-    if average > 400 or blanks > len(lines) / 8:
-        return []
-    spans: list[tuple[int, int]] = []
-    for start, end in lines:
-        if spans and text[start] in " \t" and end - spans[-1][0] < MAX_CHARS:
-            spans[-1] = (spans[-1][0], end)
-        else:
-            spans.append((start, end))
-    return spans if len(spans) >= 4 else []
-
-
-def _paragraphs(text: str) -> list[tuple[int, int]]:
-    """Paragraphs gathered up to the target size; a heading begins a new passage."""
-    spans: list[tuple[int, int]] = []
-    for start, end in _split(text, BLANK):
-        heading = text[start : start + 6].lstrip().startswith("#")
-        small = spans and end - spans[-1][0] <= TARGET_CHARS
-        if spans and small and not heading:
-            spans[-1] = (spans[-1][0], end)
-        else:
-            spans.append((start, end))
-    return spans
-
-
-def _split(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, int]]:
-    at = 0
-    for match in pattern.finditer(text):
-        if text[at : match.start()].strip():
-            yield at, match.start()
-        at = match.end()
-    if text[at:].strip():
-        yield at, len(text)
-
-
-def _bounded(text: str, spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Splits passages that are too long at sentences, and a sentence that still is at the limit."""
-    for start, end in spans:
-        if end - start <= MAX_CHARS:
-            yield start, end
-            continue
-        piece: tuple[int, int] | None = None
-        for sentence_start, sentence_end in _split(text[start:end], SENTENCE):
-            for at in range(start + sentence_start, start + sentence_end, MAX_CHARS):
-                until = min(at + MAX_CHARS, start + sentence_end)
-                if piece and until - piece[0] <= TARGET_CHARS:
-                    piece = (piece[0], until)
-                    continue
-                if piece:
-                    yield piece
-                piece = (at, until)
-        if piece:
-            yield piece
+def _of_one_kind(text: str, start: int, end: int) -> Iterator[Chunk]:
+    if start >= end:
+        return iter(())
+    if hypertext.is_hypertext(text, start, end):
+        return hypertext.blocks(text, start, end)
+    separator = tables.separator_of(text, start, end)
+    if separator is not None:
+        return tables.rows(text, start, end, separator)
+    if code.is_code(text, start, end):
+        return code.blocks(text, start, end)
+    if lines.is_lines(text, start, end):
+        return lines.blocks(text, start, end)
+    return prose.prose(text, start, end)

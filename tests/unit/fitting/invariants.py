@@ -6,7 +6,7 @@ from typing import Any
 
 from gateway.context import BuiltContext
 from gateway.models.artifacts import Artifact
-from gateway.relevance.chunks.passages import header_of
+from gateway.relevance.chunks.passages import passages
 from tests.support.strict_chat import violations
 from tests.unit.fitting.histories import DOCUMENT_CHARS, Talk
 from tests.unit.o200k import prompt_tokens
@@ -156,3 +156,8 @@ def _own(content: Any, own_words: list[str]) -> Any:
         return content if len(content) <= DOCUMENT_CHARS else "\n".join(own_words)
     images = [part for part in content if part["type"] == "image_url"]
     return [{"type": "text", "text": "\n".join(own_words)}, *images]
+
+
+def header_of(text: str) -> str:
+    """What stands above the first passage that needs it."""
+    return next((chunk.heading for chunk in passages(text) if chunk.heading), "")
