@@ -6,18 +6,22 @@ import numpy as np
 
 from gateway.models.relevance import Passage, Query, Source
 from gateway.relevance.corpus import Corpus, Scores
+from gateway.relevance.extremes import extremes
 from gateway.relevance.fusion import Ranking, fused
 from gateway.relevance.hops import second_round
 from gateway.relevance.index import index_texts
 from gateway.relevance.lexical import lexical
 from gateway.relevance.literal import literal
 from gateway.relevance.neighbours import with_neighbours
+from gateway.relevance.places import places
 from gateway.relevance.question import borrowed, parts, quotations
 from gateway.relevance.words import Lexicon
 
 CURRENT_WEIGHT = 1.15
 LITERAL_WEIGHT = 2.0
 PARTS_WEIGHT = 0.8
+EXACT_WEIGHT = 4.0
+"""What is at the position, or has the value, that is asked for comes before all that shares words with the question."""
 
 
 def relevance(query: Query, sources: Sequence[Source]) -> list[list[Passage]]:
@@ -39,6 +43,9 @@ def rankings(query: Query, corpus: Corpus) -> list[Ranking]:
     split = parts(query.question, corpus.lexicon)
     found += [Ranking(lexical(corpus, part), PARTS_WEIGHT / len(split)) for part in split]
     found += second_round(corpus, question, main)
+    for exact in (places(corpus, query.question), extremes(corpus, query.question)):
+        if exact is not None:
+            found.append(Ranking(exact, EXACT_WEIGHT))
     for search in query.searches:
         found.append(Ranking(lexical(corpus, corpus.lexicon.question(search)), 1 / len(query.searches)))
     return found
