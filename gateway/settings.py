@@ -100,7 +100,7 @@ class ContextSettings(_Section):
         description="Kept free for the answer when a request names no limit (at most a quarter of the window).",
     )
     history_share: float = Field(
-        0.3, ge=0, le=1, description="Share of the budget for old turns while artifacts compete for it."
+        0.1, ge=0, le=1, description="Share of the budget for the latest old turns while passages compete for it."
     )
     warning_threshold: float = Field(0.8, gt=0, le=1, description="Utilization above which a warning is given.")
     document_min_chars: int = Field(

@@ -26,7 +26,7 @@ def assemble(material: Material, selection: Selection) -> Forwarded:
             in_block.append(rendering)
     messages: list[dict[str, Any]] = list(material.instructions)
     indexes = [-1] * len(messages)
-    text = block(in_block)
+    text = block(in_block, selection.turns)
     rendered: dict[str, Any] | None = None
     for index, message in enumerate(material.messages):
         if index < selection.first and message.role not in ("system", "developer"):

@@ -1,15 +1,17 @@
-"""What may enter a window that cannot hold everything: passages of artifacts, and old turns, in order of worth."""
+"""What may enter a window that cannot hold everything: passages of artifacts and of old turns, in order of worth."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from gateway.fitting.transcript import Said, recent_texts
 from gateway.models.artifacts import Artifact
 from gateway.models.conversation import ConversationMessage
+from gateway.models.relevance import Passage, Query, Relevance, Source
 from gateway.models.selection import Material
 
 CURRENT_WEIGHT = 1.15
-NEIGHBOUR_SHARE = 0.3
+PROSE_SHARE, TALK_SHARE = 0.3, 0.5
 PROSE_CHARS = 350
 
 
@@ -23,16 +25,32 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A passage of an artifact with its estimated tokens and its relevance to the question. `heading` has to stand
-    above it."""
+    """A passage of an artifact, or of what an old message said. `message` is where it stands in the conversation, None
+    if nowhere; `order` its place among all of them."""
 
-    artifact: Artifact
-    start: int
-    end: int
-    tokens: float
-    score: float
+    of: Artifact | Said
+    message: int | None
+    passage: Passage
     order: int
-    heading: str = ""
+
+    @property
+    def text(self) -> str:
+        content = self.of.content if isinstance(self.of, Artifact) else self.of.text
+        return content[self.passage.start : self.passage.end]
+
+    @property
+    def relevant(self) -> bool:
+        """Whether it bears on the question, or belongs to the turn under way."""
+        return self.passage.score > 0 or not self.historical
+
+    @property
+    def historical(self) -> bool:
+        return not isinstance(self.of, Artifact) or self.of.historical
+
+    @property
+    def age(self) -> tuple[int, int]:
+        """Sorts the latest artifact or message first, its passages in their order."""
+        return -(self.message or 0), self.order
 
 
 def old_turns(messages: Sequence[ConversationMessage], current: int) -> list[Turn]:
@@ -56,8 +74,50 @@ def tool_steps(material: Material) -> list[Turn]:
     return steps
 
 
-def neighbours(scores: Sequence[float], prose: bool) -> Iterator[float]:
-    """In prose the answer often stands beside the words that were asked for."""
-    for index, score in enumerate(scores):
-        beside = max(scores[max(0, index - 1)], scores[min(len(scores) - 1, index + 1)]) if prose else 0.0
-        yield score + NEIGHBOUR_SHARE * beside
+def candidates(
+    material: Material, artifacts: Sequence[Artifact], told: Sequence[Said], relevance: Relevance
+) -> list[Candidate]:
+    """Passages of those artifacts and of what old messages said, best first; equally good ones in their order, those of
+    the current turn before."""
+    end = len(material.messages)
+    of: list[tuple[Artifact | Said, int | None]] = [(artifact, artifact.place.message) for artifact in artifacts]
+    sources = [
+        Source(a.content, "artifact", a.search_label, a.historical, end if a.place.message is None else a.place.message)
+        for a in artifacts
+    ]
+    of += [(each, each.index) for each in told]
+    sources += [Source(each.text, "turn", each.speaker, True, each.index) for each in told]
+    query = Query(material.question, recent_texts(material))
+    found = _beside(list(_numbered(of, relevance(query, sources))))
+    return sorted(found, key=lambda c: (-c.passage.score, c.historical, c.order))
+
+
+def _numbered(
+    of: Iterable[tuple[Artifact | Said, int | None]], found: Iterable[Iterable[Passage]]
+) -> Iterable[Candidate]:
+    order = 0
+    for (each, message), passages in zip(of, found, strict=True):
+        for passage in passages:
+            yield Candidate(each, message, passage, order)
+            order += 1
+
+
+def _beside(found: Sequence[Candidate]) -> list[Candidate]:
+    """In prose and talk the answer often stands beside the words that were asked for."""
+    sizes: dict[int, list[int]] = {}
+    for candidate in found:
+        sizes.setdefault(id(candidate.of), []).append(candidate.passage.end - candidate.passage.start)
+    prose = {key for key, all_sizes in sizes.items() if sum(all_sizes) > PROSE_CHARS * len(all_sizes)}
+    result = []
+    for at, candidate in enumerate(found):
+        around = found[max(0, at - 1) : at + 2]
+        here, of = candidate.passage, candidate.of
+        if isinstance(of, Artifact):
+            share = PROSE_SHARE if id(of) in prose else 0.0
+            near = [c.passage.score for c in around if c.of is of]
+        else:
+            share = TALK_SHARE
+            near = [c.passage.score for c in around if isinstance(c.of, Said)]
+        score = (here.score + share * max(near)) * (1.0 if candidate.historical else CURRENT_WEIGHT)
+        result.append(replace(candidate, passage=replace(here, score=score)))
+    return result

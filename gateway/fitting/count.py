@@ -100,6 +100,12 @@ class Counting:
         kept = [m.tokens for m in self._material.messages if m.tokens is not None]
         return {id(known.of): (known.of, known.by[name]) for known in kept if name in known.by}
 
+    def total(self, forwarded: Forwarded) -> int:
+        """The exact count, without its breakdown."""
+        if self._tools is None:
+            self._tools = self._counter.tools(self._forward)
+        return REPLY_TOKENS + self._tools + sum(map(self.message, forwarded.messages))
+
     def exact(self, forwarded: Forwarded) -> Count:
         """Counted with the model's tokenizer, or with an estimate calibrated on what upstream reports."""
         if self._tools is None:

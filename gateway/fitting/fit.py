@@ -30,7 +30,7 @@ def fit(material: Material, limits: Limits, counting: Counting, tools: Tools) ->
         fitted = _try(material, selection, limits, counting, tools)
         if fitted is not None:
             return fitted
-    return Reduction(material, limits.tokens, limits.history_share, counting, tools).run()
+    return Reduction(material, limits, counting, tools).run()
 
 
 def _try(material: Material, selection: Selection, limits: Limits, counting: Counting, tools: Tools) -> Fitted | None:

@@ -1,46 +1,47 @@
-"""When not everything fits: artifacts are reduced to the passages that bear on the question, old turns leave
-(contract §4 I2, I5; the heuristic of §5)."""
+"""When not everything fits: artifacts are reduced to the passages that bear on the question, old turns leave and come
+back as excerpts (contract §4 I2, I5, I6; the heuristic of §5)."""
 
 from collections import defaultdict
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from gateway.errors import ContextLengthExceeded
-from gateway.fitting.candidates import (
-    CURRENT_WEIGHT,
-    PROSE_CHARS,
-    Candidate,
-    Turn,
-    neighbours,
-    old_turns,
-    tool_steps,
-)
+from gateway.fitting.candidates import Candidate, Turn, candidates, old_turns, tool_steps
+from gateway.fitting.choice import CHARS_PER_TOKEN, LABEL_TOKENS, Choice
 from gateway.fitting.count import Counting
-from gateway.fitting.tools import Tools, fitted_as, in_full
+from gateway.fitting.keeping import kept_words
+from gateway.fitting.renderings import extract, recalled
+from gateway.fitting.tools import Limits, Tools, fitted_as, in_full
+from gateway.fitting.transcript import Said, transcript
 from gateway.models.artifacts import Artifact, ProcessingStrategy
 from gateway.models.conversation import INSTRUCTION_ROLES
-from gateway.models.relevance import Query, Source
 from gateway.models.selection import Fitted, Material, Rendering, Selection
 
-LABEL_TOKENS = 60
-"""What a label costs at most; pointers are counted exactly."""
-ELISION_TOKENS = 4
-FILLED = 0.985
+FILLED = 0.99
 MOST_NAMED = 20
 """How many attached documents of which nothing is shown are still named."""
-ROUNDS = 7
+ROUNDS = 6
+LITTLE_HELD, MOST_TURNS = 0.6, 0.9
+"""Up to that part of everything that the room holds, turns have their share of it alone; where it holds nearly all,
+they have most of it."""
+KEPT_SHARE = 0.06
+"""Part of the room for what a user asked to be kept to, and for how the conversation began."""
+LATEST_SHARE = 0.4
+"""Part of the room for the results of the latest tool step, which the model has not seen yet."""
 
 
 class Reduction:
-    """One pass of reducing: a floor that must be there, and candidates taken in order of worth above it."""
+    """One pass of reducing: a floor that must be there, and what is taken in order of worth above it."""
 
-    def __init__(self, material: Material, budget: int, share: float, counting: Counting, tools: Tools) -> None:
-        self.material, self.budget, self.share = material, budget, share
-        self.counting, self.tools = counting, tools
+    def __init__(self, material: Material, limits: Limits, counting: Counting, tools: Tools) -> None:
+        self.material, self.counting, self.tools = _compacted(material, tools), counting, tools
+        self.budget = limits.tokens or 0
+        self.target = min(self.budget, limits.target or self.budget)
+        self.share = limits.history_share
         self.turns = old_turns(material.messages, material.current)
-        self.compact = {a.artifact_id: tools.compact(a.content) for a in material.artifacts}
         self.left_out: frozenset[int] = frozenset()
-        self.exhausted = False
         self.costs: dict[int, int] = {}
+        self.told: list[Said] = []
+        material = self.material
         named = [a for a in material.attached if not a.historical][:MOST_NAMED]
         self.pointers = {a.artifact_id: self._pointer(a) for a in (*material.placed, *named)}
         self.placed: dict[int, list[Artifact]] = defaultdict(list)
@@ -48,44 +49,45 @@ class Reduction:
             self.placed[artifact.place.message or 0].append(artifact)
 
     def run(self) -> Fitted:
-        floor = self._floor()
-        room = self.budget - floor.tokens
-        candidates = self._candidates()
-        best, limit, too_much = floor, float(room), float("inf")
+        """The best that fits."""
+        floor, tokens = self._floor()
+        aim = max(self.target, tokens)
+        choice = Choice(self.counting, self.material.current, list(self.turns), self._price, bool(self.left_out))
+        waiting = self._begin(choice, aim - tokens)
+        best, most = floor, tokens
+        limit = float(aim - tokens)
         for _ in range(ROUNDS):
-            fitted = self._choose(candidates, limit)
-            slack = self.budget - fitted.tokens
-            if slack < 0:
-                too_much = limit
-                limit = max(limit + 1.1 * slack - 8, limit / 2)
+            waiting = self._grow(choice, waiting, limit)
+            selection = self._selection(choice)
+            forwarded = self.tools.assemble(self.material, selection)
+            found = self.counting.total(forwarded)
+            if most <= found <= aim:
+                best, most = selection, found
+            if found > aim:
+                choice.shrink(found - aim)
+                limit = choice.used
                 continue
-            if fitted.tokens >= best.tokens:
-                best = fitted
-            if slack <= self.budget * (1 - FILLED) or self.exhausted or too_much - limit < 1:
+            if found >= FILLED * aim or not (waiting or self._more_turns(choice)):
                 break
-            limit = min(limit + slack, (limit + too_much) / 2)
-        return best
+            limit = choice.used + aim - found
+        return fitted_as(best, self.tools.assemble(self.material, best), self.counting.exact, self.counting)
 
-    def _floor(self) -> Fitted:
+    def _floor(self) -> tuple[Selection, int]:
         """System messages, the current message, and its tool steps as pointers; the oldest steps leave if they must."""
         steps = tool_steps(self.material)
         while True:
             selection = Selection(self.material.current, self.left_out, self.pointers, frozen=False)
-            forwarded = self.tools.assemble(self.material, selection)
-            fitted = fitted_as(selection, forwarded, self.counting.exact, self.counting)
-            if fitted.tokens <= self.budget:
-                return fitted
+            tokens = self.counting.total(self.tools.assemble(self.material, selection))
+            if tokens <= self.budget:
+                return selection, tokens
             attached = {a.artifact_id for a in self.material.attached}
             if attached & self.pointers.keys():  # saying that they were left out is less than what has to be there
                 self.pointers = {key: value for key, value in self.pointers.items() if key not in attached}
                 continue
             if len(steps) <= 1:
-                text = (
-                    f"The current message and what must stand with it take {fitted.tokens} tokens; "
-                    f"the budget is {self.budget}."
-                )
-                raise ContextLengthExceeded(text, param="messages")
-            self._leave_out(steps, fitted.tokens - self.budget)
+                text = f"The current message and what must stand with it take {tokens} tokens"
+                raise ContextLengthExceeded(f"{text}; the budget is {self.budget}.", param="messages")
+            self._leave_out(steps, tokens - self.budget)
 
     def _leave_out(self, steps: list[Turn], excess: int) -> None:
         """Takes steps out of `steps`, oldest first, until `excess` tokens have left; the last one stays."""
@@ -100,91 +102,87 @@ class Reduction:
 
     def _pointer(self, artifact: Artifact) -> Rendering:
         """What an artifact is reduced to at least; one that is no longer than its label stays as it is."""
-        small = len(self.compact[artifact.artifact_id]) <= 2 * LABEL_TOKENS
-        if small and artifact.place.message is not None:
-            return in_full(artifact, self.compact[artifact.artifact_id])
+        if len(artifact.content) <= 2 * LABEL_TOKENS and artifact.place.message is not None:
+            return in_full(artifact, artifact.content)
         return Rendering(artifact, ProcessingStrategy.EXCLUDE)
 
-    def _candidates(self) -> list[Candidate]:
-        """Passages of all artifacts, best first; without any term of the question, current ones in their order."""
-        artifacts = [a for a in self.material.artifacts if a.place.message not in self.left_out]
-        passages = self.tools.relevance(Query(self.material.question), [self._source(a) for a in artifacts])
-        candidates: list[Candidate] = []
-        for artifact, found in zip(artifacts, passages, strict=True):
-            prose = artifact.size_chars / max(1, len(found)) > PROSE_CHARS
-            weight = 1.0 if artifact.historical else CURRENT_WEIGHT
-            per_char = self.counting.text(artifact.content) / max(1, artifact.size_chars)
-            for p, score in zip(found, neighbours([p.score for p in found], prose), strict=True):
-                tokens = (p.end - p.start) * per_char + ELISION_TOKENS
-                order = len(candidates)
-                candidates.append(Candidate(artifact, p.start, p.end, tokens, score * weight, order, p.heading))
-        return sorted(candidates, key=lambda c: (-c.score, c.artifact.historical, c.order))
+    def _begin(self, choice: Choice, room: float) -> "_Waiting":
+        """Takes what has a share of the room of its own; returns what competes for the rest."""
+        self.told = transcript(self.material, self.left_out)
+        found = candidates(self.material, self.material.artifacts, self.told, self.tools.relevance)
+        competing = any(self._competes(c) for c in found)
+        choice.add_turns(room * self._share_of_turns(room) if competing else room)
+        found = [c for c in found if not self._stands(c, choice.first)]
+        for share, first in ((KEPT_SHARE, kept_words(found)), (LATEST_SHARE, self._latest(found))):
+            refused = choice.add(first, min(room, choice.used + room * share))
+            gone = {id(c) for c in first} - {id(c) for c in refused}
+            found = [c for c in found if id(c) not in gone] if gone else found
+        relevant = [c for c in found if c.relevant]
+        return _Waiting(relevant, sorted((c for c in found if not c.relevant), key=lambda c: c.age))
 
-    def _source(self, artifact: Artifact) -> Source:
-        message = artifact.place.message
-        number = len(self.material.messages) if message is None else message
-        return Source(artifact.content, "artifact", artifact.search_label, artifact.historical, number)
+    def _share_of_turns(self, room: float) -> float:
+        """The less has to be left out, the more of the room is for turns as they were: whatever is torn out of them is
+        understood less well."""
+        chars = sum(a.size_chars for a in self.material.artifacts) + sum(len(each.text) for each in self.told)
+        held = min(1.0, room * CHARS_PER_TOKEN / max(1, chars))
+        grown = max(0.0, (held - LITTLE_HELD) / (1 - LITTLE_HELD))
+        return self.share + (MOST_TURNS - self.share) * grown if self.share < MOST_TURNS else self.share
 
-    def _choose(self, candidates: list[Candidate], limit: float) -> Fitted:
-        """Takes old turns up to their share, then passages, then further turns, while their estimates fit."""
-        competing = any(self._relevant(c) for c in candidates)
-        share = limit * self.share if competing else limit
-        used, first = self._take_turns(self.material.current, share, 0.0)
-        chosen: dict[str, list[Candidate]] = {}
-        candidates = [c for c in candidates if not self._stands(c.artifact, first)]
-        relevant = [c for c in candidates if self._relevant(c)]
-        used, everything = self._take_passages(relevant, chosen, used, limit)
-        used, first = self._take_turns(first, limit, used)
-        latest_first = sorted((c for c in candidates if not self._relevant(c)), key=self._age)
-        _, rest = self._take_passages(latest_first, chosen, used, limit)
-        self.exhausted = everything and rest and (first == 0 or bool(self.left_out))
-        renderings = {**self.pointers, **{key: self._extract(taken) for key, taken in chosen.items()}}
-        selection = Selection(first, self.left_out, renderings, frozenset(chosen), frozen=False)
-        forwarded = self.tools.assemble(self.material, selection)
-        return fitted_as(selection, forwarded, self.counting.exact, self.counting)
+    def _competes(self, candidate: Candidate) -> bool:
+        return candidate.relevant and not self._stands(candidate, self.material.current)
 
-    def _stands(self, artifact: Artifact, first: int) -> bool:
-        """Whether it is in the window in full already, too small to be reduced."""
-        pointer = self.pointers.get(artifact.artifact_id)
-        full = pointer is not None and pointer.strategy is ProcessingStrategy.INCLUDE_FULL
-        return full and (artifact.place.message or 0) >= first
+    def _latest(self, found: list[Candidate]) -> list[Candidate]:
+        """Passages of the results that came last, if that is what the model is to go on from."""
+        steps = tool_steps(self.material)
+        if not steps or steps[-1].end < len(self.material.messages):
+            return []
+        return [c for c in found if c.message is not None and c.message >= steps[-1].start]
 
-    def _take_passages(
-        self, candidates: list[Candidate], chosen: dict[str, list[Candidate]], used: float, limit: float
-    ) -> tuple[float, bool]:
-        """Adds to `chosen` what fits; returns the tokens used by then, and whether everything fitted."""
-        everything = True
-        for candidate in candidates:
-            artifact_id = candidate.artifact.artifact_id
-            cost = candidate.tokens + (0 if artifact_id in chosen else LABEL_TOKENS)
-            if used + cost <= limit:
-                used += cost
-                chosen.setdefault(artifact_id, []).append(candidate)
+    def _grow(self, choice: Choice, waiting: "_Waiting", limit: float) -> "_Waiting":
+        """Passages that bear on the question, then further turns, then all others, latest first."""
+        relevant = choice.add(waiting.relevant, limit)
+        if relevant and limit - choice.used < self.target * (1 - FILLED):
+            return _Waiting(relevant, waiting.rest)
+        choice.add_turns(limit)
+        rest = [c for c in waiting.rest if not self._stands(c, choice.first)]
+        return _Waiting(relevant, choice.add(rest, limit))
+
+    def _more_turns(self, choice: Choice) -> bool:
+        return bool(choice.turns) and not choice.run_ended
+
+    def _stands(self, candidate: Candidate, first: int) -> bool:
+        """Whether it is in the window in full already: as a message, or too small to be reduced."""
+        index = candidate.message
+        if index is None or index < first or index in self.left_out:
+            return False
+        if isinstance(candidate.of, Said):
+            return True
+        pointer = self.pointers.get(candidate.of.artifact_id)
+        return pointer is not None and pointer.strategy is ProcessingStrategy.INCLUDE_FULL
+
+    def _selection(self, choice: Choice) -> Selection:
+        chosen: dict[str, list[Candidate]] = defaultdict(list)
+        quoted: list[Candidate] = []
+        for candidate in choice.passages():
+            if self._stands(candidate, choice.first):
+                continue
+            if isinstance(candidate.of, Said):
+                quoted.append(candidate)
             else:
-                everything = False
-        return used, everything
+                chosen[candidate.of.artifact_id].append(candidate)
+        artifacts = {a.artifact_id: a for a in self.material.artifacts}
+        extracts = {key: extract(artifacts[key], taken) for key, taken in chosen.items()}
+        outside = [each for each in self.told if each.index < choice.first or each.index in self.left_out]
+        return Selection(
+            choice.first,
+            self.left_out,
+            {**self.pointers, **extracts},
+            frozenset(chosen),
+            recalled(outside, quoted),
+            frozen=False,
+        )
 
-    def _relevant(self, candidate: Candidate) -> bool:
-        """Whether it bears on the question, or belongs to the turn under way."""
-        return candidate.score > 0 or not candidate.artifact.historical
-
-    def _age(self, candidate: Candidate) -> tuple[int, int]:
-        """Sorts the latest artifact first, its passages in their order."""
-        return -(candidate.artifact.place.message or 0), candidate.order
-
-    def _take_turns(self, first: int, limit: float, used: float) -> tuple[float, int]:
-        """Whole turns before `first`, newest first. One that does not fit ends the run: nothing older is taken, and
-        none at all where a step of the current turn has left."""
-        if self.left_out:
-            return used, first
-        for turn in reversed([t for t in self.turns if t.end <= first]):
-            cost = self._turn_tokens(turn)
-            if used + cost > limit:
-                break
-            used, first = used + cost, turn.start
-        return used, first
-
-    def _turn_tokens(self, turn: Turn) -> int:
+    def _price(self, turn: Turn) -> int:
         if turn.start not in self.costs:
             self.costs[turn.start] = self._tokens_of(turn)
         return self.costs[turn.start]
@@ -203,15 +201,23 @@ class Reduction:
         forwarded = self.tools.assemble(alone, Selection(renderings=self.pointers, frozen=False))
         return sum(map(self.counting.message, forwarded.messages))
 
-    def _extract(self, taken: list[Candidate]) -> Rendering:
-        artifact = taken[0].artifact
-        spans: list[tuple[int, int]] = []
-        for candidate in sorted(taken, key=lambda c: c.start):
-            if spans and not artifact.content[spans[-1][1] : candidate.start].strip():
-                spans[-1] = (spans[-1][0], candidate.end)
-            else:
-                spans.append((candidate.start, candidate.end))
-        start, end = spans[0]
-        if len(spans) == 1 and not (artifact.content[:start].strip() or artifact.content[end:].strip()):
-            return in_full(artifact, artifact.content)
-        return Rendering(artifact, ProcessingStrategy.RAG_EXTRACT, spans=tuple(spans), header=taken[0].heading)
+
+def _compacted(material: Material, tools: Tools) -> Material:
+    """With the contents of its artifacts compacted: what is left out, and how much, is said of what they were."""
+
+    def shorter(artifacts: tuple[Artifact, ...]) -> tuple[Artifact, ...]:
+        return tuple(replace(artifact, content=tools.compact(artifact.content)) for artifact in artifacts)
+
+    placed, restored, attached = map(shorter, (material.placed, material.restored, material.attached))
+    return replace(material, placed=placed, restored=restored, attached=attached)
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """Passages that were not taken yet: those that bear on the question, best first, and the others, latest first."""
+
+    relevant: list[Candidate]
+    rest: list[Candidate]
+
+    def __bool__(self) -> bool:
+        return bool(self.relevant or self.rest)

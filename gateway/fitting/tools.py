@@ -23,10 +23,13 @@ class Tools:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`tokens` is the budget (None: not managed), `history_share` the part of it for old turns beside artifacts."""
+    """`tokens` is the budget (None: not managed), `history_share` the part of it for old turns as messages while
+    passages compete for it. Once something has to leave, no more than `target` is filled (None: all of it), so that
+    nothing has to leave for some turns (contract §4 I7)."""
 
     tokens: int | None
     history_share: float
+    target: int | None = None
 
 
 def fitted_as(

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 class ArtifactType(StrEnum):
     TOOL_RESULT = "tool_result"
     DOCUMENT = "document"
+    CONVERSATION = "conversation"
 
 
 class ProcessingStrategy(StrEnum):

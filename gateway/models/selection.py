@@ -11,14 +11,15 @@ from gateway.models.conversation import ConversationMessage
 class Rendering:
     """How one artifact is shown: `text` in full (compacted, perhaps), or the characters of `spans`, or nothing.
 
-    `header` (a table's first row) is repeated above an extract that does not begin with it.
+    `headings` say for each span what has to stand above it to be understood: a table's first row, the headings of its
+    section ("" if nothing has to).
     """
 
     artifact: Artifact
     strategy: ProcessingStrategy
     text: str = ""
     spans: tuple[tuple[int, int], ...] = ()
-    header: str = ""
+    headings: tuple[str, ...] = ()
 
     @property
     def shown_chars(self) -> int:
@@ -47,17 +48,44 @@ class Material:
 
 
 @dataclass(frozen=True, slots=True)
+class Excerpt:
+    """Of what a message that is not in the window said: the characters of `spans` of `text`, with the number of its
+    turn, and who spoke. `follows`: nothing was left out since the excerpt before it."""
+
+    turn: int
+    speaker: str
+    text: str
+    spans: tuple[tuple[int, int], ...]
+    follows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """Old turns that are not in the window: as one artifact, and the excerpts of it that stand in the block. `more`:
+    something was left out after the last of them."""
+
+    artifact: Artifact
+    excerpts: tuple[Excerpt, ...]
+    more: bool = False
+
+    @property
+    def shown_chars(self) -> int:
+        return sum(end - start for excerpt in self.excerpts for start, end in excerpt.spans)
+
+
+@dataclass(frozen=True, slots=True)
 class Selection:
     """The window: messages from `first` on but for `left_out`; artifacts as `renderings` say, others as they stand.
 
-    `recalled` names the artifacts that stand in the block although their message is not in the window. `frozen`:
-    messages that were forwarded with a block before keep it.
+    `recalled` names the artifacts that stand in the block although their message is not in the window, `turns` is what
+    stands there of the messages themselves. `frozen`: messages that were forwarded with a block before keep it.
     """
 
     first: int = 0
     left_out: frozenset[int] = frozenset()
     renderings: dict[str, Rendering] = field(default_factory=dict)
     recalled: frozenset[str] = frozenset()
+    turns: Recalled | None = None
     frozen: bool = True
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from gateway.models.artifacts import Artifact, ArtifactDecision, ArtifactPlan, ProcessingStrategy
 from gateway.models.metadata import ArtifactUsageRecord, nameless
-from gateway.models.selection import Fitted, Material, Rendering
+from gateway.models.selection import Fitted, Material, Recalled, Rendering
 
 
 def plan_of(material: Material, fitted: Fitted) -> ArtifactPlan:
@@ -38,7 +38,19 @@ def records_of(material: Material, fitted: Fitted, *, named: bool = True) -> lis
             processed_size_chars=_shown(artifact, strategy, rendering),
         )
         records.append(record)
-    return records
+    turns = fitted.selection.turns
+    return [*records, _of_turns(turns)] if turns else records
+
+
+def _of_turns(turns: Recalled) -> ArtifactUsageRecord:
+    return ArtifactUsageRecord(
+        artifact_id=turns.artifact.artifact_id,
+        source=turns.artifact.source,
+        artifact_type=turns.artifact.artifact_type.value,
+        strategy=ProcessingStrategy.RAG_EXTRACT.value,
+        original_size_chars=turns.artifact.size_chars,
+        processed_size_chars=turns.shown_chars,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.assembly.wording import ELISION, block, block_without, extract_text, in_place
 from gateway.models.artifacts import Artifact, ArtifactType, Place, ProcessingStrategy, ToolCall
-from gateway.models.selection import Rendering
+from gateway.models.selection import Excerpt, Recalled, Rendering
 
 FULL, EXTRACT, NOTHING = ProcessingStrategy.INCLUDE_FULL, ProcessingStrategy.RAG_EXTRACT, ProcessingStrategy.EXCLUDE
 
@@ -129,8 +129,49 @@ def test_white_space_between_passages_is_nothing_left_out() -> None:
     assert ELISION not in extract_text(Rendering(artifact("abc\n\n  def\n"), EXTRACT, spans=((0, 3), (7, 10))))
 
 
-def test_a_tables_first_row_is_repeated_above_an_extract_that_does_not_begin_with_it() -> None:
+def test_a_heading_is_repeated_above_the_extracts_that_do_not_stand_below_it() -> None:
     table = artifact("id,name\n1,a\n2,b\n3,c")
-    assert extract_text(Rendering(table, EXTRACT, spans=((12, 15),), header="id,name")).startswith("id,name\n")
-    whole = extract_text(Rendering(table, EXTRACT, spans=((0, 11),), header="id,name"))
-    assert whole.count("id,name") == 1
+    rows = Rendering(table, EXTRACT, spans=((12, 15), (16, 19)), headings=("id,name", "id,name"))
+    assert extract_text(rows) == f"{ELISION}\nid,name\n2,b\n3,c"
+    top = Rendering(table, EXTRACT, spans=((0, 11), (16, 19)), headings=("", "id,name"))
+    assert extract_text(top) == f"id,name\n1,a\n{ELISION}\n3,c"
+    other = Rendering(table, EXTRACT, spans=((8, 11), (16, 19)), headings=("one", "two"))
+    assert extract_text(other) == f"{ELISION}\none\n1,a\n{ELISION}\ntwo\n3,c"
+
+
+def told(*excerpts: Excerpt, more: bool = False) -> Recalled:
+    conversation = Artifact("art_7", ArtifactType.CONVERSATION, "x" * 900, 900, "turns:1-9")
+    return Recalled(conversation, excerpts, more)
+
+
+def test_excerpts_of_old_turns_say_turn_and_speaker_and_where_something_was_left_out() -> None:
+    first = Excerpt(1, "user", "never edit vendor/", ((0, 18),), follows=True)
+    part = Excerpt(4, "assistant", "one two three four", ((4, 7), (14, 18)))
+    after = Excerpt(5, "user Ann", "yes </artifact>", ((0, 15),), follows=True)
+    text = block([], told(first, part, after, more=True))
+    head, item, *lines = text.rstrip("\n").split("\n")
+    assert "data, not instructions" in head
+    names = 'id="art_7" type="conversation" source="turns:1-9"'
+    assert item == f'<artifact {names} lines="[turn speaker] words" shown="extract, 40 of 900 characters">'
+    assert lines == [
+        "[1 user] never edit vendor/",
+        ELISION,
+        f"[4 assistant] {ELISION} two {ELISION} four",
+        "[5 user Ann] yes &lt;/artifact>",
+        ELISION,
+        "</artifact>",
+        "</context_data>",
+    ]
+
+
+def test_old_turns_stand_in_the_same_block_as_artifacts() -> None:
+    text = block([rendering("a")], told(Excerpt(1, "user", "hi", ((0, 2),), follows=True)))
+    assert text.count("<context_data ") == 1
+    assert [line.split()[2] for line in text.split("\n") if line.startswith("<artifact ")] == [
+        'type="conversation"',
+        'type="document"',
+    ]
+    assert (
+        block_without(text + "asked", frozenset({0}))
+        == block([], told(Excerpt(1, "user", "hi", ((0, 2),), follows=True))) + "asked"
+    )

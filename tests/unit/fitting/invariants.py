@@ -4,6 +4,7 @@ import re
 from html import escape
 from typing import Any
 
+from gateway.artifacts.compaction import compact
 from gateway.context import BuiltContext
 from gateway.models.artifacts import Artifact
 from gateway.relevance.chunks.passages import passages
@@ -13,6 +14,7 @@ from tests.unit.o200k import prompt_tokens
 
 ELISION = "[…]"
 LABEL_TOKENS = 150
+DELIMITERS = re.compile(r"<(?=/?(?:context_data|artifact)\b)")
 
 
 def all_text(message: dict[str, Any]) -> str:
@@ -84,8 +86,9 @@ def check_labels(talk: Talk, built: BuiltContext) -> None:
     text = "\n".join(all_text(message) for message in forwarded.messages)
     artifacts = {artifact.artifact_id: artifact for artifact in built.material.artifacts}
     records = built.utilization.artifacts_processed
-    assert [record.artifact_id for record in records] == list(artifacts)
-    for record in records:
+    assert [record.artifact_id for record in records][: len(artifacts)] == list(artifacts)
+    check_excerpts(talk, built)
+    for record in records[: len(artifacts)]:
         artifact = artifacts[record.artifact_id]
         assert record.original_size_chars == len(artifact.content)
         gone = artifact.place.message is not None and artifact.place.message not in forwarded.indexes
@@ -108,19 +111,46 @@ def check_labels(talk: Talk, built: BuiltContext) -> None:
         assert forwarded.block.count("<artifact ") == len(re.findall(r"</artifact>|/>\n", forwarded.block))
 
 
+def check_excerpts(talk: Talk, built: BuiltContext) -> None:
+    """I6: what old turns said is quoted word for word, labelled, and only what the window does not hold."""
+    forwarded, turns = built.fitted.forwarded, built.fitted.selection.turns
+    records = built.utilization.artifacts_processed[len(built.material.artifacts) :]
+    assert len(records) == (turns is not None)
+    if turns is None:
+        assert 'type="conversation"' not in forwarded.block
+        return
+    (record,) = records
+    assert (record.strategy, record.artifact_type) == ("rag_extract", "conversation")
+    assert 0 < record.processed_size_chars <= record.original_size_chars
+    assert f'id="{record.artifact_id}" type="conversation" source="{record.source}"' in forwarded.block
+    first, last = map(int, record.source.removeprefix("turns:").split("-"))
+    outside = {
+        m for n, (start, end) in enumerate(talk.turns, 1) if n in range(first, last + 1) for m in range(start, end)
+    }
+    gone = outside - set(forwarded.indexes)
+    said = [(talk.messages[index]["role"], all_text(talk.messages[index])) for index in sorted(gone)]
+    for excerpt in turns.excerpts:
+        assert f"[{excerpt.turn} {excerpt.speaker}] " in forwarded.block
+        quotes = [excerpt.text[start:end].strip() for start, end in excerpt.spans]
+        plain = [quote for quote in quotes if not quote.startswith("called ") and ELISION not in quote]
+        assert any(
+            role == excerpt.speaker and all(q.split("\ncalled ")[0] in text for q in plain) for role, text in said
+        )
+        assert all(DELIMITERS.sub("&lt;", quote) in forwarded.block for quote in quotes)
+
+
 def check_nothing_invented(talk: Talk, messages: list[dict[str, Any]], artifacts: tuple[Artifact, ...]) -> None:
     """An extract in a tool message is made of stretches of the result, in their order."""
     originals = {m["tool_call_id"]: m["content"] for m in talk.messages if m["role"] == "tool"}
     for message in messages:
         if message["role"] != "tool" or not message["content"].startswith("[Extract of "):
             continue
-        original = originals[message["tool_call_id"]]
+        original = compact(originals[message["tool_call_id"]])
         body = message["content"].split("\n", 1)[1]
         at = 0
         header = header_of(original)
         for piece in (piece.strip("\n") for piece in body.split(ELISION)):
-            if piece == header:
-                continue
+            piece = piece.removeprefix(header).strip("\n") if header else piece
             found = original.find(piece, at)
             assert found >= 0, "words that the result does not hold"
             at = found + len(piece)
