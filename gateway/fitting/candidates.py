@@ -1,7 +1,7 @@
 """What may enter a window that cannot hold everything: passages of artifacts and of old turns, in order of worth."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 from gateway.fitting.transcript import Said, recent_texts
@@ -9,10 +9,6 @@ from gateway.models.artifacts import Artifact
 from gateway.models.conversation import ConversationMessage
 from gateway.models.relevance import Passage, Query, Relevance, Source
 from gateway.models.selection import Material
-
-CURRENT_WEIGHT = 1.15
-PROSE_SHARE, TALK_SHARE = 0.3, 0.5
-PROSE_CHARS = 350
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +84,7 @@ def candidates(
     of += [(each, each.index) for each in told]
     sources += [Source(each.text, "turn", each.speaker, True, each.index) for each in told]
     query = Query(material.question, recent_texts(material))
-    found = _beside(list(_numbered(of, relevance(query, sources))))
+    found = list(_numbered(of, relevance(query, sources)))
     return sorted(found, key=lambda c: (-c.passage.score, c.historical, c.order))
 
 
@@ -100,24 +96,3 @@ def _numbered(
         for passage in passages:
             yield Candidate(each, message, passage, order)
             order += 1
-
-
-def _beside(found: Sequence[Candidate]) -> list[Candidate]:
-    """In prose and talk the answer often stands beside the words that were asked for."""
-    sizes: dict[int, list[int]] = {}
-    for candidate in found:
-        sizes.setdefault(id(candidate.of), []).append(candidate.passage.end - candidate.passage.start)
-    prose = {key for key, all_sizes in sizes.items() if sum(all_sizes) > PROSE_CHARS * len(all_sizes)}
-    result = []
-    for at, candidate in enumerate(found):
-        around = found[max(0, at - 1) : at + 2]
-        here, of = candidate.passage, candidate.of
-        if isinstance(of, Artifact):
-            share = PROSE_SHARE if id(of) in prose else 0.0
-            near = [c.passage.score for c in around if c.of is of]
-        else:
-            share = TALK_SHARE
-            near = [c.passage.score for c in around if isinstance(c.of, Said)]
-        score = (here.score + share * max(near)) * (1.0 if candidate.historical else CURRENT_WEIGHT)
-        result.append(replace(candidate, passage=replace(here, score=score)))
-    return result
