@@ -10,6 +10,9 @@ from gateway.artifacts.files import FileReader
 from gateway.calibrations import Margins, keep_calibrated
 from gateway.clock import SystemClock
 from gateway.context import ContextManager
+from gateway.embedder import open_embedder
+from gateway.embeddings.meaning import Meaning
+from gateway.embeddings.minilm import MiniLM
 from gateway.errors import StorageUnavailable
 from gateway.http.auth import Authenticator
 from gateway.http.chat import ChatCompletions
@@ -24,6 +27,7 @@ from gateway.idempotency import Once
 from gateway.logs import get_logger
 from gateway.metrics import Metrics
 from gateway.pipeline import Pipeline
+from gateway.ports import Embedder
 from gateway.settings import Settings
 from gateway.settlement import Settlement
 from gateway.storage.cache import open_cache
@@ -73,9 +77,16 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
     client = new_client(pool)
     catalogue = Catalogue()
     router = ConfiguredRouter(settings, catalogue)
-    context = ContextManager(settings.context, counters, FileReader(cache, settings.cache.document_ttl))
     through_litellm = LitellmUpstream(client, Library(modify_params=modifies_params(settings)))
-    upstream = ProtocolUpstream(HttpUpstream(pool), through_litellm)
+    over_http = HttpUpstream(pool)
+    upstream = ProtocolUpstream(over_http, through_litellm)
+    embedder = open_embedder(settings, over_http, router, counters)
+    meaning = None
+    if embedder is not None:
+        seconds, ttl = settings.context.embedding_timeout, settings.cache.vector_ttl
+        meaning = Meaning(embedder, cache, clock, seconds, ttl)
+    reader = FileReader(cache, settings.cache.document_ttl)
+    context = ContextManager(settings.context, counters, reader, meaning)
     files = UpstreamFiles(client, router)
     match = settings.conversation.match
     pipeline = Pipeline(router, upstream, store, files, context, settlement, settings.context, match)
@@ -98,7 +109,7 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
                 log.warning("model_cannot_be_served", model=entry.model_name, reason=problem)
         preparing = asyncio.ensure_future(_prepare_storage(settings, transactions))
         await asyncio.wait({preparing}, timeout=settings.storage.timeout)
-        warming = asyncio.ensure_future(_warm_up(catalogue))
+        warming = asyncio.ensure_future(_warm_up(catalogue, embedder))
         days = settings.conversation.retention_days
         sweeping = asyncio.ensure_future(sweep_for_ever(retention, clock, days, sweep_seconds(days)))
         keeping = asyncio.ensure_future(once.keep())
@@ -113,6 +124,8 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
             keeping.cancel()
             calibrating.cancel()
             await chat.close()
+            if meaning is not None:
+                await meaning.close()
             await settlement.drain(2 * settings.storage.timeout)
             await once.drain(settings.storage.timeout)
             if margins.is_worth_writing:
@@ -149,10 +162,12 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
     return Edge(Direct("POST", "/v1/chat/completions", chat, others), draining, metrics)
 
 
-async def _warm_up(catalogue: Catalogue) -> None:
+async def _warm_up(catalogue: Catalogue, embedder: Embedder | None) -> None:
     """Once the server answers, loads what its first request would otherwise wait for."""
     await asyncio.sleep(WARM_UP_AFTER)
     await asyncio.to_thread(catalogue.load)
+    if isinstance(embedder, MiniLM):
+        await embedder.load()
 
 
 async def _prepare_storage(settings: Settings, transactions: Transactions) -> None:

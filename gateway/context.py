@@ -1,6 +1,7 @@
 """`ContextManager`: steps 2 to 5 as one call, for the pipeline and for those who use the package as a library."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +19,8 @@ from gateway.artifacts.compaction import compact
 from gateway.artifacts.files import FilePlace, FileReader
 from gateway.artifacts.restored import Told, steps_as_text
 from gateway.assembly.messages import assemble, without_items
+from gateway.embeddings.afterwards import Holds, Remains
+from gateway.embeddings.meaning import Meaning, RequestMeaning
 from gateway.fitting.budget import Budget
 from gateway.fitting.count import Counting
 from gateway.fitting.fit import fit
@@ -27,7 +30,9 @@ from gateway.models.artifacts import Artifact
 from gateway.models.conversation import INLINE_MESSAGES, Context, History
 from gateway.models.exchange import ChatRequest, ModelFacts
 from gateway.models.metadata import ContextUtilizationMetadata
+from gateway.models.relevance import Relevance
 from gateway.models.selection import Fitted, Material
+from gateway.models.spending import InternalCall
 from gateway.planning.decision import PlanningFacts, should_use_llm_planning
 from gateway.planning.record import plan_of, records_of
 from gateway.ports import FileStore, TokenCounters
@@ -53,23 +58,35 @@ class BuiltContext:
     counting: Counting | None = None
     cached: tuple[str, ...] = ()
     """Digests of contents of which the cache keeps something."""
+    remains: Remains | None = None
+    """What is kept for later questions once this one is answered."""
 
 
 class ContextManager:
     """Decides which artifacts and turns enter the window, and words them."""
 
-    def __init__(self, settings: ContextSettings, counters: TokenCounters, files: FileReader) -> None:
+    def __init__(
+        self, settings: ContextSettings, counters: TokenCounters, files: FileReader, meaning: Meaning | None = None
+    ) -> None:
         self._settings = settings
+        self._meaning = meaning
         self._files = files
         self._counters = counters
 
     async def __call__(
-        self, request: ChatRequest, history: History, facts: ModelFacts, budget: Budget, origin: str | None = None
+        self,
+        request: ChatRequest,
+        history: History,
+        facts: ModelFacts,
+        budget: Budget,
+        origin: str | None = None,
+        spent: list[InternalCall] | None = None,
     ) -> BuiltContext:
         """Collect, plan, fit, assemble.
 
         Args:
             origin: who will answer (`Deployment.origin`); tool steps of others are told as text (contract §3.3).
+            spent: gets the calls of internal models, also where this raises.
 
         Raises:
             ContextLengthExceeded: it cannot be made to fit (contract §4 I1).
@@ -85,11 +102,20 @@ class ContextManager:
             decode_pdf=not facts.supports_pdf_input,
             keep=request.store and not request.options.dry_run,
         )
-        if _is_little(request, told, files):
+        meaning = self._meaning_for(request, [] if spent is None else spent)
+        if meaning is not None:
+            built = await meaning.run(self._build, request, told, facts, budget, files, meaning.relevance)
+            built = _with_remains(built, meaning, request, history.conversation_id)
+        elif _is_little(request, told, files):
             built = self._build(request, told, facts, budget, files)
         else:  # Counting and ranking much text takes a while; streams of other requests must not wait for it.
             built = await asyncio.to_thread(self._build, request, told, facts, budget, files)
-        return replace(built, cached=kept) if kept else built
+        return replace(built, cached=(*built.cached, *kept)) if kept else built
+
+    def afterwards(self, remains: Remains, holds: Holds) -> None:
+        """Keeps for later questions what a request leaves, as long as its conversation is there."""
+        if self._meaning is not None:
+            self._meaning.later(remains, holds)
 
     async def with_content(self, request: ChatRequest, files: FileStore) -> ChatRequest:
         """See `gateway.artifacts.attached`."""
@@ -111,9 +137,16 @@ class ContextManager:
         return BuiltContext(fitted, utilization, NO_MATERIAL)
 
     def _build(
-        self, request: ChatRequest, told: Told, facts: ModelFacts, budget: Budget, files: dict[FilePlace, str]
+        self,
+        request: ChatRequest,
+        told: Told,
+        facts: ModelFacts,
+        budget: Budget,
+        files: dict[FilePlace, str],
+        ranked: Callable[[Relevance], Relevance] | None = None,
     ) -> BuiltContext:
         history = told.history
+        tools = replace(TOOLS, relevance=ranked(TOOLS.relevance)) if ranked else TOOLS
         context = self._collect(request, told, files)
         material = Material(
             instructions=history.instructions,
@@ -127,13 +160,19 @@ class ContextManager:
         counter = self._counters.counter(facts)
         counting = Counting(counter, request.forward, material, max(1.0, counter.margin))
         limits = Limits(budget.tokens, self._settings.history_share)
-        fitted = fit(material, limits, counting, TOOLS)
+        fitted = fit(material, limits, counting, tools)
         utilization = self._utilization(request, material, fitted, budget, counting)
         utilization.messages_excluded += history.unread + told.left
         if (history.restored or history.unread) and utilization.strategy == "passthrough":
             utilization.strategy = "simple"
         known = len(history.attachments)
         return BuiltContext(fitted, utilization, material, material.attached[known:], counting)
+
+    def _meaning_for(self, request: ChatRequest, spent: list[InternalCall]) -> RequestMeaning | None:
+        """What ranks by meaning, too; in mode `simple` only what nobody bills (contract §2)."""
+        if self._meaning is None or (request.options.mode == "simple" and self._meaning.is_billed):
+            return None
+        return self._meaning.of(request.caller, spent)
 
     def _collect(self, request: ChatRequest, told: Told, files: dict[FilePlace, str]) -> Context:
         history = told.history
@@ -196,6 +235,16 @@ class ContextManager:
             budget=budget.tokens,
             expensive_primary=False,
         )
+
+
+def _with_remains(
+    built: BuiltContext, meaning: RequestMeaning, request: ChatRequest, conversation_id: str | None
+) -> BuiltContext:
+    """The context with what went wrong with the embedder, and what may be kept of its vectors."""
+    built.utilization.warnings += meaning.warnings
+    keeps = request.store and not request.options.dry_run and conversation_id
+    remains = meaning.remains(conversation_id) if keeps and conversation_id else None
+    return replace(built, remains=remains, cached=remains.digests) if remains else built
 
 
 def _is_little(request: ChatRequest, told: Told, files: dict[FilePlace, str]) -> bool:

@@ -94,6 +94,7 @@ class Pipeline:
             answer = await self._send(exchange, self._complete)
             outcome = Outcome.of(answer)
             bill = await self._settlement.settle(exchange, outcome)
+        self._leave(exchange)
         body = {**answer.body, "id": exchange.completion_id, "usage": bill.usage, **bill.named()}
         return Completion(body, answer.headers, exchange.conversation_id, bill.total)
 
@@ -152,7 +153,7 @@ class Pipeline:
         rebuilt = clock.monotonic()
         if built is None or not history.as_sent:
             history = for_origin(history, origin)
-            built = await self._context(request, history, facts, budget, origin)
+            built = await self._context(request, history, facts, budget, origin, exchange.internal)
         exchange.request, exchange.history, exchange.built = request, history, built
         exchange.conversation_id = history.conversation_id
         exchange.timings["rebuild"] = rebuilt - request.started
@@ -205,7 +206,9 @@ class Pipeline:
             exchange.history = spread(exchange.request, exchange.history)
         budget = tightened(exchange.budget, built.fitted.tokens, overflow.reported, overflow.limit)
         origin = exchange.deployment.origin
-        exchange.built = await self._context(exchange.request, exchange.history, exchange.facts, budget, origin)
+        exchange.built = await self._context(
+            exchange.request, exchange.history, exchange.facts, budget, origin, exchange.internal
+        )
         exchange.built.utilization.warnings.append("refitted_after_upstream_overflow")
         exchange.budget = budget
 
@@ -249,7 +252,15 @@ class Pipeline:
             relay.conclude()
             outcome = Outcome.of_stream(relay.record)
             bill = await self._settlement.settle(exchange, outcome)
+        self._leave(exchange)
         yield relay.final(bill.named(), bill.usage)
+
+    def _leave(self, exchange: Exchange) -> None:
+        """What an answered request leaves for later ones, once what it holds is stored."""
+        built, named = exchange.built, exchange.conversation_id
+        if built is not None and built.remains is not None and named:
+            tenant = exchange.request.caller.tenant
+            self._context.afterwards(built.remains, lambda: self._store.has_conversation(tenant, named))
 
 
 async def _next(batches: AsyncGenerator[list[dict[str, Any]], None], relay: ChunkRelay) -> list[dict[str, Any]] | None:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from gateway.models.calibration import Calibration, Report
 from gateway.models.claim import Claim, ClaimRecord, RequestIdentity
 from gateway.models.conversation import ConversationMessage, ConversationRef, Sought, StoredConversation
+from gateway.models.embedding import Embeddings, Tariff
 from gateway.models.exchange import Caller, Deployment, JsonAnswer, ModelFacts, StoredFile, StreamOpener
 from gateway.models.ledger import CompletionPage, CompletionQuery
 from gateway.models.records import ConversationRecord, ItemPage, ItemQuery, RecordPage, RecordQuery
@@ -209,6 +210,38 @@ class CacheBackend(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class Embedder(Protocol):
+    """A model that finds a place for texts in a space where near means alike."""
+
+    @property
+    def name(self) -> str:
+        """Vectors of one name can be compared; it is part of the key by which they are kept."""
+        ...
+
+    @property
+    def at_once(self) -> int:
+        """How many characters of texts one call takes."""
+        ...
+
+    def tariff(self) -> Tariff | None:
+        """Where its calls go and what they cost; None if nobody bills them."""
+        ...
+
+    async def embed(self, texts: Sequence[str], caller: Caller) -> Embeddings:
+        """One vector a text.
+
+        Raises:
+            UpstreamError: as drawn in `errors.py`; also where the answer holds no usable vectors.
+            ModelNotFound, Unauthorized: it is not for this caller.
+            EmbeddingFault: the model cannot be run here.
+        """
+        ...
+
+    def close(self) -> None:
+        """Lets go what it holds."""
+        ...
 
 
 class Upstream(Protocol):

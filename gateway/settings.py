@@ -42,6 +42,10 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
+LOCAL = "local"
+"""The `context.embedding_model` that runs in this process."""
+
+
 class ServerSettings(_Section):
     """The process and its port."""
 
@@ -84,6 +88,7 @@ class CacheSettings(_Section):
     timeout: Seconds = Field(0.25, description="Seconds after which a cache answer counts as a miss.")
     max_bytes: int = Field(32 * 2**20, gt=0, description="Most bytes the in-process cache keeps.")
     document_ttl: Seconds = Field(86400.0, description="Seconds that the text of a decoded document is kept.")
+    vector_ttl: Seconds = Field(604800.0, description="Seconds that the vectors of an embedding model are kept.")
 
 
 class ContextSettings(_Section):
@@ -115,6 +120,12 @@ class ContextSettings(_Section):
     expensive_input_cost_per_token: Price = Field(
         Decimal("0.00001"), description="Input price in USD above which a primary model counts as expensive."
     )
+    embedding_model: str | None = Field(
+        None,
+        description="Ranks passages by meaning beside their words: `local` (the extra `embeddings`), or a model of "
+        "`model_list` that serves `/embeddings`.",
+    )
+    embedding_timeout: Seconds = Field(0.25, description="Seconds within which a request gets its vectors.")
     historical_turns: int = Field(20, ge=0, description="Turns back in which an artifact counts as historical.")
 
 
@@ -273,6 +284,13 @@ class Settings(_Section):
     upstream: UpstreamSettings = UpstreamSettings()
     model_list: tuple[ModelEntry, ...] = ()
     warnings: tuple[str, ...] = Field((), exclude=True)
+
+    @model_validator(mode="after")
+    def _embedder_is_listed(self) -> Self:
+        name = self.context.embedding_model
+        if name is not None and name != LOCAL and self.model(name) is None:
+            raise ValueError(f"context.embedding_model: model_list has no {name!r}, and it is not {LOCAL!r}")
+        return self
 
     def model(self, name: str) -> ModelEntry | None:
         """The first entry of that `model_name`, or None."""

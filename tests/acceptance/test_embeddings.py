@@ -1,0 +1,284 @@
+"""Relevance by meaning: what it finds, what it costs, and that no fault of it costs an answer (contract §5, §6)."""
+
+import json
+import threading
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from tests.acceptance.answers import Json, chat, http, stored, user
+from tests.acceptance.command import gateway_command
+from tests.support.factory import GatewayFactory, default_config
+from tests.support.gateway_process import GatewayProcess
+from tests.support.http_server import Record
+from tests.support.mock_embeddings import embeddings
+from tests.support.mock_upstream import MockUpstream, Reply
+from tests.support.process import wait_until
+from tests.support.valkey import Valkey
+
+EMBED = "POST /v1/embeddings"
+PRICE = Decimal("0.00000002")
+FILLER = " ".join(
+    ["The committee met in the town hall and talked about roads, gardens and the budget of the library."] * 4
+)
+SECRET = "Nobody could get into the account until the credentials were recovered through the help desk in Lund."
+DOCUMENT = "\n\n".join(
+    [*(f"Chapter {n}. {FILLER}" for n in range(40)), SECRET, *(f"Part {n}. {FILLER}" for n in range(40))]
+)
+QUESTION = "How was the lost password reset?"
+"""It shares no word with the passage that answers it."""
+
+
+def model_list(upstream: MockUpstream, **info: Any) -> list[Json]:
+    """The usual models, and `embed`."""
+    models: list[Json] = default_config(upstream, "")["model_list"]
+    params = {"model": "openai/text-embedding-3-small", "api_base": upstream.base_url, "api_key": "sk-embed"}
+    return [*models, {"model_name": "embed", "litellm_params": params, "model_info": info}]
+
+
+@pytest.fixture
+def paid(start_gateway: GatewayFactory, upstream: MockUpstream) -> GatewayProcess:
+    """A gateway whose embedder is the upstream's, with time enough."""
+    context = {"embedding_model": "embed", "embedding_timeout": 5}
+    return start_gateway({"context": context, "model_list": model_list(upstream)})
+
+
+def ask(gateway: GatewayProcess, **more: Any) -> Json:
+    """A question on a document that does not fit."""
+    body = {"model": "small", "messages": [user(QUESTION)], "attachments": [{"content": DOCUMENT}], **more}
+    return chat(gateway, **body)
+
+
+def warned(answer: Json) -> list[str]:
+    """The warnings, but for those of a full window."""
+    found: list[str] = answer["response_metadata"]["context_utilization"]["warnings"]
+    return [warning for warning in found if not warning.startswith("context_window")]
+
+
+def asked(upstream: MockUpstream) -> list[Record]:
+    """The calls of the embedder."""
+    return [record for record in upstream.requests if record.path == "/v1/embeddings"]
+
+
+def near(record: Record) -> Reply:
+    """Vectors by which the question and its answer are one, and all else is far from both."""
+    body = record.body or {}
+    meant = [[1.0, 0.0] if text in (QUESTION, SECRET) else [0.0, 1.0] for text in body["input"]]
+    data = [{"object": "embedding", "index": at, "embedding": vector} for at, vector in enumerate(meant)]
+    usage = {"prompt_tokens": 1000, "total_tokens": 1000}
+    return Reply(json={"object": "list", "data": list(reversed(data)), "model": "e", "usage": usage})
+
+
+def test_s5_what_no_word_finds_is_found_by_meaning_and_is_on_the_bill(
+    paid: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """§6: `embedder_cost`, tokens and calls, and the total with all of it; the audit adds the same up."""
+    upstream.routes[EMBED] = near
+    answer = ask(paid)
+    assert SECRET in json.dumps(upstream.last.body)
+    calls = asked(upstream)
+    assert (calls[0].body or {})["input"][0] == QUESTION, "the question first"
+    assert (calls[0].body or {})["model"] == "text-embedding-3-small"
+    assert calls[0].headers["authorization"] == "Bearer sk-embed"
+    bill = answer["response_metadata"]
+    used, cost = bill["context_utilization"], bill["cost"]
+    assert used["strategy"] == "heuristic"
+    assert warned(answer) == []
+    tokens = 1000 * len(calls)
+    assert used["planning_usage"]["embedder"] == {"prompt_tokens": tokens, "completion_tokens": 0, "calls": len(calls)}
+    details = answer["usage"]["cost_details"]
+    assert details["embedder_cost"] == used["planning_cost"]["embedder_cost"] == cost["planning_cost"] == tokens * PRICE
+    assert (
+        cost["total_cost"] == cost["prompt_cost"] + cost["completion_cost"] + tokens * PRICE == answer["usage"]["cost"]
+    )
+    assert cost["estimated"] is False
+    assert stored(paid, answer["id"])["response_metadata"] == bill
+    done = gateway_command("audit", "--config", str(paid.config_path), directory=paid.directory)
+    assert (done.returncode, "all 1 rows balance" in done.stdout) == (0, True), done.stdout
+
+
+def test_s4_nothing_is_asked_where_everything_fits(paid: GatewayProcess, upstream: MockUpstream) -> None:
+    answer = chat(paid, model="gpt-4o", messages=[user(QUESTION)], attachments=[{"content": DOCUMENT}])
+    assert not asked(upstream)
+    assert "embedder" not in answer["response_metadata"]["context_utilization"]["planning_usage"]
+    assert "embedder_cost" not in answer["usage"]["cost_details"]
+
+
+def test_s2_mode_simple_calls_no_model_that_is_paid_for(paid: GatewayProcess, upstream: MockUpstream) -> None:
+    ask(paid, context={"mode": "simple"})
+    assert not asked(upstream)
+
+
+def test_s5_a_dry_run_leaves_the_bill_of_the_embedder_alone(paid: GatewayProcess, upstream: MockUpstream) -> None:
+    upstream.routes[EMBED] = near
+    shown = ask(paid, context={"dry_run": True})
+    assert not upstream.chats
+    assert SECRET in json.dumps(shown["messages"])
+    bill = stored(paid, shown["response_metadata"]["request_id"])["response_metadata"]
+    assert bill["cost"]["total_cost"] == 1000 * len(asked(upstream)) * PRICE
+    assert bill["usage"] == {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+    assert shown["response_metadata"]["context_utilization"]["planning_cost"]["embedder_cost"] == 1000 * PRICE
+
+
+def test_s6_a_request_that_fails_before_the_primary_call_pays_for_the_embedder(
+    paid: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """§6: once any model was called there is one row, also where the client left meanwhile."""
+    gate = threading.Event()
+    upstream.routes[EMBED] = lambda record: Reply(json=embeddings(record.body or {}), gate=gate)
+    body = {"model": "small", "messages": [user(QUESTION)], "attachments": [{"content": DOCUMENT}]}
+    with http(paid) as client, pytest.raises(Exception, match="timed out"):
+        client.post("/chat/completions", json=body, timeout=1.5)
+    gate.set()
+    assert asked(upstream)
+    assert not upstream.chats
+
+    def rows() -> str:
+        return gateway_command("audit", "--config", str(paid.config_path), directory=paid.directory).stdout
+
+    wait_until(lambda: "all 1 rows balance" in rows(), 20, "the bill", interval=0.5)
+    csv = gateway_command("audit", "--csv", "--config", str(paid.config_path), directory=paid.directory).stdout
+    row = dict(zip(*(line.split(",") for line in csv.splitlines()), strict=True))
+    assert (row["status"], row["estimated"], row["prompt_tokens"]) == ("failed", "true", "0")
+    assert Decimal(row["total_cost"]) == Decimal(row["planning_cost"]) > 0
+
+
+def base64_of(record: Record) -> Reply:
+    return Reply(json=embeddings({**(record.body or {}), "encoding_format": "base64"}))
+
+
+def changed(record: Record, **changes: Any) -> Reply:
+    made = embeddings(record.body or {})
+    return Reply(json={**made, **{name: change(made) for name, change in changes.items()}})
+
+
+WELL = {"base64": base64_of, "plain": lambda record: Reply(json=embeddings(record.body or {}))}
+FAULTS: dict[str, Any] = {
+    "500": Reply(status=500),
+    "429": Reply(status=429, headers={"retry-after": "30"}),
+    "401": Reply(status=401),
+    "cut before the status": Reply(cut_after=-1),
+    "cut in the body": lambda record: Reply(json=embeddings(record.body or {}), cut_after=200),
+    "no JSON": Reply(body=b"<html>"),
+    "another shape": Reply(json={"data": 7}),
+    "an error in a 200": Reply(json={"error": {"message": "no"}}),
+    "10 MB": Reply(body=b'{"data": [' + b" " * 50_000_000 + b"]}"),
+    "NaN": Reply(body=b'{"data": [{"index": 0, "embedding": [NaN, 1.0]}]}'),
+    "too few": lambda record: changed(record, data=lambda made: made["data"][:-1]),
+    "too many": lambda record: changed(record, data=lambda made: [*made["data"], made["data"][0]]),
+    "one twice": lambda record: changed(record, data=lambda made: [made["data"][0], *made["data"][:-1]]),
+    "of two lengths": lambda record: changed(record, data=lambda made: [{"embedding": [1.0]}, *made["data"][1:]]),
+    "empty": lambda record: changed(record, data=lambda made: [{**each, "embedding": []} for each in made["data"]]),
+    "zeros": lambda record: changed(record, data=lambda made: [{**e, "embedding": [0, 0]} for e in made["data"]]),
+    "no numbers": lambda record: changed(record, data=lambda made: [{**e, "embedding": ["x"]} for e in made["data"]]),
+    "huge": lambda record: changed(record, data=lambda made: [{**e, "embedding": [1e308, 1]} for e in made["data"]]),
+}
+UNPAID = ("500", "429", "401", "cut before the status")
+
+
+def test_s5_vectors_are_understood_in_both_encodings(paid: GatewayProcess, upstream: MockUpstream) -> None:
+    for name, reply in WELL.items():
+        upstream.routes[EMBED] = reply
+        answer = ask(paid, store=False)
+        assert warned(answer) == [], name
+        used = answer["response_metadata"]["context_utilization"]
+        assert used["planning_usage"]["embedder"]["prompt_tokens"] > 1000
+
+
+def test_s5_no_fault_of_the_embedder_costs_the_answer(paid: GatewayProcess, upstream: MockUpstream) -> None:
+    """§5: a model that fails or answers rubbish costs quality, and what it cost is billed."""
+    upstream.routes[EMBED] = Reply(status=500)
+    words_alone = ask(paid, store=False, attachments=[{"content": DOCUMENT + " The password was reset in Oslo."}])
+    assert "Oslo" in json.dumps(upstream.last.body)
+    assert warned(words_alone) == ["embedder_failed"]
+    for name, reply in FAULTS.items():
+        upstream.routes[EMBED] = reply
+        answer = ask(paid, store=False)
+        used = answer["response_metadata"]["context_utilization"]
+        assert warned(answer) == ["embedder_failed"], name
+        assert answer["response_metadata"]["cost"]["estimated"] is (name not in UNPAID), name
+        assert (used["planning_usage"]["embedder"]["prompt_tokens"] > 0) is (name not in UNPAID), name
+    assert "Traceback" not in paid.log_text()
+
+
+def test_s5_an_embedder_that_hangs_is_waited_for_until_the_deadline(
+    start_gateway: GatewayFactory, upstream: MockUpstream
+) -> None:
+    """§6: a call cut off is billed by the gateway's count, `estimated`."""
+    context = {"embedding_model": "embed", "embedding_timeout": 0.3}
+    gateway = start_gateway({"context": context, "model_list": model_list(upstream)})
+    upstream.routes[EMBED] = Reply(stall_after=0, body=b"{}")
+    answer = ask(gateway)
+    bill = answer["response_metadata"]
+    assert warned(answer) == ["embedder_late"]
+    assert bill["cost"]["estimated"] is True
+    assert bill["context_utilization"]["planning_usage"]["embedder"]["prompt_tokens"] > 1000
+    assert 300 <= bill["timings_ms"]["plan"] < 3000
+    assert upstream.chats
+    upstream.release()
+
+
+def test_s5_vectors_are_kept_for_the_next_question_and_go_with_the_conversation(
+    start_gateway: GatewayFactory, upstream: MockUpstream, valkey: Valkey
+) -> None:
+    context = {"embedding_model": "embed", "embedding_timeout": 5}
+    cache = {"url": valkey.url, "timeout": 2}
+    gateway = start_gateway({"context": context, "cache": cache, "model_list": model_list(upstream)})
+
+    def vectors() -> list[str]:
+        return [key for key in valkey.keys() if ":vector:" in key]  # noqa: SIM118 - no dictionary
+
+    ask(gateway, store=False)
+    first = ask(gateway)
+    everything = sum(len((record.body or {})["input"]) for record in asked(upstream)) // 2
+    assert everything > 60
+    wait_until(lambda: len(vectors()) == everything, 10, "the vectors that a stored request leaves")
+    upstream.requests.clear()
+    again = ask(gateway)
+    assert not asked(upstream)
+    assert "embedder" not in again["response_metadata"]["context_utilization"]["planning_usage"]
+    assert not any(DOCUMENT[:20] in key or QUESTION in key for key in vectors())
+    with http(gateway) as client:
+        for answer in (first, again):
+            assert client.delete(f"/conversations/{answer['conversation']['id']}").status_code == 200
+    assert vectors() == []
+
+
+def test_s5_a_model_on_this_machine_finds_by_meaning_without_any_provider(
+    start_gateway: GatewayFactory, upstream: MockUpstream
+) -> None:
+    """The real MiniLM: what is not ready by the deadline is made after the answer, for the next question."""
+    gateway = start_gateway({"context": {"embedding_model": "local", "embedding_timeout": 60}})
+    body = {"model": "small", "messages": [user(QUESTION)], "attachments": [{"content": DOCUMENT}]}
+    answer = chat(gateway, **body)
+    assert SECRET in json.dumps(upstream.last.body)
+    assert "embedder" not in answer["response_metadata"]["context_utilization"]["planning_usage"]
+    assert not asked(upstream)
+    hasty = start_gateway({"context": {"embedding_model": "local", "embedding_timeout": 0.001}})
+    late = chat(hasty, **body)
+    assert warned(late) == ["embedder_late"]
+    again = {"model": "small", "messages": [user(QUESTION)], "attachments": [{"content": DOCUMENT}]}
+
+    def found() -> bool:
+        return not warned(chat(hasty, **again)) and SECRET in json.dumps(upstream.last.body)
+
+    wait_until(found, 60, "vectors of the whole document", interval=1)
+
+
+def test_s9_an_embedder_that_cannot_be_used_is_said_at_the_start(
+    start_gateway: GatewayFactory, upstream: MockUpstream
+) -> None:
+    for context, models, word in (
+        ({"embedding_model": "nobody"}, model_list(upstream), "model_list has no 'nobody'"),
+        (
+            {"embedding_model": "claude"},
+            [{"model_name": "claude", "litellm_params": {"model": "anthropic/claude", "api_key": "k"}}],
+            "does not speak OpenAI's protocol",
+        ),
+    ):
+        gateway = start_gateway({"context": context, "model_list": models}, start=False)
+        gateway.config_path.write_text(json.dumps(gateway.config))
+        done = gateway_command("serve", "--config", str(gateway.config_path), directory=gateway.directory)
+        assert done.returncode == 2
+        assert word in done.stderr
