@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
-from gateway.artifacts.documents import UnreadableDocument, stored_document
+from gateway.artifacts.documents import stored_document
 from gateway.artifacts.reading import DocumentReader
+from gateway.artifacts.unreadable import UnreadableDocument
 from gateway.errors import InvalidRequest, NotFound
 from gateway.models.exchange import ChatRequest
 from gateway.ports import FileStore

@@ -17,7 +17,8 @@ def main() -> int:
     kind, folder = sys.argv[1:]
     _confine()
     sys.path.insert(0, folder)
-    from gateway.artifacts.documents import InlineFile, UnreadableDocument
+    from gateway.artifacts.documents import InlineFile
+    from gateway.artifacts.unreadable import UnreadableDocument
 
     try:
         text = InlineFile(sys.stdin.buffer.read(), kind).text().encode("utf-8", "replace")

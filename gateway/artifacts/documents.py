@@ -10,32 +10,39 @@ from typing import Any
 
 from gateway.artifacts.hypertext import html_text
 from gateway.artifacts.markup import is_tagged, marked_spans
+from gateway.artifacts.unreadable import UnreadableDocument
 
-TEXT_ENDINGS = (
-    ".txt",
-    ".md",
-    ".markdown",
-    ".csv",
-    ".tsv",
-    ".json",
-    ".jsonl",
-    ".xml",
-    ".yaml",
-    ".yml",
-    ".log",
-    ".rst",
+PROSE_ENDINGS = ("txt", "md", "markdown", "rst", "tex", "log", "srt", "vtt", "diff", "patch", "ipynb")
+DATA_ENDINGS = (
+    "csv",
+    "tsv",
+    "json",
+    "jsonl",
+    "ndjson",
+    "xml",
+    "yaml",
+    "yml",
+    "toml",
+    "ini",
+    "cfg",
+    "conf",
+    "env",
+    "sql",
 )
+CODE_ENDINGS = (
+    *("py", "js", "mjs", "ts", "jsx", "tsx", "java", "kt", "c", "h", "cc", "cpp", "hpp", "cs", "go", "rs", "rb", "php"),
+    *("swift", "scala", "r", "lua", "pl", "css", "scss", "sh", "bat", "ps1"),
+)
+TEXT_ENDINGS = tuple(f".{ending}" for ending in (*PROSE_ENDINGS, *DATA_ENDINGS, *CODE_ENDINGS))
 HTML_ENDINGS = (".html", ".htm", ".xhtml")
-TEXT_TYPES = ("application/json", "application/xml", "application/yaml", "application/x-ndjson")
+TEXT_SUBTYPES = ("json", "xml", "yaml", "x-yaml", "x-ndjson", "jsonl", "toml", "sql", "javascript", "x-sh", "csv")
+TEXT_TYPES = frozenset(f"application/{kind}" for kind in TEXT_SUBTYPES)
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 PARAGRAPH = re.compile(r"\n[ \t]*\n")
 PART_CHARS = 1000
 MARKED_CHARS = 200
 EDGE_CHARS = 1000
 """How much of a text without paragraphs counts as its first and as its last one."""
-
-
-class UnreadableDocument(Exception):
-    """The file claims to be a document but cannot be read; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +113,8 @@ def _kind(name: str, media: str) -> str | None:
         return "html"
     if media.endswith("wordprocessingml.document") or name.endswith(".docx"):
         return "docx"
-    if media.startswith("text/") or media in TEXT_TYPES or name.endswith(TEXT_ENDINGS):
+    is_text = media.startswith("text/") or media in TEXT_TYPES or media.endswith("+json")
+    if is_text or (name.endswith(TEXT_ENDINGS) and not media.startswith(("image/", "audio/", "video/"))):
         return "text"
     return None
 
@@ -115,8 +123,10 @@ def _decode(raw: bytes, kind: str) -> str:
     if kind == "pdf":
         return _pdf_text(raw)
     if kind == "docx":
-        return _docx_text(raw)
-    text = raw.decode("utf-8-sig", "replace")
+        from gateway.artifacts.docx import docx_text
+
+        return docx_text(raw)
+    text = raw.decode("utf-16" if raw.startswith(UTF_16) else "utf-8-sig", "replace")
     return html_text(text) if kind == "html" else text
 
 
@@ -130,31 +140,6 @@ def _pdf_text(raw: bytes) -> str:
     # pypdf lets many kinds of error through for broken files; all mean the same here.
     except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
         raise UnreadableDocument("it is no readable PDF") from error
-
-
-def _docx_text(raw: bytes) -> str:
-    import zipfile
-    from xml.etree import ElementTree
-
-    limit = 64 * 2**20
-    word = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
-    try:
-        with zipfile.ZipFile(io.BytesIO(raw)) as archive, archive.open("word/document.xml") as entry:
-            xml = entry.read(limit + 1)
-        if len(xml) > limit or b"<!DOCTYPE" in xml[:1024]:
-            raise UnreadableDocument("its text is too large or carries a document type")
-        root = ElementTree.fromstring(xml)  # noqa: S314 - no document type, so no entities to expand
-    except (zipfile.BadZipFile, KeyError, ElementTree.ParseError, NotImplementedError) as error:
-        raise UnreadableDocument("it is no readable DOCX") from error
-    paragraphs = []
-    for paragraph in root.iter(f"{word}p"):
-        runs = (
-            node.text or "" if node.tag == f"{word}t" else "\t"
-            for node in paragraph.iter()
-            if node.tag in (f"{word}t", f"{word}tab")
-        )
-        paragraphs.append("".join(runs))
-    return "\n\n".join(paragraphs)
 
 
 def document_spans(text: str, min_chars: int, *, beside: bool) -> list[tuple[int, int]]:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import gateway
 from gateway.artifacts import confined
-from gateway.artifacts.documents import InlineFile, UnreadableDocument
+from gateway.artifacts.documents import InlineFile
+from gateway.artifacts.unreadable import UnreadableDocument
 
 SECONDS = 60.0
 """For one document, once its turn has come."""

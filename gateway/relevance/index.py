@@ -43,7 +43,7 @@ def number_of(term: str) -> int:
 def index_texts(texts: Sequence[str], lexicon: Lexicon) -> list[ContentIndex]:
     """An index of each text. All of them at once: what is slow for one is done once for all."""
     cut = [chunks_of(text) for text in texts]
-    pieces = [text[c.start : c.end] for text, chunks in zip(texts, cut, strict=True) for c in chunks]
+    pieces = [_searched(text, c) for text, chunks in zip(texts, cut, strict=True) for c in chunks]
     found = all_words(pieces)
     terms, kinds, counts = _streams(list(chain.from_iterable(found)), lexicon)
     ends = np.cumsum([0, *map(len, found)])
@@ -55,6 +55,13 @@ def index_texts(texts: Sequence[str], lexicon: Lexicon) -> list[ContentIndex]:
         indexes.append(ContentIndex(chunks, terms[start:end], kinds[start:end], here - start))
         at += len(chunks)
     return indexes
+
+
+def _searched(text: str, chunk: Chunk) -> str:
+    """What a chunk is found by: its own words, and the heading that it cannot be understood without. The names of a
+    table's columns are the same for all of its rows and tell none of them apart."""
+    own = text[chunk.start : chunk.end]
+    return f"{chunk.heading}\n{own}" if chunk.heading and chunk.kind != "row" else own
 
 
 def chunks_of(text: str) -> list[Chunk]:

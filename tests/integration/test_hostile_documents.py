@@ -8,8 +8,9 @@ import zlib
 
 import pytest
 
-from gateway.artifacts.documents import InlineFile, UnreadableDocument
+from gateway.artifacts.documents import InlineFile
 from gateway.artifacts.reading import DocumentReader
+from gateway.artifacts.unreadable import UnreadableDocument
 from tests.acceptance.documents import docx, pdf, pdf_of
 
 OPERATORS = pdf_of(zlib.compress(b"BT (a) Tj ET\n" * 5_000_000), b"/Filter /FlateDecode")

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.artifacts.documents import UnreadableDocument, document_spans, inline_file
+from gateway.artifacts.documents import document_spans, inline_file
+from gateway.artifacts.unreadable import UnreadableDocument
 
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 
@@ -67,6 +68,31 @@ def test_html_gives_its_visible_text() -> None:
 
 def test_docx_gives_its_paragraphs() -> None:
     assert text(part(docx("First &amp; one", "Second"), "a.docx")) == "First & one\n\nSecond"
+
+
+def test_docx_keeps_headings_and_the_rows_of_tables() -> None:
+    def paragraph(text: str, style: str = "") -> str:
+        properties = f'<w:pPr><w:pStyle w:val="{style}"/></w:pPr>' if style else ""
+        return f"<w:p>{properties}<w:r><w:t>{text}</w:t></w:r></w:p>"
+
+    rows = "".join(f"<w:tr><w:tc>{paragraph(f'a{n}')}</w:tc><w:tc>{paragraph(f'b{n}')}</w:tc></w:tr>" for n in range(2))
+    held = f"<w:sdt><w:sdtContent>{paragraph('held')}</w:sdtContent></w:sdt>"
+    body = (
+        f"{paragraph('One', 'Heading1')}{paragraph('text')}{paragraph('Two', 'heading 2')}<w:tbl>{rows}</w:tbl>{held}"
+    )
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("word/document.xml", f'<w:document xmlns:w="{WORD}"><w:body>{body}</w:body></w:document>')
+    expected = "# One\n\ntext\n\n## Two\n\na0\tb0\na1\tb1\n\nheld"
+    assert text(part(buffer.getvalue(), "a.docx")) == expected
+
+
+def test_files_of_programs_and_wide_characters_are_text() -> None:
+    for name in ("a.py", "a.ts", "a.sql", "a.toml", "a.ndjson"):
+        assert text(part(b"x", name, "application/octet-stream")) == "x"
+    assert text(part("größe ✓".encode("utf-16"), "a.csv")) == "größe ✓"
+    assert text(part(b"<svg/>", "a.xml", "image/svg+xml")) is None
+    assert text(part(b"{}", media="application/ld+json")) == "{}"
 
 
 def test_pdf_gives_its_pages_unless_the_model_can_take_it() -> None:

@@ -1,5 +1,7 @@
 """Passages that share words with the question come first."""
 
+import json
+
 import pytest
 
 from gateway.models.relevance import Query, Source
@@ -70,6 +72,15 @@ def test_a_label_is_searched_too() -> None:
         Source("[4, 5, 6]", "artifact", 'read_meter {"site": "Ipswich"}', True, 2),
     ]
     assert ranked("the meter in Ipswich", sources)[0] == "[4, 5, 6]"
+
+
+def test_a_piece_of_a_long_record_is_found_by_what_the_record_begins_with() -> None:
+    days = {f"2024-05-{day:02}": {"status": "available", "fare": day * 10} for day in range(1, 31)}
+    flights = json.dumps([{"flight": f"HAT{n:03}", "origin": "JFK", "days": days} for n in range(9)])
+    (found,) = relevance(Query("the fare of flight HAT004 on 2024-05-23"), documents(flights))
+    passage = max(found, key=lambda each: each.score)
+    assert '"2024-05-23"' in flights[passage.start : passage.end]
+    assert "HAT004" in passage.heading
 
 
 def test_what_was_just_fetched_goes_before_the_same_of_old() -> None:
