@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from gateway.accounting.stream import ChunkRelay
+from gateway.assembly.breakpoints import wants_breakpoints, with_breakpoints
 from gateway.assembly.request import request_body
 from gateway.context import NO_MATERIAL, BuiltContext, ContextManager
 from gateway.conversation.origins import for_origin
@@ -220,10 +221,14 @@ class Pipeline:
 
     def _body(self, exchange: Exchange) -> dict[str, Any]:
         exchange.called = True
-        request = exchange.request
+        request, messages = exchange.request, exchange.messages
+        if exchange.built is not None and wants_breakpoints(exchange.deployment, exchange.facts):
+            goes_on = bool(exchange.conversation_id or any(message["role"] == "assistant" for message in messages))
+            translated = exchange.deployment.protocol == "litellm"
+            messages = with_breakpoints(messages, request.forward, goes_on=goes_on, translated=translated)
         return request_body(
             request.forward,
-            exchange.messages,
+            messages,
             exchange.deployment,
             stream=request.stream,
             ask_usage=exchange.ask_usage,

@@ -89,6 +89,8 @@ class ModelFacts:
     tokenizer: str | None = None
     token_margin: float = 1.0
     supports_pdf_input: bool = False
+    supports_prompt_caching: bool | None = None
+    """None: nothing is known of the model."""
     served_at: str = ""
     """The address that was configured for it: one name may stand for other models elsewhere."""
 

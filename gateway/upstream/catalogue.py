@@ -13,6 +13,7 @@ from gateway.settings import ModelEntry
 
 MAP_FILE = "model_prices_and_context_window_backup.json"
 MEMBER = re.compile(rb'^ {0,4}"((?:[^"\\]|\\.)+)": (\{.*?^    \}),?$', re.MULTILINE | re.DOTALL)
+CACHING = "supports_prompt_caching"
 
 
 class Catalogue:
@@ -52,6 +53,7 @@ class Catalogue:
             tokenizer=info.tokenizer if info else None,
             token_margin=info.token_margin if info else 1.0,
             supports_pdf_input=bool(extra.get("supports_pdf_input", known.get("supports_pdf_input", False))),
+            supports_prompt_caching=_caches(extra, known),
         )
 
     def _names(self, model: str, entry: ModelEntry | None) -> list[str]:
@@ -116,6 +118,12 @@ def _tiered(known: dict[str, Any]) -> dict[str, Decimal]:
 
 def _is_price(name: str, value: Any) -> bool:
     return "_cost" in name and isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+
+def _caches(configured: dict[str, Any], known: dict[str, Any]) -> bool | None:
+    """Whether the model's prompts can be cached: as configured, else as the map has it, if it knows the model."""
+    found = configured.get(CACHING, known.get(CACHING, False if known else None))
+    return None if found is None else bool(found)
 
 
 def _first(*values: Any) -> int | None:

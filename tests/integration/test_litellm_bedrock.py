@@ -12,8 +12,10 @@ import httpx
 import pytest
 import respx
 
+from gateway.assembly.breakpoints import wants_breakpoints, with_breakpoints
 from gateway.errors import UpstreamAuth, UpstreamInterrupted, UpstreamOverflow
-from tests.integration.litellm_calls import Json, complete, deployment, streamed
+from gateway.models.exchange import ModelFacts
+from tests.integration.litellm_calls import TOOLS, Json, complete, deployment, streamed
 
 URL = r"https://bedrock-runtime\.eu-central-1\.amazonaws\.com/model/amazon\.nova-pro-v1%3A0/converse(-stream)?"
 KEYS = {"aws_access_key_id": "AKIAIOSFODNN7EXAMPLE", "aws_secret_access_key": "wJalrXUtnFEMI-EXAMPLE"}
@@ -108,3 +110,31 @@ async def test_litellm_leaves_nothing_behind(provider: respx.Route, caplog: pyte
     pools = ("asyncio_", "aws-signing_", "AnyIO worker thread")
     assert [t.name for t in threading.enumerate() if t not in before and not t.name.startswith(pools)] == []
     assert [r for r in caplog.records if r.name.startswith(("LiteLLM", "boto", "openai"))] == []
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_s4_i7_marks_become_cache_points(stream: bool) -> None:
+    """§4 I7: behind the system messages, and behind results of tools and users' words."""
+    at = deployment(
+        "bedrock/eu.anthropic.claude-sonnet-4-5-20250929-v1:0", None, aws_region_name="eu-central-1", **KEYS
+    )
+    assert wants_breakpoints(at, ModelFacts("claude", supports_prompt_caching=True))
+    long = "words " * 1000
+    call = {"id": "tooluse_1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+    messages: list[Json] = [
+        {"role": "system", "content": long},
+        {"role": "user", "content": "And now?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "tooluse_1", "content": "rain"},
+    ]
+    with respx.mock() as router:
+        route = router.post(url__regex=r"https://bedrock-runtime\.eu-central-1\.amazonaws\.com/model/.*")
+        marked = with_breakpoints(messages, {}, goes_on=True, translated=True)
+        await mock(route, stream)(at, *marked, tools=TOOLS)
+    body = json.loads(route.calls.last.request.content)
+    point = {"cachePoint": {"type": "default"}}
+    assert body["system"] == [{"text": long}, point]
+    user, _, result = body["messages"]
+    assert user["content"] == [{"text": "And now?"}, point]
+    assert "toolResult" in result["content"][0]
+    assert result["content"][1:] == [point]

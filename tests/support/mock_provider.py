@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.support import anthropic_wire, gemini_wire
+from tests.support.anthropic_cache import PromptCache
 from tests.support.http_server import Answer, Record, ThreadedHttpServer
 
 Json = dict[str, Any]
@@ -19,6 +20,8 @@ class MockProvider:
 
     def __init__(self) -> None:
         self.requests: list[Record] = []
+        self.cache: PromptCache | None = None
+        """What Anthropic's usage says of its prompt cache, where nothing is queued."""
         self._queue: deque[tuple[Json | Answer, int | None]] = deque()
         self._stalled = threading.Event()
         self._server = ThreadedHttpServer(self._respond)
@@ -59,13 +62,14 @@ class MockProvider:
         """Forgets requests and answers."""
         self.requests.clear()
         self._queue.clear()
+        self.cache = None
 
     def _respond(self, record: Record) -> Answer:
         self.requests.append(record)
         if record.method == "GET":
             known = record.headers.get("x-api-key", record.headers.get("x-goog-api-key")) != "sk-bad"
             return Answer(200 if known else 401, JSON, (b'{"data": []}',))
-        answer, stall_after = self._queue.popleft() if self._queue else (_unasked(record), None)
+        answer, stall_after = self._queue.popleft() if self._queue else (self._unasked(record), None)
         if isinstance(answer, Answer):
             return answer
         if not _streams(record):
@@ -74,11 +78,16 @@ class MockProvider:
         stalled = {"stall_after": stall_after, "stall_until": self._stalled} if stall_after is not None else {}
         return Answer(200, EVENTS, pieces, streamed=True, **stalled)  # type: ignore[arg-type]
 
-
-def _unasked(record: Record) -> Json:
-    if _is_anthropic(record):
-        return anthropic_wire.message(anthropic_wire.text("ok"))
-    return gemini_wire.answer(gemini_wire.text("ok"))
+    def _unasked(self, record: Record) -> Json | Answer:
+        if not _is_anthropic(record):
+            return gemini_wire.answer(gemini_wire.text("ok"))
+        if self.cache is None:
+            return anthropic_wire.message(anthropic_wire.text("ok"))
+        try:
+            return anthropic_wire.message(anthropic_wire.text("ok"), spent=self.cache.usage(record.body))
+        except AssertionError as refused:
+            error = anthropic_wire.error("invalid_request_error", str(refused))
+            return Answer(400, JSON, (json.dumps(error).encode(),))
 
 
 def _is_anthropic(record: Record) -> bool:
