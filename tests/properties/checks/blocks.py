@@ -85,4 +85,4 @@ def _no_repetition(seen: Seen, items: list[Item]) -> None:
             if len(line) < REPEATED or any(line in text for text in attached):
                 continue
             again = any(line in text for text in window)
-            hold("I6", not again, f"the block repeats what the window holds: {line[:120]!r}")
+            hold("I6 repetition", not again, f"the block repeats what the window holds: {line[:120]!r}")
