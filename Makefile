@@ -90,5 +90,8 @@ bench: $(VENV)/.dev ## cost per request, per chunk and per turn of a long conver
 	@$(BIN)/python -m tests.bench
 	@$(BIN)/python -m tests.bench.history
 
+eval: $(VENV)/.dev ## does what a question needs reach the model, by suite and budget (EVAL="--data FOLDER …")
+	@$(BIN)/python -m tests.eval $(EVAL)
+
 clean: ## remove the environments
 	@rm -rf $(VENV) $(COMPAT) tests/compat/node/node_modules

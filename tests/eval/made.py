@@ -1,0 +1,16 @@
+"""The project's own cases: made up by a fixed seed, so that nothing needs to be fetched and nobody else's words are in
+them."""
+
+from tests.eval.cases import Case, parse
+from tests.eval.made_adversarial import adversarial
+from tests.eval.made_agents import agents
+from tests.eval.made_chats import chats
+from tests.eval.made_documents import documents
+from tests.eval.made_tools import tools
+
+SUITES = (chats, tools, documents, agents, adversarial)
+
+
+def made() -> list[Case]:
+    """All of them, in the same order every time."""
+    return [case for suite in SUITES for case in parse(suite().objects, "")]
