@@ -73,7 +73,7 @@ def _apply(body: dict[str, Any], renderings: list[Rendering]) -> dict[str, Any]:
     changed = dict(body)
     if body["role"] == "tool":
         text = in_place(renderings[0])
-        if text == renderings[0].artifact.content:
+        if text == _text_of(body.get("content")):
             return body  # nothing was reduced, so that a list of parts stays one
         changed["content"] = _result(body.get("content"), text)
         return changed
@@ -96,6 +96,13 @@ def _result(content: Any, text: str) -> Any:
     """A tool's result with another text: pictures beside it stay."""
     others = [p for p in content if not _is_text(p)] if isinstance(content, list) else []
     return [{"type": "text", "text": text}, *others] if others else text
+
+
+def _text_of(content: Any) -> str | None:
+    """What a tool's result says: the text that an artifact was made of."""
+    if isinstance(content, list):
+        return "\n".join(str(part.get("text", "")) for part in content if _is_text(part))
+    return content if isinstance(content, str) else None
 
 
 def _is_text(part: Any) -> bool:
