@@ -12,6 +12,9 @@ ASCII_SENTENCE = re.compile(r"[.!?]+[\"')\]]*\s|\n")
 """The same for what is all ASCII, where it is found twice as fast."""
 SPACE = re.compile(r"\s+")
 LOOK_BACK = 200
+NOISE_CHARS = 240
+"""What has neither sentences nor words (base64, hexadecimal digits) takes up to a token a character: small pieces fill
+a budget."""
 JOINED = frozenset("\u200d\ufe0e\ufe0f\u20e3\n") | {chr(code) for code in range(0x1F3FB, 0x1F400)}
 """Follow the character that they belong to: joiners, variants, skin tones, a line feed after a carriage return."""
 
@@ -54,7 +57,7 @@ def _cut(text: str, at: int, target: int) -> int:
         return best
     until = at + target
     words = list(SPACE.finditer(text, until - LOOK_BACK, until))
-    return words[-1].start() if words else between_characters(text, until, at + 1)
+    return words[-1].start() if words else between_characters(text, at + NOISE_CHARS, at + 1)
 
 
 def between_characters(text: str, at: int, least: int) -> int:

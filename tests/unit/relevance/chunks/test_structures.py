@@ -219,3 +219,8 @@ def test_hypertext_is_cut_at_its_blocks_below_its_headings() -> None:
         ("# One & all", "<p>w"),
         ("# One & all", "<h2>"),
     ]
+
+
+def test_what_has_no_words_comes_in_small_pieces() -> None:
+    found = [each for _, each in cut("".join(chr(65 + n * 7 % 26) for n in range(20_000)))]
+    assert all(len(each) <= 240 for each in found[:-1])
