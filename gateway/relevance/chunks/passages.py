@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from gateway.relevance.chunks import code, hypertext, lines, prose, records, tables
+from gateway.relevance.chunks import code, hypertext, json_text, lines, prose, records, tables
 from gateway.relevance.chunks.bounds import trimmed
 from gateway.relevance.chunks.chunk import Chunk
 
@@ -26,7 +26,7 @@ def fields_of(content: str, chunk: Chunk) -> list[tuple[str, Any]]:
     """The values of a record or row by their names (of JSON: paths like `items.0.price`); empty for what has none."""
     if chunk.kind == "row":
         return list(tables.cells(chunk.heading, content[chunk.start : chunk.end]))
-    return records.fields(content, chunk.origin) if chunk.kind == "record" and chunk.origin >= 0 else []
+    return json_text.fields(content, chunk.origin) if chunk.kind == "record" and chunk.origin >= 0 else []
 
 
 def _stretches(text: str, start: int, end: int) -> Iterator[tuple[int, int, list[Chunk] | None]]:

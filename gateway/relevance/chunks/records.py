@@ -1,19 +1,13 @@
 """JSON: each element of an array and each member of a large object is a record, wherever it is nested; one that is too
 long is cut between its own members."""
 
-import json
-import re
 from collections.abc import Iterator
-from json.decoder import scanstring  # type: ignore[attr-defined]  # what the decoder itself reads strings with
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gateway.relevance.chunks.bounds import Span, bounded
 from gateway.relevance.chunks.chunk import MAX_CHARS, TARGET_CHARS, Chunk, Kind
+from gateway.relevance.chunks.json_text import DECODER, NEXT, Item, items_of, value_of_member, values_of
 
-DECODER = json.JSONDecoder(strict=False)
-WHITE = re.compile(r"[ \t\r\n]*")
-NEXT = re.compile(r"[ \t\r\n]*,?[ \t\r\n]*")
-COLON = re.compile(r"[ \t\r\n]*:[ \t\r\n]*")
 MOST_LEVELS = 8
 HEAD_CHARS = 200
 SMALL_HEAD = 100
@@ -36,28 +30,19 @@ class _Cut(NamedTuple):
     origin: int = -1
 
 
-class _Item(NamedTuple):
-    """An element or a member: `start` is where its name begins, `value` where its value does."""
-
-    start: int
-    value: int
-    end: int
-    is_flat: bool
-
-
 def records(text: str, start: int, end: int) -> tuple[list[Chunk], int]:
     """The chunks of the JSON values that stand one after the other from `start` on, and where what is none begins.
 
     Of a value that does not end, as tools cut them off, the elements that are whole are records.
     """
     if _is_first_of_lines(text, start, end):
-        values, after = _values(text, start, end)
+        values, after = values_of(text, start, end)
         return _joined(text, _elements(text, values, "", MOST_LEVELS), start, after), after
-    first = _Item(start, start, end, False)
-    items, closed = _items(text, first)
+    first = Item(start, start, end, False)
+    items, closed = items_of(text, first)
     if closed is None:
         return _broken(text, first, items)
-    others, after = _values(text, closed, end)
+    others, after = values_of(text, closed, end)
     first = first._replace(end=closed)
     cuts = _elements(text, [first, *others], "", MOST_LEVELS) if others else _value(text, first, "", MOST_LEVELS, items)
     return _joined(text, cuts, start, after), after
@@ -75,65 +60,29 @@ def _is_first_of_lines(text: str, start: int, end: int) -> bool:
     return text[after:line_end].isspace() or after == line_end
 
 
-def _values(text: str, at: int, end: int) -> tuple[list[_Item], int]:
-    """Arrays and objects one after the other, and where they end."""
-    found: list[_Item] = []
-    after = at
-    while True:
-        at = NEXT.match(text, at, end).end()  # type: ignore[union-attr]  # it matches anywhere
-        if at >= end or text[at] not in "{[":
-            return found, after
-        try:
-            _, after_value = DECODER.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            return found, after
-        found.append(_Item(at, at, after_value, False))
-        at = after = after_value
-
-
-def fields(text: str, origin: int) -> list[tuple[str, Any]]:
-    """The values of the record that begins at `origin` by their paths (`items.0.price`), its own before nested ones."""
-    try:
-        value, _ = DECODER.raw_decode(text, origin)
-    except (ValueError, RecursionError):
-        return []
-    found: list[tuple[str, Any]] = []
-    level: list[tuple[str, Any]] = [("", value)]
-    while level:
-        below: list[tuple[str, Any]] = []
-        for path, each in level:
-            if isinstance(each, dict | list):
-                members = each.items() if isinstance(each, dict) else enumerate(each)
-                below.extend((f"{path}.{name}" if path else str(name), member) for name, member in members)
-            else:
-                found.append((path, each))
-        level = below
-    return found
-
-
-def _broken(text: str, opening: _Item, items: list[_Item]) -> tuple[list[Chunk], int]:
+def _broken(text: str, opening: Item, items: list[Item]) -> tuple[list[Chunk], int]:
     """The whole elements of an array or object that does not end; the array may be its last member."""
     at = opening.value
     for _ in range(MOST_LEVELS):
         if len(items) >= 2 and text[at] == "[":
             break
         after = NEXT.match(text, items[-1].end if items else at + 1).end()  # type: ignore[union-attr]
-        inner = _name(text, after) if text[at] == "{" else after
+        inner = value_of_member(text, after) if text[at] == "{" else after
         if inner is None or text[inner : inner + 1] not in ("[", "{"):
             break
         at = inner
-        items, _ = _items(text, _Item(at, at, opening.end, False))
+        items, _ = items_of(text, Item(at, at, opening.end, False))
     if sum(not item.is_flat for item in items) < 2:
         return [], opening.start
     return _joined(text, _elements(text, items, "", MOST_LEVELS), opening.start, items[-1].end), items[-1].end
 
 
-def _value(text: str, item: _Item, heading: str, levels: int, items: list[_Item] | None = None) -> Iterator[_Cut]:
+def _value(text: str, item: Item, heading: str, levels: int, items: list[Item] | None = None) -> Iterator[_Cut]:
     """One value: its elements or members, if it is long."""
     if item.end - item.value <= MAX_CHARS or not levels:
         items = []
     elif items is None:
-        items, _ = _items(text, item)
+        items, _ = items_of(text, item)
     longest = max(items, key=lambda each: each.end - each.start, default=item)
     if len(items) < 2 and (longest is item or longest.end - longest.start <= MAX_CHARS):
         yield _Cut(item.start, heading, "record", -1, item.value)
@@ -149,7 +98,7 @@ def _value(text: str, item: _Item, heading: str, levels: int, items: list[_Item]
         yield from _members(text, item, items, heading, -1, levels)
 
 
-def _wrapper(text: str, item: _Item, items: list[_Item], longest: _Item, heading: str, levels: int) -> Iterator[_Cut]:
+def _wrapper(text: str, item: Item, items: list[Item], longest: Item, heading: str, levels: int) -> Iterator[_Cut]:
     """An object of which one member is nearly all: that one is cut, what stands around it stays together."""
     yield _Cut(item.start, heading)
     yield from _value(text, longest, heading, levels - 1)
@@ -158,7 +107,7 @@ def _wrapper(text: str, item: _Item, items: list[_Item], longest: _Item, heading
         yield _Cut(after.start, heading)
 
 
-def _elements(text: str, items: list[_Item], heading: str, levels: int) -> Iterator[_Cut]:
+def _elements(text: str, items: list[Item], heading: str, levels: int) -> Iterator[_Cut]:
     """Each element is a record; what is no array or object is gathered."""
     gathered = -1
     for number, item in enumerate(items):
@@ -174,15 +123,15 @@ def _elements(text: str, items: list[_Item], heading: str, levels: int) -> Itera
             yield from _long(text, item, heading, number, levels)
 
 
-def _long(text: str, item: _Item, heading: str, number: int, levels: int) -> Iterator[_Cut]:
-    items = _items(text, item)[0] if levels else []
+def _long(text: str, item: Item, heading: str, number: int, levels: int) -> Iterator[_Cut]:
+    items = items_of(text, item)[0] if levels else []
     if len(items) < 2:
         yield _Cut(item.start, heading, "record", number, item.value)
     else:
         yield from _members(text, item, items, heading, number, levels)
 
 
-def _members(text: str, item: _Item, items: list[_Item], heading: str, number: int, levels: int) -> Iterator[_Cut]:
+def _members(text: str, item: Item, items: list[Item], heading: str, number: int, levels: int) -> Iterator[_Cut]:
     """A long record between its members; every later piece has what the record begins with above it."""
     yield _Cut(item.start, heading, "record", number, item.value)
     below = f"{heading}\n{_head(text, item, items[0])}".strip("\n")
@@ -198,7 +147,7 @@ def _members(text: str, item: _Item, items: list[_Item], heading: str, number: i
             begin, least = member.start, 0
 
 
-def _head(text: str, item: _Item, first: _Item) -> str:
+def _head(text: str, item: Item, first: Item) -> str:
     """What a record begins with, up to a comma: there its names and numbers stand."""
     if first.end - item.start > HEAD_CHARS and text[first.value] == "[":
         return ""
@@ -206,43 +155,8 @@ def _head(text: str, item: _Item, first: _Item) -> str:
     return " ".join(head[: head.rfind(",") + 1 or HEAD_CHARS].split())
 
 
-def _named(text: str, member: _Item) -> str:
+def _named(text: str, member: Item) -> str:
     return " ".join(text[member.start : member.value].split())[:HEAD_CHARS]
-
-
-def _items(text: str, item: _Item) -> tuple[list[_Item], int | None]:
-    """The elements or members of an array or object, as far as they are whole, and where it ends (None: nowhere)."""
-    found: list[_Item] = []
-    is_object = text[item.value] == "{"
-    if not is_object and text[item.value] != "[":
-        return found, None
-    at = WHITE.match(text, item.value + 1).end()  # type: ignore[union-attr]
-    while at < item.end and text[at] not in "]}":
-        value = _name(text, at) if is_object else at
-        if value is None:
-            return found, None
-        try:
-            decoded, until = DECODER.raw_decode(text, value)
-        except (ValueError, RecursionError):
-            return found, None
-        found.append(_Item(at, value, until, not isinstance(decoded, dict | list)))
-        at = WHITE.match(text, until).end()  # type: ignore[union-attr]
-        if at < item.end and text[at] not in ",]}":
-            return found, None
-        at = NEXT.match(text, at).end()  # type: ignore[union-attr]
-    return found, at + 1 if at < item.end else None
-
-
-def _name(text: str, at: int) -> int | None:
-    """Where the value of the member that begins there begins."""
-    if text[at : at + 1] != '"':
-        return None
-    try:
-        _, end = scanstring(text, at + 1, False)
-    except ValueError:
-        return None
-    colon = COLON.match(text, end)
-    return colon.end() if colon else None
 
 
 def _joined(text: str, found_cuts: Iterator[_Cut], start: int, end: int) -> list[Chunk]:
