@@ -8,7 +8,7 @@ from gateway.embeddings.afterwards import Afterwards, Holds, Remains
 from gateway.embeddings.bridge import Bridge
 from gateway.embeddings.fusion import fused
 from gateway.embeddings.search import FAULT, Known, Search
-from gateway.embeddings.wanted import MOST_WANTED, Wanted, digest, queries, wanted
+from gateway.embeddings.wanted import Wanted, digest, queries, wanted
 from gateway.models.exchange import Caller
 from gateway.models.relevance import Passage, Query, Relevance, Source
 from gateway.models.spending import InternalCall
@@ -72,7 +72,7 @@ class RequestMeaning:
             sought, places = queries(query), wanted(sources, found)
             if not sought or len(places) < 2:
                 return found
-            known = self._bridge.ask([*sought, *places[:MOST_WANTED]])
+            known = self._bridge.ask([*sought, *places])
             self._missing |= {each.digest: each for each in (*sought, *places) if each.digest not in known}
             if sought[0].digest not in known:
                 return found

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.embeddings.wanted import Wanted
+from gateway.embeddings.wanted import MOST_WANTED, Wanted
 from gateway.errors import GatewayError, UpstreamAuth, UpstreamError, UpstreamRefused, UpstreamUnreachable
 from gateway.logs import get_logger
 from gateway.models.embedding import EmbeddingFault, Embeddings, Tariff, Vector
@@ -61,12 +61,13 @@ class Search:
     warnings: list[str] = field(default_factory=list)
 
     async def find(self, texts: Sequence[Wanted]) -> Known:
-        """Vectors of these texts, the first first, as far as there are any in time. A fault leaves the rest without."""
+        """Vectors of these texts: all that are kept, and of the others those that the model gives in time, the first
+        first, `MOST_WANTED` at most. A fault leaves the rest without."""
         if self.until is None:
             self.until = self.clock.monotonic() + self.seconds
         await self._recall(texts)
         missing = list({each.digest: each for each in texts if each.digest not in self.known}.values())
-        for portion in portions(missing, self.embedder.at_once):
+        for portion in portions(missing[:MOST_WANTED], self.embedder.at_once):
             if self.warnings or not await self._embed(portion):
                 break
         return self.known

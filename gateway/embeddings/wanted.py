@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from gateway.models.relevance import Passage, Query, Source
 
 MOST_WANTED = 256
-"""Passages that one request looks for: each costs time or money."""
+"""Passages that one request has vectors made of: each costs time or money."""
 MOST_LATER = 2000
-"""Further ones that may be looked for afterwards."""
+"""Further ones, which are used if they are kept already, and may be made afterwards."""
 BEST = 64
 """So many of the best by their words come first, with what stands beside them."""
 LONGEST = 2000

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from gateway.embeddings.search import Search, key_of, portions
-from gateway.embeddings.wanted import Wanted
+from gateway.embeddings.wanted import MOST_WANTED, Wanted
 from gateway.errors import GatewayError, ModelNotFound, UpstreamInvalidResponse, UpstreamTimeout, UpstreamUnreachable
 from gateway.models.exchange import Caller
 from gateway.storage.cache import MemoryCache
@@ -39,6 +39,19 @@ async def test_what_the_cache_keeps_is_not_asked_for_and_rubbish_in_it_is() -> N
     assert found[known.digest] == b"\x00\x3c\x00\x00"
     assert embedder.asked == [["rubbish"]]
     assert [each.text for each in search.made.values()] == ["rubbish"]
+
+
+async def test_everything_that_is_kept_is_used_and_no_more_than_so_much_is_made() -> None:
+    embedder = Scripted(HandClock())
+    search = searching(embedder)
+    search.cache = MemoryCache(10**6, embedder.clock)
+    sought = texts(*(f"text number {n}" for n in range(2 * MOST_WANTED)))
+    for each in sought[MOST_WANTED:]:
+        await search.cache.set(key_of("t", "scripted", each.digest), b"\x00\x3c\x00\x00", 60)
+    more = texts(*(f"one more: {n}" for n in range(10)))
+    found = await search.find([*sought, *more])
+    assert all(each.digest in found for each in sought)
+    assert not any(each.digest in found for each in more)
 
 
 async def test_the_deadline_is_one_for_all_that_a_request_asks_for() -> None:
