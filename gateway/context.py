@@ -19,6 +19,7 @@ from gateway.artifacts.compaction import compact
 from gateway.artifacts.files import FilePlace, FileReader
 from gateway.artifacts.restored import Told, steps_as_text
 from gateway.assembly.messages import assemble, without_items
+from gateway.conversation.frozen import as_frozen
 from gateway.embeddings.afterwards import Holds, Remains
 from gateway.embeddings.meaning import Meaning, RequestMeaning
 from gateway.fitting.budget import Budget
@@ -34,7 +35,7 @@ from gateway.models.relevance import Relevance
 from gateway.models.selection import Fitted, Material
 from gateway.models.spending import InternalCall
 from gateway.planning.decision import PlanningFacts, should_use_llm_planning
-from gateway.planning.record import plan_of, records_of
+from gateway.planning.record import plan_of, records_of, stand_reduced
 from gateway.ports import FileStore, TokenCounters
 from gateway.relevance.finder import find_passages
 from gateway.settings import ContextSettings
@@ -93,7 +94,7 @@ class ContextManager:
             InvalidRequest: a `file` part holds no readable document; names the part.
         """
         has_tools = any(request.forward.get(name) for name in TOOL_FIELDS)
-        told = steps_as_text(history, without_items, has_tools=has_tools, origin=origin)
+        told = steps_as_text(as_frozen(history), without_items, has_tools=has_tools, origin=origin)
         history = told.history
         files, kept = await self._files.read(
             history.messages,
@@ -156,10 +157,11 @@ class ContextManager:
             restored=context.restored,
             attached=context.artifacts,
             question=_question(context),
+            frame=history.frame,
         )
         counter = self._counters.counter(facts)
         counting = Counting(counter, request.forward, material, max(1.0, counter.margin))
-        limits = Limits(budget.tokens, self._settings.history_share)
+        limits = self._limits(budget, request)
         fitted = fit(material, limits, counting, tools)
         utilization = self._utilization(request, material, fitted, budget, counting)
         utilization.messages_excluded += history.unread + told.left
@@ -173,6 +175,12 @@ class ContextManager:
         if self._meaning is None or (request.options.mode == "simple" and self._meaning.is_billed):
             return None
         return self._meaning.of(request.caller, spent)
+
+    def _limits(self, budget: Budget, request: ChatRequest) -> Limits:
+        """The budget, and what of it is left full when something has to leave (contract §4 I7)."""
+        share = self._settings.low_water if request.store else 1.0
+        target = int(share * budget.tokens) if budget.tokens is not None else None
+        return Limits(budget.tokens, self._settings.history_share, target)
 
     def _collect(self, request: ChatRequest, told: Told, files: dict[FilePlace, str]) -> Context:
         history = told.history
@@ -272,7 +280,7 @@ def _strategy(material: Material, fitted: Fitted) -> str:
     result told in full was restored, not decided on."""
     told = {a.artifact_id: a.content for a in material.restored}
     decided = any(told.get(key) != r.text for key, r in fitted.selection.renderings.items())
-    if decided and plan_of(material, fitted).artifacts:
+    if (decided or stand_reduced(material, fitted)) and plan_of(material, fitted).artifacts:
         return "heuristic"
     if fitted.selection.first > 0 or fitted.selection.left_out:
         return "simple"

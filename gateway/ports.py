@@ -36,11 +36,18 @@ class ConversationStore(Protocol):
         ...
 
     async def find_conversation(
-        self, tenant: str, ref: ConversationRef, *, max_bytes: int | None, sought: Sought | None = None
+        self,
+        tenant: str,
+        ref: ConversationRef,
+        *,
+        max_bytes: int | None,
+        sought: Sought | None = None,
+        model: str | None = None,
     ) -> StoredConversation | None:
         """The conversation that is named, or by the keys of what is sought the one that it continues, with the end of
         the path that leads to where the request continues: that of what is sought, else the head. Whole turns, at
-        least the latest, and further ones while what they take up in a window stays within `max_bytes` (None: all).
+        least the latest, and further ones while what they take up in a window stays within `max_bytes` (None: all);
+        and what `model` was sent of it before.
         """
         ...
 

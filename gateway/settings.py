@@ -107,6 +107,13 @@ class ContextSettings(_Section):
     history_share: float = Field(
         0.1, ge=0, le=1, description="Share of the budget for the latest old turns while passages compete for it."
     )
+    low_water: float = Field(
+        0.75,
+        gt=0,
+        le=1,
+        description="Share of the budget down to which a request frees the window when something has to leave, so that "
+        "several turns find room again (I7); with `store: false` just enough leaves.",
+    )
     warning_threshold: float = Field(0.8, gt=0, le=1, description="Utilization above which a warning is given.")
     document_min_chars: int = Field(
         8000,

@@ -6,6 +6,7 @@ from typing import Any
 
 from gateway.conversation.sent import people_of, sent_in
 from gateway.exchange import Exchange, Outcome
+from gateway.framing import new_frame
 from gateway.ids import new_id
 from gateway.kept_counts import with_counts
 from gateway.models.chain import (
@@ -37,9 +38,11 @@ def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
         raise ValueError("an exchange in mode off or with store: false leaves no turn")
     new = [m.stored_as(new_id("msg_"), request.arrived_at) for m in history.new_messages]
     current = built.material.current - (len(built.material.messages) - len(new))
-    if built.fitted.forwarded.rendered is not None and 0 <= current < len(new):
-        block = built.fitted.forwarded
+    block = built.fitted.forwarded
+    by_model = built.fitted.anew or history.frame is not None  # then it is this model's affair, and stands in the frame
+    if block.rendered is not None and 0 <= current < len(new) and not by_model:
         new[current] = replace(new[current], rendered=block.rendered, standing=block.standing)
+    frame = new_frame(request.model, history, built, new)
     prefill = new.pop() if new and new[-1].role == "assistant" and outcome.status != "failed" else None
     chain = chain_of(exchange)
     marks = (*chain.marks, *(chain.end for _ in new[len(chain.marks) :]))  # the prefill of a failed turn is kept
@@ -76,6 +79,7 @@ def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
         marks=marks,
         restored=history.keeps_restored,
         unproven=history.unproven,
+        frame=frame,
     )
     return with_counts(turn, built.counting)
 

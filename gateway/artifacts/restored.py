@@ -80,6 +80,8 @@ class _Blocks:
         self._others = {index for index in holders if _is_foreign(self._answer_to(index), origin)}
         self.own = {n for index in holders if index not in self._others for n in history.messages[index].standing}
         self.foreign = {n for index in self._others for n in history.messages[index].standing}
+        if history.frame is not None:  # also those that were reduced, or left out, when there was no room for them
+            self.own |= history.frame.decided
 
     def without(
         self, index: int, sent: set[str | None], elsewhere: set[str], without_items: WithoutItems

@@ -20,7 +20,9 @@ def assemble(material: Material, selection: Selection) -> Forwarded:
         rendering = selection.renderings.get(artifact.artifact_id)
         if rendering is None:
             continue
-        if _in_window(artifact, selection, material):
+        if artifact.artifact_id in selection.quoted:
+            in_block.append(rendering)
+        elif _in_window(artifact, selection, material):
             by_message[artifact.place.message or 0].append(rendering)
         elif artifact.place.message is None or artifact.artifact_id in selection.recalled:
             in_block.append(rendering)

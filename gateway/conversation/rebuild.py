@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from gateway.conversation.frozen import named, of_sender
 from gateway.conversation.matching import Merged, has_evidence, merged
 from gateway.conversation.messages import new_message
 from gateway.conversation.pairing import check_answered, check_pairs, forwardable, regrouped, without_open_calls
@@ -22,6 +23,7 @@ from gateway.models.conversation import (
     StoredConversation,
 )
 from gateway.models.exchange import ChatRequest
+from gateway.models.frames import Frame
 from gateway.ports import ConversationStore
 
 INLINE_BYTES = 2**20
@@ -62,7 +64,7 @@ async def build_llm_messages(request: ChatRequest, store: ConversationStore, how
     sought = await _sought(request, sent, store, how)
     stored = None
     if ref.conversation_id or ref.session or (sought and sought.keys):
-        stored = await store.find_conversation(tenant, ref, max_bytes=how.max_bytes, sought=sought)
+        stored = await store.find_conversation(tenant, ref, max_bytes=how.max_bytes, sought=sought, model=request.model)
         if stored is None and ref.conversation_id:
             raise ConversationNotFound("No such conversation.", param="conversation")
     if little and len(stored.path if stored else ()) < INLINE_MESSAGES:
@@ -139,10 +141,13 @@ def _new_conversation(request: ChatRequest, sent: Sent, how: Remembering) -> His
 def _as_sent(sent: Sent, stored: StoredConversation, how: Remembering) -> History:
     """The conversation goes on, and nothing but what was sent is forwarded."""
     place = stored.place
+    frame: Frame | None = None
     if stored.read:
         messages = _new_messages(sent, 0, 0)
         check_pairs(messages, 0, len(sent.instructions))
         known = place.kept
+        if place.mark.path == sent.mark(known).path:
+            messages, frame = named(messages, stored), of_sender(stored)
     else:  # it is plain: there is nothing to pair, and nobody will look at what is known of it
         messages, known = _new_messages(sent, place.kept, 0), 0
     return History(
@@ -155,9 +160,10 @@ def _as_sent(sent: Sent, stored: StoredConversation, how: Remembering) -> Histor
         at_head=place.message_id == stored.head_id,
         base=sent.mark(place.kept),
         marks=tuple(sent.marks[place.kept :]),
-        as_sent=True,
+        as_sent=frame is None,
         restored_ids=frozenset(),
         keeps_restored=place.restored,
+        frame=frame,
     )
 
 
@@ -184,6 +190,7 @@ def _delta(sent: Sent, stored: StoredConversation, how: Remembering) -> History:
         base=stored.place.mark,
         marks=tuple(marks_of(sent.bodies, stored.place.mark)),
         keeps_restored=stored.place.restored,
+        frame=stored.frame,
     )
 
 
@@ -223,6 +230,7 @@ def _resent(sent: Sent, stored: StoredConversation, how: Remembering, *, recogni
         restored_ids=known.left_out,
         stored_base=None if same else place.mark,
         keeps_restored=place.restored or (recognised and bool(restored or _of_chain(attachments, sent, earlier))),
+        frame=stored.frame,
     )
 
 

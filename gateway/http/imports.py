@@ -6,6 +6,7 @@ from typing import Any
 from gateway import jsons
 from gateway.errors import InvalidRequest
 from gateway.http.fields import Fields
+from gateway.http.imported_frames import frames_of
 from gateway.http.imported_messages import instructions_of, messages_of
 from gateway.http.wire import is_session_name, keeps_metadata_rules
 from gateway.models.transfer import KIND, VERSION, ImportedAttachment, ImportedConversation
@@ -49,6 +50,7 @@ def parse_export(raw: bytes) -> ImportedConversation:
         messages=messages,
         attachments=_attachments(document),
         requests=_requests(document),
+        frames=frames_of(document, messages),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from gateway.models.artifacts import Artifact
 from gateway.models.chain import START, ChainKey, Mark
+from gateway.models.frames import Frame
 
 INSTRUCTION_ROLES = ("system", "developer")
 INLINE_MESSAGES = 1000
@@ -134,7 +135,7 @@ NOWHERE = Place(None)
 class StoredConversation:
     """What a request needs of a stored conversation: the place where it continues, and the end of the path that leads
     there, oldest message first. `instructions` are the system messages in force there. `read` is False where the path
-    was not needed."""
+    was not needed. `frame` is what the model was sent of it before, where that is something else."""
 
     conversation_id: str
     head_id: str | None
@@ -144,6 +145,7 @@ class StoredConversation:
     place: Place = NOWHERE
     read: bool = True
     updated_at: datetime | None = None
+    frame: Frame | None = None
 
     @property
     def unread(self) -> int:
@@ -164,6 +166,7 @@ class History:
 
     `as_sent`: it is what the client sent and nothing else. `restored_ids` are the stored messages that the client did
     not send (None: all of them), `keeps_restored` says that what was restored comes back in this branch from now on.
+    `frame` is what the model was sent of it before, where that is something else (contract §4 I7).
     """
 
     conversation_id: str | None
@@ -184,6 +187,7 @@ class History:
     as_sent: bool = False
     restored_ids: frozenset[str] | None = None
     keeps_restored: bool = False
+    frame: Frame | None = None
 
     @property
     def new_messages(self) -> tuple[ConversationMessage, ...]:

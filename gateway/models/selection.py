@@ -5,6 +5,7 @@ from typing import Any
 
 from gateway.models.artifacts import Artifact, ProcessingStrategy
 from gateway.models.conversation import ConversationMessage
+from gateway.models.frames import Frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Rendering:
 class Material:
     """What a context is made of: system messages, the conversation, and its artifacts. `current` is the index of the
     message that begins the turn under way. `placed` artifacts stand in messages; `restored` tool results and `attached`
-    documents can only stand in a block."""
+    documents can only stand in a block. `frame` is what was forwarded of it before (contract §4 I7)."""
 
     instructions: tuple[dict[str, Any], ...]
     messages: tuple[ConversationMessage, ...]
@@ -41,6 +42,7 @@ class Material:
     restored: tuple[Artifact, ...] = ()
     attached: tuple[Artifact, ...] = ()
     question: str = ""
+    frame: Frame | None = None
 
     @property
     def artifacts(self) -> tuple[Artifact, ...]:
@@ -87,6 +89,7 @@ class Selection:
     recalled: frozenset[str] = frozenset()
     turns: Recalled | None = None
     frozen: bool = True
+    quoted: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +106,12 @@ class Forwarded:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A selection that fits, as it will be sent, with its exact or estimated token count."""
+    """A selection that fits, as it will be sent, with its exact or estimated token count. `anew`: something had to
+    leave, so that everything was decided anew (contract §4 I7)."""
 
     selection: Selection
     forwarded: Forwarded
     tokens: int
     exact: bool
     breakdown: dict[str, int]
+    anew: bool = False

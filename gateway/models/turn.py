@@ -9,6 +9,7 @@ from gateway.models.artifacts import Artifact
 from gateway.models.chain import START, ChainKey, Mark
 from gateway.models.claim import Claim
 from gateway.models.conversation import ConversationMessage
+from gateway.models.frames import NewFrame
 from gateway.models.metadata import CallCost
 
 TurnStatus = Literal["complete", "partial", "failed"]
@@ -74,6 +75,7 @@ class StoredTurn:
     unproven: bool = False
     counts: tuple[tuple[str, Mapping[str, int]], ...] = ()
     """Token counts of messages, by id, that were stored without."""
+    frame: NewFrame | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,10 @@
 """What was decided for each artifact, as a plan and as records for the metadata: drops are values."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from gateway.models.artifacts import Artifact, ArtifactDecision, ArtifactPlan, ProcessingStrategy
+from gateway.models.frames import Standing
 from gateway.models.metadata import ArtifactUsageRecord, nameless
 from gateway.models.selection import Fitted, Material, Recalled, Rendering
 
@@ -19,7 +21,8 @@ def plan_of(material: Material, fitted: Fitted) -> ArtifactPlan:
 
 
 def records_of(material: Material, fitted: Fitted, *, named: bool = True) -> list[ArtifactUsageRecord]:
-    """One record per artifact: references and sizes, never content (contract §6).
+    """One record per artifact that stands in the window or was decided on: references and sizes, never content
+    (contract §6). What stands as an earlier request decided is told as decided then.
 
     Args:
         named: whether a source may name the title or tool, which somebody wrote: not with `store: false` (§2).
@@ -27,15 +30,21 @@ def records_of(material: Material, fitted: Fitted, *, named: bool = True) -> lis
     records = []
     window = Window.of(material, fitted)
     for artifact in material.artifacts:
-        strategy = strategy_of(artifact, window, fitted)
         rendering = fitted.selection.renderings.get(artifact.artifact_id)
+        earlier = window.decided(artifact) if rendering is None else None
+        strategy = strategy_of(artifact, window, fitted)
+        shown = _shown(artifact, strategy, rendering)
+        if earlier is not None:
+            strategy, shown = ProcessingStrategy(earlier.strategy), earlier.shown_chars
+        elif rendering is None and not fitted.anew and window.is_gone(artifact):
+            continue
         record = ArtifactUsageRecord(
             artifact_id=artifact.artifact_id,
             source=artifact.source if named else nameless(artifact.source),
             artifact_type=artifact.artifact_type.value,
             strategy=strategy.value,
             original_size_chars=artifact.size_chars,
-            processed_size_chars=_shown(artifact, strategy, rendering),
+            processed_size_chars=shown,
         )
         records.append(record)
     turns = fitted.selection.turns
@@ -53,18 +62,76 @@ def _of_turns(turns: Recalled) -> ArtifactUsageRecord:
     )
 
 
+def standing_of(material: Material, fitted: Fitted) -> Iterator[tuple[int, Standing]]:
+    """What was decided for artifacts that stand in the window as less than they are, each with the index of the message
+    that it stands in."""
+    included = set(fitted.forwarded.indexes)
+    for artifact in material.artifacts:
+        rendering = fitted.selection.renderings.get(artifact.artifact_id)
+        if rendering is None or rendering.shown_chars == artifact.size_chars:
+            continue
+        index = artifact.place.message
+        if rendering.strategy is ProcessingStrategy.EXCLUDE and index is not None and index not in included:
+            continue
+        stays = index is not None and index in included and artifact.artifact_id not in fitted.selection.quoted
+        holder = index if index is not None and stays else material.current
+        yield holder, Standing(_identity(artifact), rendering.strategy.value, rendering.shown_chars)
+
+
+def stand_reduced(material: Material, fitted: Fitted) -> bool:
+    """Whether something stands in the window as an earlier request reduced it."""
+    return bool(_decisions(material, fitted, frozenset(fitted.forwarded.indexes)))
+
+
+def _identity(artifact: Artifact) -> str:
+    """Its id without the number that tells it from others that say the same: that may change from turn to turn."""
+    return artifact.artifact_id.partition("-")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Which messages of a conversation are forwarded, and which artifacts stand in full in blocks, new or earlier."""
+    """Which messages of a conversation are forwarded, which artifacts stand in full in blocks, new or earlier, and what
+    was decided before for those that stand in the window: by message and artifact, or in blocks by artifact alone."""
 
     indexes: frozenset[int]
     in_block: frozenset[str]
     in_earlier_blocks: frozenset[str]
+    decisions: Mapping[tuple[int | None, str], Standing]
 
     @classmethod
     def of(cls, material: Material, fitted: Fitted) -> "Window":
-        earlier = frozenset(name for message in material.messages for name in message.standing)
-        return cls(frozenset(fitted.forwarded.indexes), frozenset(fitted.forwarded.standing), earlier)
+        indexes = frozenset(fitted.forwarded.indexes)
+        earlier = frozenset(name for i in indexes if i >= 0 for name in material.messages[i].standing)
+        return cls(indexes, frozenset(fitted.forwarded.standing), earlier, _decisions(material, fitted, indexes))
+
+    def decided(self, artifact: Artifact) -> Standing | None:
+        """What an earlier request decided, where that still stands."""
+        name = _identity(artifact)
+        if artifact.place.message is not None and artifact.place.message in self.indexes:
+            return self.decisions.get((artifact.place.message, name))
+        return self.decisions.get((None, name))
+
+    def is_gone(self, artifact: Artifact) -> bool:
+        """Whether nothing of it stands in the window."""
+        if artifact.place.message is not None:
+            return artifact.place.message not in self.indexes
+        return artifact.standing_name not in self.in_block | self.in_earlier_blocks
+
+
+def _decisions(
+    material: Material, fitted: Fitted, indexes: frozenset[int]
+) -> Mapping[tuple[int | None, str], Standing]:
+    if material.frame is None or fitted.anew:
+        return {}
+    found: dict[tuple[int | None, str], Standing] = {}
+    placed = {(artifact.place.message, _identity(artifact)) for artifact in material.placed}
+    for index in sorted(i for i in indexes if i >= 0):
+        for each in material.frame.decisions.get(material.messages[index].message_id or "", ()):
+            place = index if (index, each.artifact_id) in placed else None
+            before = found.get((place, each.artifact_id))
+            if before is None or before.shown_chars < each.shown_chars:
+                found[place, each.artifact_id] = each
+    return found
 
 
 def strategy_of(artifact: Artifact, window: Window, fitted: Fitted) -> ProcessingStrategy:

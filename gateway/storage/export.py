@@ -25,6 +25,7 @@ class Rows:
     instructions: Sequence[Any]
     messages: Sequence[Any]
     attachments: Sequence[Any]
+    frames: Sequence[Any]
     requests: Sequence[Any]
     imported: Sequence[Any]
 
@@ -64,6 +65,7 @@ def _read(connection: sa.Connection, tenant: str | None, conversation_id: str) -
         those_of(schema.instructions, "digest"),
         those_of(schema.messages, "sequence_number", "id"),
         those_of(schema.attachments, "number"),
+        those_of(schema.frames, "created_at", "id"),
         _pages(connection, requests.order_by(ledger.c.created_at, ledger.c.request_id)),
         those_of(schema.imported_requests, "request_id"),
     )
@@ -98,6 +100,7 @@ def document(found: Rows) -> Iterator[bytes]:
     order = sorted(found.messages, key=lambda row: (row.sequence_number, rows.utc(row.created_at), row.id))
     yield from _list("messages", order, lambda row: _message(row, numbers, origins))
     yield from _list("attachments", found.attachments, _attachment)
+    yield from _list("frames", found.frames, _frame)
     told = [request for request in imported.values() if len(request) > 1] + [_request(row) for row in found.requests]
     yield from _list("requests", sorted(told, key=lambda request: (str(request.get("created_at")), request["id"])))
     yield b"}"
@@ -137,6 +140,16 @@ def _attachment(row: Any) -> Json:
         "artifact_id": row.artifact_id,
         "document": Fragment(row.body),
         "said": bytes(row.said_digest).hex() if row.said_digest is not None else None,
+        "created_at": _time(row.created_at),
+    }
+
+
+def _frame(row: Any) -> Json:
+    return {
+        "model": row.model,
+        "message": row.message_id,
+        "full": row.full,
+        "frame": Fragment(row.body),
         "created_at": _time(row.created_at),
     }
 

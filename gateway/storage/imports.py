@@ -1,6 +1,6 @@
 """Writes an imported conversation: under new ids, in one transaction, without digests (`storage/heal.py` adds them)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +11,7 @@ from gateway.ids import content_digest, new_id
 from gateway.models.transfer import Imported, ImportedConversation, ImportedMessage
 from gateway.storage import schema
 from gateway.storage.engine import insert_if_new
+from gateway.storage.frames import frame_row
 from gateway.storage.inserts import RowInsert
 from gateway.storage.turn_rows import message_row
 
@@ -28,6 +29,7 @@ class ImportRows:
     messages: list[Row]
     attachments: list[Row]
     requests: list[Row]
+    frames: list[Row]
     sessions: tuple[str, ...]
 
 
@@ -69,6 +71,7 @@ def rows_of(tenant: str, made: ImportedConversation, now: datetime) -> ImportRow
         "updated_at": now,
         "metadata": None if made.metadata is None else jsons.dumps_text(made.metadata),
         "instructions_digest": digest(made.in_force),
+        "framed": True if made.frames else None,
     }
     attachments = [
         {
@@ -82,6 +85,16 @@ def rows_of(tenant: str, made: ImportedConversation, now: datetime) -> ImportRow
         }
         for each in made.attachments
     ]
+    frames = [
+        frame_row(
+            conversation_id,
+            ids[each.anchor],
+            made.messages[each.anchor].message.sequence_number or 0,
+            replace(each.new, frame=each.new.frame.renamed(renamed)),
+            each.created_at,
+        )
+        for each in made.frames
+    ]
     known = [
         {**shared, "request_id": new, "body": jsons.dumps_stored(made.requests.get(old, {"id": old}))}
         for old, new in requests.items()
@@ -92,6 +105,7 @@ def rows_of(tenant: str, made: ImportedConversation, now: datetime) -> ImportRow
         messages=[row(each, message_id) for each, message_id in zip(made.messages, ids, strict=True)],
         attachments=attachments,
         requests=known,
+        frames=frames,
         sessions=made.sessions,
     )
 
@@ -105,6 +119,7 @@ def write_import(connection: sa.Connection, made: ImportRows) -> Imported:
         (schema.instructions, made.instructions),
         (schema.attachments, made.attachments),
         (schema.imported_requests, made.requests),
+        (schema.frames, made.frames),
     ):
         for start in range(0, len(found), BATCH):
             connection.execute(table.insert(), found[start : start + BATCH])

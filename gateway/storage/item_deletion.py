@@ -112,9 +112,12 @@ def _rewrite(connection: sa.Connection, left: ConversationMessage, now: datetime
 
 
 def _forget(connection: sa.Connection, conversation_id: str, ids: list[str]) -> None:
-    """A deleted message and those behind it: blocks in them may quote it, and their chains are not what they were."""
-    links = schema.message_links
+    """A deleted message and those behind it: blocks in them and what was forwarded there may quote it, and their chains
+    are not what they were."""
+    links, frames = schema.message_links, schema.frames
     for batch in _batches(ids):
+        anchored = (frames.c.conversation_id == conversation_id, frames.c.message_id.in_(batch))
+        connection.execute(frames.delete().where(*anchored))
         of_them = (links.c.conversation_id == conversation_id, links.c.message_id.in_(batch))
         connection.execute(links.delete().where(*of_them))
         connection.execute(MESSAGES.update().where(MESSAGES.c.id.in_(batch)).values(**UNMARKED))

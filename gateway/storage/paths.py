@@ -9,6 +9,7 @@ from gateway import jsons
 from gateway.models.artifacts import Artifact
 from gateway.models.conversation import NOWHERE, ConversationMessage, ConversationRef, Place, Sought, StoredConversation
 from gateway.storage import rows, schema
+from gateway.storage.frames import read_frame
 from gateway.storage.places import MARKED, locate, place_behind, recognised
 
 
@@ -20,7 +21,12 @@ class Unhealed:
 
 
 def find(
-    connection: sa.Connection, tenant: str, ref: ConversationRef, sought: Sought | None, max_bytes: int | None
+    connection: sa.Connection,
+    tenant: str,
+    ref: ConversationRef,
+    sought: Sought | None,
+    max_bytes: int | None,
+    model: str | None = None,
 ) -> StoredConversation | Unhealed | None:
     """The conversation that is named, or else the one that is recognised; see `ports.ConversationStore`."""
     if sought is not None and sought.keys:
@@ -36,7 +42,9 @@ def find(
     place = place_behind(row)
     if sought is not None:
         place = locate(connection, row.id, row.head_id, sought) or (place if sought.maybe_delta else NOWHERE)
-    return replace(_load(connection, row, place, sought, max_bytes), updated_at=rows.utc(row.updated_at))
+    found = _load(connection, row, place, sought, max_bytes, framed=bool(row.framed) and model is not None)
+    frame = read_frame(connection, row.id, model, found.path) if row.framed and model is not None else None
+    return replace(found, frame=frame, updated_at=rows.utc(row.updated_at))
 
 
 def conversation_row(connection: sa.Connection, tenant: str, ref: ConversationRef) -> Any:
@@ -57,14 +65,15 @@ def conversation_row(connection: sa.Connection, tenant: str, ref: ConversationRe
 
 
 def _load(
-    connection: sa.Connection, row: Any, place: Place, sought: Sought | None, max_bytes: int | None
+    connection: sa.Connection, row: Any, place: Place, sought: Sought | None, max_bytes: int | None, *, framed: bool
 ) -> StoredConversation:
+    """`framed`: what was sent of it before may be something else, so its messages have to be looked at."""
     attached: tuple[Artifact, ...] = ()
     if row.attachments:
         documents = schema.attachments
         query = sa.select(documents).where(documents.c.conversation_id == row.id)
         attached = tuple(rows.attachment_of(r) for r in connection.execute(query.order_by(documents.c.number)))
-    brief = sought is not None and sought.brief and not attached and place.holds_as_sent(sought)
+    brief = sought is not None and sought.brief and not (attached or framed) and place.holds_as_sent(sought)
     if brief and sought is not None and sought.instructed:
         return StoredConversation(row.id, row.head_id, place=place, read=False)
     instructions = _instructions(connection, row, place.message_id or row.head_id)

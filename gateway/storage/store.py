@@ -54,11 +54,17 @@ class SqlStore:
         return self._secret
 
     async def find_conversation(
-        self, tenant: str, ref: ConversationRef, *, max_bytes: int | None, sought: Sought | None = None
+        self,
+        tenant: str,
+        ref: ConversationRef,
+        *,
+        max_bytes: int | None,
+        sought: Sought | None = None,
+        model: str | None = None,
     ) -> StoredConversation | None:
         """See `ports.ConversationStore`."""
         while True:
-            found = await self._transactions.run(lambda c: find(c, tenant, ref, sought, max_bytes))
+            found = await self._transactions.run(lambda c: find(c, tenant, ref, sought, max_bytes, model))
             if isinstance(found, Unhealed):
                 await self._transactions.run(partial(heal, conversation_id=found.conversation_id), write=True)
             elif found is None or await self._keeps(found):

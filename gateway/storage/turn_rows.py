@@ -73,6 +73,7 @@ def without_known(connection: sa.Connection, turn: StoredTurn, hook: Hook) -> tu
     answers = tuple(replace(each, reasoning_events=_renamed(each.reasoning_events, there)) for each in turn.answers)
     rest = replace(
         turn,
+        frame=None if turn.frame is None else replace(turn.frame, frame=turn.frame.frame.renamed(there)),
         parent_id=parent,
         new_messages=turn.new_messages[count:],
         marks=turn.marks[count:],
@@ -88,7 +89,7 @@ def without_quotes(turn: StoredTurn) -> StoredTurn:
     blocks and tool steps. What its client and the model said stays theirs."""
     new = [replace(message, rendered=None, standing=(), tokens=None) for message in turn.new_messages]
     answers = [replace(answer, reasoning_events=[]) for answer in turn.answers]
-    return replace(turn, new_messages=tuple(new), answers=tuple(answers), counts=())
+    return replace(turn, new_messages=tuple(new), answers=tuple(answers), counts=(), frame=None)
 
 
 def _renamed(events: list[dict[str, Any]], there: dict[str | None, str]) -> list[dict[str, Any]]:

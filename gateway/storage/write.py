@@ -14,6 +14,7 @@ from gateway.storage.bills import write_bills
 from gateway.storage.claims import settle_claims
 from gateway.storage.deletion import forget_names, held_by_none
 from gateway.storage.engine import insert_if_new
+from gateway.storage.frames import write_frame
 from gateway.storage.heal import INSERT_LINKS
 from gateway.storage.inserts import RowInsert
 from gateway.storage.rows import utc
@@ -79,9 +80,11 @@ def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry,
         "updated_at": now,
         "used_until": None,
     }
+    if turn.frame is not None and not failed:
+        values["framed"] = True
     if row is None:
-        named = {"id": turn.conversation_id, "tenant": entry.tenant, "created_at": now, **NOTHING_MORE}
-        INSERT_CONVERSATION(connection, [{**values, **named}])
+        named = {"id": turn.conversation_id, "tenant": entry.tenant, "created_at": now}
+        INSERT_CONVERSATION(connection, [{**NOTHING_MORE, **values, **named}])
     else:
         connection.execute(_UPDATE, {**values, "conversation": turn.conversation_id})
     if instructions is not None:
@@ -93,6 +96,9 @@ def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry,
         links = [link for _, links in messages for link in links]
         INSERT_LINKS(connection, list({link["digest"]: link for link in reversed(links)}.values()))
         _write_attachments(connection, turn, attached, now)
+    if turn.frame is not None and not failed:
+        anchor = turn.new_messages[-1].message_id if turn.new_messages else hook.parent
+        write_frame(connection, turn.conversation_id, anchor, hook.number + len(turn.new_messages) - 1, turn.frame, now)
     if turn.completion is not None:
         _write_completion(connection, turn, entry.request_id)
     if turn.cached:

@@ -43,6 +43,7 @@ def test_s4_i1_never_over_the_budget(client: OpenAI, upstream: MockUpstream, lim
         attachments=[{"content": DOCUMENT}],
         tools=tools,
         context={"max_input_tokens": limit},
+        store=False,
     )
     budget = min(limit, BUDGET)
     assert used(answer)["budget_tokens"] == budget
@@ -78,7 +79,7 @@ def test_s4_i2_the_greedy_fit_bug(client: OpenAI, upstream: MockUpstream) -> Non
         upstream.reply(text=f"answer {number} {prose(number, 5)}")
         answer = ask(client, user(f"question {number} {prose(number + 10, size)}"), **body)
         body = {"conversation": conversation_of(answer)}
-    answer = ask(client, user("last question"), context={"max_input_tokens": 500}, **body)
+    answer = ask(client, user("last question"), context={"max_input_tokens": 500}, store=False, **body)
     messages = upstream.last.body["messages"]
     assert [m["role"] for m in messages] == ["user", "assistant"] * 3 + ["user"]
     assert [m["content"].split()[1] for m in messages[:-1]] == ["3", "3", "4", "4", "5", "5"]

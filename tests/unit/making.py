@@ -114,7 +114,7 @@ async def build(
     settings: ContextSettings | None = None,
     facts: ModelFacts = FACTS,
 ) -> BuiltContext:
-    """Steps 2 to 5 of a request."""
+    """Steps 2 to 5 of a request; unless `settings` say otherwise, one that fills its budget."""
     request = chat([*instructions, *messages], attachments=tuple(attachments), forward=forward or {"model": "gpt-4o"})
-    manager = ContextManager(settings or ContextSettings(), Counters(), FileReader(NoCache(), 1.0))
+    manager = ContextManager(settings or ContextSettings(low_water=1), Counters(), FileReader(NoCache(), 1.0))
     return await manager(request, history(messages, instructions, attached), facts, Budget(budget, 128_000))

@@ -1,0 +1,116 @@
+"""What the frozen window does not hold and a new question needs: extracts in the block (contract §4 I6, I7)."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+
+from gateway.fitting.candidates import Candidate, candidates
+from gateway.fitting.choice import Choice
+from gateway.fitting.count import Counting
+from gateway.fitting.renderings import extract, recalled
+from gateway.fitting.tools import Limits, Tools, fitted_as
+from gateway.fitting.transcript import Said, transcript
+from gateway.models.artifacts import Artifact
+from gateway.models.selection import Fitted, Material, Selection
+
+SHARE_OF_ROOM = 0.75
+MOST, LEAST = 0.05, 0.015
+MOST_TOKENS = 200
+"""What a turn may recall of the budget, in a small one so many tokens: it takes room from the turns to come. With less
+than the least a question would go without what it needs; then something has to leave, as it soon would in any case."""
+WORTH = 0.4
+"""What bears on the question by less than this part of what bears most on it is not worth the room."""
+ROUNDS = 4
+
+
+def with_recalled(
+    material: Material, frozen: Fitted, limits: Limits, counting: Counting, tools: Tools
+) -> Fitted | None:
+    """The frozen window with what is needed of all that it does not hold, in a block at the head of a new question;
+    None if there is no room for that, so that something has to leave.
+
+    A question that was forwarded before keeps the block that it had (contract §4 I6).
+    """
+    if limits.tokens is None or not _is_new_turn(material) or not material.question:
+        return frozen
+    artifacts, told = _absent(material, frozen)
+    found = _worth_it(candidates(material, artifacts, told, tools.relevance)) if artifacts or told else []
+    found = _unseen(material, frozen, found)
+    if not found:
+        return frozen
+    before = counting.total(frozen.forwarded)
+    allowed = min((limits.tokens - before) * SHARE_OF_ROOM, max(limits.tokens * MOST, MOST_TOKENS))
+    if allowed < limits.tokens * LEAST:
+        return None
+    choice = Choice(counting, frozen.selection.first, [], lambda turn: 0, run_ended=True)
+    choice.add(found, allowed)
+    for _ in range(ROUNDS):
+        if not choice.taken:
+            break
+        selection = _selection(frozen.selection, told, choice)
+        forwarded = tools.assemble(material, selection)
+        excess = counting.total(forwarded) - before - allowed
+        if excess <= 0:
+            return fitted_as(selection, forwarded, counting.exact, counting)
+        choice.shrink(excess)
+    return frozen
+
+
+def _worth_it(found: list[Candidate]) -> list[Candidate]:
+    best = max((c.passage.score for c in found), default=0.0)
+    return [c for c in found if c.passage.score > 0 and c.passage.score >= WORTH * best]
+
+
+def _is_new_turn(material: Material) -> bool:
+    """Whether something was forwarded before, and the message that begins the turn under way was not yet."""
+    if material.frame is None or not material.messages:
+        return False
+    current = material.messages[material.current]
+    return current.role == "user" and current.message_id is None
+
+
+def _absent(material: Material, frozen: Fitted) -> tuple[list[Artifact], list[Said]]:
+    """What does not stand in the window, or not in full."""
+    selection, messages = frozen.selection, material.messages
+    standing = {name for i in frozen.forwarded.indexes if i >= 0 for name in messages[i].standing}
+    standing |= set(frozen.forwarded.standing)
+    artifacts = [a for a in material.artifacts if not _stands(a, material, selection, standing)]
+    left = selection.left_out
+    told = [each for each in transcript(material, left) if each.index < selection.first or each.index in left]
+    return artifacts, told
+
+
+def _stands(artifact: Artifact, material: Material, selection: Selection, standing: set[str]) -> bool:
+    index = artifact.place.message
+    if index is None:
+        return artifact.standing_name in standing
+    if index < selection.first or index in selection.left_out:
+        return False
+    message, frame = material.messages[index], material.frame
+    reduced = frame is not None and message.message_id in frame.decisions
+    return not reduced or artifact.artifact_id in selection.renderings
+
+
+def _unseen(material: Material, frozen: Fitted, found: Iterable[Candidate]) -> list[Candidate]:
+    """Without what already stands in a block or an extract of the window."""
+    shown: list[str] = []
+    for index, message in zip(frozen.forwarded.indexes, frozen.forwarded.messages, strict=True):
+        if index >= 0 and message is material.messages[index].rendered:
+            content = message.get("content")
+            parts = content if isinstance(content, list) else [{"text": content}]
+            shown += [str(part["text"]) for part in parts if isinstance(part, dict) and part.get("text")]
+    return [c for c in found if not any(c.text.strip() in text for text in shown)]
+
+
+def _selection(frozen: Selection, told: list[Said], choice: Choice) -> Selection:
+    chosen: dict[int, list[Candidate]] = defaultdict(list)
+    quoted: list[Candidate] = []
+    for candidate in choice.passages():
+        if isinstance(candidate.of, Said):
+            quoted.append(candidate)
+        else:
+            chosen[id(candidate.of)].append(candidate)
+    extracts = [extract(taken[0].of, taken) for taken in chosen.values() if isinstance(taken[0].of, Artifact)]
+    names = frozenset(rendering.artifact.artifact_id for rendering in extracts)
+    renderings = {**frozen.renderings, **{r.artifact.artifact_id: r for r in extracts}}
+    return replace(frozen, renderings=renderings, quoted=names, turns=recalled(told, quoted))

@@ -1,0 +1,118 @@
+"""What a model was sent of a conversation, frozen until something has to leave (contract §4 I7, ADR 12)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Form = dict[str, Any] | None
+"""A message as it was forwarded; None: as it was sent, without the block that it was stored with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What was decided for an artifact that stands in a frozen message: its strategy, and the characters shown."""
+
+    artifact_id: str
+    strategy: str
+    shown_chars: int
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What a model was sent of the messages of one branch, where that is not what the messages themselves say.
+
+    Messages are named by their ids. The window begins with `first` (None: with the first message), but for those that
+    `left` it. `forms` are those of messages that were forwarded otherwise than they are stored, `standing` names the
+    artifacts that stand in full in their blocks, `decisions` says what was decided for those that stand in them.
+    `decided` names the attached documents and told results for which the pass has decided: what it left out stays out.
+    `foreign` are the messages in whose forms something stands that is not in messages of the conversation: it goes to
+    nobody who has not shown that the conversation is theirs (contract §3.2). `counts` are the tokens of forms.
+    `additions` says of how many stored frames, beside the full one, it was put together.
+    """
+
+    first: str | None = None
+    left: frozenset[str] = frozenset()
+    forms: Mapping[str, Form] = field(default_factory=dict)
+    standing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    decisions: Mapping[str, tuple[Standing, ...]] = field(default_factory=dict)
+    decided: frozenset[str] = frozenset()
+    foreign: frozenset[str] = frozenset()
+    counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    additions: int = 0
+
+    def followed_by(self, later: "Frame") -> "Frame":
+        """This one with what later requests added to it; the window stays."""
+        return Frame(
+            first=self.first,
+            left=self.left | later.left,
+            forms={**self.forms, **later.forms},
+            standing={**self.standing, **later.standing},
+            decisions={**self.decisions, **later.decisions},
+            decided=self.decided | later.decided,
+            foreign=self.foreign | later.foreign,
+            counts={**self.counts, **later.counts},
+            additions=self.additions + 1,
+        )
+
+    def renamed(self, ids: Mapping[Any, str]) -> "Frame":
+        """The same where messages are stored under other ids."""
+
+        def name(old: str) -> str:
+            return ids.get(old, old)
+
+        return Frame(
+            first=name(self.first) if self.first is not None else None,
+            left=frozenset(map(name, self.left)),
+            forms={name(key): value for key, value in self.forms.items()},
+            standing={name(key): tuple(map(name, value)) for key, value in self.standing.items()},
+            decisions={name(key): value for key, value in self.decisions.items()},
+            decided=frozenset(map(name, self.decided)),
+            foreign=frozenset(map(name, self.foreign)),
+            counts={name(key): value for key, value in self.counts.items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NewFrame:
+    """A frame that a request leaves behind the last message that it forwarded. `full`: nothing that was frozen before
+    it counts any more; else it adds to that."""
+
+    model: str
+    full: bool
+    frame: Frame
+
+
+def body_of(frame: Frame) -> dict[str, Any]:
+    """A frame as JSON, without what it does not say."""
+    fields: dict[str, Any] = {
+        "first": frame.first,
+        "left": sorted(frame.left),
+        "forms": dict(frame.forms),
+        "standing": {key: list(names) for key, names in frame.standing.items() if names},
+        "decisions": {
+            key: [[each.artifact_id, each.strategy, each.shown_chars] for each in found]
+            for key, found in frame.decisions.items()
+        },
+        "decided": sorted(frame.decided),
+        "foreign": sorted(frame.foreign),
+        "counts": {key: dict(counts) for key, counts in frame.counts.items() if counts},
+    }
+    return {name: value for name, value in fields.items() if value}
+
+
+def frame_of(body: Mapping[str, Any]) -> Frame:
+    """The frame that such a JSON object is.
+
+    Raises:
+        AttributeError, TypeError: it is none.
+    """
+    return Frame(
+        first=body.get("first"),
+        left=frozenset(body.get("left", ())),
+        forms=body.get("forms", {}),
+        standing={key: tuple(names) for key, names in body.get("standing", {}).items()},
+        decisions={key: tuple(Standing(*each) for each in found) for key, found in body.get("decisions", {}).items()},
+        decided=frozenset(body.get("decided", ())),
+        foreign=frozenset(body.get("foreign", ())),
+        counts=body.get("counts", {}),
+    )

@@ -1,0 +1,150 @@
+"""What a model was sent: found along its path, by model and branch, and gone with what it quotes (§4 I7, ADR 12)."""
+
+from dataclasses import replace
+
+from gateway.clock import SystemClock
+from gateway.http.imports import parse_export
+from gateway.models.conversation import ConversationRef
+from gateway.models.frames import Frame, NewFrame, Standing
+from gateway.models.turn import TurnCommit
+from gateway.storage.cache import MemoryCache
+from gateway.storage.conversations import SqlConversations
+from gateway.storage.engine import Transactions
+from gateway.storage.store import SqlStore
+from gateway.storage.transfer import Transfer
+from tests.integration.commits import turn
+from tests.integration.traces import traces
+
+WORD = "zanzibar"
+
+
+async def frame_at(store: SqlStore, tenant: str, conversation: str, model: str = "m") -> Frame | None:
+    found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None, model=model)
+    assert found is not None
+    return found.frame
+
+
+def leaving(commit: TurnCommit, frame: Frame, *, full: bool, model: str = "m") -> TurnCommit:
+    """The same turn with a frame."""
+    assert commit.turn is not None
+    return replace(commit, turn=replace(commit.turn, frame=NewFrame(model, full, frame)))
+
+
+def asked(commit: TurnCommit) -> str:
+    """The id of a turn's question."""
+    assert commit.turn is not None
+    assert commit.turn.new_messages[0].message_id is not None
+    return commit.turn.new_messages[0].message_id
+
+
+def answered(commit: TurnCommit) -> str:
+    """The id of its answer."""
+    assert commit.turn is not None
+    assert commit.turn.answers[0].message.message_id is not None
+    return commit.turn.answers[0].message.message_id
+
+
+async def test_a_frame_and_what_was_added_to_it(store: SqlStore, tenant: str) -> None:
+    """The latest full one and all additions since; another model has its own, and one without changes nothing."""
+    conversation = "conv_f" + tenant
+    first = turn(tenant, conversation, "q1", ["a1"], created=True)
+    whole = Frame(
+        first=asked(first),
+        left=frozenset({"msg_left"}),
+        forms={asked(first): {"role": "user", "content": "form"}, "msg_bare": None},
+        standing={asked(first): ("art_1",)},
+        decisions={asked(first): (Standing("art_2", "rag_extract", 7),)},
+        decided=frozenset({"art_2"}),
+        foreign=frozenset({asked(first)}),
+        counts={asked(first): {"o200k": 5}},
+    )
+    await store.commit(leaving(first, Frame(forms={"msg_old": None}), full=True))
+    second = turn(tenant, conversation, "q2", ["a2"])
+    await store.commit(leaving(second, whole, full=True))
+    assert await frame_at(store, tenant, conversation) == whole
+    assert await frame_at(store, tenant, conversation, "another") is None
+    third = turn(tenant, conversation, "q3", ["a3"])
+    added = Frame(forms={asked(third): {"role": "user", "content": "3"}})
+    await store.commit(leaving(third, added, full=False))
+    await store.commit(turn(tenant, conversation, "q4", ["a4"]))
+    assert await frame_at(store, tenant, conversation) == whole.followed_by(added)
+    await store.commit(leaving(turn(tenant, conversation, "q5", ["a5"]), added, full=True, model="another"))
+    assert await frame_at(store, tenant, conversation, "another") == added
+    assert await frame_at(store, tenant, conversation) == whole.followed_by(added)
+
+
+async def test_a_failed_turn_leaves_no_frame(store: SqlStore, tenant: str) -> None:
+    """It is in no rebuilt history (§3.6), so nothing of what it forwarded is to be kept to."""
+    conversation = "conv_failed" + tenant
+    await store.commit(turn(tenant, conversation, "q1", ["a1"], created=True))
+    failed = turn(tenant, conversation, "q2", [], status="failed")
+    await store.commit(leaving(failed, Frame(first="msg_x"), full=True))
+    assert await frame_at(store, tenant, conversation) is None
+
+
+async def test_a_branch_has_the_frames_of_what_it_shares(store: SqlStore, tenant: str) -> None:
+    """Another answer to the same question is asked for with the same frame; another question after the same answer with
+    what was frozen before it; a branch from before the frame's window with none of it."""
+    conversation = "conv_b" + tenant
+    first, second, third = (turn(tenant, conversation, f"q{n}", [f"a{n}"], created=n == 1) for n in (1, 2, 3))
+    await store.commit(first)
+    await store.commit(leaving(second, Frame(first=asked(second)), full=True))
+    await store.commit(third)
+    aside = turn(tenant, conversation, "other", ["way"], at_head=False, parent_id=answered(first))
+    await store.commit(leaving(aside, Frame(first=asked(first), forms={asked(first): None}), full=True))
+    found = await frame_at(store, tenant, conversation)
+    assert found is not None
+    assert found.first == asked(first)
+    back = turn(tenant, conversation, "back", ["there"], at_head=False, parent_id=answered(third))
+    await store.commit(back)
+    found = await frame_at(store, tenant, conversation)
+    assert found is not None
+    assert found.first == asked(second)
+
+
+async def test_a_deleted_items_words_are_in_no_frame(store: SqlStore, transactions: Transactions, tenant: str) -> None:
+    """§5: neither its own form nor a block behind it that quotes it; nor the frame of a request that had read it."""
+    conversation = "conv_d" + tenant
+    first = turn(tenant, conversation, f"{WORD} one", ["a1"], created=True)
+    second = turn(tenant, conversation, "q2", ["a2"])
+    quoting = Frame(forms={asked(second): {"role": "user", "content": f"<block>{WORD}</block>q2"}})
+    await store.commit(first)
+    await store.commit(leaving(second, quoting, full=True))
+    assert "frames.body" in await traces(transactions, WORD)
+    late = turn(tenant, conversation, "q3", ["a3"])
+    records = SqlConversations(transactions, SystemClock(), MemoryCache(1000, SystemClock()))
+    await records.delete_item(tenant, conversation, asked(first))
+    late = replace(late, ledger=replace(late.ledger, created_at=first.ledger.created_at))
+    await store.commit(leaving(late, quoting, full=True))
+    assert await traces(transactions, WORD) == []
+    assert await frame_at(store, tenant, conversation) is None
+
+
+async def test_a_deleted_conversation_leaves_no_frame(store: SqlStore, transactions: Transactions, tenant: str) -> None:
+    """§5: gone for good."""
+    conversation = "conv_gone" + tenant
+    first = turn(tenant, conversation, "q1", ["a1"], created=True)
+    await store.commit(leaving(first, Frame(forms={asked(first): {"role": "user", "content": WORD * 2}}), full=True))
+    assert await store.delete_conversation(tenant, conversation)
+    assert await traces(transactions, WORD * 2) == []
+
+
+async def test_frames_come_through_an_export(store: SqlStore, transactions: Transactions, tenant: str) -> None:
+    """Under the new ids of the messages, on the same path."""
+    conversation = "conv_e" + tenant
+    transfer = Transfer(transactions, SystemClock())
+    first = turn(tenant, conversation, "q1", ["a1"], created=True)
+    frame = Frame(
+        first=asked(first),
+        forms={asked(first): {"role": "user", "content": "form"}},
+        decisions={asked(first): (Standing("art_2", "rag_extract", 7),)},
+        decided=frozenset({"art_2", asked(first)}),
+    )
+    await store.commit(leaving(first, frame, full=True))
+    pieces = await transfer.export_conversation(tenant, conversation)
+    assert pieces is not None
+    made = await transfer.import_conversation(tenant, parse_export(b"".join(pieces)))
+    found = await store.find_conversation(tenant, ConversationRef(made.conversation_id), max_bytes=None, model="m")
+    assert found is not None
+    assert found.frame == frame.renamed({asked(first): str(found.path[0].message_id)})
+    assert found.frame != frame
