@@ -37,6 +37,10 @@ class Corpus:
         self.kinds: Kinds = np.concatenate([i.kinds for i in indexes] or [np.empty(0, np.uint8)])
         self.lengths: Numbers = np.concatenate([np.diff(i.firsts) for i in indexes] or [np.empty(0, np.int64)])
         self.firsts: Numbers = np.concatenate(([0], np.cumsum(self.lengths)))
+        known = {label: numbers_of(lexicon.question(label)) for label in {source.label for source in sources}}
+        labels = [known[source.label] for source in sources]
+        self._labels: Numbers = np.concatenate(labels or [np.empty(0, np.int64)])
+        self._labelled: Numbers = np.repeat(np.arange(len(labels)), list(map(len, labels)))
         self._low = (self.terms & LOW).astype(np.uint16)
 
     def find(self, wanted: Numbers) -> Hits:
@@ -51,13 +55,11 @@ class Corpus:
         return Hits(places, np.searchsorted(self.firsts, places, "right") - 1, terms)
 
     def labels(self, wanted: Numbers) -> NDArray[np.bool_]:
-        """Which source's label holds which of these terms: sources by terms."""
+        """Which source's label holds which of these terms (distinct, sorted): sources by terms."""
         found = np.zeros((len(self.sources), len(wanted)), bool)
-        known: dict[str, NDArray[np.bool_]] = {}
-        for row, source in zip(found, self.sources, strict=True):
-            if source.label not in known:
-                known[source.label] = np.isin(wanted, numbers_of(self.lexicon.question(source.label)))
-            row[:] = known[source.label]
+        terms = np.minimum(np.searchsorted(wanted, self._labels), len(wanted) - 1)
+        exact = wanted[terms] == self._labels
+        found[self._labelled[exact], terms[exact]] = True
         return found
 
     def chunk_terms(self, chunk: int) -> slice:

@@ -34,12 +34,6 @@ class ContentIndex:
         return self.terms.nbytes + self.kinds.nbytes + self.firsts.nbytes + CHUNK_BYTES * len(self.chunks)
 
 
-def number_of(term: str) -> int:
-    """A term's number, the same for the life of the process. Two of a text's terms share one less than once in 10^9
-    texts, and then a passage scores a little more."""
-    return hash(term)
-
-
 def index_texts(texts: Sequence[str], lexicon: Lexicon) -> list[ContentIndex]:
     """An index of each text. All of them at once: what is slow for one is done once for all."""
     cut = [chunks_of(text) for text in texts]
@@ -72,8 +66,9 @@ def chunks_of(text: str) -> list[Chunk]:
 
 
 def numbers_of(terms: Terms) -> Numbers:
-    """The numbers of these terms, in order."""
-    return np.fromiter((number_of(term) for term, _ in terms), np.int64, len(terms))
+    """The numbers of these terms, in order: the same for the life of the process, strange to every other one. Two of
+    a text's terms share one less than once in 10^9 texts, and then a passage scores a little more."""
+    return np.fromiter(map(hash, (term for term, _ in terms)), np.int64, len(terms))
 
 
 def _streams(words: list[str], lexicon: Lexicon) -> tuple[Numbers, Kinds, Numbers]:

@@ -10,9 +10,13 @@ WORD = re.compile(r"[^\W_]+(?:[_./@\\-]+[^\W_]+)*")
 """A word, or a compound: an identifier, a path, an address, a date."""
 PIECE = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 SEGMENT = re.compile(r"[/@\\]")
-JOINER = re.compile(r"[^\W_]+")
+RUN = re.compile(r"[^\W_]+")
+COMPOUND = re.compile(r"[^\W_][_.-]+[^\W_]")
+LETTER, DIGIT = re.compile(r"[^\W\d_]"), re.compile(r"\d")
 CJK = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 CYRILLIC, ARABIC = re.compile(r"[\u0400-\u04ff]"), re.compile(r"[\u0600-\u06ff]")
+YEAR, IDENTIFYING = 4, 6
+"""Digits of a year, which is searched alone out of a date, too; and of a number that rather names than counts."""
 LONGEST = 200
 """Characters of a word beyond which it is data, not a word: of it only its beginning is searched."""
 
@@ -39,35 +43,58 @@ class Lexicon:
     def terms_of(self, words: Iterable[str]) -> list[Terms]:
         """The terms of each of these words."""
         words = list(words)
-        new = [word for word in words if word not in self._terms]
-        plain = [word for word in new if word.isascii() and word.isalpha() and (word.islower() or word.istitle())]
-        lowered = [word.lower() for word in plain]
-        for word, lower, stem in zip(plain, lowered, self._english(lowered), strict=True):
-            kind = PLAIN if word is lower or word == lower else NAME
-            self._terms[word] = [] if lower in STOPWORDS else [(stem, kind)]
-        for word in new:
-            if word not in self._terms:
-                self._terms[word] = self._unusual(word[:LONGEST])
-        return [self._terms[word] for word in words]
+        plain: list[str] = []
+        compound: list[str] = []
+        for word in words:
+            if word in self._terms:
+                continue
+            if not word.isascii():
+                self._terms[word] = self._foreign(word[:LONGEST])
+            elif word.isalpha() and (word.islower() or word.istitle() or word.isupper()):
+                plain.append(word)
+            elif word.isdigit():
+                self._terms[word] = [(word, NUMBER if len(word) < IDENTIFYING else IDENTIFIER)]
+            elif len(word) <= LONGEST:
+                compound.append(word)
+            else:
+                self._terms[word] = [(word[:LONGEST].lower(), PLAIN)]
+        self._add_plain(plain)
+        self._add_compounds(compound)
+        return list(map(self._terms.__getitem__, words))
 
     def question(self, text: str) -> Terms:
         """The terms of a text, in order."""
         return [term for terms in self.terms_of(words(text)) for term in terms]
 
-    def _unusual(self, word: str) -> Terms:
-        folded = word.lower() if word.isascii() else _folded(word)
-        if not word.isascii() and CJK.search(folded):
-            return [term for run in JOINER.findall(folded) for term in _pairs(run)]
-        parts = PIECE.findall(word)
+    def _add_plain(self, words: list[str]) -> None:
+        lowered = list(map(str.lower, words))
+        for word, lower, stem in zip(words, lowered, self._english(lowered), strict=True):
+            kind = PLAIN if word == lower else NAME
+            self._terms[word] = [] if lower in STOPWORDS else [(stem, kind)]
+
+    def _add_compounds(self, words: list[str]) -> None:
+        """Words in ASCII that consist of pieces; stemmed all at once, a call for each costs more than the stems."""
+        found = list(map(PIECE.findall, words))
+        stems = iter(self._english([piece.lower() for pieces in found for piece in pieces]))
+        for word, pieces in zip(words, found, strict=True):
+            lower, own = word.lower(), [next(stems) for _ in pieces]
+            if len(own) < 2:
+                self._terms[word] = [] if lower in STOPWORDS else [(stem, _kind(word)) for stem in own]
+            elif LETTER.search(word) is None:
+                self._terms[word] = [(lower, _kind(word)), *((p, PIECE_OF) for p in pieces if len(p) == YEAR)]
+            else:
+                segments = [s for s in SEGMENT.split(lower) if COMPOUND.search(s)] if SEGMENT.search(word) else []
+                kept = [(p, PIECE_OF) for p in own if len(p) > 1 and p not in STOPWORDS]
+                self._terms[word] = [(lower, _kind(word)), *((s, IDENTIFIER) for s in segments), *kept]
+
+    def _foreign(self, word: str) -> Terms:
+        folded = _folded(word)
+        if CJK.search(folded):
+            return [term for run in RUN.findall(folded) for term in _pairs(run)]
+        parts = RUN.findall(folded)
         if len(parts) == 1:
             return [] if folded in STOPWORDS else [(self._stem(folded), _kind(word))]
-        whole = [(folded, _kind(word))]
-        if _is_number(word):
-            return whole + [(part, PIECE_OF) for part in parts if len(part) == 4]
-        segments = [s.lower() for s in SEGMENT.split(word) if s != word and len(JOINER.findall(s)) > 1]
-        pieces = [part if part.isascii() else _folded(part) for part in (p.lower() for p in parts)]
-        stems = [self._stem(piece) for piece in pieces if len(piece) > 1 and piece not in STOPWORDS]
-        return whole + [(s, IDENTIFIER) for s in segments] + [(s, PIECE_OF) for s in stems]
+        return [(folded, _kind(word)), *((self._stem(p), PIECE_OF) for p in parts if p not in STOPWORDS)]
 
     def _stem(self, folded: str) -> str:
         if folded.isascii():
@@ -101,13 +128,9 @@ def _pairs(run: str) -> Terms:
     return [(run[i : i + 2], PLAIN) for i in range(max(1, len(run) - 1))]
 
 
-def _is_number(word: str) -> bool:
-    return not any(c.isalpha() for c in word)
-
-
 def _kind(word: str) -> int:
-    if _is_number(word):
-        return IDENTIFIER if len(word) >= 6 and word.isdigit() else NUMBER
-    if any(c.isdigit() for c in word) or "_" in word or "@" in word or "/" in word:
+    if LETTER.search(word) is None:
+        return NUMBER
+    if DIGIT.search(word) or "_" in word or "@" in word or "/" in word:
         return IDENTIFIER
     return NAME if word[0].isupper() else PLAIN
