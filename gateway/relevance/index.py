@@ -76,11 +76,10 @@ def _streams(words: list[str], lexicon: Lexicon) -> tuple[Numbers, Kinds, Number
     unique = list(dict.fromkeys(words))
     known = {word: at for at, word in enumerate(unique)}
     of_word = np.fromiter(map(known.__getitem__, words), np.int64, len(words))
-    terms = lexicon.terms_of(unique)
-    flat = list(chain.from_iterable(terms))
-    numbers = numbers_of(flat)
-    kinds = np.fromiter((kind for _, kind in flat), np.uint8, len(flat))
-    lengths = np.fromiter(map(len, terms), np.int64, len(terms))
+    flat = lexicon.flat(unique)
+    numbers = np.fromiter(map(hash, flat.terms), np.int64, len(flat.terms))
+    kinds = np.frombuffer(flat.kinds, np.uint8)
+    lengths = np.array(flat.counts, np.int64)
     begins = np.cumsum(lengths) - lengths
     counts = lengths[of_word]
     total = int(counts.sum())

@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
 from gateway.relevance.stopwords import STOPWORDS
 
@@ -12,7 +13,7 @@ PIECE = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 SEGMENT = re.compile(r"[/@\\]")
 RUN = re.compile(r"[^\W_]+")
 COMPOUND = re.compile(r"[^\W_][_.-]+[^\W_]")
-LETTER, DIGIT = re.compile(r"[^\W\d_]"), re.compile(r"\d")
+LETTER, TELLING = re.compile(r"[^\W\d_]"), re.compile(r"[\d_@/]")
 CJK = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 CYRILLIC, ARABIC = re.compile(r"[\u0400-\u04ff]"), re.compile(r"[\u0600-\u06ff]")
 YEAR, IDENTIFYING = 4, 6
@@ -28,9 +29,24 @@ Terms = list[tuple[str, int]]
 Stem = Callable[[list[str]], list[str]]
 
 
+@dataclass(slots=True)
+class Flat:
+    """The terms of many words one after the other, what each of them is, and how many of them each word has."""
+
+    terms: list[str] = field(default_factory=list)
+    kinds: bytearray = field(default_factory=bytearray)
+    counts: list[int] = field(default_factory=list)
+
+    def add(self, *terms: tuple[str, int]) -> None:
+        """One word with its terms."""
+        for term, kind in terms:
+            self.terms.append(term)
+            self.kinds.append(kind)
+        self.counts.append(len(terms))
+
+
 class Lexicon:
-    """Terms of words, each word looked at once. One for each call: it holds what texts say, and stemmers are
-    not to be shared between threads."""
+    """Terms of words. One for each call: stemmers are not to be shared between threads."""
 
     def __init__(self) -> None:
         import Stemmer
@@ -38,54 +54,39 @@ class Lexicon:
         self._english: Stem = Stemmer.Stemmer("english").stemWords
         self._russian: Stem = Stemmer.Stemmer("russian").stemWords
         self._arabic: Stem = Stemmer.Stemmer("arabic").stemWords
-        self._terms: dict[str, Terms] = {}
 
-    def terms_of(self, words: Iterable[str]) -> list[Terms]:
-        """The terms of each of these words."""
-        words = list(words)
-        plain: list[str] = []
-        compound: list[str] = []
+    def flat(self, words: Iterable[str]) -> Flat:
+        """The terms of these words. This is where indexing spends its time: plain words are dealt with on the spot, and
+        all stems are made in one call."""
+        flat = Flat()
+        terms, kinds, counts = flat.terms, flat.kinds, flat.counts
         for word in words:
-            if word in self._terms:
-                continue
             if not word.isascii():
-                self._terms[word] = self._foreign(word[:LONGEST])
-            elif word.isalpha() and (word.islower() or word.istitle() or word.isupper()):
-                plain.append(word)
+                flat.add(*self._foreign(word[:LONGEST]))
+                continue
+            lower = word.lower()
+            if word.isalpha() and (lower == word or word.istitle() or word.isupper()):
+                if lower in STOPWORDS:
+                    counts.append(0)
+                    continue
+                terms.append(lower)
+                kinds.append(PLAIN if lower == word else NAME)
+                counts.append(1)
             elif word.isdigit():
-                self._terms[word] = [(word, NUMBER if len(word) < IDENTIFYING else IDENTIFIER)]
-            elif len(word) <= LONGEST:
-                compound.append(word)
+                terms.append(word[:LONGEST])
+                kinds.append(NUMBER if len(word) < IDENTIFYING else IDENTIFIER)
+                counts.append(1)
             else:
-                self._terms[word] = [(word[:LONGEST].lower(), PLAIN)]
-        self._add_plain(plain)
-        self._add_compounds(compound)
-        return list(map(self._terms.__getitem__, words))
+                before = len(terms)
+                _add_compound(terms, kinds, word[:LONGEST], lower[:LONGEST])
+                counts.append(len(terms) - before)
+        flat.terms = self._english(terms)
+        return flat
 
     def question(self, text: str) -> Terms:
         """The terms of a text, in order."""
-        return [term for terms in self.terms_of(words(text)) for term in terms]
-
-    def _add_plain(self, words: list[str]) -> None:
-        lowered = list(map(str.lower, words))
-        for word, lower, stem in zip(words, lowered, self._english(lowered), strict=True):
-            kind = PLAIN if word == lower else NAME
-            self._terms[word] = [] if lower in STOPWORDS else [(stem, kind)]
-
-    def _add_compounds(self, words: list[str]) -> None:
-        """Words in ASCII that consist of pieces; stemmed all at once, a call for each costs more than the stems."""
-        found = list(map(PIECE.findall, words))
-        stems = iter(self._english([piece.lower() for pieces in found for piece in pieces]))
-        for word, pieces in zip(words, found, strict=True):
-            lower, own = word.lower(), [next(stems) for _ in pieces]
-            if len(own) < 2:
-                self._terms[word] = [] if lower in STOPWORDS else [(stem, _kind(word)) for stem in own]
-            elif LETTER.search(word) is None:
-                self._terms[word] = [(lower, _kind(word)), *((p, PIECE_OF) for p in pieces if len(p) == YEAR)]
-            else:
-                segments = [s for s in SEGMENT.split(lower) if COMPOUND.search(s)] if SEGMENT.search(word) else []
-                kept = [(p, PIECE_OF) for p in own if len(p) > 1 and p not in STOPWORDS]
-                self._terms[word] = [(lower, _kind(word)), *((s, IDENTIFIER) for s in segments), *kept]
+        flat = self.flat(words(text))
+        return list(zip(flat.terms, flat.kinds, strict=True))
 
     def _foreign(self, word: str) -> Terms:
         folded = _folded(word)
@@ -97,11 +98,29 @@ class Lexicon:
         return [(folded, _kind(word)), *((self._stem(p), PIECE_OF) for p in parts if p not in STOPWORDS)]
 
     def _stem(self, folded: str) -> str:
-        if folded.isascii():
-            return self._english([folded])[0]
         if CYRILLIC.search(folded):
             return self._russian([folded])[0]
-        return self._arabic([folded])[0] if ARABIC.search(folded) else self._english([folded])[0]
+        return self._arabic([folded])[0] if ARABIC.search(folded) else folded
+
+
+def _add_compound(terms: list[str], kinds: bytearray, word: str, lower: str) -> None:
+    """A word in ASCII that is not plain: whole, and in pieces."""
+    terms.append(lower)
+    if not lower.islower():  # without a letter: a date, an amount
+        kinds.append(NUMBER)
+        pieces = [piece for piece in PIECE.findall(word) if len(piece) == YEAR]
+    else:
+        kinds.append(IDENTIFIER if TELLING.search(word) else NAME if word[0].isupper() else PLAIN)
+        if SEGMENT.search(word):
+            segments = [segment for segment in SEGMENT.split(lower) if COMPOUND.search(segment)]
+            terms += segments
+            kinds += bytes([IDENTIFIER]) * len(segments)
+        pieces = [piece.lower() for piece in PIECE.findall(word) if len(piece) > 1]
+        if len(pieces) == 1 and pieces[0] == lower:
+            return
+    pieces = [piece for piece in pieces if piece not in STOPWORDS]
+    terms += pieces
+    kinds += bytes([PIECE_OF]) * len(pieces)
 
 
 def words(text: str) -> list[str]:
@@ -131,6 +150,6 @@ def _pairs(run: str) -> Terms:
 def _kind(word: str) -> int:
     if LETTER.search(word) is None:
         return NUMBER
-    if DIGIT.search(word) or "_" in word or "@" in word or "/" in word:
+    if TELLING.search(word):
         return IDENTIFIER
     return NAME if word[0].isupper() else PLAIN
