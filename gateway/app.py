@@ -28,6 +28,8 @@ from gateway.logs import get_logger
 from gateway.metrics import Metrics
 from gateway.pipeline import Pipeline
 from gateway.ports import Embedder
+from gateway.relevance.forgetting import ForgettingCache
+from gateway.relevance.kept import ContentIndexes
 from gateway.settings import Settings
 from gateway.settlement import Settlement
 from gateway.storage.cache import open_cache
@@ -65,7 +67,8 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
     draining = draining or Draining()
     clock = SystemClock()
     transactions = open_transactions(settings.storage)
-    cache = open_cache(settings.cache, clock)
+    indexes = ContentIndexes(settings.cache.index_bytes, settings.cache.document_ttl, clock)
+    cache = ForgettingCache(open_cache(settings.cache, clock), indexes)
     store = SqlStore(transactions, clock, cache, settings.conversation.retention_days)
     retention = Retention(transactions, clock, cache)
     margins = Margins(clock)
@@ -86,7 +89,7 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
         seconds, ttl = settings.context.embedding_timeout, settings.cache.vector_ttl
         meaning = Meaning(embedder, cache, clock, seconds, ttl)
     reader = FileReader(cache, settings.cache.document_ttl)
-    context = ContextManager(settings.context, counters, reader, meaning)
+    context = ContextManager(settings.context, counters, reader, meaning, indexes)
     files = UpstreamFiles(client, router)
     match = settings.conversation.match
     pipeline = Pipeline(router, upstream, store, files, context, settlement, settings.context, match)

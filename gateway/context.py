@@ -1,7 +1,7 @@
 """`ContextManager`: steps 2 to 5 as one call, for the pipeline and for those who use the package as a library."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,7 +37,8 @@ from gateway.models.spending import InternalCall
 from gateway.planning.decision import PlanningFacts, should_use_llm_planning
 from gateway.planning.record import plan_of, records_of, stand_reduced
 from gateway.ports import FileStore, TokenCounters
-from gateway.relevance.finder import find_passages
+from gateway.relevance.finder import PassageFinder
+from gateway.relevance.kept import ContentIndexes
 from gateway.settings import ContextSettings
 
 QUESTION_CHARS = 4000
@@ -45,7 +46,6 @@ TOOL_FIELDS = ("tools", "functions")
 COUNTED_APART = ("tools", "functions", "response_format")
 NO_MATERIAL = Material(instructions=(), messages=(), current=0)
 INLINE_CHARS = 100_000
-TOOLS = Tools(assemble=assemble, relevance=find_passages, compact=compact)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,8 @@ class BuiltContext:
     counting: Counting | None = None
     cached: tuple[str, ...] = ()
     """Digests of contents of which the cache keeps something."""
+    indexed: PassageFinder | None = None
+    """What was indexed, to be kept once this request is stored."""
     remains: Remains | None = None
     """What is kept for later questions once this one is answered."""
 
@@ -67,9 +69,15 @@ class ContextManager:
     """Decides which artifacts and turns enter the window, and words them."""
 
     def __init__(
-        self, settings: ContextSettings, counters: TokenCounters, files: FileReader, meaning: Meaning | None = None
+        self,
+        settings: ContextSettings,
+        counters: TokenCounters,
+        files: FileReader,
+        meaning: Meaning | None = None,
+        indexes: ContentIndexes | None = None,
     ) -> None:
         self._settings = settings
+        self._indexes = indexes
         self._meaning = meaning
         self._files = files
         self._counters = counters
@@ -111,12 +119,14 @@ class ContextManager:
             built = self._build(request, told, facts, budget, files)
         else:  # Counting and ranking much text takes a while; streams of other requests must not wait for it.
             built = await asyncio.to_thread(self._build, request, told, facts, budget, files)
-        return replace(built, cached=(*built.cached, *kept)) if kept else built
+        return replace(built, cached=_all(built.cached, kept)) if kept else built
 
-    def afterwards(self, remains: Remains, holds: Holds) -> None:
-        """Keeps for later questions what a request leaves, as long as its conversation is there."""
-        if self._meaning is not None:
-            self._meaning.later(remains, holds)
+    def afterwards(self, built: BuiltContext, holds: Holds) -> None:
+        """Keeps for later questions what a stored request leaves, as long as its conversation is there."""
+        if built.indexed is not None:
+            built.indexed.keep()
+        if self._meaning is not None and built.remains is not None:
+            self._meaning.later(built.remains, holds)
 
     async def with_content(self, request: ChatRequest, files: FileStore) -> ChatRequest:
         """See `gateway.artifacts.attached`."""
@@ -147,7 +157,8 @@ class ContextManager:
         ranked: Callable[[Relevance], Relevance] | None = None,
     ) -> BuiltContext:
         history = told.history
-        tools = replace(TOOLS, relevance=ranked(TOOLS.relevance)) if ranked else TOOLS
+        finder = PassageFinder(self._indexes, request.caller.tenant)
+        tools = Tools(assemble=assemble, relevance=ranked(finder) if ranked else finder, compact=compact)
         context = self._collect(request, told, files)
         material = Material(
             instructions=history.instructions,
@@ -168,7 +179,9 @@ class ContextManager:
         if (history.restored or history.unread) and utilization.strategy == "passthrough":
             utilization.strategy = "simple"
         known = len(history.attachments)
-        return BuiltContext(fitted, utilization, material, material.attached[known:], counting)
+        built = BuiltContext(fitted, utilization, material, material.attached[known:], counting)
+        keeps = request.store and not request.options.dry_run and finder.digests
+        return replace(built, cached=finder.digests, indexed=finder) if keeps else built
 
     def _meaning_for(self, request: ChatRequest, spent: list[InternalCall]) -> RequestMeaning | None:
         """What ranks by meaning, too; in mode `simple` only what nobody bills (contract §2)."""
@@ -252,7 +265,11 @@ def _with_remains(
     built.utilization.warnings += meaning.warnings
     keeps = request.store and not request.options.dry_run and conversation_id
     remains = meaning.remains(conversation_id) if keeps and conversation_id else None
-    return replace(built, remains=remains, cached=remains.digests) if remains else built
+    return replace(built, remains=remains, cached=_all(built.cached, remains.digests)) if remains else built
+
+
+def _all(some: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*some, *others)))
 
 
 def _is_little(request: ChatRequest, told: Told, files: dict[FilePlace, str]) -> bool:

@@ -263,9 +263,9 @@ class Pipeline:
     def _leave(self, exchange: Exchange) -> None:
         """What an answered request leaves for later ones, once what it holds is stored."""
         built, named = exchange.built, exchange.conversation_id
-        if built is not None and built.remains is not None and named:
+        if built is not None and named:
             tenant = exchange.request.caller.tenant
-            self._context.afterwards(built.remains, lambda: self._store.has_conversation(tenant, named))
+            self._context.afterwards(built, lambda: self._store.has_conversation(tenant, named))
 
 
 async def _next(batches: AsyncGenerator[list[dict[str, Any]], None], relay: ChunkRelay) -> list[dict[str, Any]] | None:

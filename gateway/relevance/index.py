@@ -33,6 +33,10 @@ class ContentIndex:
         """Bytes, roughly."""
         return self.terms.nbytes + self.kinds.nbytes + self.firsts.nbytes + CHUNK_BYTES * len(self.chunks)
 
+    def alone(self) -> "ContentIndex":
+        """The same with numbers of its own: those of texts that were indexed together are one piece of memory."""
+        return ContentIndex(self.chunks, self.terms.copy(), self.kinds.copy(), self.firsts)
+
 
 def index_texts(texts: Sequence[str], lexicon: Lexicon) -> list[ContentIndex]:
     """An index of each text. All of them at once: what is slow for one is done once for all."""

@@ -1,6 +1,6 @@
 """Scores the passages of texts by how they bear on a question."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from gateway.relevance.corpus import Corpus, Scores
 from gateway.relevance.extremes import extremes
 from gateway.relevance.fusion import Ranking, fused
 from gateway.relevance.hops import second_round
-from gateway.relevance.index import index_texts
+from gateway.relevance.index import ContentIndex, index_texts
 from gateway.relevance.lexical import lexical
 from gateway.relevance.literal import literal
 from gateway.relevance.neighbours import with_neighbours
@@ -17,6 +17,7 @@ from gateway.relevance.places import places
 from gateway.relevance.question import borrowed, parts, quotations
 from gateway.relevance.words import Lexicon
 
+Indexed = Callable[[Sequence[str], Lexicon], list[ContentIndex]]
 CURRENT_WEIGHT = 1.15
 LITERAL_WEIGHT = 2.0
 PARTS_WEIGHT = 0.8
@@ -24,10 +25,10 @@ EXACT_WEIGHT = 4.0
 """What is at the position, or has the value, that is asked for comes before all that shares words with the question."""
 
 
-def relevance(query: Query, sources: Sequence[Source]) -> list[list[Passage]]:
+def relevance(query: Query, sources: Sequence[Source], indexed: Indexed = index_texts) -> list[list[Passage]]:
     """For each source its passages in document order, scored as one corpus (see `models.relevance.Relevance`)."""
     lexicon = Lexicon()
-    corpus = Corpus(sources, index_texts([source.content for source in sources], lexicon), lexicon)
+    corpus = Corpus(sources, indexed([source.content for source in sources], lexicon), lexicon)
     scores = fused(rankings(query, corpus), corpus.count)
     return passages_of(corpus, scores)
 

@@ -19,6 +19,8 @@ from gateway.ids import new_id
 from gateway.metrics import Metrics
 from gateway.models.exchange import Caller, ChunkStream, Deployment, JsonAnswer, ModelFacts, StoredFile
 from gateway.pipeline import Pipeline
+from gateway.relevance.forgetting import ForgettingCache
+from gateway.relevance.kept import ContentIndexes
 from gateway.settings import Settings
 from gateway.settlement import Settlement
 from gateway.storage.cache import MemoryCache
@@ -87,11 +89,13 @@ class InProcess:
     """`ask` is what `POST /v1/chat/completions` does, without HTTP. To be made and closed in one event loop."""
 
     def __init__(self, settings: Settings, facts: dict[str, ModelFacts], answers: Answers) -> None:
-        clock, cache, counters = Clock(), MemoryCache(2**20, Clock()), Counters()
+        clock, counters = Clock(), Counters()
+        self.indexes = ContentIndexes(2**24, 60.0, clock)
+        cache = ForgettingCache(MemoryCache(2**20, clock), self.indexes)
         self.settings = settings
         self._transactions = open_transactions(settings.storage)
         self.upstream = Function(answers)
-        self.context = ContextManager(settings.context, counters, FileReader(cache, 60.0))
+        self.context = ContextManager(settings.context, counters, FileReader(cache, 60.0), None, self.indexes)
         match = settings.conversation.match
         store = SqlStore(self._transactions, clock, cache, None)
         settlement = Settlement(store, counters, clock, Metrics(()), match)
@@ -100,6 +104,7 @@ class InProcess:
             router, self.upstream, store, NoFiles(), self.context, settlement, settings.context, match
         )
         self._settlement = settlement
+        self.store = store
 
     async def prepare(self) -> "InProcess":
         """Makes the schema."""

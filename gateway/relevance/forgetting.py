@@ -1,0 +1,34 @@
+"""A cache whose groups are forgotten together with the indexes of their contents."""
+
+from collections.abc import Sequence
+
+from gateway.ports import CacheBackend
+from gateway.relevance.kept import ContentIndexes
+
+
+class ForgettingCache:
+    """`CacheBackend`: whoever deletes a content from it deletes the index of that content, too (contract §5)."""
+
+    def __init__(self, cache: CacheBackend, indexes: ContentIndexes) -> None:
+        self._cache, self._indexes = cache, indexes
+
+    async def get(self, key: str) -> bytes | None:
+        """See `CacheBackend`."""
+        return await self._cache.get(key)
+
+    async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        """See `CacheBackend`."""
+        return await self._cache.get_many(keys)
+
+    async def set(self, key: str, value: bytes, ttl: float, *, group: str | None = None) -> None:
+        """See `CacheBackend`."""
+        await self._cache.set(key, value, ttl, group=group)
+
+    async def forget(self, *groups: str) -> None:
+        """Forgets values and indexes of these groups."""
+        self._indexes.forget(*groups)
+        await self._cache.forget(*groups)
+
+    async def close(self) -> None:
+        """See `CacheBackend`."""
+        await self._cache.close()
