@@ -30,13 +30,15 @@ LINES = frozenset(["line", "lines"])
 class Position:
     """Which text and which record in it are meant, from 0 on, from the end if negative (-1: the last); None: not said.
 
-    `noun` is the word by which the text was named (`grep`, `file`, `call`). `by_lines`: the record is a line.
+    `noun` is the word by which the text was named (`grep`, `file`, `call`). `by_lines`: the record is a line. `edge`:
+    it is where the text begins or ends, whatever stands there.
     """
 
     text: int | None = None
     record: int | None = None
     noun: str = ""
     by_lines: bool = False
+    edge: bool = False
 
 
 def position(question: str, tools: frozenset[str]) -> Position | None:
@@ -60,7 +62,13 @@ def position(question: str, tools: frozenset[str]) -> Position | None:
     if text is None and record is None:
         return None
     at_record, noun = record or edge or (None, "")
-    return Position(text[0] if text else None, at_record, text[1] if text else "", noun in LINES)
+    return Position(
+        text[0] if text else None,
+        at_record,
+        text[1] if text else "",
+        noun in LINES,
+        record is None and edge is not None,
+    )
 
 
 def _is_text(noun: str, tools: frozenset[str]) -> bool:

@@ -75,7 +75,7 @@ def _chunks(corpus: Corpus, number: int, asked: Position) -> list[int]:
     every = list(range(begin, end))
     if asked.record is None or not every:
         return every[: 1 + BESIDE]
-    starts = _starts(corpus.sources[number].content, asked)
+    starts = [] if asked.edge else _starts(corpus.sources[number].content, asked)
     if starts:
         at = asked.record if asked.record >= 0 else len(starts) + asked.record
         if not 0 <= at < len(starts):

@@ -12,6 +12,8 @@ ARRAY = re.compile(r'"[^"\n]*"\s*:\s*\[\s*(?=\{)')
 FAR = 4000
 """Characters within which the array of an object has to begin."""
 SPACE = re.compile(r"[\s,]*")
+NAME = re.compile(r"(?!\d)[^\n]{0,60}$")
+"""What a column may be called; a line of a log is no row of names."""
 SEPARATORS = (",", "\t", ";", "|")
 SPATIAL = ("longitude", "latitude", "depth altitude elevation")
 """What the numbers of a GeoJSON position are (RFC 7946 §3.1.1)."""
@@ -72,7 +74,7 @@ def _rows(text: str) -> list[Record]:
     head = text[slice(*lines[0])]
     separator = max(SEPARATORS, key=head.count)
     names = _cells(head, separator)
-    if len(names) < 2 or any(not name.strip() or _is_number(name) for name in names[:2]):
+    if len(names) < 2 or not all(NAME.match(name) for name in names):
         return []
     found = []
     for start, end in lines[1:]:
@@ -88,7 +90,3 @@ def _cells(line: str, separator: str) -> list[str]:
     except csv.Error:
         return []
     return [cell.strip() for cell in row]
-
-
-def _is_number(text: str) -> bool:
-    return text.strip().replace(".", "", 1).lstrip("+-").isdigit()

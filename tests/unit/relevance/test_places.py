@@ -25,8 +25,8 @@ SOURCES = [
     ("question", "meant"),
     [
         ("the first entry that your second tool call returned", Position(1, 0, "tool")),
-        ("How does the output of the 3rd step begin?", Position(2, 0, "step")),
-        ("What is at the bottom of the last result?", Position(-1, -1, "result")),
+        ("How does the output of the 3rd step begin?", Position(2, 0, "step", edge=True)),
+        ("What is at the bottom of the last result?", Position(-1, -1, "result", edge=True)),
         ("the penultimate row", Position(None, -2)),
         ("Show row 12", Position(None, 11)),
         ("what does line 7 say in the second grep", Position(1, 6, "grep", by_lines=True)),
@@ -57,6 +57,13 @@ def test_what_is_asked_for(question: str, meant: Position | None) -> None:
 )
 def test_the_passage_at_that_position_is_first(question: str, held: str) -> None:
     assert held in ranked(question, SOURCES)[0]
+
+
+def test_a_log_with_commas_begins_with_its_first_line() -> None:
+    log = "\n".join(f"2031-02-0{n % 9 + 1} 10:00:{n % 60:02d},01{n % 10} - the pump number {n} runs" for n in range(60))
+    sources = [*SOURCES, Source(log, "artifact", 'read_log {"path": "pump"}', True, 10)]
+    assert "pump number 0 runs" in ranked("How does the output of your fifth tool call begin?", sources)[0]
+    assert "pump number 2 runs" in ranked("the third entry of the fifth tool call", sources)[0]
 
 
 @pytest.mark.parametrize("question", ["the first entry of the ninth tool call", "entry 4000 of the first tool call"])
