@@ -88,7 +88,7 @@ class Player:
         if talk.definitions:
             body["tools"] = talk.definitions
         talk.attached += attached
-        case = Case(talk.seed, {**body, "attachments": talk.attached}, talk.own, self._document_chars)
+        case = Case(talk.seed, {**body, "attachments": list(talk.attached)}, talk.own, self._document_chars)
         self._script.reply = reply
         self._gateway.upstream.sent.clear()
         talk.requests += 1
@@ -129,6 +129,10 @@ def _answer(talk: Talk) -> str:
     return said
 
 
+def _reduced(seen: Seen) -> bool:
+    return any(r["processed_size_chars"] != r["original_size_chars"] for r in seen.records)
+
+
 def _edit(talk: Talk) -> None:
     """Goes back to before one of the client's own messages, and says something else there from now on."""
     asked = [i for i, m in enumerate(talk.view) if m["role"] == "user"]
@@ -137,7 +141,7 @@ def _edit(talk: Talk) -> None:
     until = len(talk.system) + at
     talk.standing = {i: m for i, m in talk.standing.items() if i < until}
     before = talk.before
-    if before is not None and before.figures["messages_excluded"]:
+    if before is not None and (before.figures["messages_excluded"] or _reduced(before)):
         talk.before = before = None  # in another branch what had left may stand again
     if before is not None:
         kept = [(i, m) for i, m in zip(before.indexes, before.forwarded, strict=True) if i < until]
