@@ -302,82 +302,35 @@ def touched_although_it_fits(case: Case, forwarded: list[Json], figures: Json) -
 
 
 MUTANTS: dict[Mutant, tuple[str, ...]] = {
-    over_budget: (
-        "I1",
-        "I5",
-    ),
-    split_pair: (
-        "I2",
-        "I3",
-    ),
-    half_a_call: (
-        "I2",
-        "I3",
-    ),
-    parted_calls: (
-        "I2",
-        "I3",
-    ),
-    gap: (
-        "I1",
-        "I2",
-        "I4",
-        "I6",
-    ),
+    over_budget: ("I1", "I5"),
+    split_pair: ("I2", "I3"),
+    half_a_call: ("I2", "I3"),
+    parted_calls: ("I2", "I3"),
+    gap: ("I1", "I2", "I4", "I6"),
     half_a_turn: ("I2",),
-    another_order: (
-        "I2",
-        "I4",
-        "I6",
-        "§1",
-    ),
+    another_order: ("I2", "I4", "I6", "§1"),
     system_last: ("I2",),
     system_shortened: ("I2",),
-    respaced: (
-        "§1",
-        "I6",
-    ),
+    respaced: ("§1", "I6"),
     respaced_extract: ("I5",),
     invented: ("I5",),
     label_missing: ("I6",),
     identity_missing: ("I6",),
     size_missing: ("I6",),
-    unmarked: (
-        "I5",
-        "I6",
-    ),
-    unescaped: (
-        "I6",
-        "I4",
-    ),
+    unmarked: ("I5", "I6"),
+    unescaped: ("I6", "I4"),
     block_in_an_old_message: ("I6",),
-    repeated: (
-        "I6",
-        "I1",
-    ),
+    repeated: ("I6 repetition", "I6", "I1"),
     own_words_changed: ("I4",),
     answer_trimmed: ("§1",),
-    spaced_again: (
-        "I5 order",
-        "I1",
-    ),
-    another_value: (
-        "I6",
-        "I5",
-        "§1",
-    ),
+    spaced_again: ("I5 order", "I1"),
+    another_value: ("I6", "I5", "§1"),
     unfilled: ("fill",),
     figures_too_low: ("I1",),
     breakdown_wrong: ("I1",),
-    sizes_wrong: (
-        "bill",
-        "I6",
-    ),
+    sizes_wrong: ("bill", "I6"),
     forgotten_record: ("I6",),
-    touched_although_it_fits: (
-        "§1",
-        "I4",
-    ),
+    touched_although_it_fits: ("§1", "I4"),
 }
 """Each mutant with the checks that may find it: any of them."""
 
