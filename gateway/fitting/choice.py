@@ -1,7 +1,7 @@
 """What is taken into the window, in order of worth: it grows while there is room, and shrinks from its end."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gateway.fitting.candidates import Candidate, Turn
 from gateway.fitting.count import Counting
@@ -17,6 +17,10 @@ PLACE_TOKENS = 15
 CHARS_PER_TOKEN = 4.5
 LITTLE = 12
 """Room that is not worth looking for something that fits."""
+MOST_PARTS, LEAST_PART = 8, 40
+"""Of how many passages that are too long a part is tried, and how many characters are worth showing."""
+MOST_CHARS = 6
+"""More characters than a token has on average, in any text but a very odd one."""
 MISSES = 48
 """Passages in a row that prove too long, after which what is left of the room is not worth the counting."""
 
@@ -87,9 +91,25 @@ class Choice:
             self._take(Taken(cost, candidate))
         return left
 
-    def shrink(self, tokens: float) -> None:
-        """Gives up what was taken last, at least that many tokens of it, for good."""
+    def add_part(self, candidates: Sequence[Candidate], limit: float) -> None:
+        """Takes the beginning of the best of those that are too long, up to where a word ends."""
+        for candidate in candidates[:MOST_PARTS]:
+            room, passage = limit - self.used - self._around(candidate) - 2 * ELISION_TOKENS, candidate.passage
+            if room < LITTLE:
+                return
+            text = candidate.text[: int(room * MOST_CHARS)]
+            while text and (tokens := self.counting.text(text)) > room:
+                text = text[: min(int(len(text) * room / tokens), len(text) - 1)]
+            text = text[: len(text) - len(text.rsplit(maxsplit=1)[-1])] if len(text.split()) > 1 else ""
+            if len(text) >= LEAST_PART:
+                part = replace(passage, end=passage.start + len(text))
+                cost = self._around(candidate) + ELISION_TOKENS + self.counting.text(text)
+                self._take(Taken(cost, replace(candidate, passage=part)))
+
+    def shrink(self, tokens: float) -> list[Candidate]:
+        """Gives up what was taken last, at least that many tokens of it; returns the passages among it."""
         freed = 0.0
+        given_up: list[Candidate] = []
         while self.taken and freed < tokens:
             last = self.taken.pop()
             freed += last.tokens
@@ -98,7 +118,9 @@ class Choice:
                 self.run_ended = True
             elif last.candidate is not None:
                 self._count(last.candidate, -1, -last.tokens)
+                given_up.append(last.candidate)
         self.used -= freed
+        return given_up[::-1]
 
     def passages(self) -> list[Candidate]:
         """All passages that were taken."""

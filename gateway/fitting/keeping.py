@@ -9,7 +9,7 @@ from gateway.fitting.transcript import Said
 RULE = re.compile(
     r"(?:^|[.!?:;,\n(–-]\s*)(?:please |and |but |also |so )*"
     r"(?:never|always|do not|don['’]t|you must|must not|make sure|from now on|under no circumstances|only ever|"
-    r"keep to|stick to|remember to|avoid)\b",
+    r"keep to|stick to|remember to|avoid)\b|\bmust (?:be|not|never|always|only)\b|\brules?\b[^.!?\n]*:",
     re.IGNORECASE,
 )
 RULE_CHARS = 600

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from gateway.errors import ContextLengthExceeded
 from gateway.fitting.candidates import Candidate, Turn, candidates, old_turns, tool_steps
-from gateway.fitting.choice import CHARS_PER_TOKEN, LABEL_TOKENS, Choice
+from gateway.fitting.choice import BLOCK_TOKENS, CHARS_PER_TOKEN, LABEL_TOKENS, Choice
 from gateway.fitting.count import Counting
 from gateway.fitting.keeping import kept_words
 from gateway.fitting.renderings import extract, recalled
@@ -23,7 +23,7 @@ ROUNDS = 6
 LITTLE_HELD, MOST_TURNS = 0.6, 0.9
 """Up to that part of everything that the room holds, turns have their share of it alone; where it holds nearly all,
 they have most of it."""
-KEPT_SHARE = 0.06
+KEPT_SHARE = 0.08
 """Part of the room for what a user asked to be kept to, and for how the conversation began."""
 LATEST_SHARE = 0.4
 """Part of the room for the results of the latest tool step, which the model has not seen yet."""
@@ -64,7 +64,8 @@ class Reduction:
             if most <= found <= aim:
                 best, most = selection, found
             if found > aim:
-                choice.shrink(found - aim)
+                given_up = choice.shrink(found - aim)
+                waiting = _Waiting(given_up + waiting.relevant, waiting.rest)
                 limit = choice.used
                 continue
             if found >= FILLED * aim or not (waiting or self._more_turns(choice)):
@@ -113,8 +114,9 @@ class Reduction:
         competing = any(self._competes(c) for c in found)
         choice.add_turns(room * self._share_of_turns(room) if competing else room)
         found = [c for c in found if not self._stands(c, choice.first)]
-        for share, first in ((KEPT_SHARE, kept_words(found)), (LATEST_SHARE, self._latest(found))):
-            refused = choice.add(first, min(room, choice.used + room * share))
+        kept = room * KEPT_SHARE + BLOCK_TOKENS + LABEL_TOKENS  # a block for them alone, if need be
+        for tokens, first in ((kept, kept_words(found)), (room * LATEST_SHARE, self._latest(found))):
+            refused = choice.add(first, min(room, choice.used + tokens))
             gone = {id(c) for c in first} - {id(c) for c in refused}
             found = [c for c in found if id(c) not in gone] if gone else found
         relevant = [c for c in found if c.relevant]
@@ -144,8 +146,10 @@ class Reduction:
         if relevant and limit - choice.used < self.target * (1 - FILLED):
             return _Waiting(relevant, waiting.rest)
         choice.add_turns(limit)
-        rest = [c for c in waiting.rest if not self._stands(c, choice.first)]
-        return _Waiting(relevant, choice.add(rest, limit))
+        rest = choice.add([c for c in waiting.rest if not self._stands(c, choice.first)], limit)
+        if limit - choice.used > self.target * (1 - FILLED):
+            choice.add_part([c for c in (*relevant, *rest) if not self._stands(c, choice.first)], limit)
+        return _Waiting(relevant, rest)
 
     def _more_turns(self, choice: Choice) -> bool:
         return bool(choice.turns) and not choice.run_ended
