@@ -92,7 +92,7 @@ class Choice:
         return left
 
     def add_part(self, candidates: Sequence[Candidate], limit: float) -> None:
-        """Takes the beginning of the best of those that are too long, up to where a word ends."""
+        """Takes the beginning of the best of those that are too long, up to where a word ends if it has words."""
         for candidate in candidates[:MOST_PARTS]:
             room, passage = limit - self.used - self._around(candidate) - 2 * ELISION_TOKENS, candidate.passage
             if room < LITTLE:
@@ -100,7 +100,8 @@ class Choice:
             text = candidate.text[: int(room * MOST_CHARS)]
             while text and (tokens := self.counting.text(text)) > room:
                 text = text[: min(int(len(text) * room / tokens), len(text) - 1)]
-            text = text[: len(text) - len(text.rsplit(maxsplit=1)[-1])] if len(text.split()) > 1 else ""
+            last = text.rsplit(maxsplit=1)[-1] if text else ""
+            text = text[: len(text) - len(last)] if len(last) < LEAST_PART else text
             if len(text) >= LEAST_PART:
                 part = replace(passage, end=passage.start + len(text))
                 cost = self._around(candidate) + ELISION_TOKENS + self.counting.text(text)
