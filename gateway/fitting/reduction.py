@@ -25,6 +25,8 @@ LITTLE_HELD, MOST_TURNS = 0.6, 0.9
 they have most of it."""
 KEPT_SHARE = 0.08
 """Part of the room for what a user asked to be kept to, and for how the conversation began."""
+ROOMY = 1000
+"""Room in which labels are no great matter."""
 LATEST_SHARE = 0.4
 """Part of the room for the results of the latest tool step, which the model has not seen yet."""
 
@@ -114,7 +116,9 @@ class Reduction:
         competing = any(self._competes(c) for c in found)
         choice.add_turns(room * self._share_of_turns(room) if competing else room)
         found = [c for c in found if not self._stands(c, choice.first)]
-        kept = room * KEPT_SHARE + BLOCK_TOKENS + LABEL_TOKENS  # a block for them alone, if need be
+        kept = room * KEPT_SHARE
+        if room >= ROOMY:
+            kept += BLOCK_TOKENS + LABEL_TOKENS  # a block for them alone, if need be
         for tokens, first in ((kept, kept_words(found)), (room * LATEST_SHARE, self._latest(found))):
             refused = choice.add(first, min(room, choice.used + tokens))
             gone = {id(c) for c in first} - {id(c) for c in refused}
@@ -125,6 +129,8 @@ class Reduction:
     def _share_of_turns(self, room: float) -> float:
         """The less has to be left out, the more of the room is for turns as they were: whatever is torn out of them is
         understood less well."""
+        if room < ROOMY and not self.material.artifacts:
+            return 1.0  # labels would take more of it than they leave
         chars = sum(a.size_chars for a in self.material.artifacts) + sum(len(each.text) for each in self.told)
         held = min(1.0, room * CHARS_PER_TOKEN / max(1, chars))
         grown = max(0.0, (held - LITTLE_HELD) / (1 - LITTLE_HELD))
