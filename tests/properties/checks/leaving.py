@@ -9,6 +9,9 @@ def check(seen: Seen) -> None:
     lossy = [r for r in seen.records if r["strategy"] in ("exclude", "rag_extract", "summarize")]
     if not (seen.figures["messages_excluded"] or lossy):
         return
+    before = [(m, seen.standing[i]) for m, i in zip(seen.forwarded, seen.indexes, strict=True) if i in seen.standing]
+    if before and all(message in forms for message, forms in before):
+        return  # what had left before has left; now everything new has room
     for message, index in zip(seen.forwarded, seen.indexes, strict=True):
         if message["role"] != "tool" or message in seen.standing.get(index, ()):
             continue
