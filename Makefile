@@ -86,9 +86,10 @@ compat: $(VENV)/.dev $(COMPAT_PYTHON) $(COMPAT)/node_modules.installed ## real c
 chaos: $(VENV)/.dev ## kill loops on SQLite and PostgreSQL
 	@$(BIN)/python -m pytest -n 2 -m chaos
 
-bench: $(VENV)/.dev ## cost per request, per chunk and per turn of a long conversation, memory, start time
+bench: $(VENV)/.dev ## cost per request, per chunk and per turn of a long conversation, prompt caches, memory, start time
 	@$(BIN)/python -m tests.bench
 	@$(BIN)/python -m tests.bench.history
+	@$(BIN)/python -m tests.bench.session
 
 eval: $(VENV)/.dev ## does what a question needs reach the model, by suite and budget (EVAL="--data FOLDER …")
 	@$(BIN)/python -m tests.eval $(EVAL)
