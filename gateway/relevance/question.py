@@ -12,10 +12,15 @@ PARTS = re.compile(
 )
 QUOTED = re.compile(r'"([^"\n]{3,200})"|“([^”\n]{3,200})”|`([^`\n]{3,200})`|(?<!\w)\'([^\'\n]{3,200})\'(?!\w)')
 PRONOUN = re.compile(
-    r"\b(?:it|its|it's|that|this|these|those|they|them|their|he|him|his|she|her|hers|one|ones|former|latter|same|there"
-    r"|both|each|second|first|third|last|previous|above|another|other)\b",
+    r"\b(?:it|its|it's|that|this|these|those|they|them|their|he|him|his|she|her|hers|there)\b", re.IGNORECASE
+)
+ORDINAL = "first|second|third|last|next|previous|other|same|former|latter|above"
+POINTING = re.compile(
+    rf"\b(?:(?:that|this|the|the (?:{ORDINAL})) ones?|these|those|the (?:former|latter|same|above)|as (?:above|before)"
+    rf"|(?:the|its|their) (?:{ORDINAL})(?=\s*(?:[?.!,;]|$)))",
     re.IGNORECASE,
 )
+"""What points out of the question, whatever it names itself."""
 MOST_PARTS = 4
 RECENT = 4
 """Messages before the question from which a pronoun borrows."""
@@ -40,12 +45,12 @@ def parts(question: str, lexicon: Lexicon) -> list[Terms]:
 def borrowed(question: str, recent: Sequence[str], lexicon: Lexicon) -> dict[str, float]:
     """Terms that the question's pronouns may stand for, out of the messages just before it, with what each counts.
 
-    Identifiers, names and numbers above all; those of the latest message most. Nothing without a pronoun, unless the
-    question names nothing at all.
+    Identifiers, names and numbers above all; those of the latest message most. Nothing without a pronoun that points
+    out of the question, unless the question names nothing at all.
     """
     own = lexicon.question(question)
-    names_nothing = all(kind == PLAIN for _, kind in own[1:]) and len(own) < 8
-    if not (PRONOUN.search(question) or names_nothing):
+    names_nothing = not _names(question, lexicon) and len(own) < 8
+    if not (_points_back(question, lexicon) or names_nothing):
         return {}
     worth = {IDENTIFIER: 1.0, NAME: 0.7, NUMBER: 0.5, PLAIN: 0.15}
     found: dict[str, float] = {}
@@ -57,3 +62,17 @@ def borrowed(question: str, recent: Sequence[str], lexicon: Lexicon) -> dict[str
         found.pop(term, None)
     best = sorted(found.items(), key=lambda item: -item[1])[:MOST_BORROWED]
     return dict(best)
+
+
+def _points_back(question: str, lexicon: Lexicon) -> bool:
+    """Whether it has a pronoun that stands for nothing in the question itself: `his` after a name means that name."""
+    first = PRONOUN.search(question)
+    if first is None or POINTING.search(question):
+        return first is not None
+    return not _names(question[: first.start()], lexicon)
+
+
+def _names(text: str, lexicon: Lexicon) -> bool:
+    """Whether it names something. Its first word is written with a capital whatever it is."""
+    rest = " ".join(text.split(maxsplit=1)[1:])
+    return any(kind in (IDENTIFIER, NAME, NUMBER) for _, kind in lexicon.question(rest))
