@@ -22,7 +22,7 @@ POINTING = re.compile(
 )
 """What points out of the question, whatever it names itself."""
 MOST_PARTS = 4
-RECENT = 4
+RECENT = 6
 """Messages before the question from which a pronoun borrows."""
 FADING = 0.6
 MOST_BORROWED = 24
@@ -73,6 +73,7 @@ def _points_back(question: str, lexicon: Lexicon) -> bool:
 
 
 def _names(text: str, lexicon: Lexicon) -> bool:
-    """Whether it names something. Its first word is written with a capital whatever it is."""
-    rest = " ".join(text.split(maxsplit=1)[1:])
+    """Whether it names something. Its first word is written with a capital whatever it is, and `ZIP` or `URL` name
+    what is asked for, not whom it is asked about."""
+    rest = " ".join(word for word in text.split()[1:] if not (word.isalpha() and word.isupper()))
     return any(kind in (IDENTIFIER, NAME, NUMBER) for _, kind in lexicon.question(rest))

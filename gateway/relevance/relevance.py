@@ -12,6 +12,7 @@ from gateway.relevance.hops import second_round
 from gateway.relevance.index import ContentIndex, index_texts
 from gateway.relevance.lexical import lexical
 from gateway.relevance.literal import literal
+from gateway.relevance.named import named
 from gateway.relevance.neighbours import with_neighbours
 from gateway.relevance.places import places
 from gateway.relevance.question import borrowed, parts, quotations
@@ -21,6 +22,7 @@ Indexed = Callable[[Sequence[str], Lexicon], list[ContentIndex]]
 CURRENT_WEIGHT = 1.15
 LITERAL_WEIGHT = 2.0
 PARTS_WEIGHT = 0.8
+NAMED_WEIGHT = 1.5
 EXACT_WEIGHT = 4.0
 """What is at the position, or has the value, that is asked for comes before all that shares words with the question."""
 
@@ -43,6 +45,9 @@ def rankings(query: Query, corpus: Corpus) -> list[Ranking]:
     found = [Ranking(with_neighbours(corpus, main))]
     split = parts(query.question, corpus.lexicon)
     found += [Ranking(lexical(corpus, part), PARTS_WEIGHT / len(split)) for part in split]
+    meant = named(corpus, terms, weights)
+    if meant is not None:
+        found.append(Ranking(meant, NAMED_WEIGHT))
     found += second_round(corpus, question, main)
     for exact in (places(corpus, query.question), extremes(corpus, query.question)):
         if exact is not None:
