@@ -14,9 +14,11 @@ from gateway.models.frames import Frame, NewFrame, body_of, frame_of
 from gateway.storage import schema
 from gateway.storage.inserts import RowInsert
 
-MOST_READ = 200
-"""So many rows are looked through, the latest first, for the full one that counts; `turns.MOST_ADDITIONS` is less."""
+FEW_READ, MOST_READ = 8, 200
+"""So many rows are looked through, the latest first, for the full one that counts; if it is not among the few, the
+most; `framing.MOST_ADDITIONS` is less. However many a long conversation has, the others are not read."""
 MOST_TRIED = 3
+UNDECIDED = Frame(additions=-1)
 INSERT_FRAMES = RowInsert(schema.frames)
 
 
@@ -30,14 +32,31 @@ def read_frame(
     """
     if not path:
         return None
-    rows = connection.execute(_LATEST, {"conversation": conversation_id, "model": model}).all()
     here = {message.message_id for message in path}
-    beyond = _beyond(connection, rows, path[-1])
-    if beyond:
-        found = _read(connection, rows, here | beyond)
-        if found is not None and (found.first is None or found.first in here):
+    where = {"conversation": conversation_id, "model": model}
+    few = connection.execute(_LATEST, {**where, "rows": FEW_READ}).all()
+    found = _found(connection, few, here, path[-1], is_all=len(few) < FEW_READ)
+    if found is UNDECIDED:
+        rows = connection.execute(_LATEST, {**where, "rows": MOST_READ}).all()
+        found = _found(connection, rows, here, path[-1], is_all=True)
+    return found
+
+
+def _found(
+    connection: sa.Connection, rows: Sequence[Any], here: set[str | None], last: ConversationMessage, *, is_all: bool
+) -> Frame | None:
+    """The frame that the latest rows make; `UNDECIDED` if that takes older ones, too."""
+    if not is_all and rows[-1].sequence_number > (last.sequence_number or 0):
+        return UNDECIDED
+    beyond = _beyond(connection, rows, last)
+    for way in (here | beyond, here) if beyond else (here,):
+        ids, is_whole = _since_full(rows, way)
+        if not (is_whole or is_all):
+            return UNDECIDED
+        found = _read(connection, ids)
+        if way is here or (found is not None and (found.first is None or found.first in here)):
             return found
-    return _read(connection, rows, here)
+    return None
 
 
 def _beyond(connection: sa.Connection, rows: Sequence[Any], last: ConversationMessage) -> set[str]:
@@ -53,16 +72,21 @@ def _beyond(connection: sa.Connection, rows: Sequence[Any], last: ConversationMe
     return set()
 
 
-def _read(connection: sa.Connection, rows: Sequence[Any], here: AbstractSet[str | None]) -> Frame | None:
+def _since_full(rows: Sequence[Any], way: AbstractSet[str | None]) -> tuple[list[str], bool]:
+    """The ids of the frames on a way, the latest first, to the full one; and whether that is among them."""
     ids: list[str] = []
     for row in rows:
-        if row.message_id in here:
+        if row.message_id in way:
             ids.append(row.id)
             if row.full:
-                break
+                return ids, True
+    return ids, False
+
+
+def _read(connection: sa.Connection, ids: Sequence[str]) -> Frame | None:
     if not ids:
         return None
-    bodies = {row.id: row.body for row in connection.execute(_BODIES, {"ids": ids})}
+    bodies = {row.id: row.body for row in connection.execute(_BODIES, {"ids": list(ids)})}
     found: Frame | None = None
     for each in reversed(ids):
         frame = frame_of(jsons.loads_stored(bodies[each]))
@@ -100,7 +124,7 @@ def _latest_query() -> sa.Select[tuple[Any, ...]]:
     )
     order = (table.c.sequence_number.desc(), table.c.created_at.desc(), table.c.id.desc())
     columns = (table.c.id, table.c.message_id, table.c.full, table.c.sequence_number, table.c.created_at)
-    return sa.select(*columns).where(*where).order_by(*order).limit(MOST_READ)
+    return sa.select(*columns).where(*where).order_by(*order).limit(sa.bindparam("rows", type_=sa.Integer))
 
 
 def _bodies_query() -> sa.Select[tuple[Any, ...]]:

@@ -30,14 +30,17 @@ OTHER_CONVERSATIONS = """INSERT INTO conversations (id, tenant, attachments, cre
 
 @dataclass(frozen=True)
 class Work:
-    """What a database has done: rows read, bytes written; `steps` of SQLite's machine, or whole scans of a table."""
+    """What a database has done: rows read, bytes written; `steps` of SQLite's machine, or whole scans of a table;
+    `statements`, where they are counted."""
 
     rows: int
     steps: int
     written: int
+    statements: int = 0
 
     def __sub__(self, other: "Work") -> "Work":
-        return Work(self.rows - other.rows, self.steps - other.steps, self.written - other.written)
+        statements = self.statements - other.statements
+        return Work(self.rows - other.rows, self.steps - other.steps, self.written - other.written, statements)
 
 
 class Database(Protocol):
@@ -89,8 +92,8 @@ class Sqlite:
 
     def work(self) -> Work:
         """See `Database`."""
-        rows, steps = counts(self._counts)
-        return Work(rows, steps, self._file.with_name("history.db-wal").stat().st_size)
+        rows, steps, statements = counts(self._counts)
+        return Work(rows, steps, self._file.with_name("history.db-wal").stat().st_size, statements)
 
     def analyse(self) -> None:
         """See `Database`."""

@@ -1,0 +1,54 @@
+"""What a turn of a long conversation costs the database, where what was forwarded is frozen (contract §4 I7)."""
+
+import statistics
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.documents import prompt_tokens
+from tests.bench.history.databases import Sqlite, Work
+from tests.bench.history.forms import FORMS, Form
+from tests.bench.history.talk import Client, Talk, answering
+from tests.bench.servers import gateway_config
+from tests.support.mock_upstream import MockUpstream
+
+SHORT, LONG = 20, 2_000
+GROWN, MEASURED = 40, 12
+"""Turns by which the long one has grown since it was told, each of which may leave a frame; and turns measured."""
+
+
+@pytest.mark.parametrize(
+    "form", [form for form in FORMS if form.name in ("id", "session", "agent-id", "agent-id-all", "agent-all")]
+)
+def test_s4_i7_a_turn_reads_and_writes_no_more_however_long_the_conversation(form: Form, tmp_path: Path) -> None:
+    """By id, by session and sent again, at 20 and at 2,000 messages: as many statements, rows and bytes."""
+    database = Sqlite(tmp_path)
+    with MockUpstream() as upstream:
+        upstream.handler, upstream.strict, upstream.count_prompt = answering, False, prompt_tokens
+        config = gateway_config(int(upstream.url.rpartition(":")[2]), store=True)
+        config["storage"] = {"url": database.url}
+        short, long = Talk(form, 1), Talk(form, 2)
+        with database.counting(config, tmp_path) as gateway:
+            client = Client(gateway.port)
+            short.begin(client, SHORT, at_once=False)
+            long.begin(client, LONG)
+            for _ in range(GROWN):
+                long.turn(client)
+            done = {talk: _work(talk, client, database) for talk in (short, long)}
+            client.close()
+    few, many = done[short], done[long]
+    assert many.statements == few.statements > 0
+    assert many.rows <= 1.2 * few.rows
+    assert many.written <= 1.3 * few.written
+
+
+def _work(talk: Talk, client: Client, database: Sqlite) -> Work:
+    """The median of what turns cost."""
+    found, before = [], database.work()
+    for _ in range(MEASURED):
+        talk.turn(client)
+        after = database.work()
+        found.append(after - before)
+        before = after
+    names = ("rows", "steps", "written", "statements")
+    return Work(*(round(statistics.median(getattr(each, name) for each in found)) for name in names))
