@@ -34,7 +34,8 @@ from gateway.models.metadata import ContextUtilizationMetadata
 from gateway.models.relevance import Relevance
 from gateway.models.selection import Fitted, Material
 from gateway.models.spending import InternalCall
-from gateway.planning.decision import PlanningFacts, should_use_llm_planning
+from gateway.planning.decision import Decision, should_use_llm_planning
+from gateway.planning.facts import facts_of
 from gateway.planning.record import plan_of, records_of, stand_reduced
 from gateway.ports import FileStore, TokenCounters
 from gateway.relevance.finder import PassageFinder
@@ -142,9 +143,7 @@ class ContextManager:
             return None
         fitted = fitted_as_sent(request.messages, request.plain, tokens)
         utilization = self._measured(request, budget, fitted, len(request.messages))
-        facts_of_plan = self._facts(request, NO_MATERIAL, fitted, budget)
-        decision = should_use_llm_planning(facts_of_plan, self._settings)
-        utilization.planning_reason = decision.reason
+        utilization.planning_reason = self._decision(request, NO_MATERIAL, fitted, budget, 0).reason
         return BuiltContext(fitted, utilization, NO_MATERIAL)
 
     def _build(
@@ -174,7 +173,7 @@ class ContextManager:
         counting = Counting(counter, request.forward, material, max(1.0, counter.margin))
         limits = self._limits(budget, request)
         fitted = fit(material, limits, counting, tools)
-        utilization = self._utilization(request, material, fitted, budget, counting)
+        utilization = self._utilization(request, material, fitted, budget, history.stored)
         utilization.messages_excluded += history.unread + told.left
         if (history.restored or history.unread) and utilization.strategy == "passthrough":
             utilization.strategy = "simple"
@@ -207,10 +206,10 @@ class ContextManager:
         return Context(history.messages, current, unique[:first], unique[first:last], unique[last:])
 
     def _utilization(
-        self, request: ChatRequest, material: Material, fitted: Fitted, budget: Budget, counting: Counting
+        self, request: ChatRequest, material: Material, fitted: Fitted, budget: Budget, stored: int
     ) -> ContextUtilizationMetadata:
         included = len(set(fitted.forwarded.indexes) - {-1})
-        decision = should_use_llm_planning(self._facts(request, material, fitted, budget), self._settings)
+        decision = self._decision(request, material, fitted, budget, stored)
         records = records_of(material, fitted, named=request.store)
         utilization = self._measured(request, budget, fitted, included + len(material.instructions))
         utilization.strategy = _strategy(material, fitted)
@@ -241,21 +240,18 @@ class ContextManager:
             utilization.warnings.append(f"context_window_above_{settings.warning_threshold:.0%}"[:-1] + "_percent")
         return utilization
 
-    def _facts(self, request: ChatRequest, material: Material, fitted: Fitted, budget: Budget) -> PlanningFacts:
-        sizes = [a.size_chars for a in material.artifacts]
-        return PlanningFacts(
-            artifacts=len(sizes),
-            planning=request.options.planning,
-            mode=request.options.mode,
-            has_planner=False,
-            all_standing=False,
-            new_historical=any(a.historical for a in material.artifacts),
-            total_chars=sum(sizes),
-            largest_chars=max(sizes, default=0),
-            tokens=fitted.tokens,
+    def _decision(
+        self, request: ChatRequest, material: Material, fitted: Fitted, budget: Budget, stored: int
+    ) -> Decision:
+        facts = facts_of(
+            request.options,
+            material,
+            fitted,
+            stored=stored,
             budget=budget.tokens,
-            expensive_primary=False,
+            historical_turns=self._settings.historical_turns,
         )
+        return should_use_llm_planning(facts, self._settings)
 
 
 def _with_remains(

@@ -1,0 +1,79 @@
+"""The facts of a request that `should_use_llm_planning()` looks at (contract §5)."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from gateway.models.artifacts import Artifact
+from gateway.models.exchange import ContextOptions
+from gateway.models.selection import Fitted, Material
+from gateway.planning.decision import PlanningFacts
+from gateway.planning.record import Window
+
+
+def facts_of(
+    options: ContextOptions,
+    material: Material,
+    fitted: Fitted,
+    *,
+    stored: int,
+    budget: int | None,
+    historical_turns: int,
+    has_planner: bool = False,
+) -> PlanningFacts:
+    """Measured on what the context is made of.
+
+    Args:
+        stored: so many of the material's messages were forwarded with an earlier request.
+        budget: tokens; None if the window is unknown.
+        historical_turns: how many turns back a historical artifact counts.
+    """
+    sizes = [artifact.size_chars for artifact in material.artifacts]
+    undecided = without_standing(material, fitted, stored)
+    turns = _Turns(material, historical_turns)
+    return PlanningFacts(
+        artifacts=len(sizes),
+        planning=options.planning,
+        mode=options.mode,
+        has_planner=has_planner,
+        all_standing=not undecided,
+        new_historical=any(artifact.historical and turns.hold(artifact) for artifact in undecided),
+        total_chars=sum(sizes),
+        largest_chars=max(sizes, default=0),
+        tokens=fitted.tokens,
+        budget=budget,
+        expensive_primary=False,
+    )
+
+
+def without_standing(material: Material, fitted: Fitted, stored: int) -> Sequence[Artifact]:
+    """The artifacts for which nothing is decided yet. What was decided holds while they stand in the window as they
+    were forwarded, in full or reduced; once something has to leave, nothing does (contract §4 I7)."""
+    if fitted.anew:
+        return material.artifacts
+    window = Window.of(material, fitted)
+    return [artifact for artifact in material.artifacts if not _stands(artifact, window, stored)]
+
+
+def _stands(artifact: Artifact, window: Window, stored: int) -> bool:
+    index = artifact.place.message
+    if index is not None:
+        return index < stored and index in window.indexes
+    return artifact.standing_name in window.in_earlier_blocks or window.decided(artifact) is not None
+
+
+class _Turns:
+    """The turns before the current one in which an artifact counts as historical."""
+
+    def __init__(self, material: Material, count: int) -> None:
+        begins = [i for i, message in enumerate(material.messages[: material.current]) if message.role == "user"]
+        self._none = not count
+        self._first = begins[-count] if 0 < count <= len(begins) else 0
+        self._since: datetime | None = material.messages[self._first].created_at if self._first else None
+
+    def hold(self, artifact: Artifact) -> bool:
+        """Whether it is of one of them. What stands in no message goes by the time at which it came."""
+        if self._none:
+            return False
+        if artifact.place.message is not None:
+            return artifact.place.message >= self._first
+        return self._since is None or artifact.timestamp is None or artifact.timestamp >= self._since

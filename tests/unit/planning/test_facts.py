@@ -1,0 +1,125 @@
+"""What the planning table is told of a conversation: what stands needs no new decision (contract §5, §4 I7)."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from gateway.artifacts.files import FileReader
+from gateway.context import BuiltContext, ContextManager
+from gateway.fitting.budget import Budget
+from gateway.framing import new_frame
+from gateway.models.artifacts import Artifact, ArtifactType
+from gateway.models.conversation import ConversationMessage, History
+from gateway.models.frames import Frame
+from gateway.planning.decision import PlanningFacts, should_use_llm_planning
+from gateway.planning.facts import facts_of
+from gateway.settings import ContextSettings
+from gateway.tokens import Counters
+from tests.unit.making import FACTS, NOW, OPTIONS, NoCache, assistant, chat, history, stored, tool, user
+
+LOG = "\n".join(f"{n:05} berth {n * 7} is free" for n in range(60))
+STEP = [user("find it"), assistant(None, "c1"), tool("c1", LOG), assistant("found")]
+WIDE = 100_000
+
+
+def _paper() -> Artifact:
+    document = ArtifactType.DOCUMENT
+    return Artifact("art_1", document, LOG, len(LOG), "attachment:1", title="Berths", historical=True)
+
+
+async def built(bodies: Sequence[dict[str, Any]], known: int, budget: int = WIDE, **more: Any) -> BuiltContext:
+    """The context of a conversation whose first `known` messages are stored."""
+    before, after = bodies[:known], bodies[known:]
+    path = (*stored(before), *(replace(m, sequence_number=None) for m in history(after).messages))
+    made = History("conv_1", not known, (), path, stored=known, **more)
+    manager = ContextManager(ContextSettings(low_water=1), Counters(), FileReader(NoCache(), 1.0))
+    return await manager(chat(bodies), made, FACTS, Budget(budget, 128_000))
+
+
+def facts(context: BuiltContext, known: int, budget: int = WIDE, turns: int = 20) -> PlanningFacts:
+    return facts_of(
+        OPTIONS, context.material, context.fitted, stored=known, budget=budget, historical_turns=turns, has_planner=True
+    )
+
+
+def reason(found: PlanningFacts) -> str:
+    return should_use_llm_planning(found, ContextSettings()).reason
+
+
+async def test_what_was_forwarded_in_full_stands_while_it_fits() -> None:
+    found = facts(await built([*STEP, user("and now?")], 4), 4)
+    assert (found.all_standing, found.new_historical, reason(found)) == (True, False, "standing")
+
+
+async def test_a_new_result_is_to_be_decided_beside_old_ones_that_stand() -> None:
+    bodies = [*STEP, user("and now?"), assistant(None, "c2"), tool("c2", f"{LOG} again")]
+    found = facts(await built(bodies, 4), 4)
+    assert (found.all_standing, found.new_historical, reason(found)) == (False, False, "small_total")
+
+
+@pytest.mark.parametrize(("turns", "historical"), [(20, True), (2, True), (1, False), (0, False)])
+async def test_history_that_was_never_forwarded_counts_so_many_turns_back(turns: int, historical: bool) -> None:
+    """The result is of the turn before the last one before the current."""
+    bodies = [*STEP, user("thanks"), assistant("welcome"), user("and now?")]
+    found = facts(await built(bodies, 0), 0, turns=turns)
+    assert (found.all_standing, found.new_historical) == (False, historical)
+    assert reason(found) == ("historical_artifacts" if historical else "small_total")
+
+
+async def test_once_something_has_to_leave_nothing_stands() -> None:
+    context = await built([*STEP, user("which berth is free? " + "so " * 200)], 4, budget=400)
+    assert context.fitted.anew
+    found = facts(context, 4, budget=400)
+    assert (found.all_standing, reason(found)) == (False, "historical_artifacts")
+
+
+async def test_what_was_reduced_stands_as_it_was_reduced_and_what_left_does_not() -> None:
+    """A pass reduces the result and leaves a frame: with it, the next turn has nothing to decide, but for a window that
+    begins behind it."""
+    bodies = [*STEP, user("which berth is free?")]
+    context = await built(bodies, 4, budget=500)
+    assert context.fitted.anew
+    names = [message.message_id for message in context.material.messages[:4]]
+    asked = replace(context.material.messages[4], message_id="msg_4")
+    before = History("conv_1", False, (), context.material.messages, stored=4)
+    left = new_frame("gpt-4o", before, context, [asked])
+    assert left is not None
+    assert left.frame.decisions
+    longer = [*bodies, assistant("berth 7"), user("thanks")]
+    found = await built(longer, 6, budget=800, frame=left.frame)
+    assert not found.fitted.anew
+    assert reason(facts(found, 6)) == "standing"
+    beyond = await built(longer, 6, budget=800, frame=Frame(first="msg_4"))
+    assert names[0] == "msg_0"
+    assert reason(facts(beyond, 6)) == "historical_artifacts"
+
+
+async def test_a_document_stands_in_the_block_that_holds_it() -> None:
+    paper = await built([user("hello")], 0, attachments=(_paper(),))
+    assert reason(facts(paper, 0)) == "historical_artifacts"
+    rendered = paper.fitted.forwarded.rendered
+    assert rendered is not None
+    standing = paper.fitted.forwarded.standing
+    asked = replace(stored([user("hello")])[0], rendered=rendered, standing=standing)
+    path: list[ConversationMessage] = [asked, *stored([user("hello"), assistant("hi")])[1:]]
+    made = History("conv_1", False, (), (*path, *history([user("more")]).messages), stored=2, attachments=(_paper(),))
+    manager = ContextManager(ContextSettings(), Counters(), FileReader(NoCache(), 1.0))
+    again = await manager(chat([user("more")]), made, FACTS, Budget(WIDE, 128_000))
+    assert reason(facts(again, 2)) == "standing"
+
+
+async def test_a_document_that_left_counts_by_the_time_at_which_it_came() -> None:
+    bodies = [user("one"), assistant("1"), user("two"), assistant("2"), user("three")]
+    path = [replace(m, created_at=NOW + timedelta(minutes=n)) for n, m in enumerate(stored(bodies[:4]))]
+    for minutes, historical in ((0, False), (3, True)):
+        paper = replace(_paper(), timestamp=NOW + timedelta(minutes=minutes))
+        gone = Frame(decided=frozenset({paper.standing_name}))
+        made = History(
+            "conv_1", False, (), (*path, *history(bodies[4:]).messages), stored=4, attachments=(paper,), frame=gone
+        )
+        manager = ContextManager(ContextSettings(), Counters(), FileReader(NoCache(), 1.0))
+        found = facts(await manager(chat(bodies[4:]), made, FACTS, Budget(WIDE, 128_000)), 4, turns=1)
+        assert (found.all_standing, found.new_historical) == (False, historical), minutes
