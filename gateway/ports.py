@@ -335,6 +335,10 @@ class TokenCounter(Protocol):
         """Tokens of one message with what frames it."""
         ...
 
+    def least(self, message: dict[str, Any]) -> int:
+        """Never more than `message` gives, found out without counting; no good estimate."""
+        ...
+
     def plain(self, message: dict[str, Any]) -> int | None:
         """The same without any margin; None if that depends on more than the tokenizer (pictures, sounds)."""
         ...

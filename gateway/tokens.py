@@ -92,6 +92,12 @@ class TiktokenCounter:
         total, media = self._measure(message)
         return self.with_margin(total) + sum(media)
 
+    def least(self, message: dict[str, Any]) -> int:
+        """See `ports.TokenCounter`."""
+        from gateway.pretokens import least_of  # numpy is not needed for what is small
+
+        return self._scaled(least_of(message))
+
     def plain(self, message: dict[str, Any]) -> int | None:
         """See `ports.TokenCounter`."""
         total, media = self._measure(message)

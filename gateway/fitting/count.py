@@ -37,6 +37,7 @@ class Counting:
         self._known: dict[int, tuple[dict[str, Any], int]] = {}
         self._plain: dict[int, tuple[dict[str, Any], int]] | None = None
         self._sizes: dict[int, tuple[dict[str, Any], tuple[int, int]]] = {}
+        self._bounds: dict[int, tuple[dict[str, Any], int]] = {}
 
     def text(self, text: str) -> int:
         """Tokens of a text."""
@@ -94,6 +95,17 @@ class Counting:
         self._plain[id(message)] = (message, plain)
         return self._counter.with_margin(plain)
 
+    def _least(self, message: dict[str, Any]) -> int:
+        """Never more than `message` gives: that itself where it is known already."""
+        if self._plain is None:
+            self._plain = self._stored()
+        if id(message) in self._known or id(message) in self._plain:
+            return self.message(message)
+        known = self._bounds.get(id(message))
+        if known is None:
+            known = self._bounds[id(message)] = (message, self._counter.least(message))
+        return known[1]
+
     def _stored(self) -> dict[int, tuple[dict[str, Any], int]]:
         """The counts that came with stored messages, by the form that they are of."""
         name = self._counter.tokenizer
@@ -105,6 +117,19 @@ class Counting:
         if self._tools is None:
             self._tools = self._counter.tools(self._forward)
         return REPLY_TOKENS + self._tools + sum(map(self.message, forwarded.messages))
+
+    def fits(self, forwarded: Forwarded, tokens: int) -> bool:
+        """Whether the exact count is no more than that. Counting ends once it is sure: what is far too long would take
+        longer to count than to reduce."""
+        if self._tools is None:
+            self._tools = self._counter.tools(self._forward)
+        least = [self._least(message) for message in forwarded.messages]
+        total = REPLY_TOKENS + self._tools + sum(least)
+        for message, bound in zip(reversed(forwarded.messages), reversed(least), strict=True):
+            if total > tokens:
+                return False
+            total += self.message(message) - bound
+        return total <= tokens
 
     def exact(self, forwarded: Forwarded) -> Count:
         """Counted with the model's tokenizer, or with an estimate calibrated on what upstream reports."""

@@ -5,6 +5,7 @@ reduction. No selection is returned whose exact count is over budget.
 """
 
 from dataclasses import replace
+from functools import cache
 
 from gateway.fitting.count import Counting
 from gateway.fitting.recall import with_recalled
@@ -34,6 +35,7 @@ def fit(material: Material, limits: Limits, counting: Counting, tools: Tools) ->
 def _anew(material: Material, frozen: Selection, limits: Limits, counting: Counting, tools: Tools) -> Fitted:
     """What leaves, in the order of §4 I5, until the rest is no more than the target."""
     budget = limits.tokens or 0
+    tools = replace(tools, compact=cache(tools.compact))
     target = min(limits.target or budget, budget)
     compact = _compacted(material, tools)
     placed = (r for r in compact.values() if r.artifact.place.message is not None)
@@ -63,7 +65,7 @@ def _try(material: Material, selection: Selection, tokens: int, counting: Counti
     forwarded = tools.assemble(material, selection)
     if counting.upper_bound(forwarded) <= tokens:
         return fitted_as(selection, forwarded, counting.estimate, counting)
-    if counting.exact(forwarded).total <= tokens:
+    if counting.fits(forwarded, tokens):
         return fitted_as(selection, forwarded, counting.exact, counting)
     return None
 

@@ -1,15 +1,16 @@
 """The index of a text: its chunks, and the terms of each as one stream of numbers."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, count
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gateway.relevance.chunks.chunk import Chunk
 from gateway.relevance.chunks.passages import passages
-from gateway.relevance.words import Lexicon, Terms, all_words
+from gateway.relevance.words import Lexicon, Terms, all_words, bare
 
 Numbers = NDArray[np.int64]
 Kinds = NDArray[np.uint8]
@@ -77,10 +78,9 @@ def numbers_of(terms: Terms) -> Numbers:
 
 def _streams(words: list[str], lexicon: Lexicon) -> tuple[Numbers, Kinds, Numbers]:
     """Terms and kinds of all words in order, and how many terms each word has."""
-    unique = list(dict.fromkeys(words))
-    known = {word: at for at, word in enumerate(unique)}
+    known: defaultdict[str, int] = defaultdict(count().__next__)
     of_word = np.fromiter(map(known.__getitem__, words), np.int64, len(words))
-    flat = lexicon.flat(unique)
+    flat = lexicon.flat(bare(known))
     numbers = np.fromiter(map(hash, flat.terms), np.int64, len(flat.terms))
     kinds = np.frombuffer(flat.kinds, np.uint8)
     lengths = np.array(flat.counts, np.int64)

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gateway.relevance.stopwords import STOPWORDS
@@ -10,6 +10,10 @@ from gateway.relevance.stopwords import STOPWORDS
 WORD = re.compile(r"[^\W_]+(?:[_./@\\-]+[^\W_]+)*")
 """A word, or a compound: an identifier, a path, an address, a date."""
 PIECE = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
+PIECES = re.compile(rf"{PIECE.pattern}|\n")
+JOINING = "_./@\\-"
+APART = bytes(byte if chr(byte).isalnum() or chr(byte) in JOINING else 0x20 for byte in range(128)) + bytes(128)
+"""What cannot stand in a word in ASCII becomes a space."""
 SEGMENT = re.compile(r"[/@\\]")
 RUN = re.compile(r"[^\W_]+")
 COMPOUND = re.compile(r"[^\W_][_.-]+[^\W_]")
@@ -23,6 +27,10 @@ LONGEST = 200
 
 PLAIN, IDENTIFIER, NAME, NUMBER, PIECE_OF = 0, 1, 2, 3, 4
 """What a term is; identifiers and names are what texts have in common when one speaks of what the other holds."""
+
+PIECES_OF = bytes([PIECE_OF])
+SAYING_NOTHING = STOPWORDS.union(map(chr, range(128)))
+"""Pieces that are not searched: single letters and digits, too."""
 
 Terms = list[tuple[str, int]]
 """Terms, each with what it is."""
@@ -49,37 +57,43 @@ class Lexicon:
     """Terms of words. One for each call: stemmers are not to be shared between threads."""
 
     def __init__(self) -> None:
-        import Stemmer
+        from Stemmer import Stemmer
 
-        self._english: Stem = Stemmer.Stemmer("english").stemWords
-        self._russian: Stem = Stemmer.Stemmer("russian").stemWords
-        self._arabic: Stem = Stemmer.Stemmer("arabic").stemWords
+        # Without its cache: to make room in it, once it is full, takes longer than to stem everything anew.
+        self._english: Stem = Stemmer("english", 0).stemWords
+        self._russian: Stem = Stemmer("russian", 0).stemWords
+        self._arabic: Stem = Stemmer("arabic", 0).stemWords
 
-    def flat(self, words: Iterable[str]) -> Flat:
+    def flat(self, words: Sequence[str]) -> Flat:
         """The terms of these words. This is where indexing spends its time: plain words are dealt with on the spot, and
-        all stems are made in one call."""
+        what takes several steps is done in one call for all."""
         flat = Flat()
         terms, kinds, counts = flat.terms, flat.kinds, flat.counts
-        for word in words:
+        # Of one piece is a number, and letters of one case but perhaps for the first.
+        one = [w.isdigit() or (w.isalpha() and (w.islower() or w.istitle() or w.isupper())) for w in words]
+        others = (word for word, is_one in zip(words, one, strict=True) if not is_one)
+        pieces = _pieces([word[:LONGEST] for word in others if word and word.isascii()])
+        for word, is_one in zip(words, one, strict=True):
             if not word.isascii():
                 flat.add(*self._foreign(word[:LONGEST]))
-                continue
-            lower = word.lower()
-            if word.isalpha() and (lower == word or word.istitle() or word.isupper()):
+            elif is_one and word.isalpha():
+                lower = word.lower()
                 if lower in STOPWORDS:
                     counts.append(0)
                     continue
                 terms.append(lower)
                 kinds.append(PLAIN if lower == word else NAME)
                 counts.append(1)
-            elif word.isdigit():
+            elif is_one:
                 terms.append(word[:LONGEST])
                 kinds.append(NUMBER if len(word) < IDENTIFYING else IDENTIFIER)
                 counts.append(1)
-            else:
+            elif word:
                 before = len(terms)
-                _add_compound(terms, kinds, word[:LONGEST], lower[:LONGEST])
+                _add_compound(terms, kinds, word[:LONGEST], next(pieces))
                 counts.append(len(terms) - before)
+            else:
+                counts.append(0)
         flat.terms = self._english(terms)
         return flat
 
@@ -103,24 +117,27 @@ class Lexicon:
         return self._arabic([folded])[0] if ARABIC.search(folded) else folded
 
 
-def _add_compound(terms: list[str], kinds: bytearray, word: str, lower: str) -> None:
-    """A word in ASCII that is not plain: whole, and in pieces."""
+def _pieces(words: Sequence[str]) -> Iterator[list[str]]:
+    """The pieces of words in ASCII, in small letters, all found in one call."""
+    return map(str.split, " ".join(PIECES.findall("\n".join(words))).lower().split("\n"))
+
+
+def _add_compound(terms: list[str], kinds: bytearray, word: str, pieces: list[str]) -> None:
+    """A word in ASCII that is of several pieces: whole, and in pieces."""
+    lower = word.lower()
     terms.append(lower)
     if not lower.islower():  # without a letter: a date, an amount
         kinds.append(NUMBER)
-        pieces = [piece for piece in PIECE.findall(word) if len(piece) == YEAR]
+        pieces = [piece for piece in pieces if len(piece) == YEAR]
     else:
         kinds.append(IDENTIFIER if TELLING.search(word) else NAME if word[0].isupper() else PLAIN)
-        if SEGMENT.search(word):
+        if "/" in word or "@" in word or "\\" in word:
             segments = [segment for segment in SEGMENT.split(lower) if COMPOUND.search(segment)]
             terms += segments
             kinds += bytes([IDENTIFIER]) * len(segments)
-        pieces = [piece.lower() for piece in PIECE.findall(word) if len(piece) > 1]
-        if len(pieces) == 1 and pieces[0] == lower:
-            return
-    pieces = [piece for piece in pieces if piece not in STOPWORDS]
+        pieces = [piece for piece in pieces if piece not in SAYING_NOTHING]
     terms += pieces
-    kinds += bytes([PIECE_OF]) * len(pieces)
+    kinds += PIECES_OF * len(pieces)
 
 
 def words(text: str) -> list[str]:
@@ -129,8 +146,14 @@ def words(text: str) -> list[str]:
 
 
 def all_words(texts: Sequence[str]) -> list[list[str]]:
-    """The words of each text."""
-    return list(map(WORD.findall, texts))
+    """The words of each text, in ASCII with the signs that stand around them: to be taken off of each word once
+    (`bare`), not wherever it stands."""
+    return [t.encode().translate(APART).decode().split() if t.isascii() else WORD.findall(t) for t in texts]
+
+
+def bare(words: Iterable[str]) -> list[str]:
+    """Words of `all_words` without the signs around them; empty if there is nothing else."""
+    return [word.strip(JOINING) for word in words]
 
 
 def _folded(word: str) -> str:

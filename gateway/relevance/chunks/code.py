@@ -181,10 +181,13 @@ def _lines(text: str, start: int, end: int, numbered: bool) -> Iterator[_Line]:
         line_end = end if line_end < 0 else line_end
         yield _Line(start, line_end, 0, start)
         start = line_end
+    tabs = text.find("\t", start, end) >= 0
     for match in pattern.finditer(text, start, end):
-        at, word = match.span(1)
-        is_empty = word == match.end()  # but for its number: it is as far in as what it stands in
-        yield _Line(match.start(), match.end(), INNERMOST if is_empty else word - at + 3 * match[1].count("\t"), word)
+        (begin, until), (at, word) = match.span(), match.span(1)
+        if word == until:  # empty but for its number: it is as far in as what it stands in
+            yield _Line(begin, until, INNERMOST, word)
+        else:
+            yield _Line(begin, until, word - at + (3 * text.count("\t", at, word) if tabs else 0), word)
 
 
 def _is_numbered(text: str, start: int, end: int) -> bool:

@@ -45,6 +45,7 @@ class Watched:
         self.asked: list[Json] = []
         self.tokenizer, self.margin = counter.tokenizer, counter.margin
         self.text, self.tools, self.with_margin = counter.text, counter.tools, counter.with_margin
+        self.least = counter.least
 
     def message(self, message: Json) -> int:
         self.asked.append(message)
