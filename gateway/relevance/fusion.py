@@ -7,8 +7,8 @@ import numpy as np
 
 from gateway.relevance.corpus import Scores
 
-DAMPING = 12
-"""How slowly worth falls with rank: what one ranking puts first and no other names stands beside the twelfth of two."""
+DAMPING = 6
+"""How slowly worth falls with rank: what one ranking puts first and no other names stands beside the eighth of two."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,6 +10,8 @@ from gateway.relevance.words import IDENTIFIER, NAME, Terms
 
 BEST, NEARLY = 3, 0.5
 LINKED_WEIGHT, CHAIN_WEIGHT = 0.4, 0.8
+IN_TALK = 0.4
+"""What it counts where the best passage is a turn of a talk: everybody in it names the same few people and places."""
 CHAINED = 3
 """How many passages that hold what the best one lacks stand beside the first ones."""
 MOST_BRIDGES = 16
@@ -40,7 +42,9 @@ def second_round(corpus: Corpus, question: Terms, scores: Scores) -> list[Rankin
     missing = np.where(linked > 0, lexical(corpus, lacking), 0.0)
     strict = lexical(corpus, [(term, kind) for term, kind in names if kind == IDENTIFIER], bridges)
     chain = np.where((strict > 0) & (missing > 0), strict + missing, 0.0)
-    return [Ranking(linked + missing, LINKED_WEIGHT), Ranking(_first(chain, CHAINED), CHAIN_WEIGHT)]
+    weight = IN_TALK if corpus.sources[int(corpus.source_of[best[0]])].kind == "turn" else 1.0
+    linked_ranking = Ranking(linked + missing, weight * LINKED_WEIGHT)
+    return [linked_ranking, Ranking(_first(chain, CHAINED), weight * CHAIN_WEIGHT)]
 
 
 def _first(scores: Scores, most: int) -> Scores:

@@ -23,6 +23,8 @@ CURRENT_WEIGHT = 1.15
 LITERAL_WEIGHT = 2.0
 PARTS_WEIGHT = 0.8
 NAMED_WEIGHT = 1.5
+THIRD_ROUND = 0.5
+"""What a link found from what the second round found counts beside one found from the question itself."""
 EXACT_WEIGHT = 4.0
 """What is at the position, or has the value, that is asked for comes before all that shares words with the question."""
 
@@ -49,6 +51,8 @@ def rankings(query: Query, corpus: Corpus) -> list[Ranking]:
     if meant is not None:
         found.append(Ranking(meant, NAMED_WEIGHT))
     found += second_round(corpus, question, main)
+    third = second_round(corpus, question, fused(found, corpus.count)) if len(found) > 1 else []
+    found += [Ranking(each.scores, THIRD_ROUND * each.weight) for each in third]
     for exact in (places(corpus, query.question), extremes(corpus, query.question)):
         if exact is not None:
             found.append(Ranking(exact, EXACT_WEIGHT))
