@@ -16,6 +16,7 @@ from gateway.artifacts.collect import (
     without_repeats,
 )
 from gateway.artifacts.compaction import compact
+from gateway.artifacts.earlier import artifacts_of_earlier
 from gateway.artifacts.files import FilePlace, FileReader
 from gateway.artifacts.restored import Told, steps_as_text
 from gateway.assembly.messages import assemble, without_items
@@ -28,7 +29,7 @@ from gateway.fitting.fit import fit
 from gateway.fitting.quick import fitted_as_sent, surely_fits
 from gateway.fitting.tools import Limits, Tools
 from gateway.models.artifacts import Artifact
-from gateway.models.conversation import INLINE_MESSAGES, Context, History
+from gateway.models.conversation import INLINE_MESSAGES, Context, ConversationMessage, Earlier, History
 from gateway.models.exchange import ChatRequest, ModelFacts
 from gateway.models.metadata import ContextUtilizationMetadata
 from gateway.models.relevance import Relevance
@@ -47,6 +48,8 @@ TOOL_FIELDS = ("tools", "functions")
 COUNTED_APART = ("tools", "functions", "response_format")
 NO_MATERIAL = Material(instructions=(), messages=(), current=0)
 INLINE_CHARS = 100_000
+NONE_EARLIER = Earlier()
+"""Where all messages of a conversation may be forwarded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,14 @@ class BuiltContext:
     """What was indexed, to be kept once this request is stored."""
     remains: Remains | None = None
     """What is kept for later questions once this one is answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Texts of `file` parts: those of messages that may be forwarded, and of earlier ones."""
+
+    sent: dict[FilePlace, str]
+    earlier: dict[FilePlace, str]
 
 
 class ContextManager:
@@ -105,13 +116,10 @@ class ContextManager:
         has_tools = any(request.forward.get(name) for name in TOOL_FIELDS)
         told = steps_as_text(as_frozen(history), without_items, has_tools=has_tools, origin=origin)
         history = told.history
-        files, kept = await self._files.read(
-            history.messages,
-            history.stored,
-            request.caller.tenant,
-            decode_pdf=not facts.supports_pdf_input,
-            keep=request.store and not request.options.dry_run,
-        )
+        texts, kept = await self._read(request, facts, history.messages, history.stored)
+        earlier = (history.earlier or NONE_EARLIER).messages
+        texts_earlier, kept_earlier = await self._read(request, facts, earlier, len(earlier))
+        files, kept = Files(texts, texts_earlier), _all(kept, kept_earlier)
         meaning = self._meaning_for(request, [] if spent is None else spent)
         if meaning is not None:
             built = await meaning.run(self._build, request, told, facts, budget, files, meaning.relevance)
@@ -121,6 +129,17 @@ class ContextManager:
         else:  # Counting and ranking much text takes a while; streams of other requests must not wait for it.
             built = await asyncio.to_thread(self._build, request, told, facts, budget, files)
         return replace(built, cached=_all(built.cached, kept)) if kept else built
+
+    async def _read(
+        self, request: ChatRequest, facts: ModelFacts, messages: Sequence[ConversationMessage], first_new: int
+    ) -> tuple[dict[FilePlace, str], tuple[str, ...]]:
+        return await self._files.read(
+            messages,
+            first_new,
+            request.caller.tenant,
+            decode_pdf=not facts.supports_pdf_input,
+            keep=request.store and not request.options.dry_run,
+        )
 
     def afterwards(self, built: BuiltContext, holds: Holds) -> None:
         """Keeps for later questions what a stored request leaves, as long as its conversation is there."""
@@ -152,13 +171,14 @@ class ContextManager:
         told: Told,
         facts: ModelFacts,
         budget: Budget,
-        files: dict[FilePlace, str],
+        files: Files,
         ranked: Callable[[Relevance], Relevance] | None = None,
     ) -> BuiltContext:
         history = told.history
         finder = PassageFinder(self._indexes, request.caller.tenant)
         tools = Tools(assemble=assemble, relevance=ranked(finder) if ranked else finder, compact=compact)
-        context = self._collect(request, told, files)
+        context = self._collect(request, told, files.sent)
+        earlier, min_chars = history.earlier or NONE_EARLIER, self._settings.document_min_chars
         material = Material(
             instructions=history.instructions,
             messages=context.conversation_history,
@@ -168,6 +188,9 @@ class ContextManager:
             attached=context.artifacts,
             question=_question(context),
             frame=history.frame,
+            earlier=earlier.messages,
+            recallable=artifacts_of_earlier(earlier.messages, files.earlier, min_chars, context.all_artifacts()),
+            turns_before=earlier.turns,
         )
         counter = self._counters.counter(facts)
         counting = Counting(counter, request.forward, material, max(1.0, counter.margin))
@@ -268,12 +291,12 @@ def _all(some: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*some, *others)))
 
 
-def _is_little(request: ChatRequest, told: Told, files: dict[FilePlace, str]) -> bool:
+def _is_little(request: ChatRequest, told: Told, files: Files) -> bool:
     """Whether a context is built in the twinkling of an eye. Every message and part takes time, however small."""
     history = told.history
-    if request.size >= INLINE_CHARS or len(history.messages) >= INLINE_MESSAGES:
+    if request.size >= INLINE_CHARS or len(history.messages) >= INLINE_MESSAGES or history.earlier:
         return False
-    size = sum(map(len, files.values())) + sum(len(a.content or "") for a in request.attachments)
+    size = sum(map(len, files.sent.values())) + sum(len(a.content or "") for a in request.attachments)
     size += sum(a.size_chars for a in (*history.attachments, *told.artifacts))
     return size + sum(message_size(m.body) for m in history.messages) < INLINE_CHARS
 

@@ -10,6 +10,7 @@ from gateway.accounting.stream import ChunkRelay
 from gateway.assembly.breakpoints import wants_breakpoints, with_breakpoints
 from gateway.assembly.request import request_body
 from gateway.context import NO_MATERIAL, BuiltContext, ContextManager
+from gateway.conversation.earlier import asks_anew, with_earlier
 from gateway.conversation.origins import for_origin
 from gateway.conversation.rebuild import Remembering, build_llm_messages, spread
 from gateway.errors import (
@@ -22,7 +23,7 @@ from gateway.errors import (
 )
 from gateway.exchange import Exchange, Outcome
 from gateway.fitting.budget import Budget, budget_for, tightened
-from gateway.models.conversation import UNREAD, ConversationRef
+from gateway.models.conversation import UNREAD, ConversationRef, History
 from gateway.models.exchange import ChatRequest, ChunkStream, JsonAnswer
 from gateway.ports import ConversationStore, FileStore, Router, Upstream
 from gateway.settings import ContextSettings
@@ -154,13 +155,28 @@ class Pipeline:
         rebuilt = clock.monotonic()
         if built is None or not history.as_sent:
             history = for_origin(history, origin)
-            built = await self._context(request, history, facts, budget, origin, exchange.internal)
+            history, built = await self._in_context(exchange, request, history, budget)
         exchange.request, exchange.history, exchange.built = request, history, built
         exchange.conversation_id = history.conversation_id
         exchange.timings["rebuild"] = rebuilt - request.started
         exchange.timings["plan"] = clock.monotonic() - rebuilt
         if request.store and not request.options.dry_run:
             await self._reserve(exchange)
+
+    async def _in_context(
+        self, exchange: Exchange, request: ChatRequest, history: History, budget: Budget
+    ) -> tuple[History, BuiltContext]:
+        """Steps 2 to 5. What is older than what was read is read where a question may need it: where a turn begins, or
+        everything has to be decided anew."""
+        tenant, most = request.caller.tenant, self._settings.recall_bytes
+        if asks_anew(history):
+            history = await with_earlier(history, self._store, tenant, most)
+        facts, origin, spent = exchange.facts, exchange.deployment.origin, exchange.internal
+        built = await self._context(request, history, facts, budget, origin, spent)
+        if built.fitted.anew and history.read_from is not None and history.earlier is None:
+            history = await with_earlier(history, self._store, tenant, most)
+            built = await self._context(request, history, facts, budget, origin, spent)
+        return history, built
 
     def _is_first(self, request: ChatRequest) -> bool:
         """Whether there is nothing that it could continue."""
@@ -206,10 +222,8 @@ class Pipeline:
         if built.material is NO_MATERIAL:  # nobody has looked at its messages yet
             exchange.history = spread(exchange.request, exchange.history)
         budget = tightened(exchange.budget, built.fitted.tokens, overflow.reported, overflow.limit)
-        origin = exchange.deployment.origin
-        exchange.built = await self._context(
-            exchange.request, exchange.history, exchange.facts, budget, origin, exchange.internal
-        )
+        request, history = exchange.request, exchange.history
+        exchange.history, exchange.built = await self._in_context(exchange, request, history, budget)
         exchange.built.utilization.warnings.append("refitted_after_upstream_overflow")
         exchange.budget = budget
 

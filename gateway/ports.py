@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from gateway.models.calibration import Calibration, Report
 from gateway.models.claim import Claim, ClaimRecord, RequestIdentity
-from gateway.models.conversation import ConversationMessage, ConversationRef, Sought, StoredConversation
+from gateway.models.conversation import ConversationMessage, ConversationRef, Earlier, Sought, StoredConversation
 from gateway.models.embedding import Embeddings, Tariff
 from gateway.models.exchange import Caller, Deployment, JsonAnswer, ModelFacts, StoredFile, StreamOpener
 from gateway.models.ledger import CompletionPage, CompletionQuery
@@ -49,6 +49,11 @@ class ConversationStore(Protocol):
         least the latest, and further ones while what they take up in a window stays within `max_bytes` (None: all);
         and what `model` was sent of it before.
         """
+        ...
+
+    async def read_earlier(self, tenant: str, message_id: str, *, max_bytes: int) -> Earlier:
+        """What is older than a message of this tenant's: the end of the path that leads to it, without it, as far as
+        it takes up no more than `max_bytes` in a window. Nothing if the tenant has no such message."""
         ...
 
     async def claim_session(self, tenant: str, session: str, conversation_id: str) -> str:

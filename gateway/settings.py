@@ -115,6 +115,12 @@ class ContextSettings(_Section):
         description="Share of the budget down to which a request frees the window when something has to leave, so that "
         "several turns find room again (I7); with `store: false` just enough leaves.",
     )
+    recall_bytes: int = Field(
+        2 * 2**20,
+        ge=0,
+        description="Bytes of stored messages, older than what could fit the window, in which a new question's answer "
+        "is sought, latest first (I6).",
+    )
     warning_threshold: float = Field(0.8, gt=0, le=1, description="Utilization above which a warning is given.")
     document_min_chars: int = Field(
         8000,

@@ -16,7 +16,7 @@ def assemble(material: Material, selection: Selection) -> Forwarded:
     """
     by_message: dict[int, list[Rendering]] = defaultdict(list)
     in_block: list[Rendering] = []
-    for artifact in material.artifacts:
+    for artifact in material.searched:
         rendering = selection.renderings.get(artifact.artifact_id)
         if rendering is None:
             continue

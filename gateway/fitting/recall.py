@@ -62,8 +62,8 @@ def _worth_it(found: list[Candidate]) -> list[Candidate]:
 
 
 def _is_new_turn(material: Material) -> bool:
-    """Whether something was forwarded before, and the message that begins the turn under way was not yet."""
-    if material.frame is None or not material.messages:
+    """Whether the window may lack something, and the message that begins the turn under way was not forwarded yet."""
+    if (material.frame is None and not material.earlier) or not material.messages:
         return False
     current = material.messages[material.current]
     return current.role == "user" and current.message_id is None
@@ -74,7 +74,7 @@ def _absent(material: Material, frozen: Fitted) -> tuple[list[Artifact], list[Sa
     selection, messages = frozen.selection, material.messages
     standing = {name for i in frozen.forwarded.indexes if i >= 0 for name in messages[i].standing}
     standing |= set(frozen.forwarded.standing)
-    artifacts = [a for a in material.artifacts if not _stands(a, material, selection, standing)]
+    artifacts = [a for a in material.searched if not _stands(a, material, selection, standing)]
     left = selection.left_out
     told = [each for each in transcript(material, left) if each.index < selection.first or each.index in left]
     return artifacts, told

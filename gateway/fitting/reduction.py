@@ -112,7 +112,7 @@ class Reduction:
     def _begin(self, choice: Choice, room: float) -> "_Waiting":
         """Takes what has a share of the room of its own; returns what competes for the rest."""
         self.told = transcript(self.material, self.left_out)
-        found = candidates(self.material, self.material.artifacts, self.told, self.tools.relevance)
+        found = candidates(self.material, self.material.searched, self.told, self.tools.relevance)
         competing = any(self._competes(c) for c in found)
         choice.add_turns(room * self._share_of_turns(room) if competing else room)
         found = [c for c in found if not self._stands(c, choice.first)]
@@ -131,7 +131,7 @@ class Reduction:
         understood less well."""
         if room < ROOMY and not self.material.artifacts:
             return 1.0  # labels would take more of it than they leave
-        chars = sum(a.size_chars for a in self.material.artifacts) + sum(len(each.text) for each in self.told)
+        chars = sum(a.size_chars for a in self.material.searched) + sum(len(each.text) for each in self.told)
         held = min(1.0, room * CHARS_PER_TOKEN / max(1, chars))
         grown = max(0.0, (held - LITTLE_HELD) / (1 - LITTLE_HELD))
         return self.share + (MOST_TURNS - self.share) * grown if self.share < MOST_TURNS else self.share
@@ -180,7 +180,7 @@ class Reduction:
                 quoted.append(candidate)
             else:
                 chosen[candidate.of.artifact_id].append(candidate)
-        artifacts = {a.artifact_id: a for a in self.material.artifacts}
+        artifacts = {a.artifact_id: a for a in self.material.searched}
         extracts = {key: extract(artifacts[key], taken) for key, taken in chosen.items()}
         outside = [each for each in self.told if each.index < choice.first or each.index in self.left_out]
         return Selection(
@@ -218,8 +218,13 @@ def _compacted(material: Material, tools: Tools) -> Material:
     def shorter(artifacts: tuple[Artifact, ...]) -> tuple[Artifact, ...]:
         return tuple(replace(artifact, content=tools.compact(artifact.content)) for artifact in artifacts)
 
-    placed, restored, attached = map(shorter, (material.placed, material.restored, material.attached))
-    return replace(material, placed=placed, restored=restored, attached=attached)
+    return replace(
+        material,
+        placed=shorter(material.placed),
+        restored=shorter(material.restored),
+        attached=shorter(material.attached),
+        recallable=shorter(material.recallable),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,12 +28,12 @@ def transcript(material: Material, left_out: frozenset[int]) -> list[Said]:
     """What was said before the current turn, and in its steps that have left; without the documents in messages, and
     without tool results: these are artifacts."""
     documents: dict[int, list[Artifact]] = {}
-    for artifact in material.placed:
+    for artifact in (*material.placed, *material.recallable):
         if artifact.place.span is not None:
             documents.setdefault(artifact.place.message or 0, []).append(artifact)
     found: list[Said] = []
-    turn = 0
-    for index, message in enumerate(material.messages):
+    turn = material.turns_before
+    for index, message in material.indexed:
         turn += message.role == "user"
         if message.role not in SPEAKERS or (index >= material.current and index not in left_out):
             continue

@@ -127,6 +127,15 @@ class Place:
         return self.mark.plain and sent.plain and self.mark.path == sent.path
 
 
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """Messages of a conversation that are older than those that were read for the window, oldest first: what is
+    recalled is sought in them, too, but none is forwarded. `turns`: how many turns began before the first of them."""
+
+    messages: tuple[ConversationMessage, ...] = ()
+    turns: int = 0
+
+
 NOWHERE = Place(None)
 """Before the first message."""
 
@@ -167,6 +176,9 @@ class History:
     `as_sent`: it is what the client sent and nothing else. `restored_ids` are the stored messages that the client did
     not send (None: all of them), `keeps_restored` says that what was restored comes back in this branch from now on.
     `frame` is what the model was sent of it before, where that is something else (contract §4 I7).
+
+    `unread` messages are older than the stored message `read_from`, the first that was read; `earlier` are those of
+    them in which something to be recalled is sought, None if nobody has read them.
     """
 
     conversation_id: str | None
@@ -188,6 +200,8 @@ class History:
     restored_ids: frozenset[str] | None = None
     keeps_restored: bool = False
     frame: Frame | None = None
+    read_from: str | None = None
+    earlier: Earlier | None = None
 
     @property
     def new_messages(self) -> tuple[ConversationMessage, ...]:

@@ -1,11 +1,16 @@
 """What was chosen to stand in the window, before it is worded."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from gateway.models.artifacts import Artifact, ProcessingStrategy
 from gateway.models.conversation import ConversationMessage
 from gateway.models.frames import Frame
+
+LAST_EARLIER = -2
+"""Index of the last message before those that may be forwarded; -1 stands for system messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,11 @@ class Rendering:
 class Material:
     """What a context is made of: system messages, the conversation, and its artifacts. `current` is the index of the
     message that begins the turn under way. `placed` artifacts stand in messages; `restored` tool results and `attached`
-    documents can only stand in a block. `frame` is what was forwarded of it before (contract §4 I7)."""
+    documents can only stand in a block. `frame` is what was forwarded of it before (contract §4 I7).
+
+    `earlier` are messages before `messages`, from which something is recalled at most: that at the end of it has index
+    `LAST_EARLIER`, that before it one less. `recallable` are artifacts in them. `turns_before` is how many turns began
+    before the first of all of these."""
 
     instructions: tuple[dict[str, Any], ...]
     messages: tuple[ConversationMessage, ...]
@@ -43,10 +52,25 @@ class Material:
     attached: tuple[Artifact, ...] = ()
     question: str = ""
     frame: Frame | None = None
+    earlier: tuple[ConversationMessage, ...] = ()
+    recallable: tuple[Artifact, ...] = ()
+    turns_before: int = 0
 
     @property
     def artifacts(self) -> tuple[Artifact, ...]:
+        """Those that may stand in the window as a whole."""
         return self.placed + self.restored + self.attached
+
+    @property
+    def searched(self) -> tuple[Artifact, ...]:
+        """All of which passages may stand in it."""
+        return self.artifacts + self.recallable
+
+    @property
+    def indexed(self) -> Iterator[tuple[int, ConversationMessage]]:
+        """Earlier messages and those of the conversation, each with its index."""
+        first = LAST_EARLIER + 1 - len(self.earlier)
+        return chain(enumerate(self.earlier, first), enumerate(self.messages))
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,8 @@ def records_of(material: Material, fitted: Fitted, *, named: bool = True) -> lis
     """
     records = []
     window = Window.of(material, fitted)
-    for artifact in material.artifacts:
+    recalled = (a for a in material.recallable if a.artifact_id in fitted.selection.renderings)
+    for artifact in (*material.artifacts, *recalled):
         rendering = fitted.selection.renderings.get(artifact.artifact_id)
         earlier = window.decided(artifact) if rendering is None else None
         strategy = strategy_of(artifact, window, fitted)
@@ -66,7 +67,7 @@ def standing_of(material: Material, fitted: Fitted) -> Iterator[tuple[int, Stand
     """What was decided for artifacts that stand in the window as less than they are, each with the index of the message
     that it stands in."""
     included = set(fitted.forwarded.indexes)
-    for artifact in material.artifacts:
+    for artifact in material.searched:
         rendering = fitted.selection.renderings.get(artifact.artifact_id)
         if rendering is None or rendering.shown_chars == artifact.size_chars:
             continue

@@ -8,13 +8,14 @@ from functools import partial
 import sqlalchemy as sa
 
 from gateway.clock import days_before
-from gateway.models.conversation import ConversationRef, Sought, StoredConversation
+from gateway.models.conversation import ConversationRef, Earlier, Sought, StoredConversation
 from gateway.models.ledger import CompletionPage, CompletionQuery
 from gateway.models.turn import StoredCompletion, TurnCommit
 from gateway.ports import CacheBackend, Clock
 from gateway.storage import schema
 from gateway.storage.completions import read_completion, read_page
 from gateway.storage.deletion import delete_conversation
+from gateway.storage.earlier import read_earlier
 from gateway.storage.engine import Transactions, insert_if_new
 from gateway.storage.group import CommitGroup
 from gateway.storage.heal import heal
@@ -69,6 +70,10 @@ class SqlStore:
                 await self._transactions.run(partial(heal, conversation_id=found.conversation_id), write=True)
             elif found is None or await self._keeps(found):
                 return found
+
+    async def read_earlier(self, tenant: str, message_id: str, *, max_bytes: int) -> Earlier:
+        """See `ports.ConversationStore`."""
+        return await self._transactions.run(lambda c: read_earlier(c, tenant, message_id, max_bytes))
 
     async def _keeps(self, found: StoredConversation) -> bool:
         """Sees to it that retention does not delete a conversation that a request is at work on. False: it just has."""

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.clock import SystemClock
 from gateway.ids import new_id
-from gateway.models.conversation import ConversationRef, TokenCounts
+from gateway.models.conversation import ConversationRef, Earlier, TokenCounts
 from gateway.models.reasoning import reasoning_events
 from gateway.models.turn import TurnCommit
 from gateway.storage.cache import MemoryCache
@@ -268,3 +268,48 @@ async def test_figures_beyond_the_databases_do_not_lose_the_turn(store: SqlStore
     found = await store.find_completion(tenant, entry.request_id)
     assert found is not None
     assert found.ledger.metadata["usage"]["prompt_tokens"] == figure
+
+
+async def test_what_is_older_than_a_message_is_read_as_far_as_it_may_be(store: SqlStore, tenant: str) -> None:
+    conversation = "conv_e" + tenant
+    for number in range(4):
+        await store.commit(turn(tenant, conversation, f"q{number}", [f"a{number}"], created=not number))
+    found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=1)
+    assert contents(found) == ["q3", "a3"]
+    assert found is not None
+    oldest = found.path[0].message_id or ""
+    everything = await store.read_earlier(tenant, oldest, max_bytes=100_000)
+    assert [m.content for m in everything.messages] == ["q0", "a0", "q1", "a1", "q2", "a2"]
+    assert [m.sequence_number for m in everything.messages] == [0, 1, 2, 3, 4, 5]
+    assert everything.turns == 0
+    weight = 2 * len('{"role": "assistant", "content": "a2"}')
+    some = await store.read_earlier(tenant, oldest, max_bytes=weight)
+    assert [m.content for m in some.messages] == ["q2", "a2"]
+    assert some.turns == 2
+    none = await store.read_earlier(tenant, oldest, max_bytes=0)
+    assert (none.messages, none.turns) == ((), 3)
+    assert await store.read_earlier(tenant, everything.messages[0].message_id or "", max_bytes=9999) == Earlier()
+    for stranger, name in (("stranger" + tenant, oldest), (tenant, "msg_unknown")):
+        assert await store.read_earlier(stranger, name, max_bytes=100_000) == Earlier()
+
+
+async def test_turns_are_counted_along_the_path(store: SqlStore, transactions: Transactions, tenant: str) -> None:
+    """Not those of other branches, nor those that were deleted."""
+    conversation = "conv_p" + tenant
+    first = turn(tenant, conversation, "q0", ["a0", "sibling"], created=True)
+    await store.commit(first)
+    await store.commit(turn(tenant, conversation, "left", ["left"]))
+    assert first.turn is not None
+    shared = first.turn.answers[0].message.message_id
+    await store.commit(turn(tenant, conversation, "q1", ["a1"], at_head=False, parent_id=shared))
+    await store.commit(turn(tenant, conversation, "q2", ["a2"]))
+    found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None)
+    assert contents(found) == ["q0", "a0", "q1", "a1", "q2", "a2"]
+    assert found is not None
+    oldest = found.path[4].message_id or ""
+    assert (await store.read_earlier(tenant, oldest, max_bytes=0)).turns == 2
+    records = SqlConversations(transactions, SystemClock(), MemoryCache(1000, SystemClock()))
+    await records.delete_item(tenant, conversation, found.path[0].message_id or "")
+    earlier = await store.read_earlier(tenant, oldest, max_bytes=100_000)
+    assert [m.content for m in earlier.messages] == ["a0", "q1", "a1"]
+    assert (await store.read_earlier(tenant, oldest, max_bytes=0)).turns == 1
