@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from gateway.accounting.stream import ChunkRelay
 from gateway.assembly.breakpoints import wants_breakpoints, with_breakpoints
+from gateway.assembly.output_limit import with_output_limit
 from gateway.assembly.request import request_body
 from gateway.context import NO_MATERIAL, BuiltContext, ContextManager
 from gateway.conversation.earlier import asks_anew, with_earlier
@@ -241,7 +242,7 @@ class Pipeline:
             translated = exchange.deployment.protocol == "litellm"
             messages = with_breakpoints(messages, request.forward, goes_on=goes_on, translated=translated)
         return request_body(
-            request.forward,
+            _forwarded(exchange),
             messages,
             exchange.deployment,
             stream=request.stream,
@@ -299,3 +300,19 @@ def _can_attach(request: ChatRequest) -> bool:
     has_user = any(message["role"] == "user" for message in request.messages)
     continues = request.conversation.conversation_id or request.conversation.session
     return request.options.mode != "off" and bool(has_user or continues)
+
+
+def _forwarded(exchange: Exchange) -> dict[str, Any]:
+    """The client's fields, and how long the answer may become where the provider has to be told."""
+    budget, built = exchange.budget, exchange.built
+    if built is None:
+        return exchange.request.forward
+    return with_output_limit(
+        exchange.request.forward,
+        exchange.deployment,
+        exchange.facts,
+        window=budget.context_window,
+        prompt=built.fitted.tokens,
+        reserved=budget.reserved_output,
+        refitted=exchange.overflowed is not None,
+    )
