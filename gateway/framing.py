@@ -28,9 +28,10 @@ def new_frame(model: str, history: History, built: BuiltContext, new: Sequence[C
     before = history.frame
     if built.fitted.anew or (before is None and history.unread):
         return NewFrame(model, full=True, frame=request.whole(added))
-    if not (added.forms or added.decisions):
+    is_borrowed = before is not None and before.borrowed
+    if not (added.forms or added.decisions or is_borrowed):
         return None
-    if before is not None and before.additions >= MOST_ADDITIONS:
+    if before is not None and (is_borrowed or before.additions >= MOST_ADDITIONS):
         return NewFrame(model, full=True, frame=request.within(before.followed_by(added)))
     return NewFrame(model, full=False, frame=added)
 

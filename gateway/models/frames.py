@@ -27,7 +27,8 @@ class Frame:
     `decided` names the attached documents and told results for which the pass has decided: what it left out stays out.
     `foreign` are the messages in whose forms something stands that is not in messages of the conversation: it goes to
     nobody who has not shown that the conversation is theirs (contract §3.2). `counts` are the tokens of forms.
-    `additions` says of how many stored frames, beside the full one, it was put together.
+    `additions` says of how many stored frames, beside the full one, it was put together; `borrowed`, that some of them
+    belong to a branch that the client has left, so that this one has none of its own yet.
     """
 
     first: str | None = None
@@ -39,6 +40,7 @@ class Frame:
     foreign: frozenset[str] = frozenset()
     counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     additions: int = 0
+    borrowed: bool = False
 
     def followed_by(self, later: "Frame") -> "Frame":
         """This one with what later requests added to it; the window stays."""

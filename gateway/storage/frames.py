@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -54,8 +55,11 @@ def _found(
         if not (is_whole or is_all):
             return UNDECIDED
         found = _read(connection, ids)
-        if way is here or (found is not None and (found.first is None or found.first in here)):
+        if way is here:
             return found
+        if found is not None and (found.first is None or found.first in here):
+            is_borrowed = any(row.message_id not in here for row in rows if row.id in ids)
+            return replace(found, borrowed=True) if is_borrowed else found
     return None
 
 

@@ -107,9 +107,12 @@ def test_s4_i7_an_edit_and_another_answer_share_what_was_frozen_before_them(
     assert session.forwarded[-1] == one
     changed = next(i for i, message in enumerate(said) if message["role"] == "user" and message in frozen[2:])
     session.said = said[:changed]
-    talk(session, range(62, 63), words=20, steps=0)
-    shared = prefix(frozen, session.forwarded[-1])
+    talk(session, range(62, 63), words=20, steps=2)
+    *_, edited, second, third = session.forwarded
+    shared = prefix(frozen, edited)
     assert frozen[shared]["content"].endswith(said[changed]["content"]), "all before the edited message"
+    assert begins_with(second, edited), "the new branch goes on from what its first request was sent"
+    assert begins_with(third, second)
     session.said = kept
     talk(session, range(63, 64), words=20, steps=1)
     assert begins_with(session.forwarded[-2], one), "the branch that was left goes on as it was"
