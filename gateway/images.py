@@ -3,10 +3,14 @@
 import base64
 import binascii
 import io
-from math import ceil
+from math import ceil, isqrt
 from typing import Any
 
 HEADER_BYTES = 96 * 1024
+PIXELS_PER_BYTE = 16
+"""More than pictures of anything have."""
+BYTES_OF_BASE64 = 3
+"""In four characters."""
 TILE, LONG_SIDE, SHORT_SIDE, MOST_TILES = 512, 2048, 768, 8
 PATCH, MOST_PATCHES = 32, 1536
 LOW_DETAIL = "low"
@@ -30,7 +34,7 @@ ANTHROPIC_PIXELS_PER_TOKEN, ANTHROPIC_LONG_SIDE, ANTHROPIC_MOST = 750, 1568, 164
 
 
 def image_tokens(image: Any, model: str) -> int:
-    """Tokens of an `image_url` part's picture; of one whose size is not known here (an address, an unknown format),
+    """Tokens of an `image_url` part's picture; of one whose size is not known here (an address),
     the most that the formula can give.
 
     Args:
@@ -51,7 +55,8 @@ def image_tokens(image: Any, model: str) -> int:
 
 
 def _size(url: str) -> tuple[int, int] | None:
-    """Width and height of a data URL's picture, from its header alone."""
+    """Width and height of a data URL's picture, from its header alone; of one that cannot be read, which no provider
+    can show its model, a square that so many bytes could hold."""
     header, comma, _ = url[:200].partition(",")
     if not header.startswith("data:") or not comma or "base64" not in header:
         return None
@@ -62,8 +67,10 @@ def _size(url: str) -> tuple[int, int] | None:
         raw = base64.b64decode(url[start : start + HEADER_BYTES // 3 * 4])
         width, height = imagesize.get(io.BytesIO(raw))
     except (binascii.Error, ValueError, OSError, KeyError, IndexError, OverflowError):
-        return None
-    return (int(width), int(height)) if width > 0 and height > 0 else None
+        width = height = -1
+    if width <= 0 or height <= 0:
+        width = height = max(1, isqrt((len(url) - start) * BYTES_OF_BASE64 // 4 * PIXELS_PER_BYTE))
+    return int(width), int(height)
 
 
 def _tiles(size: tuple[int, int] | None) -> int:

@@ -23,6 +23,8 @@ ROUNDS = 6
 LITTLE_HELD, MOST_TURNS = 0.6, 0.9
 """Up to that part of everything that the room holds, turns have their share of it alone; where it holds nearly all,
 they have most of it."""
+BEST, BEST_SHARE = 3, 0.3
+"""How many passages, the best, come before any turn, and the part of the room that they may take."""
 KEPT_SHARE = 0.08
 """Part of the room for what a user asked to be kept to, and for how the conversation began."""
 ROOMY = 1000
@@ -114,17 +116,23 @@ class Reduction:
         self.told = transcript(self.material, self.left_out)
         found = candidates(self.material, self.material.searched, self.told, self.tools.relevance)
         competing = any(self._competes(c) for c in found)
-        choice.add_turns(room * self._share_of_turns(room) if competing else room)
+        if competing:
+            found = self._take(choice, [c for c in found if c.relevant][:BEST], room * BEST_SHARE, found)
+        choice.add_turns(min(room, choice.used + room * self._share_of_turns(room)) if competing else room)
         found = [c for c in found if not self._stands(c, choice.first)]
         kept = room * KEPT_SHARE
         if room >= ROOMY:
             kept += BLOCK_TOKENS + LABEL_TOKENS  # a block for them alone, if need be
         for tokens, first in ((kept, kept_words(found)), (room * LATEST_SHARE, self._latest(found))):
-            refused = choice.add(first, min(room, choice.used + tokens))
-            gone = {id(c) for c in first} - {id(c) for c in refused}
-            found = [c for c in found if id(c) not in gone] if gone else found
+            found = self._take(choice, first, min(room, choice.used + tokens), found)
         relevant = [c for c in found if c.relevant]
         return _Waiting(relevant, sorted((c for c in found if not c.relevant), key=lambda c: c.age))
+
+    def _take(self, choice: Choice, first: list[Candidate], limit: float, found: list[Candidate]) -> list[Candidate]:
+        """Takes those that fit; returns what is left of all that was found."""
+        refused = choice.add(first, limit)
+        gone = {id(c) for c in first} - {id(c) for c in refused}
+        return [c for c in found if id(c) not in gone] if gone else found
 
     def _share_of_turns(self, room: float) -> float:
         """The less has to be left out, the more of the room is for turns as they were: whatever is torn out of them is
