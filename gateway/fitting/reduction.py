@@ -83,18 +83,24 @@ class Reduction:
         while True:
             selection = Selection(self.material.current, self.left_out, self.pointers, frozen=False)
             tokens = self.counting.total(self.tools.assemble(self.material, selection))
-            if tokens <= self.budget:
+            most = self.target - self._wanted(steps[-1]) if len(steps) > 1 else self.budget
+            if tokens <= most:
                 return selection, tokens
             attached = {a.artifact_id for a in self.material.attached}
             if attached & self.pointers.keys():  # saying that they were left out is less than what has to be there
                 self.pointers = {key: value for key, value in self.pointers.items() if key not in attached}
-                continue
-            if len(steps) <= 1:
+            elif len(steps) > 1:
+                self._leave_out(steps, tokens - most)
+            else:
                 text = f"The current message and what must stand with it take {tokens} tokens"
                 raise ContextLengthExceeded(f"{text}; the budget is {self.budget}.", param="messages")
-            self._leave_out(steps, tokens - self.budget)
 
-    def _leave_out(self, steps: list[Turn], excess: int) -> None:
+    def _wanted(self, step: Turn) -> float:
+        """Tokens to be kept for the results of the latest step while older steps can leave."""
+        chars = sum(len(a.content) for at in range(step.start, step.end) for a in self.placed.get(at, ()))
+        return min(chars / CHARS_PER_TOKEN, self.target * LATEST_SHARE)
+
+    def _leave_out(self, steps: list[Turn], excess: float) -> None:
         """Takes steps out of `steps`, oldest first, until `excess` tokens have left; the last one stays."""
         leaving: list[int] = []
         for step in steps[:-1]:

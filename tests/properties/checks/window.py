@@ -39,7 +39,9 @@ def _run(seen: Seen, said: list[int], before: int, total: int) -> list[int]:
     first = len(old) - before
     run = old[first:]
     whole = not run or first == 0 or seen.originals[run[0]]["role"] == "user"
-    hold("I2", whole, "the run does not begin with a turn")
+    hold("I2", whole or seen.standing, "the run does not begin with a turn")
+    if not whole:
+        run = _without_left_steps(seen.originals, old, before)
     lacking = len(now) - (total - before)
     hold("I2", lacking >= 0, "more messages in the current turn than there are")
     if lacking:
@@ -51,6 +53,19 @@ def _run(seen: Seen, said: list[int], before: int, total: int) -> list[int]:
         hold("I2", len(leaving) == lacking, "other messages than the oldest whole steps have left the current turn")
         now = [i for i in now if i not in leaving]
     return run + now
+
+
+def _without_left_steps(messages: list[Json], old: list[int], before: int) -> list[int]:
+    """The run where its first turn once overflowed alone: its oldest whole steps have left and stay out."""
+    users = [at for at, i in enumerate(old) if messages[i]["role"] == "user" and len(old) - at >= before]
+    hold("I2", bool(users), "the run does not begin with a turn")
+    run = old[users[-1] :]
+    later = next((at for at, i in enumerate(run) if at and messages[i]["role"] == "user"), len(run))
+    for step in _steps(messages, run[:later]):
+        if len(run) > before:
+            run = [i for i in run if i not in step]
+    hold("I2", len(run) == before, "the run does not begin with a turn")
+    return run
 
 
 def _steps(messages: list[Json], indexes: list[int]) -> list[list[int]]:

@@ -6,6 +6,7 @@ import pytest
 
 from gateway.errors import ContextLengthExceeded
 from gateway.models.artifacts import RequestAttachment
+from gateway.settings import ContextSettings
 from tests.unit.making import assistant, build, system, tool, user
 from tests.unit.o200k import prompt_tokens
 
@@ -20,10 +21,23 @@ async def test_the_oldest_whole_tool_steps_leave_after_being_reduced() -> None:
     forwarded = built.fitted.forwarded.messages
     kept = (len(forwarded) - 1) // 3
     assert 1 <= kept < 30
-    assert forwarded[0] == user("go on")
+    assert forwarded[0]["content"].endswith("go on")
     calls = [message["tool_calls"][0]["id"] for message in forwarded[1::3]]
     assert calls == [f"a{n}" for n in range(30 - kept, 30)]
     assert prompt_tokens(forwarded) <= 900
+
+
+async def test_s4_i7_steps_leave_down_to_the_low_water_mark_so_that_further_ones_have_room() -> None:
+    """Else the next step of the turn overflows again, and each one changes the whole prefix."""
+    steps = [[assistant(None, f"c{n}"), tool(f"c{n}", DOCUMENT)] for n in range(60)]
+    messages = [user("go on"), *(message for step in steps for message in step)]
+    for low_water in (0.7, 1.0):
+        most = low_water * 3000
+        built = await build(messages, 3000, settings=ContextSettings(low_water=low_water))
+        assert 0.9 * most < built.fitted.tokens <= most
+        assert len(built.fitted.forwarded.messages) < len(messages)
+        latest = built.fitted.forwarded.messages[-1]["content"]
+        assert len(latest) > 0.2 * most, "the latest result, which the model has not seen, is more than named"
 
 
 async def test_no_old_turn_is_forwarded_where_a_step_of_the_current_one_has_left() -> None:
