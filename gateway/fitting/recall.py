@@ -39,14 +39,15 @@ def with_recalled(
     if not found:
         return frozen
     before = counting.total(frozen.forwarded)
-    allowed = min((limits.tokens - before) * SHARE_OF_ROOM, max(limits.tokens * MOST, MOST_TOKENS))
-    if allowed < limits.tokens * LEAST:
+    room = (limits.tokens - before) * SHARE_OF_ROOM
+    if room < limits.tokens * LEAST:
         return None
+    allowed = min(room, max(limits.tokens * MOST, MOST_TOKENS))
     choice = Choice(counting, frozen.selection.first, [], lambda turn: 0, run_ended=True)
     choice.add(found, allowed)
     for _ in range(ROUNDS):
         if not choice.taken:
-            break
+            return None if allowed == room < _after_a_pass(limits) else frozen
         selection = _selection(frozen.selection, told, choice)
         forwarded = tools.assemble(material, selection)
         excess = counting.total(forwarded) - before - allowed
@@ -54,6 +55,12 @@ def with_recalled(
             return fitted_as(selection, forwarded, counting.exact, counting)
         choice.shrink(excess)
     return frozen
+
+
+def _after_a_pass(limits: Limits) -> float:
+    """Room for what is recalled right after something has left."""
+    tokens = limits.tokens or 0
+    return (tokens - (limits.target or tokens)) * SHARE_OF_ROOM
 
 
 def _worth_it(found: list[Candidate]) -> list[Candidate]:

@@ -230,3 +230,23 @@ def test_s4_one_text_has_one_id_wherever_it_stands(client: OpenAI, upstream: Moc
     body = {"conversation": conversation_of(ask(client, user("Look."), tools=TOOLS)), "tools": TOOLS}
     brought = used(ask(client, result("c1", f"{DOCUMENT}\n"), **body))["artifacts_processed"]
     assert len({record["artifact_id"] for record in (*attached, *fenced, *brought)}) == 1
+
+
+@pytest.mark.parametrize("way", ["id", "resend"])
+def test_s4_i6_what_left_a_full_window_long_ago_is_recalled(client: OpenAI, upstream: MockUpstream, way: str) -> None:
+    """However little room earlier turns left, and however far above the window it stands."""
+    fact = "My locker combination is 7731-QX."
+    sent: list[Json] = []
+    named: Json = {}
+    for number in range(60):
+        said = user(f"{fact if number == 2 else ''} {prose(number, 60)}")
+        upstream.reply(text=prose(number + 500, 90))
+        answer = ask(client, *(sent if way == "resend" else ()), said, **named)
+        sent += [said, {"role": "assistant", "content": answer.choices[0].message.content}]
+        named = {"conversation": conversation_of(answer)} if way == "id" else {}
+    for asked in ("What is my locker combination?", "And again, my locker combination?"):
+        answer = ask(client, *(sent if way == "resend" else ()), user(asked), **named)
+        sent += [user(asked), {"role": "assistant", "content": answer.choices[0].message.content}]
+        assert text_of(upstream.last.body).count(fact) == 1, "there, and not once more where the window holds it"
+        assert used(answer)["messages_excluded"] > 60
+        assert prompt_tokens(upstream.last.body) <= BUDGET
