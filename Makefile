@@ -89,6 +89,7 @@ chaos: $(VENV)/.dev ## kill loops on SQLite and PostgreSQL
 bench: $(VENV)/.dev ## cost per request, per chunk and per turn of a long conversation, prompt caches, memory, start time
 	@$(BIN)/python -m tests.bench
 	@$(BIN)/python -m tests.bench.history
+	@$(BIN)/python -m tests.bench.context
 	@$(BIN)/python -m tests.bench.session
 
 eval: $(VENV)/.dev ## does what a question needs reach the model, by suite and budget (EVAL="--data FOLDER …")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gateway.relevance.corpus import Corpus, Scores
-from gateway.relevance.quantities import is_date, quantity
+from gateway.relevance.quantities import quantity
 from gateway.relevance.records import Record, records_of
 from gateway.relevance.superlatives import Superlative, superlative
 from gateway.relevance.words import Lexicon
@@ -49,11 +49,9 @@ def _field(
 ) -> tuple[float, str, int] | None:
     """Worth, name and direction of the field that is meant, None if the records have none."""
     filled: dict[str, int] = defaultdict(int)
-    dates: set[str] = set()
     for record in records:
         for name in {name for name, value in record.fields if quantity(value) is not None}:
             filled[name] += 1
-        dates.update(name for name, value in record.fields if is_date(value))
     best: tuple[float, str, int] | None = None
     meant = [(lexicon.question(word)[0][0], sign) for word, sign in asked.fields if lexicon.question(word)]
     for name, count in filled.items():

@@ -4,6 +4,7 @@ import re
 from datetime import date
 from typing import Any
 
+DIGIT = re.compile(r"\d")
 NUMBER = re.compile(r"^\s*[~<>≈]?\s*[$€£¥₹]?\s*([+-]?\d[\d,_ ]*(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([A-Za-zµ%°$€£]{0,8})")
 DATE = re.compile(r"^\s*(\d{4})-(\d{2})-(\d{2})(?:[T ](\d{2}):(\d{2})(?::(\d{2}))?)?")
 SLASHED = re.compile(r"^\s*(\d{1,2})/(\d{1,2})/(\d{4})\b")
@@ -57,12 +58,9 @@ def quantity(value: Any) -> float | None:
     return _of_text(value) if isinstance(value, str) and len(value) < 60 else None
 
 
-def is_date(value: Any) -> bool:
-    """Whether a value is a date written out."""
-    return isinstance(value, str) and any(p.match(value) for p in (DATE, SLASHED, WORDED))
-
-
 def _of_text(text: str) -> float | None:
+    if DIGIT.search(text) is None:
+        return None
     try:
         moment = _moment(text)
     except ValueError:

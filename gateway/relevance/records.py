@@ -3,7 +3,6 @@
 import csv
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,20 +49,24 @@ def _elements(text: str, at: int) -> list[Record]:
         except (ValueError, RecursionError):
             return found if len(found) > 1 else []
         if isinstance(value, dict):
-            found.append(Record(at, end, tuple(_flat(value, ""))))
+            fields: list[tuple[str, Any]] = []
+            _flat(value, "", fields)
+            found.append(Record(at, end, tuple(fields)))
         at = end
 
 
-def _flat(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+def _flat(value: Any, name: str, found: list[tuple[str, Any]]) -> None:
+    """Adds the values that are no objects to `found`, each with its way."""
     if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _flat(inner, f"{name} {key}".strip())
-    elif isinstance(value, list):
-        spatial = name.endswith("coordinates") and len(value) in (2, 3)
-        for number, inner in enumerate(value):
-            yield from _flat(inner, f"{name} {SPATIAL[number]}" if spatial else name)
+        members = [(f"{name} {key}".strip(), inner) for key, inner in value.items()]
     else:
-        yield name, value
+        spatial = name.endswith("coordinates") and len(value) in (2, 3)
+        members = [(f"{name} {SPATIAL[n]}" if spatial else name, inner) for n, inner in enumerate(value)]
+    for way, inner in members:
+        if isinstance(inner, dict | list):
+            _flat(inner, way, found)
+        else:
+            found.append((way, inner))
 
 
 def _rows(text: str) -> list[Record]:

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from gateway.models.exchange import ModelFacts
+from gateway.tokens import Counters
 from tests.bench.cases import CASES, OPEN
 from tests.bench.connection import Answer
+from tests.bench.context.contents import session
 from tests.bench.job import Gathered, Job, Kind, Result, Window
 from tests.bench.load import bodies
 from tests.bench.processor import cpu_ns
@@ -85,3 +88,11 @@ def test_the_kernels_account_grows_with_work() -> None:
     before = cpu_ns(os.getpid())
     sum(range(200_000))
     assert cpu_ns(os.getpid()) > before
+
+
+def test_a_session_is_as_large_as_asked_and_like_no_other() -> None:
+    counter = Counters().counter(ModelFacts("gpt-4o"))
+    messages, first, second = session(10_000, 1)
+    assert 9_000 <= sum(map(counter.message, messages)) <= 20_000
+    assert first != second
+    assert session(10_000, 1)[0] == messages != session(10_000, 2)[0]

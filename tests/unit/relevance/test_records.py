@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gateway.relevance.quantities import is_date, quantity
+from gateway.relevance.quantities import quantity
 from gateway.relevance.records import records_of
 
 BOATS = [{"boat": "Ida", "crew": [{"age": 30}, {"age": 41}]}, {"boat": "Elk", "crew": [], "home": {"port": "Hull"}}]
@@ -82,7 +82,6 @@ def test_quantities(value: object, number: float | None) -> None:
 
 
 def test_dates_are_in_order() -> None:
-    dates = ["Dec 31 1974", "1975-01-01", "2 January 1975", "1975-01-02T00:00:01", "1/3/1975", "4.5.1975"]
-    values = [quantity(each) or 0.0 for each in dates[:5]]
+    dates = ["Dec 31 1974", "1975-01-01", "2 January 1975", "1975-01-02T00:00:01", "1/3/1975"]
+    values = [quantity(each) or 0.0 for each in dates]
     assert values == sorted(values)
-    assert [is_date(each) for each in dates] == [True] * 5 + [False]

@@ -1,0 +1,1 @@
+"""What building a context costs: of contents never seen, and of the same ones for a second question."""
