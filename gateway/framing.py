@@ -89,11 +89,18 @@ class _Request:
             left=frozenset(name for i in selection.left_out if (name := self._names[i]) is not None),
             forms=added.forms,
             standing=added.standing,
-            decisions=added.decisions,
+            decisions={**self._kept_decisions(), **added.decisions},
             decided=frozenset(a.standing_name for a in (*material.restored, *material.attached)) | self._before.decided,
             foreign=added.foreign,
             counts=added.counts,
         )
+
+    def _kept_decisions(self) -> dict[str, tuple[Standing, ...]]:
+        """Those for what stands in the block of the turn under way, where that was kept."""
+        name = self._names[self._material.current] if self._names else None
+        if name is None or not self._fitted.selection.keeps_block:
+            return {}
+        return {name: self._before.decisions.get(name, ())}
 
     def within(self, frame: Frame) -> Frame:
         """Of a frame what the window still holds."""

@@ -35,7 +35,7 @@ def assemble(material: Material, selection: Selection) -> Forwarded:
             continue
         if index in selection.left_out:
             continue
-        body = _body(message, selection.frozen)
+        body = _body(message, selection.frozen or (selection.keeps_block and index == material.current))
         if index in by_message:
             if body is message.body:
                 body = _apply(body, by_message[index])

@@ -39,7 +39,7 @@ class Choice:
     """Passages and turns that were taken. The window begins at message `first`.
 
     `turns` are those before the window, newest last; `price` says what a turn takes as messages. None is taken where
-    `run_ended`: a step of the current turn has left.
+    `run_ended`: a step of the current turn has left. Where `block_fixed`, passages are taken in their own place alone.
     """
 
     counting: Counting
@@ -47,6 +47,7 @@ class Choice:
     turns: list[Turn]
     price: Callable[[Turn], int]
     run_ended: bool = False
+    block_fixed: bool = False
     taken: list[Taken] = field(default_factory=list)
     used: float = 0.0
     begun: dict[int, int] = field(default_factory=dict)
@@ -77,6 +78,9 @@ class Choice:
             if room < LITTLE or misses > MISSES:
                 left.extend(candidates[number:])
                 break
+            if self.block_fixed and not self._in_place(candidate):
+                left.append(candidate)
+                continue
             passage = candidate.passage
             around = self._around(candidate)
             if around + (passage.end - passage.start) / CHARS_PER_TOKEN / 2 > room:
@@ -93,7 +97,8 @@ class Choice:
 
     def add_part(self, candidates: Sequence[Candidate], limit: float) -> None:
         """Takes the beginning of the best of those that are too long, up to where a word ends if it has words."""
-        for candidate in candidates[:MOST_PARTS]:
+        placed = [c for c in candidates if self._in_place(c)] if self.block_fixed else candidates
+        for candidate in placed[:MOST_PARTS]:
             room, passage = limit - self.used - self._around(candidate) - 2 * ELISION_TOKENS, candidate.passage
             if room < LITTLE:
                 return

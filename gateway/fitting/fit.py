@@ -41,7 +41,7 @@ def _anew(material: Material, frozen: Selection, limits: Limits, counting: Count
     placed = (r for r in compact.values() if r.artifact.place.message is not None)
     shown = {r.artifact.artifact_id: r for r in placed} | {k: r for k, r in compact.items() if k in frozen.renderings}
     compacted = replace(frozen, renderings={**frozen.renderings, **shown})
-    refilled = Selection(renderings={**_refilled(material), **_files(material), **compact}, frozen=False)
+    refilled = _blocks_gone(material, compact)
     for selection in (compacted, refilled):
         fitted = _try(material, selection, target, counting, tools)
         if fitted is not None:
@@ -76,7 +76,7 @@ def _unplaced(material: Material) -> dict[str, Rendering]:
     frame = material.frame
     known = {name for message in material.messages for name in message.standing}
     known |= frame.decided if frame is not None else frozenset()
-    fixed = bool(material.messages) and material.messages[material.current].rendered is not None
+    fixed = material.has_block
     waiting = (a for a in (*material.restored, *material.attached) if a.standing_name not in known and not fixed)
     return _files(material) | {a.artifact_id: in_full(a, a.content) for a in waiting}
 
@@ -89,6 +89,15 @@ def _files(material: Material) -> dict[str, Rendering]:
 def _refilled(material: Material) -> dict[str, Rendering]:
     """Once the old blocks have left, what stood in them waits for a place again."""
     return {a.artifact_id: in_full(a, a.content) for a in (*material.restored, *material.attached)}
+
+
+def _blocks_gone(material: Material, compact: dict[str, Rendering]) -> Selection:
+    """Old blocks have left, and what stood in them waits for a place again; the block of the turn under way, which was
+    fixed at its first step, stays."""
+    if not material.has_block:
+        return Selection(renderings={**_refilled(material), **_files(material), **compact}, frozen=False)
+    placed = {key: r for key, r in compact.items() if r.artifact.place.message is not None}
+    return Selection(renderings={**_files(material), **placed}, frozen=False, keeps_block=True)
 
 
 def _compacted(material: Material, tools: Tools) -> dict[str, Rendering]:

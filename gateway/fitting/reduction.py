@@ -45,18 +45,18 @@ class Reduction:
         self.left_out: frozenset[int] = frozenset()
         self.costs: dict[int, int] = {}
         self.told: list[Said] = []
-        material = self.material
-        named = [a for a in material.attached if not a.historical][:MOST_NAMED]
-        self.pointers = {a.artifact_id: self._pointer(a) for a in (*material.placed, *named)}
+        self.keeps_block = material.has_block
+        self.pointers = self._pointers()
         self.placed: dict[int, list[Artifact]] = defaultdict(list)
-        for artifact in material.placed:
+        for artifact in self.material.placed:
             self.placed[artifact.place.message or 0].append(artifact)
 
     def run(self) -> Fitted:
         """The best that fits."""
         floor, tokens = self._floor()
         aim = max(self.target, tokens)
-        choice = Choice(self.counting, self.material.current, list(self.turns), self._price, bool(self.left_out))
+        ended, turns = bool(self.left_out), list(self.turns)
+        choice = Choice(self.counting, self.material.current, turns, self._price, ended, self.keeps_block)
         waiting = self._begin(choice, aim - tokens)
         best, most = floor, tokens
         limit = float(aim - tokens)
@@ -81,7 +81,8 @@ class Reduction:
         """System messages, the current message, and its tool steps as pointers; the oldest steps leave if they must."""
         steps = tool_steps(self.material)
         while True:
-            selection = Selection(self.material.current, self.left_out, self.pointers, frozen=False)
+            here = self.material.current
+            selection = Selection(here, self.left_out, self.pointers, frozen=False, keeps_block=self.keeps_block)
             tokens = self.counting.total(self.tools.assemble(self.material, selection))
             most = self.target - self._wanted(steps[-1]) if len(steps) > 1 else self.budget
             if tokens <= most:
@@ -91,6 +92,9 @@ class Reduction:
                 self.pointers = {key: value for key, value in self.pointers.items() if key not in attached}
             elif len(steps) > 1:
                 self._leave_out(steps, tokens - most)
+            elif self.keeps_block:  # it cannot stay as it was fixed
+                self.keeps_block, self.left_out, steps = False, frozenset(), tool_steps(self.material)
+                self.pointers = self._pointers()
             else:
                 text = f"The current message and what must stand with it take {tokens} tokens"
                 raise ContextLengthExceeded(f"{text}; the budget is {self.budget}.", param="messages")
@@ -111,6 +115,13 @@ class Reduction:
         self.left_out |= frozenset(leaving)
         del steps[: sum(step.start in self.left_out for step in steps)]
 
+    def _pointers(self) -> dict[str, Rendering]:
+        """How artifacts are shown at least: those in messages, and attached ones where a block is written."""
+        placed, attached = self.material.placed, [a for a in self.material.attached if not a.historical][:MOST_NAMED]
+        if self.keeps_block:
+            placed, attached = tuple(a for a in placed if a.place.message != self.material.current), []
+        return {a.artifact_id: self._pointer(a) for a in (*placed, *attached)}
+
     def _pointer(self, artifact: Artifact) -> Rendering:
         """What an artifact is reduced to at least; one that is no longer than its label stays as it is."""
         if len(artifact.content) <= 2 * LABEL_TOKENS and artifact.place.message is not None:
@@ -121,6 +132,8 @@ class Reduction:
         """Takes what has a share of the room of its own; returns what competes for the rest."""
         self.told = transcript(self.material, self.left_out)
         found = candidates(self.material, self.material.searched, self.told, self.tools.relevance)
+        if self.keeps_block:  # what may be shown has a place of its own
+            found = [c for c in found if isinstance(c.of, Artifact) and self._has_place(c)]
         competing = any(self._competes(c) for c in found)
         if competing:
             found = self._take(choice, [c for c in found if c.relevant][:BEST], room * BEST_SHARE, found)
@@ -152,6 +165,11 @@ class Reduction:
 
     def _competes(self, candidate: Candidate) -> bool:
         return candidate.relevant and not self._stands(candidate, self.material.current)
+
+    def _has_place(self, candidate: Candidate) -> bool:
+        """Whether it is of a message that may be in the window, other than the question."""
+        index = candidate.message
+        return index is not None and index not in self.left_out and 0 <= index != self.material.current
 
     def _latest(self, found: list[Candidate]) -> list[Candidate]:
         """Passages of the results that came last, if that is what the model is to go on from."""
@@ -190,6 +208,8 @@ class Reduction:
         for candidate in choice.passages():
             if self._stands(candidate, choice.first):
                 continue
+            if self.keeps_block and (candidate.message or 0) < choice.first:
+                continue  # its turn was taken, and given up again
             if isinstance(candidate.of, Said):
                 quoted.append(candidate)
             else:
@@ -204,6 +224,7 @@ class Reduction:
             frozenset(chosen),
             recalled(outside, quoted),
             frozen=False,
+            keeps_block=self.keeps_block,
         )
 
     def _price(self, turn: Turn) -> int:

@@ -62,6 +62,11 @@ class Material:
         return self.placed + self.restored + self.attached
 
     @property
+    def has_block(self) -> bool:
+        """Whether an earlier step of the turn under way was forwarded with a block, or otherwise than it was sent."""
+        return bool(self.messages) and self.messages[self.current].rendered is not None
+
+    @property
     def searched(self) -> tuple[Artifact, ...]:
         """All of which passages may stand in it."""
         return self.artifacts + self.recallable
@@ -104,7 +109,8 @@ class Selection:
     """The window: messages from `first` on but for `left_out`; artifacts as `renderings` say, others as they stand.
 
     `recalled` names the artifacts that stand in the block although their message is not in the window, `turns` is what
-    stands there of the messages themselves. `frozen`: messages that were forwarded with a block before keep it.
+    stands there of the messages themselves. `frozen`: messages that were forwarded with a block before keep it;
+    `keeps_block`: that which begins the turn under way does, in any case (contract §4 I6).
     """
 
     first: int = 0
@@ -114,6 +120,7 @@ class Selection:
     turns: Recalled | None = None
     frozen: bool = True
     quoted: frozenset[str] = frozenset()
+    keeps_block: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,8 +122,10 @@ class Window:
 def _decisions(
     material: Material, fitted: Fitted, indexes: frozenset[int]
 ) -> Mapping[tuple[int | None, str], Standing]:
-    if material.frame is None or fitted.anew:
+    if material.frame is None:
         return {}
+    if fitted.anew:  # but for the block of the turn under way, if that was kept
+        indexes = indexes & {material.current} if fitted.selection.keeps_block else frozenset()
     found: dict[tuple[int | None, str], Standing] = {}
     placed = {(artifact.place.message, _identity(artifact)) for artifact in material.placed}
     for index in sorted(i for i in indexes if i >= 0):

@@ -116,5 +116,16 @@ async def build(
 ) -> BuiltContext:
     """Steps 2 to 5 of a request; unless `settings` say otherwise, one that fills its budget."""
     request = chat([*instructions, *messages], attachments=tuple(attachments), forward=forward or {"model": "gpt-4o"})
+    return await _made(request, history(messages, instructions, attached), budget, settings, facts)
+
+
+async def build_of(conversation: History, budget: int | None, settings: ContextSettings | None = None) -> BuiltContext:
+    """The same for a conversation as it was rebuilt."""
+    return await _made(chat([m.body for m in conversation.new_messages]), conversation, budget, settings, FACTS)
+
+
+async def _made(
+    request: ChatRequest, history: History, budget: int | None, settings: ContextSettings | None, facts: ModelFacts
+) -> BuiltContext:
     manager = ContextManager(settings or ContextSettings(low_water=1), Counters(), FileReader(NoCache(), 1.0))
-    return await manager(request, history(messages, instructions, attached), facts, Budget(budget, 128_000))
+    return await manager(request, history, facts, Budget(budget, 128_000))

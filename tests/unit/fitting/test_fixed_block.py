@@ -1,0 +1,61 @@
+"""The block stands as it was fixed at the turn's first step, whatever has to leave in later ones (contract §4 I6)."""
+
+from dataclasses import replace
+from typing import Any
+
+from gateway.models.conversation import ConversationMessage, History
+from tests.unit.making import assistant, build_of, stored, tool, user
+from tests.unit.o200k import prompt_tokens
+
+LINES = "\n".join(f"line {n}: the value of part {n} is {n * 17}" for n in range(400))
+ASK = user("What is the value of part 77?")
+
+
+def fixed(body: dict[str, Any], block: str) -> list[ConversationMessage]:
+    """An old turn with a long result, and a question that was forwarded with a block in its first step."""
+    old = [user("old"), assistant(None, "c0"), tool("c0", LINES), assistant("so it is")]
+    path = stored([*old, body])
+    path[-1] = replace(path[-1], rendered={**body, "content": f"{block}{body['content']}"})
+    return path
+
+
+def in_steps(block: str, count: int) -> History:
+    steps = [message for n in range(1, count) for message in (assistant(None, f"c{n}"), tool(f"c{n}", LINES))]
+    path = [*fixed(ASK, block), *stored(steps)]
+    return History("conv_1", False, (), tuple(path), stored=len(path))
+
+
+async def test_a_later_step_keeps_the_block_of_the_first() -> None:
+    """Results are reduced, steps leave, and the question stands as it stood."""
+    block = "<context_data>\n" + "what was recalled " * 40 + "\n</context_data>\n\n"
+    for budget, count in ((1500, 3), (900, 4), (400, 30)):
+        history = in_steps(block, count)
+        built = await build_of(history, budget)
+        forwarded = built.fitted.forwarded
+        assert built.fitted.anew
+        question = next(m for m, i in zip(forwarded.messages, forwarded.indexes, strict=True) if i == 4)
+        assert question is history.messages[4].rendered
+        assert forwarded.messages[-1]["tool_call_id"] == f"c{count - 1}"
+        assert sum("context_data" in str(message["content"]) for message in forwarded.messages) == 1
+        assert prompt_tokens(forwarded.messages) <= budget
+        assert built.utilization.tokens_used >= 0.7 * budget
+
+
+async def test_a_block_that_cannot_be_kept_shrinks() -> None:
+    """The question, the latest step and a block that says more than the budget holds."""
+    history = in_steps("<context_data>\n" + "what was recalled " * 400 + "\n</context_data>\n\n", 3)
+    built = await build_of(history, 500)
+    (question,) = [m for m in built.fitted.forwarded.messages if m["role"] == "user"][-1:]
+    assert question["content"].endswith(ASK["content"])
+    assert "what was recalled" not in question["content"]
+    assert prompt_tokens(built.fitted.forwarded.messages) <= 500
+
+
+async def test_a_new_turn_has_a_block_of_its_own() -> None:
+    path = fixed(ASK, "<context_data>\nold block\n</context_data>\n\n")
+    new = [assistant("1309"), user("And what is the value of part 78?")]
+    messages = (*path, *(replace(m, message_id=None) for m in stored(new)))
+    built = await build_of(History("conv_1", False, (), messages, stored=5), 700)
+    last = built.fitted.forwarded.messages[-1]["content"]
+    assert "old block" not in last
+    assert last.endswith("And what is the value of part 78?")
