@@ -2,7 +2,10 @@
 
 from tests.properties.checks import tokens
 from tests.properties.checks.budget import LABEL, MARGINS, budget_of
-from tests.properties.checks.seen import Seen, hold
+from tests.properties.checks.seen import INSTRUCTIONS, Json, Seen, hold
+
+RECALL_SHARE, RECALL_TOKENS = 0.07, 300
+"""What a question may recall of what has left, with its labels: of the budget, and in a small one so many tokens."""
 
 
 def check(seen: Seen, before: Seen | None) -> None:
@@ -24,6 +27,15 @@ def must_stay(seen: Seen, before: Seen) -> bool:
     together = [*before.forwarded, *new, *({"role": "user", "content": a["content"]} for a in attached)]
     most = tokens.of_prompt(together, seen.case.body) + tokens.most_beside(together, seen.case.body)
     files = sum(LABEL for m in new if isinstance(m["content"], list))
-    return (most + LABEL * (1 + len(attached)) + files) * MARGINS.get(seen.case.body["model"], 1.0) <= budget_of(
-        seen.case
-    )
+    budget = budget_of(seen.case)
+    recall = max(RECALL_SHARE * budget, RECALL_TOKENS) if _may_recall(before, new) else 0
+    margin = MARGINS.get(seen.case.body["model"], 1.0)
+    return (most + LABEL * (1 + len(attached)) + files) * margin + recall <= budget
+
+
+def _may_recall(before: Seen, new: list[Json]) -> bool:
+    """Whether a new question may need what has left already: room for that is made where there is none (I6)."""
+    told = [m for m in before.forwarded if m["role"] not in INSTRUCTIONS]
+    lacking = len(told) < sum(m["role"] not in INSTRUCTIONS for m in before.originals)
+    reduced = any(record["strategy"] != "include_full" for record in before.records)
+    return any(m["role"] == "user" for m in new) and (lacking or reduced)
