@@ -116,7 +116,7 @@ class ContextSettings(_Section):
         "several turns find room again (I7); with `store: false` just enough leaves.",
     )
     recall_bytes: int = Field(
-        2 * 2**20,
+        2**20,
         ge=0,
         description="Bytes of stored messages, older than what could fit the window, in which a new question's answer "
         "is sought, latest first (I6).",
