@@ -29,8 +29,6 @@ from gateway.ports import ConversationStore
 INLINE_BYTES = 2**20
 BYTES_PER_TOKEN = 8
 """No more stored bytes are read than this times the budget: text with longer tokens than that is none."""
-SEARCHED_BYTES = 2**18
-"""So much is read at least: what has left a small window can still be what the question needs (contract §4 I6)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,7 @@ class Remembering:
 
     `remembers`: whether it leaves stored content (`store`, and a mode other than `off`). `match`: whose chains may be
     continued without a name (`conversation.match`). `brief`: it fits as it was sent, so what is stored the same need
-    not be read. `budget_tokens`: only as much of the path is read as could fit into it or is searched (None: all).
+    not be read. `budget_tokens`: only as much of the path is read as could fit into it (None: all).
     """
 
     remembers: bool
@@ -49,7 +47,7 @@ class Remembering:
 
     @property
     def max_bytes(self) -> int | None:
-        return None if self.budget_tokens is None else max(SEARCHED_BYTES, BYTES_PER_TOKEN * self.budget_tokens)
+        return None if self.budget_tokens is None else BYTES_PER_TOKEN * self.budget_tokens
 
 
 async def build_llm_messages(request: ChatRequest, store: ConversationStore, how: Remembering) -> History:

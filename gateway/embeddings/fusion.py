@@ -9,6 +9,8 @@ from gateway.models.relevance import Passage
 
 K = 60.0
 """Reciprocal rank fusion's usual constant: how little the very first ranks differ."""
+MOST_BY_MEANING = 16
+"""How many passages bear on a question that shares no word with any of them."""
 Ranked = list[list[Passage]]
 
 
@@ -33,10 +35,17 @@ def fused(found: Ranked, places: Sequence[Wanted], vectors: Sequence[Vector], so
             total[at] += weight / (K + rank)
     order = sorted(range(len(places)), key=lambda at: (-total[at], -scores[at], at))
     result = [list(passages) for passages in found]
-    for at, score in zip(order, sorted(scores, reverse=True), strict=True):
+    for at, score in zip(order, _worths(scores), strict=True):
         place = places[at]
         result[place.source][place.number] = replace(found[place.source][place.number], score=score)
     return result
+
+
+def _worths(scores: Sequence[float]) -> list[float]:
+    """The scores, best first. Where no passage's words earned anything, nearness of meaning earns a little."""
+    if any(scores):
+        return sorted(scores, reverse=True)
+    return [1.0 / (K + place) if place < MOST_BY_MEANING else 0.0 for place in range(len(scores))]
 
 
 def ranks(scores: Sequence[float]) -> list[int]:

@@ -53,7 +53,8 @@ def strict(upstream: MockUpstream) -> MockUpstream:
 def started(start_gateway: GatewayFactory, upstream: MockUpstream, storage_url: str, **info: Any) -> GatewayProcess:
     params = {"model": "openai/some-llama", "api_base": upstream.base_url, "api_key": "sk-upstream"}
     entry = {"model_name": "llama", "litellm_params": params, "model_info": {**MODEL_INFO, **info}}
-    return start_gateway({"model_list": [entry], "storage": {"url": storage_url}})
+    context = {"low_water": 0.97}  # how full a window becomes shows how well it was counted
+    return start_gateway({"model_list": [entry], "storage": {"url": storage_url}, "context": context})
 
 
 def ask(gateway: GatewayProcess, lamp: int = 5, **body: Any) -> httpx.Response:

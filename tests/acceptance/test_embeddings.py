@@ -65,7 +65,7 @@ def asked(upstream: MockUpstream) -> list[Record]:
 def near(record: Record) -> Reply:
     """Vectors by which the question and its answer are one, and all else is far from both."""
     body = record.body or {}
-    meant = [[1.0, 0.0] if text in (QUESTION, SECRET) else [0.0, 1.0] for text in body["input"]]
+    meant = [[1.0, 0.0] if text == QUESTION or SECRET in text else [0.0, 1.0] for text in body["input"]]
     data = [{"object": "embedding", "index": at, "embedding": vector} for at, vector in enumerate(meant)]
     usage = {"prompt_tokens": 1000, "total_tokens": 1000}
     return Reply(json={"object": "list", "data": list(reversed(data)), "model": "e", "usage": usage})

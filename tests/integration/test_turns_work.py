@@ -27,6 +27,7 @@ def test_s4_i7_a_turn_reads_and_writes_no_more_however_long_the_conversation(for
         upstream.handler, upstream.strict, upstream.count_prompt = answering, False, prompt_tokens
         config = gateway_config(int(upstream.url.rpartition(":")[2]), store=True)
         config["storage"] = {"url": database.url}
+        config["context"] = {**config.get("context", {}), "recall_bytes": 0}  # a read of its own, bounded by itself
         short, long = Talk(form, 1), Talk(form, 2)
         with database.counting(config, tmp_path) as gateway:
             client = Client(gateway.port)

@@ -70,7 +70,8 @@ def test_scores_are_only_exchanged_among_those_that_have_a_vector(
 ) -> None:
     at = sorted(n for n in with_vector if n < len(scores))
     after = scores_of(fused(passages(*scores), places(*at), angles[: len(at)], [EAST]))
-    assert sorted(after) == sorted(scores)
+    if any(scores[n] for n in at):  # else their meaning earns them what no word did
+        assert sorted(after) == sorted(scores)
     assert all(after[n] == scores[n] for n in range(len(scores)) if n not in at)
 
 
