@@ -19,6 +19,8 @@ ALIASES = {
     "REDIS_URL": ("cache", "url"),
     "OPENAI_API_KEY": ("upstream", "api_key"),
     "OPENAI_API_BASE": ("upstream", "api_base"),
+    "CONTEXT_PLANNER_MODEL": ("context", "planner_model"),
+    "SUMMARIZER_MODEL": ("context", "summarizer_model"),
 }
 FOR_ALL_MODELS = ("drop_params", "additional_drop_params", "modify_params")
 """What LiteLLM sets for all models and here stands with each."""

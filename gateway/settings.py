@@ -132,7 +132,7 @@ class ContextSettings(_Section):
     fits_share: float = Field(0.7, gt=0, le=1, description="Share of the budget below which nothing needs a plan.")
     near_limit_share: float = Field(0.9, gt=0, le=1, description="Share of the budget from which a plan is needed.")
     expensive_input_cost_per_token: Price = Field(
-        Decimal("0.00001"), description="Input price in USD above which a primary model counts as expensive."
+        Decimal("0.000003"), description="Input price in USD above which a primary model counts as expensive."
     )
     embedding_model: str | None = Field(
         None,
@@ -140,6 +140,16 @@ class ContextSettings(_Section):
         "`model_list` that serves `/embeddings`.",
     )
     embedding_timeout: Seconds = Field(0.25, description="Seconds within which a request gets its vectors.")
+    planner_model: str | None = Field(None, description="Model that plans contexts; `gpt-4o-mini` without one.")
+    summarizer_model: str | None = Field(
+        None, description="Model that summarizes artifacts; `gpt-4o-mini` without one."
+    )
+    planner_timeout: Seconds = Field(8.0, description="Seconds that a planner may take.")
+    summarizer_timeout: Seconds = Field(20.0, description="Seconds that one call of a summarizer may take.")
+    planner_prompt_chars: int = Field(24_000, ge=2000, description="Most characters that a planner is shown.")
+    trust_planner: bool = Field(
+        False, description="Follow a capable planner's plan without the guards that keep it from doing harm."
+    )
     historical_turns: int = Field(20, ge=0, description="Turns back in which an artifact counts as historical.")
 
 

@@ -131,14 +131,15 @@ def _options(
     dry_run = context.get("dry_run")
     if dry_run is not None and not isinstance(dry_run, bool):
         raise invalid("context.dry_run", "must be true or false")
-    _check_models(context.get("models"), settings)
+    models = _models(context.get("models"), settings)
     goal = ContextGoal(chosen["goal"])
-    return ContextOptions(chosen["mode"], chosen["planning"], goal, limit, bool(dry_run))
+    return ContextOptions(chosen["mode"], chosen["planning"], goal, limit, bool(dry_run), models)
 
 
-def _check_models(models: Any, settings: Settings) -> None:
+def _models(models: Any, settings: Settings) -> dict[str, str]:
+    """The internal models that the request names, out of `model_list`."""
     if models is None:
-        return
+        return {}
     if not isinstance(models, dict):
         raise invalid("context.models", "must be an object")
     for role, name in models.items():
@@ -146,6 +147,7 @@ def _check_models(models: Any, settings: Settings) -> None:
             raise invalid(f"context.models.{role}", "is not known; known are context_planner, summarizer")
         if not isinstance(name, str) or settings.model(name) is None:
             raise invalid(f"context.models.{role}", "must be a model of model_list")
+    return dict(models)
 
 
 def _conversation(

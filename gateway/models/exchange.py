@@ -1,6 +1,6 @@
 """One exchange with a model: what is asked, of whom, and what came back."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -30,6 +30,7 @@ class ContextOptions:
     goal: ContextGoal
     max_input_tokens: int | None = None
     dry_run: bool = False
+    models: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
