@@ -9,6 +9,7 @@ from gateway.models.claim import Claim, ClaimRecord, RequestIdentity
 from gateway.models.conversation import ConversationMessage, ConversationRef, Earlier, Sought, StoredConversation
 from gateway.models.embedding import Embeddings, Tariff
 from gateway.models.exchange import Caller, Deployment, JsonAnswer, ModelFacts, StoredFile, StreamOpener
+from gateway.models.internal import Ask
 from gateway.models.ledger import CompletionPage, CompletionQuery
 from gateway.models.records import ConversationRecord, ItemPage, ItemQuery, RecordPage, RecordQuery
 from gateway.models.relay import AnswerOpener, RelayedCall
@@ -256,6 +257,36 @@ class Embedder(Protocol):
         ...
 
 
+class InternalModel(Protocol):
+    """A planner or summarizer as one request may use it; each call is on that request's bill."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def max_input_tokens(self) -> int | None: ...
+
+    async def ask(self, ask: Ask) -> str:
+        """The text of its answer.
+
+        Raises:
+            InternalModelFailed: there is none, or not in time; the message is the `fallback_reason`.
+        """
+        ...
+
+
+class ClaimingCache(CacheBackend, Protocol):
+    """A cache by which several processes agree on who makes a value."""
+
+    async def claim(self, key: str, owner: str, ttl: float) -> bool:
+        """Whether `key` is `owner`'s now, for `ttl` seconds: it was nobody's, or nobody can be asked."""
+        ...
+
+    async def release(self, key: str, owner: str) -> None:
+        """Gives a claim up, if it is still that owner's."""
+        ...
+
+
 class Upstream(Protocol):
     """A model's provider."""
 
@@ -308,6 +339,15 @@ class Router(Protocol):
         ...
 
     def facts(self, model: str) -> ModelFacts: ...
+
+
+class InternalRouter(Router, Protocol):
+    """Where internal models are served (contract §5)."""
+
+    def internal(self, name: str, chosen: bool, primary: Deployment, caller: Caller) -> Deployment | None:
+        """The deployment of an internal model: of `model_list`, or at the primary's own upstream with the same key;
+        None if it is neither. `chosen`: somebody named it, it is no default."""
+        ...
 
 
 class RelayRouter(Router, Protocol):

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from gateway.errors import ModelNotFound, Unauthorized
+from gateway.errors import GatewayError, ModelNotFound, Unauthorized
 from gateway.models.exchange import Caller, Deployment, ModelFacts
 from gateway.settings import ModelEntry, Settings
 from gateway.upstream.catalogue import Catalogue
@@ -84,6 +84,21 @@ class ConfiguredRouter:
             idle_timeout=upstream.idle,
             origin=origin_of("openai", model, upstream.api_base.rstrip("/")),
         )
+
+    def internal(self, name: str, chosen: bool, primary: Deployment, caller: Caller) -> Deployment | None:
+        """See `ports.InternalRouter`. Content goes to no provider that nobody chose: a default name counts only at
+        the default upstream, which is OpenAI's unless the operator says otherwise."""
+        if self.lists(name):
+            try:
+                return self.deployment(name, caller)
+            except GatewayError:  # no key for it: this request has no such model
+                return None
+        is_default = primary.api_base == self._settings.upstream.api_base.rstrip("/")
+        if primary.protocol != "openai" or primary.key_header != "authorization" or not (chosen or is_default):
+            return None
+        provider, slash, _ = primary.route.partition("/")
+        route = f"{provider}/{name}" if slash else name
+        return replace(primary, model=name, provider_model=name, route=route, parameters={})
 
     def facts(self, model: str) -> ModelFacts:
         """What is known of a model: its entry's `model_info` over LiteLLM's map."""

@@ -251,3 +251,36 @@ def test_a_model_is_as_patient_as_it_says_and_else_as_all(params: dict[str, Any]
 def test_a_patience_that_is_none_is_refused(timeout: Any) -> None:
     with pytest.raises(ValueError, match="timeout"):
         router(entry(timeout=timeout))
+
+
+def internal(found: ConfiguredRouter, name: str, primary: str = "m", *, chosen: bool) -> str | None:
+    """The route of an internal model for a primary one."""
+    served = found.internal(name, chosen, found.deployment(primary, CLIENT), CLIENT)
+    return f"{served.api_base} {served.route} {served.api_key}" if served else None
+
+
+def test_s5_an_internal_model_is_one_of_model_list_or_at_the_primarys_own_upstream_with_the_same_key() -> None:
+    own = entry(api_base="http://own/v1", api_key="sk-own")
+    cheap = entry("cheap", "openai/small", api_base="http://other/v1", api_key="sk-other")
+    both = router(own, cheap)
+    assert internal(both, "cheap", chosen=True) == "http://other/v1 openai/small sk-other"
+    assert internal(both, "named", chosen=True) == "http://own/v1 openai/named sk-own"
+    assert internal(router(), "gpt-4o-mini", "gpt-4o", chosen=False) == (
+        "https://api.openai.com/v1 openai/gpt-4o-mini sk-client"
+    )
+
+
+def test_s5_nobody_is_asked_for_a_default_model_that_nobody_chose_there() -> None:
+    own = entry(api_base="http://own/v1", api_key="sk-own")
+    assert internal(router(own), "gpt-4o-mini", chosen=False) is None
+
+
+def test_s5_content_goes_to_no_provider_that_speaks_another_protocol() -> None:
+    claude = entry(model="anthropic/claude-sonnet-4-5", api_key="sk-own")
+    assert internal(router(claude), "gpt-4o-mini", chosen=True) is None
+
+
+def test_s5_an_internal_model_without_a_key_for_this_caller_is_none() -> None:
+    keyless = entry("cheap", model="anthropic/claude-haiku-4-5")
+    found = router(entry(api_base="http://own/v1", api_key="sk-own"), keyless)
+    assert found.internal("cheap", True, found.deployment("m", NOBODY), NOBODY) is None

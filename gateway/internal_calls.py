@@ -1,0 +1,174 @@
+"""Calls of internal models, planner and summarizer: made, limited in time, on the bill (contract §5, §6)."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from gateway.accounting.cost import is_figure
+from gateway.errors import GatewayError, UpstreamAuth, UpstreamError, UpstreamRefused, UpstreamUnreachable
+from gateway.fitting.count import REPLY_TOKENS
+from gateway.models.exchange import Caller, Deployment, ModelFacts
+from gateway.models.internal import Ask, InternalModelFailed
+from gateway.models.spending import InternalCall, Purpose
+from gateway.ports import Clock, InternalRouter, TokenCounters, Upstream
+
+UNCHARGED = (UpstreamRefused, UpstreamAuth, UpstreamUnreachable)
+FORMAT_REFUSALS = (400, 404, 415, 422, 501)
+COMPLETION_LIMITED = ("o1", "o3", "o4", "gpt-5")
+"""Models of OpenAI's that know `max_completion_tokens` only, and no temperature but their own."""
+GONE_SECONDS = 300.0
+MOST_KEPT = 1000
+
+
+class InternalModels:
+    """Knows what the internal models of a process can do; holds nothing of any request."""
+
+    def __init__(self, upstream: Upstream, router: InternalRouter, counters: TokenCounters, clock: Clock) -> None:
+        self._upstream = upstream
+        self._router = router
+        self._counters = counters
+        self._clock = clock
+        self._formats: dict[str, int] = {}
+        self._gone: dict[str, float] = {}
+
+    def served(
+        self, name: str, primary: Deployment, caller: Caller, calls: list[InternalCall], *, chosen: bool
+    ) -> "BilledModel | None":
+        """The model, if it may be asked (contract §5: in `model_list`, or at the primary's own upstream with the same
+        key), and is not known to be unknown there."""
+        deployment = self._router.internal(name, chosen, primary, caller)
+        if deployment is None or self._gone.get(_place(deployment), 0.0) > self._clock.monotonic():
+            return None
+        return BilledModel(self, deployment, self._router.facts(name), calls)
+
+    async def complete(self, deployment: Deployment, ask: Ask) -> dict[str, Any]:
+        """The answer's body. A format that the upstream refuses is not asked for again: the strict schema, then any
+        JSON, then none.
+
+        Raises:
+            UpstreamError: as drawn in `errors.py`.
+        """
+        place = _place(deployment)
+        formats = _formats(ask.schema)
+        first = min(self._formats.get(place, 0), len(formats) - 1) if ask.schema else 0
+        for number in range(first, len(formats)):
+            try:
+                answer = await self._upstream.complete(deployment, _body(deployment, ask, formats[number]), {})
+            except UpstreamRefused as refusal:
+                last = number + 1 == len(formats)
+                if last or refusal.status not in FORMAT_REFUSALS or not _is_about_format(refusal):
+                    self._remember_unknown(place, refusal)
+                    raise
+                continue
+            if number and len(self._formats) < MOST_KEPT:
+                self._formats[place] = number
+            return answer.body
+        raise AssertionError("unreachable: the last format is returned or raised")
+
+    def _remember_unknown(self, place: str, refusal: UpstreamRefused) -> None:
+        if refusal.status == 404 or "model_not_found" in str(refusal.original):
+            if len(self._gone) >= MOST_KEPT:
+                self._gone.clear()
+            self._gone[place] = self._clock.monotonic() + GONE_SECONDS
+
+    def spent(self, model: "BilledModel", ask: Ask, body: dict[str, Any] | None, *, charged: bool) -> InternalCall:
+        """What a call used: as reported, else what was sent and what came, counted here."""
+        usage = (body or {}).get("usage")
+        reported = usage if isinstance(usage, dict) else {}
+        prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")
+        if is_figure(prompt) and is_figure(completion):
+            return model.call(ask.purpose, reported, estimated=False)
+        if not charged:
+            return model.call(ask.purpose, {"prompt_tokens": 0, "completion_tokens": 0}, estimated=False)
+        counter = self._counters.counter(model.facts)
+        sent = REPLY_TOKENS + sum(counter.message(message) for message in ask.messages)
+        came = counter.text(text_of(body)) if body else 0
+        counted = {"prompt_tokens": sent, "completion_tokens": came, "total_tokens": sent + came}
+        return model.call(ask.purpose, counted, estimated=True)
+
+
+@dataclass(frozen=True, slots=True)
+class BilledModel:
+    """One internal model of one request (adapter of `ports.InternalModel`): what its calls cost is added to `calls`,
+    of those that failed, too."""
+
+    models: InternalModels = field(repr=False)
+    deployment: Deployment
+    facts: ModelFacts
+    calls: list[InternalCall]
+
+    @property
+    def name(self) -> str:
+        return self.deployment.route
+
+    @property
+    def max_input_tokens(self) -> int | None:
+        return self.facts.max_input_tokens
+
+    async def ask(self, ask: Ask) -> str:
+        """See `ports.InternalModel`."""
+        body: dict[str, Any] | None = None
+        charged = True
+        try:
+            async with asyncio.timeout(ask.timeout_seconds):
+                body = await self.models.complete(self.deployment, ask)
+        except TimeoutError:
+            raise InternalModelFailed(f"{ask.purpose}_timeout") from None
+        except UpstreamError as error:
+            charged = not isinstance(error, UNCHARGED)
+            raise InternalModelFailed(f"{ask.purpose}_{_reason(error)}") from error
+        except GatewayError as error:
+            charged = False
+            raise InternalModelFailed(f"{ask.purpose}_unavailable") from error
+        finally:
+            self.calls.append(await asyncio.shield(self._spent(ask, body, charged)))
+        return text_of(body)
+
+    def call(self, purpose: Purpose, usage: dict[str, Any], *, estimated: bool) -> InternalCall:
+        """A call of this model that used so much."""
+        return InternalCall(purpose, self.deployment.route, usage, self.facts.prices, estimated)
+
+    async def _spent(self, ask: Ask, body: dict[str, Any] | None, charged: bool) -> InternalCall:
+        # Counting may have a vocabulary to load: streams of other requests must not wait for that.
+        return await asyncio.to_thread(self.models.spent, self, ask, body, charged=charged)
+
+
+def text_of(body: dict[str, Any] | None) -> str:
+    """The first choice's text; empty if there is none."""
+    choices = (body or {}).get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else {}
+    message = first.get("message") if isinstance(first, dict) else None
+    content = message.get("content") if isinstance(message, dict) else None
+    return content if isinstance(content, str) else ""
+
+
+def _body(deployment: Deployment, ask: Ask, response_format: dict[str, Any] | None) -> dict[str, Any]:
+    body: dict[str, Any] = {"model": deployment.provider_model, "messages": ask.messages}
+    if deployment.provider_model.rpartition("/")[2].startswith(COMPLETION_LIMITED):
+        body["max_completion_tokens"] = ask.max_tokens
+    else:
+        body |= {"max_tokens": ask.max_tokens, "temperature": 0}
+    if response_format is not None:
+        body["response_format"] = response_format
+    return {**deployment.parameters, **body}
+
+
+def _formats(schema: dict[str, Any] | None) -> list[dict[str, Any] | None]:
+    if schema is None:
+        return [None]
+    return [{"type": "json_schema", "json_schema": schema}, {"type": "json_object"}, None]
+
+
+def _is_about_format(refusal: UpstreamRefused) -> bool:
+    said = str(refusal.original).lower()
+    return any(word in said for word in ("response_format", "json_schema", "json_object", "schema"))
+
+
+def _place(deployment: Deployment) -> str:
+    return f"{deployment.api_base} {deployment.provider_model}"
+
+
+def _reason(error: UpstreamError) -> str:
+    if isinstance(error, UpstreamRefused):
+        return "over_quota" if error.status == 429 else "refused"
+    return {"upstream_timeout": "timeout", "upstream_unreachable": "unreachable"}.get(error.code or "", "failed")

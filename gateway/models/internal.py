@@ -1,0 +1,22 @@
+"""Questions to internal models: planner and summarizer (contract §5)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.models.spending import Purpose
+
+
+class InternalModelFailed(Exception):
+    """An internal model gave no answer that can be used; the message is the `fallback_reason`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One question to an internal model. `purpose` is `planner` or `summarizer`; `schema` is OpenAI's `json_schema`
+    for answers that have to keep one."""
+
+    purpose: Purpose
+    messages: list[dict[str, Any]]
+    max_tokens: int
+    timeout_seconds: float
+    schema: dict[str, Any] | None = None

@@ -1,0 +1,179 @@
+"""Calls of planner and summarizer: made in the best format that their upstream takes, limited in time, on the bill."""
+
+import asyncio
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from gateway.accounting.cost import price_internal
+from gateway.errors import GatewayError, UpstreamInterrupted, UpstreamRefused, UpstreamUnreachable
+from gateway.internal_calls import BilledModel, InternalModels
+from gateway.models.exchange import Caller, Deployment, JsonAnswer, ModelFacts, StreamOpener
+from gateway.models.internal import Ask, InternalModelFailed
+from gateway.models.spending import InternalCall
+from gateway.tokens import Counters
+
+PRIMARY = Deployment("gpt-4o", "gpt-4o", "openai/gpt-4o", "http://127.0.0.1:9/v1", "sk", operator_key=False)
+CHEAP = Deployment("cheap", "cheap", "openai/cheap", "http://127.0.0.1:9/v1", "sk", operator_key=False)
+CALLER = Caller("tenant")
+SCHEMA = {"name": "artifact_plan", "strict": True, "schema": {"type": "object"}}
+PLAN = Ask("planner", [{"role": "user", "content": "plan this, please"}], 100, 0.2, SCHEMA)
+PRICES = {"input_cost_per_token": Decimal("0.000001"), "output_cost_per_token": Decimal("0.000002")}
+Reply = Callable[[dict[str, Any]], dict[str, Any] | GatewayError]
+
+
+def says(text: str, usage: dict[str, int] | None = None) -> dict[str, Any]:
+    body: dict[str, Any] = {"choices": [{"index": 0, "message": {"role": "assistant", "content": text}}]}
+    return {**body, "usage": usage} if usage else body
+
+
+class Upstream:
+    """Replies by a function of the body; None of it hangs."""
+
+    def __init__(self, reply: Reply | None) -> None:
+        self.reply = reply
+        self.bodies: list[dict[str, Any]] = []
+
+    async def complete(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> JsonAnswer:
+        self.bodies.append(body)
+        if self.reply is None:
+            await asyncio.sleep(60)
+            raise AssertionError("nobody waits that long")
+        found = self.reply(body)
+        if isinstance(found, GatewayError):
+            raise found
+        return JsonAnswer(found, {})
+
+    def stream(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> StreamOpener:
+        raise NotImplementedError
+
+
+class Router:
+    """Serves every internal model."""
+
+    def __init__(self, served: Deployment | None = CHEAP) -> None:
+        self.served = served
+
+    def deployment(self, model: str, caller: Caller) -> Deployment:
+        return CHEAP
+
+    def internal(self, name: str, chosen: bool, primary: Deployment, caller: Caller) -> Deployment | None:
+        return self.served
+
+    def facts(self, model: str) -> ModelFacts:
+        return ModelFacts(model, prices=PRICES, tokenizer="o200k_base")
+
+
+class HandClock:
+    """Time that the test moves."""
+
+    time = 1000.0
+
+    def now(self) -> Any:
+        raise NotImplementedError
+
+    def monotonic(self) -> float:
+        return self.time
+
+
+def refused(status: int, text: str) -> UpstreamRefused:
+    return UpstreamRefused(status, {"error": {"message": text}}, {})
+
+
+def set_up(reply: Reply | None) -> tuple[Upstream, InternalModels, BilledModel]:
+    upstream = Upstream(reply)
+    models = InternalModels(upstream, Router(), Counters(), HandClock())
+    calls: list[InternalCall] = []
+    served = models.served("cheap", PRIMARY, CALLER, calls, chosen=True)
+    assert served is not None
+    return upstream, models, served
+
+
+async def test_s5_a_planner_is_asked_for_its_schema_and_billed_by_its_usage() -> None:
+    upstream, _, model = set_up(lambda _: says("{}", {"prompt_tokens": 10, "completion_tokens": 5}))
+    assert await model.ask(PLAN) == "{}"
+    (body,) = upstream.bodies
+    assert body["response_format"] == {"type": "json_schema", "json_schema": SCHEMA}
+    assert (body["max_tokens"], body["temperature"], body["model"]) == (100, 0, "cheap")
+    (call,) = model.calls
+    assert (call.purpose, call.route, price_internal(call).total) == ("planner", "openai/cheap", Decimal("0.00002"))
+    assert not call.estimated
+
+
+async def test_s5_an_upstream_without_schemas_is_asked_for_json_and_then_for_text() -> None:
+    def reply(body: dict[str, Any]) -> dict[str, Any] | GatewayError:
+        kind = body.get("response_format", {}).get("type")
+        return refused(400, f"response_format {kind} is not supported") if kind else says("{}")
+
+    upstream, _, model = set_up(reply)
+    for _ in range(2):
+        assert await model.ask(PLAN) == "{}"
+    kinds = [body.get("response_format", {}).get("type") for body in upstream.bodies]
+    assert kinds == ["json_schema", "json_object", None, None]  # what was refused is not asked for again
+    assert len(model.calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (refused(429, "quota"), "planner_over_quota"),
+        (refused(500, "oops"), "planner_refused"),
+        (UpstreamUnreachable("down"), "planner_unreachable"),
+    ],
+)
+async def test_s6_a_call_that_was_refused_is_on_the_bill_and_costs_nothing(error: GatewayError, reason: str) -> None:
+    _, _, model = set_up(lambda _: error)
+    with pytest.raises(InternalModelFailed, match=reason):
+        await model.ask(PLAN)
+    (call,) = model.calls
+    assert price_internal(call).total == 0
+
+
+@pytest.mark.parametrize("reply", [None, lambda _: UpstreamInterrupted("broke off")])
+async def test_s5_a_call_that_is_late_or_cut_off_costs_its_prompt(reply: Reply | None) -> None:
+    _, _, model = set_up(reply)
+    with pytest.raises(InternalModelFailed, match=r"planner_(timeout|failed)"):
+        await model.ask(PLAN)
+    (call,) = model.calls
+    assert call.estimated
+    assert 5 < call.usage["prompt_tokens"] < 20
+    assert (price_internal(call).total or 0) > 0
+
+
+async def test_s6_what_reports_no_usage_is_counted() -> None:
+    _, _, model = set_up(lambda _: says("one two three"))
+    await model.ask(PLAN)
+    (call,) = model.calls
+    assert (call.estimated, call.usage["completion_tokens"]) == (True, 3)
+
+
+@pytest.mark.parametrize("body", [{}, {"choices": []}, {"choices": [None]}, {"choices": [{"message": {"content": 7}}]}])
+async def test_s5_an_answer_of_wrong_types_is_no_text(body: dict[str, Any]) -> None:
+    _, _, model = set_up(lambda _: body)
+    assert await model.ask(PLAN) == ""
+
+
+async def test_s5_a_model_that_its_upstream_does_not_know_is_not_asked_for_a_while() -> None:
+    _, models, model = set_up(lambda _: refused(404, "The model `cheap` does not exist"))
+    with pytest.raises(InternalModelFailed):
+        await model.ask(PLAN)
+    assert models.served("cheap", PRIMARY, CALLER, [], chosen=True) is None
+    HandClock.time += 1000
+    assert models.served("cheap", PRIMARY, CALLER, [], chosen=True) is not None
+
+
+async def test_s5_a_model_that_nobody_serves_is_none() -> None:
+    models = InternalModels(Upstream(None), Router(None), Counters(), HandClock())
+    assert models.served("cheap", PRIMARY, CALLER, [], chosen=False) is None
+
+
+async def test_s5_a_cancelled_call_is_on_the_bill() -> None:
+    _, _, model = set_up(None)
+    asking = asyncio.ensure_future(model.ask(PLAN))
+    await asyncio.sleep(0.01)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert len(model.calls) == 1
