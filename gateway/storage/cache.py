@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.logs import get_logger
-from gateway.ports import CacheBackend, Clock
+from gateway.ports import ClaimingCache, Clock
 from gateway.settings import CacheSettings
 
 log = get_logger("gateway.cache")
@@ -24,11 +24,19 @@ for _, group in ipairs(KEYS) do
 end
 return 1
 """
+CLAIM = """
+if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end
+return 0
+"""
+RELEASE = """
+if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
+return 0
+"""
 MOST_OWED = 100_000
 OWED_AT_ONCE = 500
 
 
-def open_cache(settings: CacheSettings, clock: Clock) -> CacheBackend:
+def open_cache(settings: CacheSettings, clock: Clock) -> ClaimingCache:
     """Redis if `cache.url` names one, else memory; nothing is connected yet."""
     if settings.url:
         return RedisCache(settings.url, settings.timeout, clock)
@@ -75,6 +83,18 @@ class MemoryCache:
         for group in groups:
             for key in list(self._groups.get(group, ())):
                 self._drop(key)
+
+    async def claim(self, key: str, owner: str, ttl: float) -> bool:
+        """Whether `key` is `owner`'s now."""
+        if await self.get(key) is not None:
+            return False
+        await self.set(key, owner.encode(), ttl)
+        return True
+
+    async def release(self, key: str, owner: str) -> None:
+        """Gives a claim up, if it is still that owner's."""
+        if await self.get(key) == owner.encode():
+            self._drop(key)
 
     async def close(self) -> None:
         """Forgets everything."""
@@ -131,6 +151,14 @@ class RedisCache:
         for group in list(self._owed)[:-MOST_OWED]:
             del self._owed[group]
         await self._forget_owed()
+
+    async def claim(self, key: str, owner: str, ttl: float) -> bool:
+        """Whether `key` is `owner`'s now, or nobody can be asked."""
+        return bool(await self._run("EVAL", CLAIM, 1, PREFIX + key, owner, max(1, int(ttl * 1000))) != 0)
+
+    async def release(self, key: str, owner: str) -> None:
+        """Gives a claim up, if it is still that owner's."""
+        await self._run("EVAL", RELEASE, 1, PREFIX + key, owner)
 
     async def close(self) -> None:
         """Closes the connections."""

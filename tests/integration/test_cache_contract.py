@@ -8,7 +8,7 @@ import pytest
 
 from gateway.clock import SystemClock
 from gateway.ids import new_id
-from gateway.ports import CacheBackend
+from gateway.ports import ClaimingCache
 from gateway.settings import CacheSettings
 from gateway.storage.cache import MemoryCache, open_cache
 from tests.support.ports import free_port
@@ -29,7 +29,7 @@ class HandClock:
 
 
 @pytest.fixture(params=["memory", "valkey"])
-async def cache(request: pytest.FixtureRequest) -> AsyncIterator[CacheBackend]:
+async def cache(request: pytest.FixtureRequest) -> AsyncIterator[ClaimingCache]:
     """An empty cache."""
     url = None
     if request.param == "valkey":
@@ -40,7 +40,7 @@ async def cache(request: pytest.FixtureRequest) -> AsyncIterator[CacheBackend]:
     await opened.close()
 
 
-async def test_what_was_set_is_found_and_nothing_else(cache: CacheBackend) -> None:
+async def test_what_was_set_is_found_and_nothing_else(cache: ClaimingCache) -> None:
     key = new_id("k")
     assert await cache.get(key) is None
     await cache.set(key, b"\x00\xff value", 60)
@@ -48,7 +48,7 @@ async def test_what_was_set_is_found_and_nothing_else(cache: CacheBackend) -> No
     assert await cache.get(key + "x") is None
 
 
-async def test_many_are_got_at_once_in_their_order(cache: CacheBackend) -> None:
+async def test_many_are_got_at_once_in_their_order(cache: ClaimingCache) -> None:
     known, other, unknown = new_id("k"), new_id("k"), new_id("k")
     await cache.set(known, b"\x00one", 60)
     await cache.set(other, b"", 60, group=new_id("g"))
@@ -56,26 +56,26 @@ async def test_many_are_got_at_once_in_their_order(cache: CacheBackend) -> None:
     assert await cache.get_many([]) == []
 
 
-async def test_the_latest_value_counts(cache: CacheBackend) -> None:
+async def test_the_latest_value_counts(cache: ClaimingCache) -> None:
     key = new_id("k")
     await cache.set(key, b"one", 60)
     await cache.set(key, b"two", 60)
     assert await cache.get(key) == b"two"
 
 
-async def test_an_empty_value_is_a_value(cache: CacheBackend) -> None:
+async def test_an_empty_value_is_a_value(cache: ClaimingCache) -> None:
     key = new_id("k")
     await cache.set(key, b"", 60)
     assert await cache.get(key) == b""
 
 
-async def test_odd_keys_and_big_values_are_kept(cache: CacheBackend) -> None:
+async def test_odd_keys_and_big_values_are_kept(cache: ClaimingCache) -> None:
     for key in ("a b\r\nc", "größe:✓", "x" * 5000):
         await cache.set(key, b"v" * 200_000, 60)
         assert await cache.get(key) == b"v" * 200_000
 
 
-async def test_values_of_a_group_are_forgotten_together_and_others_stay(cache: CacheBackend) -> None:
+async def test_values_of_a_group_are_forgotten_together_and_others_stay(cache: ClaimingCache) -> None:
     """§5: what is kept of a content can be deleted, whatever it was kept for."""
     one, two, rest = new_id("k"), new_id("k"), new_id("k")
     group, other = new_id("g"), new_id("g")
@@ -94,7 +94,7 @@ async def test_values_of_a_group_are_forgotten_together_and_others_stay(cache: C
     await cache.forget()
 
 
-async def test_a_group_lasts_as_long_as_the_longest_of_its_values(cache: CacheBackend) -> None:
+async def test_a_group_lasts_as_long_as_the_longest_of_its_values(cache: ClaimingCache) -> None:
     """§5: a value that lives shortly does not take the others' group with it."""
     long, short, group = new_id("k"), new_id("k"), new_id("g")
     await cache.set(long, b"long", 60, group=group)
@@ -107,7 +107,7 @@ async def test_a_group_lasts_as_long_as_the_longest_of_its_values(cache: CacheBa
     assert await cache.get(long) is None
 
 
-async def test_a_value_whose_time_is_over_is_gone(cache: CacheBackend) -> None:
+async def test_a_value_whose_time_is_over_is_gone(cache: ClaimingCache) -> None:
     key = new_id("k")
     await cache.set(key, b"short", 0.05)
     async with asyncio.timeout(10):
@@ -115,7 +115,7 @@ async def test_a_value_whose_time_is_over_is_gone(cache: CacheBackend) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_many_at_once_get_their_own(cache: CacheBackend) -> None:
+async def test_many_at_once_get_their_own(cache: ClaimingCache) -> None:
     async def one(number: int) -> bytes | None:
         await cache.set(f"many-{number}", str(number).encode(), 60)
         return await cache.get(f"many-{number}")
@@ -205,4 +205,33 @@ async def test_what_could_not_be_forgotten_is_forgotten_before_the_cache_is_used
     clock.seconds += 60
     assert await cache.get("k") is None
     assert await cache.get("other") == b"o"
+    await cache.close()
+
+
+async def test_one_of_many_has_a_claim_until_it_gives_it_up(cache: ClaimingCache) -> None:
+    key, owners = new_id("k"), [str(number) for number in range(20)]
+    claimed = await asyncio.gather(*(cache.claim(key, owner, 60) for owner in owners))
+    assert sum(claimed) == 1
+    first = owners[claimed.index(True)]
+    await cache.release(key, "somebody else")
+    assert not await cache.claim(key, "next", 60)
+    await cache.release(key, first)
+    again = await asyncio.gather(*(cache.claim(key, owner, 60) for owner in owners))
+    assert sum(again) == 1
+
+
+async def test_a_claim_runs_out_by_itself(cache: ClaimingCache) -> None:
+    key = new_id("k")
+    assert await cache.claim(key, "dead", 0.05)
+    assert not await cache.claim(key, "next", 60)
+    await asyncio.sleep(0.1)
+    assert await cache.claim(key, "next", 60)
+
+
+async def test_a_cache_that_cannot_be_asked_lets_everybody_claim(chaos_valkey: ValkeyProcess) -> None:
+    cache = open_cache(CacheSettings(url=chaos_valkey.url, timeout=0.2), HandClock())
+    assert await cache.claim("k", "a", 60)
+    chaos_valkey.pause()
+    assert await cache.claim("k", "b", 60)
+    chaos_valkey.resume()
     await cache.close()

@@ -1,0 +1,100 @@
+"""Reads what a planner answered: strictly where it keeps the schema, tolerantly where it means well (contract §5)."""
+
+import re
+from collections.abc import Collection
+from typing import Any
+
+from gateway import jsons
+from gateway.models.artifacts import ArtifactDecision, ArtifactPlan, ProcessingStrategy
+from gateway.planning.planner_prompt import MOST_QUERIES
+
+MOST_CHARS = 200_000
+QUERY_CHARS = 1000
+TEXT_CHARS = 500
+MOST_PRIORITY = 1000
+FENCE = re.compile(r"```(?:json)?\s*(.*?)```", re.DOTALL)
+STRATEGIES = {
+    "full": ProcessingStrategy.INCLUDE_FULL,
+    "include": ProcessingStrategy.INCLUDE_FULL,
+    "summary": ProcessingStrategy.SUMMARIZE,
+    "summarise": ProcessingStrategy.SUMMARIZE,
+    "extract": ProcessingStrategy.RAG_EXTRACT,
+    "rag": ProcessingStrategy.RAG_EXTRACT,
+    "omit": ProcessingStrategy.EXCLUDE,
+} | {each.value: each for each in ProcessingStrategy}
+
+
+class RubbishPlan(ValueError):
+    """The planner's answer cannot be used; the message is the `fallback_reason`."""
+
+
+def read_plan(text: str, known: Collection[str]) -> ArtifactPlan:
+    """The plan in a planner's answer, its decisions by priority.
+
+    Unknown ids are dropped, of two entries for one id the first counts, fields of the wrong type are as if they were
+    not there.
+
+    Raises:
+        RubbishPlan: it is no JSON object, or names no known artifact and brings no query.
+    """
+    if len(text) > MOST_CHARS:
+        raise RubbishPlan("planner_answer_too_long")
+    value = _object(text)
+    if value is None:
+        raise RubbishPlan("planner_answer_no_json")
+    decisions: dict[str, ArtifactDecision] = {}
+    entries = value.get("artifacts")
+    for entry in entries if isinstance(entries, list) else ():
+        decision = _decision(entry, known)
+        if decision is not None:
+            decisions.setdefault(decision.artifact_id, decision)
+    queries = _queries(value.get("search_queries"))
+    if not decisions and not queries:
+        raise RubbishPlan("planner_answer_rubbish")
+    ordered = sorted(decisions.values(), key=lambda decision: decision.priority)
+    return ArtifactPlan(artifacts=tuple(ordered), search_queries=queries, reasoning=_text(value.get("reasoning")) or "")
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    """The JSON object that a text is, or the one in it: fenced, or from its first brace to its last."""
+    fenced = FENCE.search(text)
+    inner = text[text.find("{") : text.rfind("}") + 1]
+    for candidate in (text, fenced.group(1) if fenced else "", inner):
+        try:
+            value = jsons.loads(candidate) if candidate.strip() else None
+        except jsons.JSONDecodeError:
+            continue
+        if isinstance(value, dict):
+            return value
+    return None
+
+
+def _decision(entry: Any, known: Collection[str]) -> ArtifactDecision | None:
+    if not isinstance(entry, dict):
+        return None
+    artifact_id, named = entry.get("artifact_id"), entry.get("strategy")
+    strategy = STRATEGIES.get(named.strip().lower()) if isinstance(named, str) else None
+    if not isinstance(artifact_id, str) or artifact_id not in known or strategy is None:
+        return None
+    given = entry.get("priority")
+    priority = given if isinstance(given, int) and not isinstance(given, bool) else MOST_PRIORITY
+    return ArtifactDecision(
+        artifact_id=artifact_id,
+        strategy=strategy,
+        priority=min(MOST_PRIORITY, max(1, priority)),
+        relevance_rationale=_text(entry.get("relevance_rationale")) or "",
+        summarization_focus=_text(entry.get("summarization_focus")),
+        extraction_query=_text(entry.get("extraction_query")),
+    )
+
+
+def _queries(value: Any) -> tuple[str, ...]:
+    """Up to four, each once; a planner that gives a single text means one query."""
+    given = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    texts = [" ".join(item.split())[:QUERY_CHARS] for item in given if isinstance(item, str)]
+    return tuple(dict.fromkeys(filter(None, texts)))[:MOST_QUERIES]
+
+
+def _text(value: Any) -> str | None:
+    """One line, not too long; what is no text says nothing."""
+    return (" ".join(value.split())[:TEXT_CHARS] or None) if isinstance(value, str) else None

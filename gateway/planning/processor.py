@@ -1,0 +1,79 @@
+"""`ArtifactProcessor`: asks the planner, and has made what its plan needs before anything is fitted (contract §5)."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from gateway.models.artifacts import Artifact, ArtifactDecision, ArtifactPlan, ProcessingStrategy
+from gateway.models.internal import Ask, InternalModelFailed
+from gateway.planning.planner_answer import RubbishPlan, read_plan
+from gateway.planning.planner_prompt import PlannerTask, plan_schema, planner_messages
+from gateway.planning.summaries import Summarizer, Summary
+from gateway.ports import InternalModel
+from gateway.settings import ContextSettings
+
+TOKENS_PER_DECISION = 90
+TOKENS_BESIDE = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a plan needs before it can be fitted: the summaries that could be made, by artifact. `failed` are the
+    reasons why others could not."""
+
+    plan: ArtifactPlan
+    summaries: dict[str, Summary] = field(default_factory=dict)
+    failed: tuple[str, ...] = ()
+
+    @property
+    def hits(self) -> int:
+        """Summaries that cost this request nothing."""
+        return sum(summary.hit for summary in self.summaries.values())
+
+
+class ArtifactProcessor:
+    """Plans with one call, and executes what of a plan needs a model."""
+
+    def __init__(self, settings: ContextSettings) -> None:
+        self._settings = settings
+
+    async def plan_context(self, task: PlannerTask, planner: InternalModel) -> ArtifactPlan:
+        """The planner's plan: one call, within its deadline.
+
+        Raises:
+            InternalModelFailed: no answer in time, or rubbish; the message is the `fallback_reason`.
+        """
+        messages, ids = planner_messages(task, self._settings.planner_prompt_chars)
+        ask = Ask(
+            purpose="planner",
+            messages=messages,
+            max_tokens=TOKENS_BESIDE + TOKENS_PER_DECISION * len(ids),
+            timeout_seconds=self._settings.planner_timeout,
+            schema=plan_schema(ids),
+        )
+        answer = await planner.ask(ask)
+        try:
+            return read_plan(answer, ids)
+        except RubbishPlan as rubbish:
+            raise InternalModelFailed(str(rubbish)) from None
+
+    async def execute_plan(
+        self, plan: ArtifactPlan, artifacts: Sequence[Artifact], summarizer: Summarizer | None
+    ) -> Prepared:
+        """Makes the summaries that a plan asks for, all at once; one that fails leaves its artifact to be extracted."""
+        by_id = {artifact.artifact_id: artifact for artifact in artifacts}
+        wanted = [d for d in plan.artifacts if d.strategy is ProcessingStrategy.SUMMARIZE and d.artifact_id in by_id]
+        if not wanted or summarizer is None:
+            return Prepared(plan, failed=("no_summarizer",) if wanted else ())
+        made = await asyncio.gather(*(_made(summarizer, by_id[d.artifact_id], d) for d in wanted))
+        summaries = {d.artifact_id: one for d, one in zip(wanted, made, strict=True) if isinstance(one, Summary)}
+        failed = dict.fromkeys(one for one in made if isinstance(one, str))
+        return Prepared(plan, summaries, tuple(failed))
+
+
+async def _made(summarizer: Summarizer, artifact: Artifact, decision: ArtifactDecision) -> Summary | str:
+    """The summary, or why there is none."""
+    try:
+        return await summarizer.summarize(artifact, decision.summarization_focus or "")
+    except InternalModelFailed as error:
+        return str(error)

@@ -1,0 +1,153 @@
+"""`ArtifactProcessor`: one planner call, and the summaries that its plan asks for (contract §5)."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gateway.clock import SystemClock
+from gateway.ids import artifact_id
+from gateway.models.artifacts import Artifact, ArtifactDecision, ArtifactPlan, ArtifactType, ContextGoal
+from gateway.models.artifacts import ProcessingStrategy as Strategy
+from gateway.models.internal import Ask, InternalModelFailed
+from gateway.planning.planner_prompt import PlannerTask
+from gateway.planning.processor import ArtifactProcessor
+from gateway.planning.summaries import CHARS_PER_TOKEN, PROMPT_TOKENS, Summarizer
+from gateway.planning.summary_cache import SummaryCache
+from gateway.planning.summary_prompt import TOKENS_PER_SUMMARY
+from gateway.settings import ContextSettings
+from gateway.storage.cache import MemoryCache
+
+PROCESSOR = ArtifactProcessor(ContextSettings())
+Answer = Callable[[Ask], str]
+
+
+class Model:
+    """Answers as it is told; remembers what it was asked."""
+
+    name = "openai/cheap"
+
+    def __init__(self, answer: str | Exception | Answer, max_input_tokens: int | None = None) -> None:
+        self._answer = answer
+        self.max_input_tokens = max_input_tokens
+        self.asked: list[Ask] = []
+        self.at_once = self.most_at_once = 0
+
+    async def ask(self, ask: Ask) -> str:
+        self.asked.append(ask)
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        await asyncio.sleep(0)
+        self.at_once -= 1
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer if isinstance(self._answer, str) else self._answer(ask)
+
+
+def artifact(content: str) -> Artifact:
+    return Artifact(artifact_id(content), ArtifactType.TOOL_RESULT, content, len(content), "step_1:search")
+
+
+def summarizer(model: Model, cache: SummaryCache | None = None) -> Summarizer:
+    kept = cache or SummaryCache(MemoryCache(10**6, SystemClock()), SystemClock(), 60.0, 30.0)
+    return Summarizer(model, kept, "tenant", b"s" * 32, keeps=True, timeout_seconds=20.0)
+
+
+def wants(*artifacts: Artifact, focus: str | None = None) -> ArtifactPlan:
+    decisions = [
+        ArtifactDecision(artifact_id=a.artifact_id, strategy=Strategy.SUMMARIZE, summarization_focus=focus)
+        for a in artifacts
+    ]
+    return ArtifactPlan(artifacts=tuple(decisions))
+
+
+def task(*artifacts: Artifact) -> PlannerTask:
+    return PlannerTask("Who?", ContextGoal.SYNTHESIS, 4000, artifacts)
+
+
+async def test_s5_the_planner_is_one_call_with_the_ids_as_an_enumeration() -> None:
+    one = artifact("x" * 9000)
+    entry: dict[str, Any] = {"artifact_id": one.artifact_id, "strategy": "exclude", "priority": 1}
+    model = Model(json.dumps({"artifacts": [entry], "search_queries": ["q"]}))
+    plan = await PROCESSOR.plan_context(task(one), model)
+    assert [d.strategy for d in plan.artifacts] == [Strategy.EXCLUDE]
+    (asked,) = model.asked
+    assert asked.schema is not None
+    items = asked.schema["schema"]["properties"]["artifacts"]["items"]
+    assert items["properties"]["artifact_id"]["enum"] == [one.artifact_id]
+    assert asked.timeout_seconds == ContextSettings().planner_timeout
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [("No.", "planner_answer_no_json"), (InternalModelFailed("planner_timeout"), "planner_timeout")],
+)
+async def test_s5_a_planner_that_fails_says_why(answer: str | Exception, reason: str) -> None:
+    with pytest.raises(InternalModelFailed, match=reason):
+        await PROCESSOR.plan_context(task(artifact("x")), Model(answer))
+
+
+async def test_s5_summaries_are_made_at_once_and_kept() -> None:
+    first, second = artifact("a" * 5000), artifact("b" * 5000)
+    model = Model(lambda ask: f"about {ask.messages[1]['content'][-20:-10]}")
+    cache = SummaryCache(MemoryCache(10**6, SystemClock()), SystemClock(), 60.0, 30.0)
+    made = await PROCESSOR.execute_plan(wants(first, second), [first, second], summarizer(model, cache))
+    assert {key: (s.text, s.hit) for key, s in made.summaries.items()} == {
+        first.artifact_id: ("about aaaaaaaaaa", False),
+        second.artifact_id: ("about bbbbbbbbbb", False),
+    }
+    assert model.most_at_once == 2
+    again = await PROCESSOR.execute_plan(wants(first, second), [first, second], summarizer(model, cache))
+    assert again.hits == 2
+    assert len(model.asked) == 2
+
+
+async def test_s5_the_focus_is_asked_for_and_part_of_the_key() -> None:
+    one, model = artifact("a" * 5000), Model("short")
+    cache = SummaryCache(MemoryCache(10**6, SystemClock()), SystemClock(), 60.0, 30.0)
+    for focus in ("prices", "dates", "prices"):
+        await PROCESSOR.execute_plan(wants(one, focus=focus), [one], summarizer(model, cache))
+    assert ["prices" in ask.messages[1]["content"] for ask in model.asked] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("y" * 6000, "summary_not_shorter"),
+        ("  ", "summarizer_empty"),
+        (InternalModelFailed("summarizer_over_quota"), "summarizer_over_quota"),
+    ],
+)
+async def test_s5_a_summary_that_cannot_be_used_leaves_its_artifact(answer: str | Exception, reason: str) -> None:
+    one = artifact("a" * 5000)
+    made = await PROCESSOR.execute_plan(wants(one), [one], summarizer(Model(answer)))
+    assert (made.summaries, made.failed) == ({}, (reason,))
+
+
+async def test_s5_an_artifact_larger_than_the_window_is_summarized_by_map_and_reduce() -> None:
+    window = TOKENS_PER_SUMMARY + PROMPT_TOKENS + 1000
+    one = artifact("\n\n".join(f"paragraph {number} " + "word " * 100 for number in range(40)))
+    model = Model(lambda ask: "a part" if "Part " in ask.messages[1]["content"] else "the whole", window)
+    made = await PROCESSOR.execute_plan(wants(one), [one], summarizer(model))
+    assert made.summaries[one.artifact_id].text == "the whole"
+    assert len(model.asked) > 3
+    assert model.most_at_once == 4
+    sizes = [len(ask.messages[1]["content"]) for ask in model.asked]
+    assert max(sizes) < 1000 * CHARS_PER_TOKEN + 400
+
+
+@pytest.mark.parametrize("answer", [InternalModelFailed("summarizer_timeout"), "z" * 4000])
+async def test_s5_a_part_that_fails_fails_the_summary(answer: str | Exception) -> None:
+    one = artifact("word " * 4000)
+    model = Model(answer, TOKENS_PER_SUMMARY + PROMPT_TOKENS + 1000)
+    made = await PROCESSOR.execute_plan(wants(one), [one], summarizer(model))
+    expected = str(answer) if isinstance(answer, Exception) else "summary_not_shorter"
+    assert (made.summaries, made.failed) == ({}, (expected,))
+
+
+async def test_s5_without_a_summarizer_nothing_is_summarized() -> None:
+    one = artifact("a" * 5000)
+    made = await PROCESSOR.execute_plan(wants(one), [one], None)
+    assert (made.summaries, made.failed) == ({}, ("no_summarizer",))
