@@ -7,8 +7,8 @@ from unicodedata import combining
 from gateway.relevance.chunks.chunk import MAX_CHARS, TARGET_CHARS
 
 Span = tuple[int, int]
-SENTENCE = re.compile(r"[.!?…]+[\"'”’»)\]]*\s|[。！？；．｡؟۔।॥]+[”』」）]*|\n")
-ASCII_SENTENCE = re.compile(r"[.!?]+[\"')\]]*\s|\n")
+SENTENCE = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’»)\]]*+\s|[。！？；．｡؟۔।॥]+[”』」）]*|\n")
+ASCII_SENTENCE = re.compile(r"(?<![.!?])[.!?]++[\"')\]]*+\s|\n")
 """The same for what is all ASCII, where it is found twice as fast."""
 SPACE = re.compile(r"\s+")
 LOOK_BACK = 200

@@ -10,7 +10,7 @@ BLOCK = re.compile(r"\S[^\n]*+(?:\n[^\S\n]*+\S[^\n]*+)*+")
 """Lines up to an empty one."""
 HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+|$)")
 UNDERLINED = re.compile(
-    r"(?:([=~^*\"#+-])\1{2,}[ \t]*\r?\n)?([^\n]{1,200}?)[ \t]*\r?\n([=~^*\"#+-])\3{2,}[ \t]*\r?(?:\n|\Z)"
+    r"(?:([=~^*\"#+-])\1{2,}+[ \t]*+\r?\n)?([^\n]{1,200}?)[ \t]{0,200}+\r?\n([=~^*\"#+-])\3{2,}+[ \t]*+\r?(?:\n|\Z)"
 )
 FENCE = re.compile(r"^ {0,3}(?:`{3}|~{3})", re.MULTILINE)
 FENCED_CHARS = 4 * TARGET_CHARS
@@ -103,7 +103,8 @@ def _titled(text: str, begin: int, until: int) -> Iterator[tuple[int, int, Title
 def _title(text: str, begin: int, until: int) -> Title | None:
     marked = HEADING.match(text, begin, until)
     if marked:
-        return marked.group(1), text[begin:until].partition("\n")[0].strip()
+        line_end = text.find("\n", begin, until)
+        return marked.group(1), text[begin : line_end if line_end >= 0 else until].strip()
     underlined = UNDERLINED.match(text, begin, until)
     if underlined and underlined[2].strip(" \t=-~^*#+|"):
         return underlined[3] + (underlined[1] or ""), underlined[2].strip()
