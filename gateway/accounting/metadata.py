@@ -3,7 +3,7 @@
 from typing import Any
 
 from gateway.accounting.cost import planning_usage, total_cost, usage_of
-from gateway.models.metadata import CallCost, ContextPlanningCost, CostMetadata, ResponseMetadata
+from gateway.models.metadata import ArtifactUsageRecord, CallCost, ContextPlanningCost, CostMetadata, ResponseMetadata
 
 Sums = tuple[CostMetadata, ContextPlanningCost]
 
@@ -25,7 +25,7 @@ def response_metadata(known: ResponseMetadata) -> dict[str, Any]:
         used = known.context_utilization
         data["context_utilization"] = utilization = {
             **_fields(used),
-            "artifacts_processed": [_fields(record) for record in used.artifacts_processed],
+            "artifacts_processed": [_record(record) for record in used.artifacts_processed],
             "planning_usage": _fields(used.planning_usage),
             "planning_cost": _fields(used.planning_cost),
             "warnings": list(used.warnings),
@@ -34,6 +34,13 @@ def response_metadata(known: ResponseMetadata) -> dict[str, Any]:
             del utilization["planning_usage"]["embedder"], utilization["planning_cost"]["embedder_cost"]
     data["timings_ms"] = known.timings_ms
     return data
+
+
+def _record(record: ArtifactUsageRecord) -> dict[str, Any]:
+    fields = _fields(record)
+    if not record.guarded:
+        del fields["guarded"]
+    return fields
 
 
 def _fields(value: Any) -> dict[str, Any]:

@@ -119,17 +119,21 @@ class Counting:
         return REPLY_TOKENS + self._tools + sum(map(self.message, forwarded.messages))
 
     def fits(self, forwarded: Forwarded, tokens: int) -> bool:
-        """Whether the exact count is no more than that. Counting ends once it is sure: what is far too long would take
-        longer to count than to reduce."""
+        """Whether the exact count is no more than that."""
+        return self.up_to(forwarded, tokens) <= tokens
+
+    def up_to(self, forwarded: Forwarded, tokens: float) -> int:
+        """The exact count, or, if it is more than that many tokens, a number between these and it. Counting ends once
+        it is sure: what is far too long would take longer to count than to reduce."""
         if self._tools is None:
             self._tools = self._counter.tools(self._forward)
         least = [self._least(message) for message in forwarded.messages]
         total = REPLY_TOKENS + self._tools + sum(least)
         for message, bound in zip(reversed(forwarded.messages), reversed(least), strict=True):
             if total > tokens:
-                return False
+                break
             total += self.message(message) - bound
-        return total <= tokens
+        return total
 
     def exact(self, forwarded: Forwarded) -> Count:
         """Counted with the model's tokenizer, or with an estimate calibrated on what upstream reports."""

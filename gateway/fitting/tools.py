@@ -40,6 +40,15 @@ def fitted_as(
     return Fitted(selection, forwarded, result.total, count == counting.exact, result.breakdown)
 
 
+def counted(selection: Selection, forwarded: Forwarded, tokens: int, counting: Counting) -> Fitted | None:
+    """The selection if it fits. What cannot exceed the budget by its bytes alone is only estimated."""
+    if counting.upper_bound(forwarded) <= tokens:
+        return fitted_as(selection, forwarded, counting.estimate, counting)
+    if counting.fits(forwarded, tokens):
+        return fitted_as(selection, forwarded, counting.exact, counting)
+    return None
+
+
 def in_full(artifact: Artifact, text: str) -> Rendering:
     """An artifact shown in full, as it is or compacted to `text`."""
     return Rendering(artifact, ProcessingStrategy.INCLUDE_FULL, text)

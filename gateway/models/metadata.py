@@ -10,7 +10,8 @@ PICO = Decimal("0.000000000001")
 
 @dataclass(frozen=True, slots=True)
 class ArtifactUsageRecord:
-    """How one artifact was used; `processed_size_chars` counts the characters of it that were forwarded."""
+    """How one artifact was used; `processed_size_chars` counts the characters of it that were forwarded. `guarded`: a
+    plan excludes it, and it is shown all the same (contract §5); told only where it is so."""
 
     artifact_id: str
     source: str
@@ -19,6 +20,7 @@ class ArtifactUsageRecord:
     original_size_chars: int
     processed_size_chars: int
     cache_hit: bool = False
+    guarded: bool = False
 
 
 def nameless(source: str) -> str:

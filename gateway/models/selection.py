@@ -136,9 +136,22 @@ class Forwarded:
 
 
 @dataclass(frozen=True, slots=True)
+class Unreduced:
+    """What was forwarded before, as it was, and everything since in full: what is measured before anything is decided
+    (contract §5). `tokens`: an estimate where it is surely below what matters, the exact count up to the budget, and
+    beyond that a number between the budget and that count. `anew`: it is over budget, so that nothing stands."""
+
+    selection: Selection
+    forwarded: Forwarded
+    tokens: int
+    anew: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Fitted:
     """A selection that fits, as it will be sent, with its exact or estimated token count. `anew`: something had to
-    leave, so that everything was decided anew (contract §4 I7)."""
+    leave, so that everything was decided anew (contract §4 I7). `guarded` are the artifacts that a plan excludes and of
+    which something is shown all the same (contract §5)."""
 
     selection: Selection
     forwarded: Forwarded
@@ -146,3 +159,4 @@ class Fitted:
     exact: bool
     breakdown: dict[str, int]
     anew: bool = False
+    guarded: frozenset[str] = frozenset()

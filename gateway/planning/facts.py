@@ -5,7 +5,7 @@ from datetime import datetime
 
 from gateway.models.artifacts import Artifact
 from gateway.models.exchange import ContextOptions
-from gateway.models.selection import Fitted, Material
+from gateway.models.selection import Fitted, Material, Unreduced
 from gateway.planning.decision import PlanningFacts
 from gateway.planning.record import Window
 
@@ -13,16 +13,18 @@ from gateway.planning.record import Window
 def facts_of(
     options: ContextOptions,
     material: Material,
-    fitted: Fitted,
+    fitted: Fitted | Unreduced,
     *,
     stored: int,
     budget: int | None,
     historical_turns: int,
     has_planner: bool = False,
+    expensive_primary: bool = False,
 ) -> PlanningFacts:
     """Measured on what the context is made of.
 
     Args:
+        fitted: the unreduced candidate, or, where no plan can come of it, what was fitted in its place.
         stored: so many of the material's messages were forwarded with an earlier request.
         budget: tokens; None if the window is unknown.
         historical_turns: how many turns back a historical artifact counts.
@@ -41,11 +43,11 @@ def facts_of(
         largest_chars=max(sizes, default=0),
         tokens=fitted.tokens,
         budget=budget,
-        expensive_primary=False,
+        expensive_primary=expensive_primary,
     )
 
 
-def without_standing(material: Material, fitted: Fitted, stored: int) -> Sequence[Artifact]:
+def without_standing(material: Material, fitted: Fitted | Unreduced, stored: int) -> Sequence[Artifact]:
     """The artifacts for which nothing is decided yet. What was decided holds while they stand in the window as they
     were forwarded, in full or reduced; once something has to leave, nothing does (contract §4 I7)."""
     if fitted.anew:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from gateway.models.artifacts import Artifact, ArtifactDecision, ArtifactPlan, ProcessingStrategy
 from gateway.models.frames import Standing
 from gateway.models.metadata import ArtifactUsageRecord, nameless
-from gateway.models.selection import Fitted, Material, Recalled, Rendering
+from gateway.models.selection import Fitted, Material, Recalled, Rendering, Unreduced
 
 
 def plan_of(material: Material, fitted: Fitted) -> ArtifactPlan:
@@ -100,7 +100,7 @@ class Window:
     decisions: Mapping[tuple[int | None, str], Standing]
 
     @classmethod
-    def of(cls, material: Material, fitted: Fitted) -> "Window":
+    def of(cls, material: Material, fitted: Fitted | Unreduced) -> "Window":
         indexes = frozenset(fitted.forwarded.indexes)
         earlier = frozenset(name for i in indexes if i >= 0 for name in material.messages[i].standing)
         return cls(indexes, frozenset(fitted.forwarded.standing), earlier, _decisions(material, fitted, indexes))
@@ -120,7 +120,7 @@ class Window:
 
 
 def _decisions(
-    material: Material, fitted: Fitted, indexes: frozenset[int]
+    material: Material, fitted: Fitted | Unreduced, indexes: frozenset[int]
 ) -> Mapping[tuple[int | None, str], Standing]:
     if material.frame is None:
         return {}
