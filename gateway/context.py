@@ -194,7 +194,7 @@ class ContextManager:
         )
         counter = self._counters.counter(facts)
         counting = Counting(counter, request.forward, material, max(1.0, counter.margin))
-        limits = self._limits(budget, request)
+        limits = self._limits(budget, request, estimated=counter.margin != 1.0)
         fitted = fit(material, limits, counting, tools)
         utilization = self._utilization(request, material, fitted, budget, history.stored)
         utilization.messages_excluded += history.unread + told.left
@@ -211,11 +211,11 @@ class ContextManager:
             return None
         return self._meaning.of(request.caller, spent)
 
-    def _limits(self, budget: Budget, request: ChatRequest) -> Limits:
+    def _limits(self, budget: Budget, request: ChatRequest, *, estimated: bool) -> Limits:
         """The budget, and what of it is left full when something has to leave (contract §4 I7)."""
         share = self._settings.low_water if request.store else 1.0
         target = int(share * budget.tokens) if budget.tokens is not None else None
-        return Limits(budget.tokens, self._settings.history_share, target)
+        return Limits(budget.tokens, self._settings.history_share, target, estimated)
 
     def _collect(self, request: ChatRequest, told: Told, files: dict[FilePlace, str]) -> Context:
         history = told.history

@@ -10,16 +10,20 @@ from gateway.settings import ContextSettings
 FIFTH_LESS = 0.8
 LESS = 0.95
 NEARLY = 0.98
+UNNAMED_PART = 4
+"""An answer of which nobody named the length has no more than this part of the window kept for it."""
 OUTPUT_LIMITS = ("max_completion_tokens", "max_tokens")
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """`tokens` for prompt, tools and schema; None if the window is unknown and nobody named a limit."""
+    """`tokens` for prompt, tools and schema; None if the window is unknown and nobody named a limit. `reserve_named`:
+    the request itself says how long the answer may be; else `reserved_output` is this gateway's own idea."""
 
     tokens: int | None
     context_window: int | None
     reserved_output: int = 0
+    reserve_named: bool = False
 
 
 def budget_for(facts: ModelFacts, forward: dict[str, Any], requested: int | None, settings: ContextSettings) -> Budget:
@@ -38,15 +42,23 @@ def budget_for(facts: ModelFacts, forward: dict[str, Any], requested: int | None
             text = f"{field} = {reserved} leaves no room for a prompt in the model's window of {window} tokens."
             raise ContextLengthExceeded(text, param=field)
         limits.append(window - reserved)
-    return Budget(min(limits) if limits else None, window, reserved)
+    return Budget(min(limits) if limits else None, window, reserved, _named(forward) is not None)
 
 
 def _reserved(forward: dict[str, Any], facts: ModelFacts, settings: ContextSettings, window: int) -> int:
+    named = _named(forward)
+    if named is not None:
+        return named
+    return min(facts.max_output_tokens or window, settings.reserved_output_tokens, window // UNNAMED_PART)
+
+
+def _named(forward: dict[str, Any]) -> int | None:
+    """Tokens that the request itself keeps for the answer."""
     for name in OUTPUT_LIMITS:
         value = forward.get(name)
         if isinstance(value, int) and not isinstance(value, bool):
             return value
-    return min(facts.max_output_tokens or window, settings.reserved_output_tokens, window // 4)
+    return None
 
 
 def tightened(budget: Budget, counted: int, reported: int | None, limit: int | None) -> Budget:
@@ -60,6 +72,9 @@ def tightened(budget: Budget, counted: int, reported: int | None, limit: int | N
     refused = min(budget.tokens or counted, counted)
     tokens = int(refused * FIFTH_LESS)
     if reported and limit and reported > limit:
-        allowed = max(1, limit - budget.reserved_output)
+        reserved = (
+            budget.reserved_output if budget.reserve_named else min(budget.reserved_output, limit // UNNAMED_PART)
+        )
+        allowed = max(1, limit - reserved)
         tokens = min(int(refused * LESS), int(allowed * counted / reported * NEARLY))
     return replace(budget, tokens=max(1, tokens))

@@ -28,9 +28,9 @@ def fit(
         ContextLengthExceeded: not even the current message and its latest tool step fit.
     """
     known = unreduced or measured(material, limits, counting, tools)
-    if limits.tokens is None:
+    if limits.filled is None:
         return fitted_as(known.selection, known.forwarded, counting.estimate, counting)
-    fitted = None if known.anew else counted(known.selection, known.forwarded, limits.tokens, counting)
+    fitted = None if known.anew else counted(known.selection, known.forwarded, limits.filled, counting)
     if fitted is not None:
         fitted = with_recalled(material, fitted, limits, counting, tools)
     if fitted is not None:
@@ -40,16 +40,14 @@ def fit(
 
 def _anew(material: Material, frozen: Selection, limits: Limits, counting: Counting, tools: Tools) -> Fitted:
     """What leaves, in the order of §4 I5, until the rest is no more than the target."""
-    budget = limits.tokens or 0
     tools = replace(tools, compact=cache(tools.compact))
-    target = min(limits.target or budget, budget)
     compact = _compacted(material, tools)
     placed = (r for r in compact.values() if r.artifact.place.message is not None)
     shown = {r.artifact.artifact_id: r for r in placed} | {k: r for k, r in compact.items() if k in frozen.renderings}
     compacted = replace(frozen, renderings={**frozen.renderings, **shown})
     refilled = _blocks_gone(material, compact)
     for selection in (compacted, refilled):
-        fitted = counted(selection, tools.assemble(material, selection), target, counting)
+        fitted = counted(selection, tools.assemble(material, selection), limits.aim, counting)
         if fitted is not None:
             return fitted
     return Reduction(material, limits, counting, tools).run()

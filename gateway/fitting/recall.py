@@ -31,7 +31,7 @@ def with_recalled(
 
     A question that was forwarded before keeps the block that it had (contract §4 I6).
     """
-    if limits.tokens is None or not _is_new_turn(material) or not material.question:
+    if limits.filled is None or not _is_new_turn(material) or not material.question:
         return frozen
     artifacts, told = _absent(material, frozen)
     found = _worth_it(candidates(material, artifacts, told, tools.relevance)) if artifacts or told else []
@@ -39,10 +39,10 @@ def with_recalled(
     if not found:
         return frozen
     before = counting.total(frozen.forwarded)
-    room = (limits.tokens - before) * SHARE_OF_ROOM
-    if room < limits.tokens * LEAST:
+    room = (limits.filled - before) * SHARE_OF_ROOM
+    if room < limits.filled * LEAST:
         return None
-    allowed = min(room, max(limits.tokens * MOST, MOST_TOKENS))
+    allowed = min(room, max(limits.filled * MOST, MOST_TOKENS))
     choice = Choice(counting, frozen.selection.first, [], lambda turn: 0, run_ended=True)
     choice.add(found, allowed)
     for _ in range(ROUNDS):
@@ -59,8 +59,7 @@ def with_recalled(
 
 def _after_a_pass(limits: Limits) -> float:
     """Room for what is recalled right after something has left."""
-    tokens = limits.tokens or 0
-    return (tokens - (limits.target or tokens)) * SHARE_OF_ROOM
+    return ((limits.filled or 0) - limits.aim) * SHARE_OF_ROOM
 
 
 def _worth_it(found: list[Candidate]) -> list[Candidate]:

@@ -39,7 +39,7 @@ class Reduction:
     def __init__(self, material: Material, limits: Limits, counting: Counting, tools: Tools) -> None:
         self.material, self.counting, self.tools = _compacted(material, tools), counting, tools
         self.budget = limits.tokens or 0
-        self.target = min(self.budget, limits.target or self.budget)
+        self.target = limits.aim
         self.share = limits.history_share
         self.turns = old_turns(material.messages, material.current)
         self.left_out: frozenset[int] = frozenset()

@@ -10,6 +10,8 @@ from gateway.models.selection import Fitted, Forwarded, Material, Rendering, Sel
 
 Assemble = Callable[[Material, Selection], Forwarded]
 Text = Callable[[str], str]
+ESTIMATED_SHARE = 0.99
+"""Estimates that were learned from reports were up to 0.8 % too low (contract §4 I1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +27,27 @@ class Tools:
 class Limits:
     """`tokens` is the budget (None: not managed), `history_share` the part of it for old turns as messages while
     passages compete for it. Once something has to leave, no more than `target` is filled (None: all of it), so that
-    nothing has to leave for some turns (contract §4 I7)."""
+    nothing has to leave for some turns (contract §4 I7). `estimated`: the model's tokenizer is another, so that a count
+    is as good as what was learned of it."""
 
     tokens: int | None
     history_share: float
     target: int | None = None
+    estimated: bool = False
+
+    @property
+    def filled(self) -> int | None:
+        """Tokens up to which a prompt is filled: a little less than the budget where a count may be wrong. What cannot
+        be made shorter may take all of the budget."""
+        if self.tokens is None or not self.estimated:
+            return self.tokens
+        return int(self.tokens * ESTIMATED_SHARE)
+
+    @property
+    def aim(self) -> int:
+        """Tokens up to which it is filled once something had to leave."""
+        filled = self.filled or 0
+        return min(self.target or filled, filled)
 
 
 def fitted_as(

@@ -58,9 +58,20 @@ def test_an_answer_that_leaves_no_room_for_a_prompt_is_an_error_that_names_its_f
 def test_after_an_overflow_the_budget_is_tightened_by_what_upstream_said(
     counted: int, reported: int | None, limit: int | None, tokens: int
 ) -> None:
-    refitted = tightened(Budget(1000, 1000, 100), counted, reported, limit)
+    refitted = tightened(Budget(1000, 1000, 100, reserve_named=True), counted, reported, limit)
     assert refitted.tokens == tokens
     assert refitted.context_window == 1000
+
+
+def test_after_an_overflow_a_reserve_that_nobody_named_does_not_take_all_of_a_smaller_window() -> None:
+    """A model configured with a window of 128,000 whose upstream says that it has 3,000."""
+    facts = ModelFacts("m", context_window=128_000, max_output_tokens=4096)
+    budget = budget_for(facts, {}, None, ContextSettings())
+    refitted = tightened(budget, 4000, 4000, 3000)
+    assert refitted.tokens is not None
+    assert 2000 < refitted.tokens <= 2250
+    named = budget_for(facts, {"max_tokens": 2000}, None, ContextSettings())
+    assert tightened(named, 4000, 4000, 3000).tokens == int(1000 * 0.98)
 
 
 def test_a_prompt_of_unknown_budget_is_tightened_too() -> None:
