@@ -6,6 +6,7 @@ import numpy as np
 
 from gateway.models.relevance import Passage, Query, Source
 from gateway.relevance.corpus import Corpus, Scores
+from gateway.relevance.expansion import widened
 from gateway.relevance.extremes import extremes
 from gateway.relevance.fusion import Ranking, fused
 from gateway.relevance.hops import second_round
@@ -16,12 +17,14 @@ from gateway.relevance.named import named
 from gateway.relevance.neighbours import with_neighbours
 from gateway.relevance.places import places
 from gateway.relevance.question import borrowed, parts, quotations
+from gateway.relevance.speakers import said_by_those_asked_about
 from gateway.relevance.words import Lexicon
 
 Indexed = Callable[[Sequence[str], Lexicon], list[ContentIndex]]
 CURRENT_WEIGHT = 1.15
 LITERAL_WEIGHT = 2.0
 PARTS_WEIGHT = 0.8
+TOPIC_WEIGHT = 0.5
 NAMED_WEIGHT = 1.5
 THIRD_ROUND = 0.5
 """What a link found from what the second round found counts beside one found from the question itself."""
@@ -34,7 +37,8 @@ def relevance(query: Query, sources: Sequence[Source], indexed: Indexed = index_
     lexicon = Lexicon()
     corpus = Corpus(sources, indexed([source.content for source in sources], lexicon), lexicon)
     scores = fused(rankings(query, corpus), corpus.count)
-    return passages_of(corpus, scores)
+    said = said_by_those_asked_about(corpus, query.question)
+    return passages_of(corpus, scores if said is None else scores * said)
 
 
 def rankings(query: Query, corpus: Corpus) -> list[Ranking]:
@@ -44,6 +48,9 @@ def rankings(query: Query, corpus: Corpus) -> list[Ranking]:
     main = lexical(corpus, terms, weights)
     main += LITERAL_WEIGHT * literal(corpus, quotations(query.question))
     main *= _of_the_turn(corpus)
+    wide = widened(corpus, question)
+    if wide is not None:
+        main += TOPIC_WEIGHT * wide
     found = [Ranking(with_neighbours(corpus, main))]
     split = parts(query.question, corpus.lexicon)
     found += [Ranking(lexical(corpus, part), PARTS_WEIGHT / len(split)) for part in split]

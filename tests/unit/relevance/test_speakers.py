@@ -1,0 +1,61 @@
+"""What is asked of a person, that person has mostly said; and it is asked in other words than it was told."""
+
+from dataclasses import replace
+
+from gateway.models.relevance import Source
+from gateway.relevance.speakers import speaker
+from tests.unit.relevance.asking import documents, ranked, turns
+
+LOG = (
+    "[9:00 am on 4 May, 2021] Ada: Ben told me that the harvest was poor, all of the plums are gone.",
+    "[9:00 am on 4 May, 2021] Ben: Good morning to you.",
+    "[9:01 am on 4 May, 2021] Ada: Is it raining over there?",
+    "[9:01 am on 4 May, 2021] Ben: Dry as ever. Lunch was late again.",
+    "[9:02 am on 4 May, 2021] Ada: Oh well.",
+    "[9:02 am on 4 May, 2021] Ben: The harvest of plums was poor, too.",
+    "[9:03 am on 4 May, 2021] Ada: Pity.",
+)
+
+
+def test_what_the_person_asked_about_said_comes_first() -> None:
+    told, own = LOG[0], LOG[5]
+    assert ranked("What of Ben and the harvest of plums?", turns(*LOG))[0] == own
+    assert ranked("What of Ada and the harvest of plums?", turns(*LOG))[0] == told
+
+
+def test_a_message_s_name_says_who_speaks() -> None:
+    said = Source("all of it", "turn", "user Ada_L", True, 3)
+    assert speaker(said) == "Ada_L"
+    assert speaker(replace(said, label="user", content="Grace Hopper: all of it")) == "Grace Hopper"
+    assert speaker(replace(said, label="user")) == ""
+    assert speaker(replace(said, kind="artifact")) == ""
+
+
+def test_one_line_that_begins_like_a_speaker_s_says_nothing() -> None:
+    texts = (
+        "Error: it stopped",
+        "what now?",
+        "an error of the mill, an error in the mill's wheel",
+        "so",
+        "Note: oil it",
+    )
+    assert ranked("error of the mill", turns(*texts))[0] == texts[2]
+
+
+def test_a_topic_finds_what_is_told_of_it_in_other_words() -> None:
+    talk = [f"nothing to tell about number {n}" for n in range(30)]
+    talk[7] = "yesterday we brought a puppy home"
+    talk[21] = "then a short trip to Lisbon"
+    assert talk[7] in ranked("Which pets do they keep?", turns(*talk))[:3]
+    assert talk[21] in ranked("Which cities did she see?", turns(*talk))[:3]
+
+
+def test_the_topic_s_own_word_counts_more_than_what_belongs_to_it() -> None:
+    talk = [f"nothing to tell about number {n}" for n in range(30)]
+    talk[7] = "yesterday we brought a puppy home"
+    talk[21] = "yesterday we brought a pet home"
+    assert ranked("What about a pet?", turns(*talk))[0] == talk[21]
+
+
+def test_topics_are_sought_in_talk_alone() -> None:
+    assert ranked("Which pets are there?", documents("a puppy", "a chair")) == []
