@@ -70,6 +70,23 @@ def tool_steps(material: Material) -> list[Turn]:
     return steps
 
 
+def of_each_content(artifacts: Sequence[Artifact], current: int) -> list[Artifact]:
+    """The artifacts without those of which another says the same: of two that do, the later stands in the window where
+    the earlier does. New attachments come with the message at `current`, old ones may be nowhere."""
+
+    def place(artifact: Artifact) -> float:
+        if artifact.place.message is not None:
+            return artifact.place.message
+        return -1 if artifact.historical else current - 0.5
+
+    latest: dict[str, Artifact] = {}
+    for artifact in artifacts:
+        other = latest.get(artifact.content_id)
+        if other is None or place(artifact) >= place(other):
+            latest[artifact.content_id] = artifact
+    return [artifact for artifact in artifacts if latest[artifact.content_id] is artifact]
+
+
 def candidates(
     material: Material, artifacts: Sequence[Artifact], told: Sequence[Said], relevance: Relevance
 ) -> list[Candidate]:

@@ -4,15 +4,17 @@ What was forwarded before and everything new in full if that fits; else compacte
 reduction. No selection is returned whose exact count is over budget.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 
+from gateway.fitting.compacted import compacted, is_shorter, with_recallable
 from gateway.fitting.count import Counting
 from gateway.fitting.measured import decoded_files, measured
 from gateway.fitting.recall import with_recalled
 from gateway.fitting.reduction import Reduction
 from gateway.fitting.tools import Limits, Tools, counted, fitted_as, in_full
-from gateway.models.selection import Fitted, Material, Rendering, Selection, Unreduced
+from gateway.models.artifacts import Artifact
+from gateway.models.selection import Fitted, Material, Selection, Unreduced
 
 
 def fit(
@@ -40,38 +42,33 @@ def fit(
 
 def _anew(material: Material, frozen: Selection, limits: Limits, counting: Counting, tools: Tools) -> Fitted:
     """What leaves, in the order of §4 I5, until the rest is no more than the target."""
-    tools = replace(tools, compact=cache(tools.compact))
-    compact = _compacted(material, tools)
-    placed = (r for r in compact.values() if r.artifact.place.message is not None)
-    shown = {r.artifact.artifact_id: r for r in placed} | {k: r for k, r in compact.items() if k in frozen.renderings}
-    compacted = replace(frozen, renderings={**frozen.renderings, **shown})
-    refilled = _blocks_gone(material, compact)
-    for selection in (compacted, refilled):
+    material = compacted(material, tools.compact)
+    for selection in (_compact(material, frozen), _blocks_gone(material)):
         fitted = counted(selection, tools.assemble(material, selection), limits.aim, counting)
         if fitted is not None:
             return fitted
-    return Reduction(material, limits, counting, tools).run()
+    return Reduction(with_recallable(material, tools.compact), limits, counting, tools).run()
 
 
-def _refilled(material: Material) -> dict[str, Rendering]:
-    """Once the old blocks have left, what stood in them waits for a place again."""
-    return {a.artifact_id: in_full(a, a.content) for a in (*material.restored, *material.attached)}
+def _compact(material: Material, frozen: Selection) -> Selection:
+    """The window as it was, with what stands in messages as they were sent, or is put into a block now, compacted."""
+    shown = {a.artifact_id for a in _shortened(material)} | frozen.renderings.keys()
+    renderings = {a.artifact_id: in_full(a, a.content) for a in material.artifacts if a.artifact_id in shown}
+    return replace(frozen, renderings=renderings)
 
 
-def _blocks_gone(material: Material, compact: dict[str, Rendering]) -> Selection:
+def _blocks_gone(material: Material) -> Selection:
     """Old blocks have left, and what stood in them waits for a place again; the block of the turn under way, which was
     fixed at its first step, stays."""
-    if not material.has_block:
-        return Selection(renderings={**_refilled(material), **decoded_files(material), **compact}, frozen=False)
-    placed = {key: r for key, r in compact.items() if r.artifact.place.message is not None}
-    return Selection(renderings={**decoded_files(material), **placed}, frozen=False, keeps_block=True)
+    waiting = () if material.has_block else (*material.restored, *material.attached)
+    shorter = (a for a in material.placed if is_shorter(a))
+    shown = decoded_files(material) | {a.artifact_id: in_full(a, a.content) for a in (*shorter, *waiting)}
+    return Selection(renderings=shown, frozen=False, keeps_block=material.has_block)
 
 
-def _compacted(material: Material, tools: Tools) -> dict[str, Rendering]:
-    renderings = {}
-    for artifact in material.artifacts:
-        is_span = artifact.place.span is not None
-        text = artifact.content if is_span else tools.compact(artifact.content)
-        if len(text) < len(artifact.content):
-            renderings[artifact.artifact_id] = in_full(artifact, text)
-    return renderings
+def _shortened(material: Material) -> Iterator[Artifact]:
+    """What compaction makes shorter in messages that stand as they were sent."""
+    for artifact in material.placed:
+        index = artifact.place.message
+        if index is not None and material.messages[index].rendered is None and is_shorter(artifact):
+            yield artifact

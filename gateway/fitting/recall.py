@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 
-from gateway.fitting.candidates import Candidate, candidates
+from gateway.fitting.candidates import Candidate, candidates, of_each_content
 from gateway.fitting.choice import Choice
 from gateway.fitting.count import Counting
 from gateway.fitting.renderings import extract, recalled
@@ -21,6 +21,8 @@ than the least a question would go without what it needs; then something has to 
 WORTH = 0.4
 """What bears on the question by less than this part of what bears most on it is not worth the room."""
 ROUNDS = 4
+ESCAPED = "&lt;"
+"""How what could end a block is written in it."""
 
 
 def with_recalled(
@@ -80,7 +82,9 @@ def _absent(material: Material, frozen: Fitted) -> tuple[list[Artifact], list[Sa
     selection, messages = frozen.selection, material.messages
     standing = {name for i in frozen.forwarded.indexes if i >= 0 for name in messages[i].standing}
     standing |= set(frozen.forwarded.standing)
-    artifacts = [a for a in material.searched if not _stands(a, material, selection, standing)]
+    here = {a.content_id for a in material.searched if _stands(a, material, selection, standing)}
+    lacking = [a for a in material.searched if a.content_id not in here]
+    artifacts = of_each_content(lacking, material.current)
     left = selection.left_out
     told = [each for each in transcript(material, left) if each.index < selection.first or each.index in left]
     return artifacts, told
@@ -104,7 +108,8 @@ def _unseen(material: Material, frozen: Fitted, found: Iterable[Candidate]) -> l
         if index >= 0 and message is material.messages[index].rendered:
             content = message.get("content")
             parts = content if isinstance(content, list) else [{"text": content}]
-            shown += [str(part["text"]) for part in parts if isinstance(part, dict) and part.get("text")]
+            texts = [str(part["text"]) for part in parts if isinstance(part, dict) and part.get("text")]
+            shown += [*texts, *(text.replace(ESCAPED, "<") for text in texts if ESCAPED in text)]
     return [c for c in found if not any(c.text.strip() in text for text in shown)]
 
 

@@ -5,7 +5,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 
 from gateway.errors import ContextLengthExceeded
-from gateway.fitting.candidates import Candidate, Turn, candidates, old_turns, tool_steps
+from gateway.fitting.candidates import Candidate, Turn, candidates, of_each_content, old_turns, tool_steps
 from gateway.fitting.choice import BLOCK_TOKENS, CHARS_PER_TOKEN, LABEL_TOKENS, Choice
 from gateway.fitting.count import Counting
 from gateway.fitting.keeping import kept_words
@@ -34,10 +34,11 @@ LATEST_SHARE = 0.4
 
 
 class Reduction:
-    """One pass of reducing: a floor that must be there, and what is taken in order of worth above it."""
+    """One pass of reducing what was compacted: a floor that must be there, and what is taken in order of worth above
+    it."""
 
     def __init__(self, material: Material, limits: Limits, counting: Counting, tools: Tools) -> None:
-        self.material, self.counting, self.tools = _compacted(material, tools), counting, tools
+        self.material, self.counting, self.tools = material, counting, tools
         self.budget = limits.tokens or 0
         self.target = limits.aim
         self.share = limits.history_share
@@ -48,8 +49,10 @@ class Reduction:
         self.keeps_block = material.has_block
         self.pointers = self._pointers()
         self.placed: dict[int, list[Artifact]] = defaultdict(list)
+        self.same: dict[str, list[Artifact]] = defaultdict(list)
         for artifact in self.material.placed:
             self.placed[artifact.place.message or 0].append(artifact)
+            self.same[artifact.content_id].append(artifact)
 
     def run(self) -> Fitted:
         """The best that fits."""
@@ -131,7 +134,8 @@ class Reduction:
     def _begin(self, choice: Choice, room: float) -> "_Waiting":
         """Takes what has a share of the room of its own; returns what competes for the rest."""
         self.told = transcript(self.material, self.left_out)
-        found = candidates(self.material, self.material.searched, self.told, self.tools.relevance)
+        artifacts = of_each_content(self.material.searched, self.material.current)
+        found = candidates(self.material, artifacts, self.told, self.tools.relevance)
         if self.keeps_block:  # what may be shown has a place of its own
             found = [c for c in found if isinstance(c.of, Artifact) and self._has_place(c)]
         competing = any(self._competes(c) for c in found)
@@ -193,13 +197,20 @@ class Reduction:
         return bool(choice.turns) and not choice.run_ended
 
     def _stands(self, candidate: Candidate, first: int) -> bool:
-        """Whether it is in the window in full already: as a message, or too small to be reduced."""
-        index = candidate.message
-        if index is None or index < first or index in self.left_out:
-            return False
-        if isinstance(candidate.of, Said):
-            return True
-        pointer = self.pointers.get(candidate.of.artifact_id)
+        """Whether it is in the window in full already: as a message, too small to be reduced, or by another artifact
+        that says the same."""
+        of = candidate.of
+        if isinstance(of, Said):
+            return self._is_inside(candidate.message, first)
+        return any(
+            self._is_inside(each.place.message, first) and self._is_full(each) for each in self.same[of.content_id]
+        )
+
+    def _is_inside(self, index: int | None, first: int) -> bool:
+        return index is not None and index >= first and index not in self.left_out
+
+    def _is_full(self, artifact: Artifact) -> bool:
+        pointer = self.pointers.get(artifact.artifact_id)
         return pointer is not None and pointer.strategy is ProcessingStrategy.INCLUDE_FULL
 
     def _selection(self, choice: Choice) -> Selection:
@@ -245,21 +256,6 @@ class Reduction:
         alone = Material(instructions=(), messages=(message,), current=-1, placed=here)
         forwarded = self.tools.assemble(alone, Selection(renderings=self.pointers, frozen=False))
         return sum(map(self.counting.message, forwarded.messages))
-
-
-def _compacted(material: Material, tools: Tools) -> Material:
-    """With the contents of its artifacts compacted: what is left out, and how much, is said of what they were."""
-
-    def shorter(artifacts: tuple[Artifact, ...]) -> tuple[Artifact, ...]:
-        return tuple(replace(artifact, content=tools.compact(artifact.content)) for artifact in artifacts)
-
-    return replace(
-        material,
-        placed=shorter(material.placed),
-        restored=shorter(material.restored),
-        attached=shorter(material.attached),
-        recallable=shorter(material.recallable),
-    )
 
 
 @dataclass(frozen=True, slots=True)

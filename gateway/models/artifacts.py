@@ -82,7 +82,12 @@ class Artifact:
     def standing_name(self) -> str:
         """What it is known by while it stands in a block: two tool results may say the same. An attachment goes by its
         content, whatever else of the same content turns up later."""
-        return self.call.message_id if self.call else self.artifact_id.partition("-")[0]
+        return self.call.message_id if self.call else self.content_id
+
+    @property
+    def content_id(self) -> str:
+        """Its id without the number that tells it from others that say the same."""
+        return self.artifact_id.partition("-")[0]
 
     @property
     def search_label(self) -> str:

@@ -76,17 +76,12 @@ def standing_of(material: Material, fitted: Fitted) -> Iterator[tuple[int, Stand
             continue
         stays = index is not None and index in included and artifact.artifact_id not in fitted.selection.quoted
         holder = index if index is not None and stays else material.current
-        yield holder, Standing(_identity(artifact), rendering.strategy.value, rendering.shown_chars)
+        yield holder, Standing(artifact.content_id, rendering.strategy.value, rendering.shown_chars)
 
 
 def stand_reduced(material: Material, fitted: Fitted) -> bool:
     """Whether something stands in the window as an earlier request reduced it."""
     return bool(_decisions(material, fitted, frozenset(fitted.forwarded.indexes)))
-
-
-def _identity(artifact: Artifact) -> str:
-    """Its id without the number that tells it from others that say the same: that may change from turn to turn."""
-    return artifact.artifact_id.partition("-")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +102,7 @@ class Window:
 
     def decided(self, artifact: Artifact) -> Standing | None:
         """What an earlier request decided, where that still stands."""
-        name = _identity(artifact)
+        name = artifact.content_id
         if artifact.place.message is not None and artifact.place.message in self.indexes:
             return self.decisions.get((artifact.place.message, name))
         return self.decisions.get((None, name))
@@ -127,7 +122,7 @@ def _decisions(
     if fitted.anew:  # but for the block of the turn under way, if that was kept
         indexes = indexes & {material.current} if fitted.selection.keeps_block else frozenset()
     found: dict[tuple[int | None, str], Standing] = {}
-    placed = {(artifact.place.message, _identity(artifact)) for artifact in material.placed}
+    placed = {(artifact.place.message, artifact.content_id) for artifact in material.placed}
     for index in sorted(i for i in indexes if i >= 0):
         for each in material.frame.decisions.get(material.messages[index].message_id or "", ()):
             place = index if (index, each.artifact_id) in placed else None

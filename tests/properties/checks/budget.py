@@ -8,6 +8,7 @@ LABEL = 90
 """Tokens that a label may take, with names and titles in it."""
 UNFILLED = 300
 """Tokens that may stay free where the next passage does not fit."""
+LOSSY = ("exclude", "rag_extract")
 MARGINS = {"loose": 1.2}
 NARROW = 3500
 
@@ -97,9 +98,18 @@ def _edges(text: str) -> str:
 def check_filled(seen: Seen) -> None:
     """Where something was left out and there is more to show, the budget is used."""
     figures, allowed = seen.figures, budget_of(seen.case)
-    lossy = [r for r in seen.records if r["strategy"] in ("exclude", "rag_extract")]
+    lossy = [r for r in seen.records if r["strategy"] in LOSSY]
     left = figures["messages_excluded"] or lossy
     if not left or seen.case.body.get("store") is not False:
         return  # in a conversation that goes on, room is left for its next turns (I7)
     free = allowed - figures["tokens_used"]
-    hold("fill", free <= max(0.03 * allowed, UNFILLED), f"{free} of {allowed} tokens are free")
+    full = free <= max(0.03 * allowed, UNFILLED) or not _is_more_to_show(seen.records)
+    hold("fill", full, f"{free} of {allowed} tokens are free")
+
+
+def _is_more_to_show(records: list[Json]) -> bool:
+    """Whether anything that was left out could be shown in part. What a turn that ended the run said is quoted in the
+    block: where all of it is, only its pictures are missing, and nothing smaller than the turn would bring these."""
+    quoted = any(r["source"].startswith("turns:") for r in records)
+    whole = all(r["processed_size_chars"] == r["original_size_chars"] for r in records if r["strategy"] in LOSSY)
+    return not (quoted and whole)

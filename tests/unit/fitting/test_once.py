@@ -1,0 +1,30 @@
+"""The block does not repeat what the window holds (contract §4 I6)."""
+
+from gateway.models.artifacts import RequestAttachment
+from gateway.settings import ContextSettings
+from tests.unit.making import assistant, build, tool, user
+
+RESULT = "\n".join(f"lamp {n}: the keeper of lamp {n} is keeper {n * 17}" for n in range(12))
+FILLER = "\n".join(f"line {n}: nothing of interest was said in line {n}" for n in range(400))
+ASK = user("Who is the keeper of lamp 7?")
+
+
+async def test_a_result_that_was_got_twice_is_recalled_where_it_stands_no_more() -> None:
+    """The same tool result in the first turn, which leaves, and in the last but one, which stays."""
+    first = [user("lamps?"), assistant(None, "c0"), tool("c0", RESULT), assistant("so " + FILLER)]
+    later = [user("again?"), assistant(None, "c1"), tool("c1", RESULT), assistant("so")]
+    told = 0
+    for budget in range(500, 1500, 100):
+        built = await build([*first, *later, ASK], budget)
+        forwarded = built.fitted.forwarded.messages
+        assert str(forwarded).count("keeper of lamp 7 is keeper 119") == 1, f"at a budget of {budget}"
+        told += any(message["role"] == "tool" for message in forwarded)
+    assert told
+
+
+async def test_an_attached_document_that_a_tool_read_again_is_shown_once() -> None:
+    messages = [user("old"), assistant(FILLER), ASK, assistant(None, "c1"), tool("c1", RESULT + FILLER)]
+    document = RequestAttachment(content=RESULT + FILLER, title="lamps.txt")
+    built = await build(messages, 1500, attachments=[document], settings=ContextSettings(low_water=1))
+    shown = str(built.fitted.forwarded.messages)
+    assert shown.count("keeper of lamp 7 is keeper 119") == 1
