@@ -8,6 +8,8 @@ from gateway.models.artifacts import Artifact, ProcessingStrategy
 from gateway.models.conversation import ConversationMessage
 from gateway.models.selection import Forwarded, Material, Rendering, Selection
 
+MARK = "cache_control"
+
 
 def assemble(material: Material, selection: Selection) -> Forwarded:
     """The forwarded messages: system messages, the window, and the block at the head of the current user message.
@@ -86,7 +88,7 @@ def _apply(body: dict[str, Any], renderings: list[Rendering]) -> dict[str, Any]:
             continue
         parts = list(changed["content"])
         if place.span is None:
-            parts[place.part] = file_part(rendering)
+            parts[place.part] = _marked(file_part(rendering), parts[place.part])
         else:
             part = parts[place.part]
             parts[place.part] = {**part, "text": _replace(part["text"], place.span, in_place(rendering))}
@@ -95,9 +97,17 @@ def _apply(body: dict[str, Any], renderings: list[Rendering]) -> dict[str, Any]:
 
 
 def _result(content: Any, text: str) -> Any:
-    """A tool's result with another text: pictures beside it stay."""
-    others = [p for p in content if not _is_text(p)] if isinstance(content, list) else []
-    return [{"type": "text", "text": text}, *others] if others else text
+    """A tool's result with another text: pictures beside it stay, and so does the client's mark on its last text."""
+    parts = content if isinstance(content, list) else []
+    others = [part for part in parts if not _is_text(part)]
+    marked = _marked({"type": "text", "text": text}, *(part for part in parts if _is_text(part)))
+    return [marked, *others] if others or MARK in marked else text
+
+
+def _marked(part: dict[str, Any], *before: dict[str, Any]) -> dict[str, Any]:
+    """A part in the place of those before, with the client's breakpoint of a prompt cache (contract §4 I7)."""
+    marks = [each[MARK] for each in before if each.get(MARK) is not None]
+    return {**part, MARK: marks[-1]} if marks else part
 
 
 def _text_of(content: Any) -> str | None:
@@ -120,7 +130,7 @@ def _with_files(rendered: dict[str, Any], body: dict[str, Any], renderings: list
     for rendering in renderings:
         place = rendering.artifact.place
         if place.part is not None and place.span is None and parts[place.part + block].get("type") == "file":
-            parts[place.part + block] = file_part(rendering)
+            parts[place.part + block] = _marked(file_part(rendering), parts[place.part + block])
     return {**rendered, "content": parts}
 
 

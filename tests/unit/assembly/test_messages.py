@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 
-from gateway.artifacts.collect import extract_artifacts_from_messages
+from gateway.artifacts.collect import documents_in_messages, extract_artifacts_from_messages
 from gateway.assembly.messages import assemble
 from gateway.models.artifacts import ProcessingStrategy
 from gateway.models.selection import Material, Rendering, Selection
 from tests.unit.making import assistant, stored, tool, user
 
+MARKED = {"cache_control": {"type": "ephemeral"}}
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 
 
@@ -19,13 +20,30 @@ PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA
         ("long", "short"),
         ([{"type": "text", "text": "long"}], "short"),
         ([{"type": "text", "text": "long"}, PICTURE], [{"type": "text", "text": "short"}, PICTURE]),
+        (
+            [{"type": "text", "text": "lo"}, {"type": "text", "text": "ng", **MARKED}],
+            [{"type": "text", "text": "short", **MARKED}],
+        ),
     ],
-    ids=["string", "text part", "picture"],
+    ids=["string", "text part", "picture", "breakpoint"],
 )
-def test_a_picture_beside_a_reduced_result_stays(content: Any, expected: Any) -> None:
+def test_a_picture_beside_a_reduced_result_stays_and_a_breakpoint_on_it(content: Any, expected: Any) -> None:
     messages = tuple(stored([user("q"), assistant(None, "c"), tool("c", content)]))
     (artifact,) = extract_artifacts_from_messages(messages, 0)
     material = Material(instructions=(), messages=messages, current=0, placed=(artifact,))
     rendering = Rendering(artifact, ProcessingStrategy.INCLUDE_FULL, text="short")
     forwarded = assemble(material, Selection(renderings={artifact.artifact_id: rendering}))
     assert forwarded.messages[2]["content"] == expected
+
+
+def test_s4_i7_a_breakpoint_on_a_file_stays_on_what_stands_for_it() -> None:
+    file: Any = {"type": "file", "file": {"filename": "a.txt", "file_data": "eA=="}, **MARKED}
+    messages = tuple(stored([user([file, {"type": "text", "text": "q"}])]))
+    (artifact,) = documents_in_messages(messages, 0, 8000, {(0, 0): "x"})
+    material = Material(instructions=(), messages=messages, current=0, placed=(artifact,))
+    rendering = Rendering(artifact, ProcessingStrategy.INCLUDE_FULL, text="x")
+    forwarded = assemble(material, Selection(renderings={artifact.artifact_id: rendering}))
+    shown, question = forwarded.messages[0]["content"]
+    assert shown["type"] == "text"
+    assert shown["cache_control"] == {"type": "ephemeral"}
+    assert question == {"type": "text", "text": "q"}
