@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gateway.models.relevance import Source
-from gateway.relevance.index import ContentIndex, Kinds, Numbers, numbers_of
+from gateway.relevance.index import ContentIndex
+from gateway.relevance.numbering import Kinds, Numbers, numbers_of
 from gateway.relevance.words import Lexicon
 
 Scores = NDArray[np.float64]

@@ -3,8 +3,8 @@
 import numpy as np
 
 from gateway.relevance.corpus import Corpus, Scores
-from gateway.relevance.index import Numbers, numbers_of
 from gateway.relevance.lexical import K1, B, rarity
+from gateway.relevance.numbering import Numbers, numbers_of
 from gateway.relevance.topics import topics
 from gateway.relevance.words import Terms
 

@@ -4,8 +4,8 @@ import numpy as np
 
 from gateway.relevance.corpus import Corpus, Scores
 from gateway.relevance.fusion import Ranking
-from gateway.relevance.index import numbers_of
 from gateway.relevance.lexical import lexical, rarity
+from gateway.relevance.numbering import numbers_of
 from gateway.relevance.words import IDENTIFIER, NAME, Terms
 
 BEST, NEARLY = 3, 0.5

@@ -3,17 +3,15 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, count
+from itertools import count
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gateway.relevance.chunks.chunk import Chunk
 from gateway.relevance.chunks.passages import passages
-from gateway.relevance.words import Lexicon, Terms, all_words, bare
+from gateway.relevance.numbering import Kinds, Numbers, begins_of, numbered, places
+from gateway.relevance.words import Lexicon, all_words, bare
 
-Numbers = NDArray[np.int64]
-Kinds = NDArray[np.uint8]
 SHORT = 500
 """Characters up to which a text is a chunk of its own."""
 CHUNK_BYTES = 200
@@ -43,9 +41,9 @@ def index_texts(texts: Sequence[str], lexicon: Lexicon) -> list[ContentIndex]:
     """An index of each text. All of them at once: what is slow for one is done once for all."""
     cut = [chunks_of(text) for text in texts]
     pieces = [_searched(text, c) for text, chunks in zip(texts, cut, strict=True) for c in chunks]
-    found = all_words(pieces)
-    terms, kinds, counts = _streams(list(chain.from_iterable(found)), lexicon)
-    ends = np.cumsum([0, *map(len, found)])
+    words, each = all_words(pieces)
+    terms, kinds, counts = _streams(words, lexicon)
+    ends = np.cumsum([0, *each])
     firsts = np.concatenate(([0], np.cumsum(counts)))[ends]
     indexes, at = [], 0
     for chunks in cut:
@@ -70,22 +68,11 @@ def chunks_of(text: str) -> list[Chunk]:
     return [Chunk(0, len(text))] if text.strip() else []
 
 
-def numbers_of(terms: Terms) -> Numbers:
-    """The numbers of these terms, in order: the same for the life of the process, strange to every other one. Two of
-    a text's terms share one less than once in 10^9 texts, and then a passage scores a little more."""
-    return np.fromiter(map(hash, (term for term, _ in terms)), np.int64, len(terms))
-
-
 def _streams(words: list[str], lexicon: Lexicon) -> tuple[Numbers, Kinds, Numbers]:
     """Terms and kinds of all words in order, and how many terms each word has."""
     known: defaultdict[str, int] = defaultdict(count().__next__)
     of_word = np.fromiter(map(known.__getitem__, words), np.int64, len(words))
-    flat = lexicon.flat(bare(known))
-    numbers = np.fromiter(map(hash, flat.terms), np.int64, len(flat.terms))
-    kinds = np.frombuffer(flat.kinds, np.uint8)
-    lengths = np.array(flat.counts, np.int64)
-    begins = np.cumsum(lengths) - lengths
-    counts = lengths[of_word]
-    total = int(counts.sum())
-    at = np.arange(total) + np.repeat(begins[of_word] - (np.cumsum(counts) - counts), counts)
-    return numbers[at], kinds[at], counts
+    found = numbered(bare(known), lexicon)
+    counts = found.counts[of_word]
+    at = places(begins_of(found.counts)[of_word], counts)
+    return found.numbers[at], found.kinds[at], counts

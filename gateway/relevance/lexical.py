@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gateway.relevance.corpus import Corpus, Hits, Scores
-from gateway.relevance.index import Numbers, numbers_of
+from gateway.relevance.numbering import Numbers, numbers_of
 from gateway.relevance.words import PIECE_OF, Terms
 
 K1, B = 1.2, 0.6

@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 
-from gateway.relevance.index import Numbers, numbers_of
+from gateway.relevance.numbering import Numbers, numbers_of
 from gateway.relevance.words import Lexicon
 
 _TABLE = """

@@ -2,15 +2,13 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 
 from gateway.relevance.stopwords import STOPWORDS
 
 WORD = re.compile(r"[^\W_]+(?:[_./@\\-]+[^\W_]+)*")
 """A word, or a compound: an identifier, a path, an address, a date."""
 PIECE = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
-PIECES = re.compile(rf"{PIECE.pattern}|\n")
 JOINING = "_./@\\-"
 APART = bytes(byte if chr(byte).isalnum() or chr(byte) in JOINING else 0x20 for byte in range(128)) + bytes(128)
 """What cannot stand in a word in ASCII becomes a space."""
@@ -28,29 +26,12 @@ LONGEST = 200
 PLAIN, IDENTIFIER, NAME, NUMBER, PIECE_OF = 0, 1, 2, 3, 4
 """What a term is; identifiers and names are what texts have in common when one speaks of what the other holds."""
 
-PIECES_OF = bytes([PIECE_OF])
 SAYING_NOTHING = STOPWORDS.union(map(chr, range(128)))
 """Pieces that are not searched: single letters and digits, too."""
 
 Terms = list[tuple[str, int]]
 """Terms, each with what it is."""
 Stem = Callable[[list[str]], list[str]]
-
-
-@dataclass(slots=True)
-class Flat:
-    """The terms of many words one after the other, what each of them is, and how many of them each word has."""
-
-    terms: list[str] = field(default_factory=list)
-    kinds: bytearray = field(default_factory=bytearray)
-    counts: list[int] = field(default_factory=list)
-
-    def add(self, *terms: tuple[str, int]) -> None:
-        """One word with its terms."""
-        for term, kind in terms:
-            self.terms.append(term)
-            self.kinds.append(kind)
-        self.counts.append(len(terms))
 
 
 class Lexicon:
@@ -64,43 +45,29 @@ class Lexicon:
         self._russian: Stem = Stemmer("russian", 0).stemWords
         self._arabic: Stem = Stemmer("arabic", 0).stemWords
 
-    def flat(self, words: Sequence[str]) -> Flat:
-        """The terms of these words. This is where indexing spends its time: plain words are dealt with on the spot, and
-        what takes several steps is done in one call for all."""
-        flat = Flat()
-        terms, kinds, counts = flat.terms, flat.kinds, flat.counts
-        # Of one piece is a number, and letters of one case but perhaps for the first.
-        one = [w.isdigit() or (w.isalpha() and (w.islower() or w.istitle() or w.isupper())) for w in words]
-        others = (word for word, is_one in zip(words, one, strict=True) if not is_one)
-        pieces = _pieces([word[:LONGEST] for word in others if word and word.isascii()])
-        for word, is_one in zip(words, one, strict=True):
-            if not word.isascii():
-                flat.add(*self._foreign(word[:LONGEST]))
-            elif is_one and word.isalpha():
-                lower = word.lower()
-                if lower in STOPWORDS:
-                    counts.append(0)
-                    continue
-                terms.append(lower)
-                kinds.append(PLAIN if lower == word else NAME)
-                counts.append(1)
-            elif is_one:
-                terms.append(word[:LONGEST])
-                kinds.append(NUMBER if len(word) < IDENTIFYING else IDENTIFIER)
-                counts.append(1)
-            elif word:
-                before = len(terms)
-                _add_compound(terms, kinds, word[:LONGEST], next(pieces))
-                counts.append(len(terms) - before)
-            else:
-                counts.append(0)
-        flat.terms = self._english(terms)
-        return flat
-
     def question(self, text: str) -> Terms:
         """The terms of a text, in order."""
-        flat = self.flat(words(text))
-        return list(zip(flat.terms, flat.kinds, strict=True))
+        found = [term for word in words(text) for term in self.unstemmed(word)]
+        return list(zip(self.stems([term for term, _ in found]), (kind for _, kind in found), strict=True))
+
+    def unstemmed(self, word: str) -> Terms:
+        """The terms of a word, which `stems` makes into what is searched. Of many words in ASCII the same is found far
+        faster by `numbering`."""
+        if not word.isascii():
+            return self._foreign(word[:LONGEST])
+        pieces = PIECE.findall(word[:LONGEST])
+        if not pieces:
+            return []
+        if len(pieces) > 1:
+            return _compound(word[:LONGEST], [piece.lower() for piece in pieces])
+        if word.isdigit():
+            return [(word[:LONGEST], NUMBER if len(word) < IDENTIFYING else IDENTIFIER)]
+        lower = word[:LONGEST].lower()
+        return [] if lower in STOPWORDS else [(lower, PLAIN if word.islower() else NAME)]
+
+    def stems(self, terms: list[str]) -> list[str]:
+        """What terms are searched by."""
+        return self._english(terms)
 
     def _foreign(self, word: str) -> Terms:
         folded = _folded(word)
@@ -117,27 +84,19 @@ class Lexicon:
         return self._arabic([folded])[0] if ARABIC.search(folded) else folded
 
 
-def _pieces(words: Sequence[str]) -> Iterator[list[str]]:
-    """The pieces of words in ASCII, in small letters, all found in one call."""
-    return map(str.split, " ".join(PIECES.findall("\n".join(words))).lower().split("\n"))
-
-
-def _add_compound(terms: list[str], kinds: bytearray, word: str, pieces: list[str]) -> None:
-    """A word in ASCII that is of several pieces: whole, and in pieces."""
+def _compound(word: str, pieces: list[str]) -> Terms:
+    """The terms of a word in ASCII that is of several pieces: whole, and in pieces."""
     lower = word.lower()
-    terms.append(lower)
     if not lower.islower():  # without a letter: a date, an amount
-        kinds.append(NUMBER)
-        pieces = [piece for piece in pieces if len(piece) == YEAR]
-    else:
-        kinds.append(IDENTIFIER if TELLING.search(word) else NAME if word[0].isupper() else PLAIN)
-        if "/" in word or "@" in word or "\\" in word:
-            segments = [segment for segment in SEGMENT.split(lower) if COMPOUND.search(segment)]
-            terms += segments
-            kinds += bytes([IDENTIFIER]) * len(segments)
-        pieces = [piece for piece in pieces if piece not in SAYING_NOTHING]
-    terms += pieces
-    kinds += PIECES_OF * len(pieces)
+        return [(lower, NUMBER), *((piece, PIECE_OF) for piece in pieces if len(piece) == YEAR)]
+    kind = IDENTIFIER if TELLING.search(word) else NAME if word[0].isupper() else PLAIN
+    named = [(segment, IDENTIFIER) for segment in segments(lower)]
+    return [(lower, kind), *named, *((piece, PIECE_OF) for piece in pieces if piece not in SAYING_NOTHING)]
+
+
+def segments(word: str) -> list[str]:
+    """The parts of a path or an address that are of several pieces themselves."""
+    return [segment for segment in SEGMENT.split(word) if COMPOUND.search(segment)] if SEGMENT.search(word) else []
 
 
 def words(text: str) -> list[str]:
@@ -145,10 +104,16 @@ def words(text: str) -> list[str]:
     return WORD.findall(text)
 
 
-def all_words(texts: Sequence[str]) -> list[list[str]]:
-    """The words of each text, in ASCII with the signs that stand around them: to be taken off of each word once
-    (`bare`), not wherever it stands."""
-    return [t.encode().translate(APART).decode().split() if t.isascii() else WORD.findall(t) for t in texts]
+def all_words(texts: Sequence[str]) -> tuple[list[str], list[int]]:
+    """The words of all texts, and how many each has; those of texts in ASCII with the signs that stand around them: to
+    be taken off of each word once (`bare`), not wherever it stands."""
+    found: list[str] = []
+    counts: list[int] = []
+    for text in texts:
+        here = text.encode().translate(APART).decode().split() if text.isascii() else WORD.findall(text)
+        found += here
+        counts.append(len(here))
+    return found, counts
 
 
 def bare(words: Iterable[str]) -> list[str]:
