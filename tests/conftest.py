@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.factory import ClientFactory, GatewayFactory, sqlite_url
-from tests.support.gateway_process import GatewayProcess
+from tests.support.gateway_process import GatewayProcess, scrubbed_environment
 from tests.support.mock_upstream import MockUpstream
+from tests.support.nursery import Nursery
 from tests.support.postgres import Postgres, PostgresProcess
 from tests.support.repeatable import leave_out_local_constants
 from tests.support.services import own_postgres, own_valkey, postgres_server, valkey_server
@@ -20,6 +21,13 @@ from tests.support.valkey import Valkey, ValkeyProcess
 leave_out_local_constants()
 
 STORAGES = ["sqlite", "postgres"]
+LONGEST = ("tests/properties/", "tests/acceptance/test_history_model.py", "tests/integration/test_turns_work.py")
+"""Files with a few tests of half a minute each: begun first, so that no worker is left alone with one at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first; else in the order of the files."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
 
 
 @pytest.fixture(scope="session")
@@ -96,30 +104,38 @@ def upstream(module_upstream: MockUpstream) -> Iterator[MockUpstream]:
     assert not found, "the upstream was sent invalid requests"
 
 
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    """Where gateways that tests start are forked: hundreds of starts import everything once."""
+    made = Nursery(scrubbed_environment())
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def start_gateway(upstream: MockUpstream, tmp_path: Path) -> Iterator[GatewayFactory]:
+def start_gateway(upstream: MockUpstream, tmp_path: Path, nursery: Nursery) -> Iterator[GatewayFactory]:
     """Starts gateways before `upstream`: `start_gateway(config_overrides, env)`; ends them after the test."""
-    factory = GatewayFactory(upstream, tmp_path)
+    factory = GatewayFactory(upstream, tmp_path, nursery=nursery)
     yield factory
     factory.close()
 
 
 @pytest.fixture(scope="module")
 def module_start_gateway(
-    module_upstream: MockUpstream, tmp_path_factory: pytest.TempPathFactory
+    module_upstream: MockUpstream, tmp_path_factory: pytest.TempPathFactory, nursery: Nursery
 ) -> Iterator[GatewayFactory]:
     """`start_gateway` for fixtures of a module's own: a gateway with other settings, shared by its tests."""
-    factory = GatewayFactory(module_upstream, tmp_path_factory.mktemp("gateways"))
+    factory = GatewayFactory(module_upstream, tmp_path_factory.mktemp("gateways"), nursery=nursery)
     yield factory
     factory.close()
 
 
 @pytest.fixture(scope="module")
 def module_gateway(
-    module_upstream: MockUpstream, module_storage_url: str, tmp_path_factory: pytest.TempPathFactory
+    module_upstream: MockUpstream, module_storage_url: str, tmp_path_factory: pytest.TempPathFactory, nursery: Nursery
 ) -> Iterator[GatewayProcess]:
     """The module's gateway with the default configuration; tests take `gateway`."""
-    factory = GatewayFactory(module_upstream, tmp_path_factory.mktemp("gateway"), module_storage_url)
+    factory = GatewayFactory(module_upstream, tmp_path_factory.mktemp("gateway"), module_storage_url, nursery)
     yield factory()
     factory.close()
 

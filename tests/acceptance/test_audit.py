@@ -20,6 +20,7 @@ from tests.acceptance.command import config_file, gateway_command
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess, scrubbed_environment
 from tests.support.mock_upstream import MockUpstream
+from tests.support.nursery import Nursery
 from tests.support.postgres import Postgres
 from tests.support.process import wait_until
 
@@ -66,10 +67,10 @@ class Shop:
 
 @pytest.fixture(scope="module")
 def shop(
-    module_upstream: MockUpstream, module_storage_url: str, tmp_path_factory: pytest.TempPathFactory
+    module_upstream: MockUpstream, module_storage_url: str, tmp_path_factory: pytest.TempPathFactory, nursery: Nursery
 ) -> Iterator[Shop]:
     """One request of each kind, once on each kind of storage."""
-    factory = GatewayFactory(module_upstream, tmp_path_factory.mktemp("shop"), module_storage_url)
+    factory = GatewayFactory(module_upstream, tmp_path_factory.mktemp("shop"), module_storage_url, nursery)
     params = {"api_base": module_upstream.base_url, "api_key": "sk-upstream"}
     models = [
         {"model_name": name, "litellm_params": {"model": f"openai/{name}-of-ours", **params}, "model_info": info}

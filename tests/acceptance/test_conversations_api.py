@@ -15,6 +15,7 @@ from tests.acceptance.answers import Json, conversation_of, extra, http, user
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
+from tests.support.nursery import Nursery
 from tests.support.postgres import PostgresProcess
 
 ALICE, BOB = "sk-gateway-alice", "sk-gateway-bob"
@@ -34,9 +35,9 @@ def client(gateway: GatewayProcess, make_client: ClientFactory, request: pytest.
 
 @pytest.fixture(scope="module")
 def module_keyed(
-    module_upstream: MockUpstream, module_storage_url: str, tmp_path_factory: pytest.TempPathFactory
+    module_upstream: MockUpstream, module_storage_url: str, tmp_path_factory: pytest.TempPathFactory, nursery: Nursery
 ) -> Iterator[GatewayProcess]:
-    factory = GatewayFactory(module_upstream, tmp_path_factory.mktemp("keyed"), module_storage_url)
+    factory = GatewayFactory(module_upstream, tmp_path_factory.mktemp("keyed"), module_storage_url, nursery)
     keys = [{"key": key, "tenant": key[11:]} for key in (ALICE, BOB)]
     yield factory({"auth": {"keys": keys}, "server": {"max_body_bytes": 4000}})
     factory.close()

@@ -12,6 +12,7 @@ from tests.acceptance.answers import bill_of, conversation_of, extra, http, usag
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
+from tests.support.nursery import Nursery
 
 ALICE, BOB, CAROL = "sk-gateway-alice", "sk-gateway-bob", "sk-gateway-carol"
 ODD = {"a,b": 'x"y', "team": "blue", "ünï": "ö"}
@@ -59,9 +60,9 @@ class Shop:
 
 @pytest.fixture(scope="module")
 def module_shop(
-    module_upstream: MockUpstream, module_storage_url: str, tmp_path_factory: pytest.TempPathFactory
+    module_upstream: MockUpstream, module_storage_url: str, tmp_path_factory: pytest.TempPathFactory, nursery: Nursery
 ) -> Iterator[Shop]:
-    factory = GatewayFactory(module_upstream, tmp_path_factory.mktemp("shop"), module_storage_url)
+    factory = GatewayFactory(module_upstream, tmp_path_factory.mktemp("shop"), module_storage_url, nursery)
     tenants = {"alice": ALICE, "bob": BOB, "carol": CAROL}
     keys = [{"key": key, "tenant": tenant} for tenant, key in tenants.items()]
     made = Shop(factory({"auth": {"keys": keys}}), module_upstream)

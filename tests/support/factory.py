@@ -8,6 +8,7 @@ from openai import OpenAI
 
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
+from tests.support.nursery import Nursery
 
 SMALL_MODEL_INFO = {
     "max_input_tokens": 4096,
@@ -54,11 +55,18 @@ def merged(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, A
 class GatewayFactory:
     """Called with what differs from the default configuration, starts a gateway; `close` ends them all."""
 
-    def __init__(self, upstream: MockUpstream, directory: Path, storage_url: str | None = None) -> None:
+    def __init__(
+        self,
+        upstream: MockUpstream,
+        directory: Path,
+        storage_url: str | None = None,
+        nursery: Nursery | None = None,
+    ) -> None:
         self.upstream = upstream
         self.started: list[GatewayProcess] = []
         self._directory = directory
         self._storage_url = storage_url
+        self._nursery = nursery
 
     def __call__(
         self,
@@ -74,7 +82,7 @@ class GatewayFactory:
         directory.mkdir()
         storage_url = self._storage_url or sqlite_url(directory)
         config = merged(default_config(self.upstream, storage_url), config_overrides or {})
-        gateway = GatewayProcess(config, env, directory=directory)
+        gateway = GatewayProcess(config, env, directory=directory, nursery=self._nursery)
         self.started.append(gateway)
         if start:
             gateway.start()

@@ -12,9 +12,11 @@ from typing import Any, Self
 
 import httpx
 
+from tests.support.nursery import Nursery
 from tests.support.ports import free_port
 from tests.support.process import START_SECONDS, ChildProcess
 
+GATEWAY = ("-m", "gateway")
 REPOSITORY = Path(__file__).resolve().parents[2]
 _SCRUBBED_PREFIXES = ("OPENAI_", "GATEWAY_", "CONTEXT_PLANNER_", "SUMMARIZER_")
 _SCRUBBED_NAMES = ("DATABASE_URL", "REDIS_URL", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
@@ -30,11 +32,12 @@ class GatewayProcess(ChildProcess):
         *,
         directory: Path | None = None,
         port: int | None = None,
-        program: Sequence[str] = ("-m", "gateway"),
+        program: Sequence[str] = GATEWAY,
+        nursery: Nursery | None = None,
     ) -> None:
         """`config` is what the config file will hold (None: no `--config` at all), `env` goes on top of the
         scrubbed environment, `directory` is for config, log and working files (default: a temporary one),
-        `program` is what Python runs as the `gateway` command.
+        `program` is what Python runs as the `gateway` command. A `nursery` forks it where that is the same.
         """
         self._own_directory = directory is None
         self.directory = Path(tempfile.mkdtemp(prefix="gateway-")) if directory is None else directory
@@ -44,6 +47,7 @@ class GatewayProcess(ChildProcess):
         self.config = config
         self.config_path = self.directory / "config.yaml"
         self.program = tuple(program)
+        self._nursery = nursery
 
     def __enter__(self) -> Self:
         self.start()
@@ -75,11 +79,15 @@ class GatewayProcess(ChildProcess):
 
     def spawn_only(self) -> None:
         """Start without waiting, for tests of a start that fails or takes its time."""
-        args = [sys.executable, *self.program, "serve", "--host", "127.0.0.1", "--port", str(self.port)]
+        args = ["serve", "--host", "127.0.0.1", "--port", str(self.port)]
         if self.config is not None:
             self.config_path.write_text(json.dumps(self.config, indent=1), encoding="utf-8")
             args += ["--config", str(self.config_path)]
-        self.spawn(args, env=self.env, cwd=self.directory)
+        if self._nursery is not None and self.program == GATEWAY and self._nursery.can(self.env):
+            with self.log.open("ab") as output:
+                self._child = self._nursery.fork(args, self.env, self.directory, output)
+        else:
+            self.spawn([sys.executable, *self.program, *args], env=self.env, cwd=self.directory)
 
     def terminate(self, timeout: float = 20.0) -> int:
         """SIGTERM, and the exit code; ProcessError if the server outlives `timeout` seconds."""

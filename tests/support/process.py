@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 START_SECONDS = 30.0
 """How long a server may take until it is ready."""
@@ -37,12 +37,28 @@ def plain_environment() -> dict[str, str]:
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC"}
 
 
+class Child(Protocol):
+    """What of `subprocess.Popen` is used of a child."""
+
+    pid: int
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit status, None while it is not known."""
+
+    def poll(self) -> int | None:
+        """The exit status, None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit status; subprocess.TimeoutExpired when it still runs after `timeout` seconds."""
+
+
 class ChildProcess:
     """A child in a session of its own, so that Ctrl-C reaches pytest alone; its output goes to `log`."""
 
     def __init__(self, log: Path) -> None:
         self.log = log
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
 
     def spawn(
         self, args: Sequence[str], *, env: Mapping[str, str], cwd: Path, user: pwd.struct_passwd | None = None

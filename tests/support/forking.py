@@ -1,0 +1,99 @@
+"""A process that has imported the gateway and forks one for each start; `python -m tests.support.forking FD`.
+
+It is told by messages on socket FD what to start, and ends when the other side closes it. A start is a JSON object
+`{args, env, cwd}` with two descriptors: what the gateway prints goes to the first; to the second the pid is written
+in a line, and when the gateway has ended its exit status in another.
+"""
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import socket
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+IMPORTED = ("gateway.cli", "gateway.app", "gateway.server", "alembic.command", "uvicorn.loops.uvloop", "uvloop")
+"""What every gateway imports until it serves."""
+MESSAGE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Child:
+    """A gateway that runs, and where its end is told."""
+
+    pid: int
+    pidfd: int
+    told: int
+
+    def close(self) -> None:
+        os.close(self.pidfd)
+        os.close(self.told)
+
+
+def main(control: socket.socket) -> None:
+    """Returns when there is nobody left to start gateways for; does not return in a gateway but by SystemExit."""
+    for name in IMPORTED:
+        importlib.import_module(name)
+    gc.freeze()
+    start = _serve(control)
+    if start is not None:
+        runpy.run_module("gateway", run_name="__main__", alter_sys=True)
+
+
+def _serve(control: socket.socket) -> dict[str, Any] | None:
+    """None at the end; in a forked process what it is to run, with nothing left of ours."""
+    children: dict[int, Child] = {}
+    while True:
+        ready = select.poll()
+        for descriptor in (control.fileno(), *children):
+            ready.register(descriptor, select.POLLIN)
+        for descriptor, _ in ready.poll():
+            if descriptor in children:
+                _tell_end(children.pop(descriptor))
+                continue
+            message, (*descriptors,), _, _ = socket.recv_fds(control, MESSAGE_BYTES, 2)
+            if not message:
+                return None
+            start, (output, told) = json.loads(message), descriptors
+            if pid := os.fork():
+                os.close(output)
+                child = Child(pid, os.pidfd_open(pid), told)
+                children[child.pidfd] = child
+                os.write(told, b"%d\n" % pid)
+                continue
+            os.close(told)
+            control.close()
+            for child in children.values():
+                child.close()
+            _become(start, output)
+            return dict(start)
+
+
+def _tell_end(child: Child) -> None:
+    _, status = os.waitpid(child.pid, 0)
+    with contextlib.suppress(BrokenPipeError):  # nobody waits for it
+        os.write(child.told, b"%d\n" % os.waitstatus_to_exitcode(status))
+    child.close()
+
+
+def _become(start: dict[str, Any], output: int) -> None:
+    """What `subprocess` does between fork and exec: a session, a directory, an environment, three descriptors."""
+    os.setsid()
+    os.chdir(start["cwd"])
+    null = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((null, 0), (output, 1), (output, 2)):
+        os.dup2(source, target)
+    os.close(null)
+    os.close(output)
+    os.environ.clear()
+    os.environ.update(start["env"])
+    sys.argv = list(start["args"])
+
+
+if __name__ == "__main__":
+    main(socket.socket(fileno=int(sys.argv[1])))

@@ -1,0 +1,97 @@
+"""Starts gateways as forks of a process that has imported them: most of a start is imports, always the same."""
+
+import contextlib
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+_FIXED_AT_START = ("PYTHON", "LD_", "MALLOC_", "LC_", "LANG", "TZ")
+"""Names of environment variables that an interpreter reads before it is a gateway."""
+
+
+class Forked:
+    """A gateway that a nursery has forked."""
+
+    def __init__(self, told: int) -> None:
+        """`told` is where the nursery writes its pid, and later its exit status."""
+        self._told = told
+        self.returncode: int | None = None
+        self.pid = self._line()
+
+    def poll(self) -> int | None:
+        """The exit status, None while it runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit status; subprocess.TimeoutExpired when it still runs after `timeout` seconds."""
+        if self.returncode is None:
+            ready = select.poll()
+            ready.register(self._told, select.POLLIN)
+            if not ready.poll(None if timeout is None else timeout * 1000):
+                raise subprocess.TimeoutExpired("gateway", timeout or 0)
+            self.returncode = self._line()
+            os.close(self._told)
+        return self.returncode
+
+    def _line(self) -> int:
+        line = b""
+        while not line.endswith(b"\n"):
+            read = os.read(self._told, 1)
+            if not read:
+                raise ProcessLookupError("the nursery has ended")
+            line += read
+        return int(line)
+
+
+class Nursery:
+    """Starts its process when it is first needed; `close` ends it, but no gateway."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = dict(environment)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._starting = threading.Lock()
+
+    def can(self, environment: Mapping[str, str]) -> bool:
+        """Whether an interpreter with `environment` would have become what this one is."""
+        differing = environment.items() ^ self._environment.items()
+        return not any(name.startswith(_FIXED_AT_START) for name, _ in differing)
+
+    def fork(self, args: Sequence[str], environment: Mapping[str, str], cwd: Path, output: IO[bytes]) -> Forked:
+        """`gateway` with `args`, in a session of its own."""
+        start = {"args": ["gateway", *args], "env": dict(environment), "cwd": str(cwd)}
+        told, telling = os.pipe()
+        try:
+            socket.send_fds(self._running(), [json.dumps(start).encode()], [output.fileno(), telling])
+        finally:
+            os.close(telling)
+        return Forked(told)
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None and self._control is not None:
+            self._control.close()
+            self._process.wait(10)
+
+    def _running(self) -> socket.socket:
+        with self._starting:
+            if self._control is None:
+                self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                with theirs:
+                    self._process = subprocess.Popen(
+                        [sys.executable, "-m", "tests.support.forking", str(theirs.fileno())],
+                        env=self._environment,
+                        stdin=subprocess.DEVNULL,
+                        pass_fds=[theirs.fileno()],
+                        start_new_session=True,
+                    )
+            return self._control
