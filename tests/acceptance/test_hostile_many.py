@@ -14,7 +14,13 @@ from tests.support.gateway_process import GatewayProcess
 
 Messages = list[dict[str, Any]]
 PROBE = """
-import http.client, sys, threading, time
+import http.client, os, sys, threading, time
+
+def worked():
+    with open(f"/proc/{sys.argv[2]}/stat") as stat:
+        user, system = stat.read().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
 told = threading.Event()
 threading.Thread(target=lambda: (sys.stdin.read(), told.set())).start()
 client = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]))
@@ -22,13 +28,15 @@ client.connect()
 print("ready", flush=True)
 longest = 0.0
 while not told.is_set():
-    began = time.monotonic()
+    began, before = time.monotonic(), worked()
     client.request("GET", "/health/live")
     client.getresponse().read()
-    longest = max(longest, time.monotonic() - began)
+    longest = max(longest, min(time.monotonic() - began, worked() - before))
     time.sleep(0.005)
 print(longest)
 """
+"""Asks again and again, and says how long the gateway let it wait for what it did itself meanwhile: a wait in which
+the machine did something else is not the gateway's."""
 
 
 def images() -> Messages:
@@ -70,7 +78,7 @@ def test_s7_a_request_of_very_many_pieces_stops_nobody_else(
     """Others wait a few tenths of a second for the parsing at most; it was 1.3 to 2.3 seconds."""
     body = json.dumps({"model": "gpt-4o", "messages": messages(), "context": {"dry_run": True}}).encode()
     with subprocess.Popen(
-        [sys.executable, "-c", PROBE, str(sqlite_gateway.port)],
+        [sys.executable, "-c", PROBE, str(sqlite_gateway.port), str(sqlite_gateway.pid)],
         stdout=subprocess.PIPE,
         stdin=subprocess.PIPE,
         text=True,
