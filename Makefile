@@ -50,7 +50,7 @@ demo: $(VENV)/.demo ## the main job against a real local model, no key and no se
 	@$(BIN)/python deploy/demo/run.py
 
 test: $(VENV)/.dev ## every test, with real PostgreSQL and Valkey
-	@$(BIN)/python -m pytest -n 3 --dist loadfile -m "not chaos and not compat"
+	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not chaos and not compat"
 
 check: $(VENV)/.dev ## ruff, mypy --strict, import rules
 	@$(BIN)/ruff check .

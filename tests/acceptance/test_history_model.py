@@ -11,4 +11,4 @@ def test_s3_histories_are_what_the_model_says(
 ) -> None:
     """§3: by id, by session, by itself; deltas, resends, edits, tool loops, failures, several at once."""
     with World(gateway, upstream, module_storage_url) as world:
-        check_histories(world, examples=120, steps=12, always_the_same=True)
+        check_histories(world, examples=60, steps=12, always_the_same=True)
