@@ -22,15 +22,20 @@ class Turn:
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A passage of an artifact, or of what an old message said. `message` is where it stands in the conversation, None
-    if nowhere; `order` its place among all of them."""
+    if nowhere; `order` its place among all of them. With `summary` it is no passage but a summary of the artifact, made
+    with a `focus`."""
 
     of: Artifact | Said
     message: int | None
     passage: Passage
     order: int
+    summary: str = ""
+    focus: str = ""
 
     @property
     def text(self) -> str:
+        if self.summary:
+            return self.summary
         content = self.of.content if isinstance(self.of, Artifact) else self.of.text
         return content[self.passage.start : self.passage.end]
 
@@ -88,10 +93,14 @@ def of_each_content(artifacts: Sequence[Artifact], current: int) -> list[Artifac
 
 
 def candidates(
-    material: Material, artifacts: Sequence[Artifact], told: Sequence[Said], relevance: Relevance
+    material: Material,
+    artifacts: Sequence[Artifact],
+    told: Sequence[Said],
+    relevance: Relevance,
+    searches: tuple[str, ...] = (),
 ) -> list[Candidate]:
     """Passages of those artifacts and of what old messages said, best first; equally good ones in their order, those of
-    the current turn before."""
+    the current turn before. `searches` are sought beside the question."""
     end = len(material.messages)
     of: list[tuple[Artifact | Said, int | None]] = [(artifact, artifact.place.message) for artifact in artifacts]
     sources = [
@@ -100,8 +109,13 @@ def candidates(
     ]
     of += [(each, each.index) for each in told]
     sources += [Source(each.text, "turn", each.speaker, True, each.index) for each in told]
-    query = Query(material.question, recent_texts(material))
+    query = Query(material.question, recent_texts(material), searches)
     found = list(_numbered(of, relevance(query, sources)))
+    return best_first(found)
+
+
+def best_first(found: Iterable[Candidate]) -> list[Candidate]:
+    """In the order of `candidates`."""
     return sorted(found, key=lambda c: (-c.passage.score, c.historical, c.order))
 
 

@@ -15,6 +15,8 @@ ELISION_TOKENS = 3
 PLACE_TOKENS = 15
 """By how much the label of an extract is longer than that of a result of which nothing is shown."""
 CHARS_PER_TOKEN = 4.5
+SUMMARY_TOKENS = 20
+"""By how much a summary makes a label longer, beside its focus."""
 LITTLE = 12
 """Room that is not worth looking for something that fits."""
 MOST_PARTS, LEAST_PART = 8, 40
@@ -97,7 +99,7 @@ class Choice:
 
     def add_part(self, candidates: Sequence[Candidate], limit: float) -> None:
         """Takes the beginning of the best of those that are too long, up to where a word ends if it has words."""
-        placed = [c for c in candidates if self._in_place(c)] if self.block_fixed else candidates
+        placed = [c for c in candidates if not (c.summary or (self.block_fixed and not self._in_place(c)))]
         for candidate in placed[:MOST_PARTS]:
             room, passage = limit - self.used - self._around(candidate) - 2 * ELISION_TOKENS, candidate.passage
             if room < LITTLE:
@@ -149,9 +151,10 @@ class Choice:
     def _around(self, candidate: Candidate) -> float:
         """Tokens of what has to stand around a passage: a label, a mark of what is left out, a heading."""
         of = candidate.of
+        more = SUMMARY_TOKENS + len(candidate.focus) / CHARS_PER_TOKEN if candidate.summary else 0
         if self.begun.get(id(of)):
-            return ELISION_TOKENS
-        heading = len(candidate.passage.heading) / CHARS_PER_TOKEN
+            return ELISION_TOKENS + more
+        heading = len(candidate.passage.heading) / CHARS_PER_TOKEN + more
         block = 0 if self.quoted or self.in_block else BLOCK_TOKENS
         if not isinstance(of, Artifact):
             return LINE_TOKENS + (0 if self.quoted else LABEL_TOKENS + block)

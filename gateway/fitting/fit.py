@@ -10,20 +10,30 @@ from dataclasses import replace
 from gateway.fitting.compacted import compacted, is_shorter, with_recallable
 from gateway.fitting.count import Counting
 from gateway.fitting.measured import decoded_files, measured
+from gateway.fitting.planned import NO_PLAN, guarded, searches
+from gateway.fitting.planned_in_full import followed
 from gateway.fitting.recall import with_recalled
 from gateway.fitting.reduction import Reduction
 from gateway.fitting.tools import Limits, Tools, counted, fitted_as, in_full
 from gateway.models.artifacts import Artifact
+from gateway.models.planned import Planned
 from gateway.models.selection import Fitted, Material, Selection, Unreduced
 
 
 def fit(
-    material: Material, limits: Limits, counting: Counting, tools: Tools, *, unreduced: Unreduced | None = None
+    material: Material,
+    limits: Limits,
+    counting: Counting,
+    tools: Tools,
+    planned: Planned | None = None,
+    unreduced: Unreduced | None = None,
 ) -> Fitted:
     """The best selection that fits: what was forwarded before stays as it was while everything new has room behind it;
     else one pass decides everything anew and frees enough for several turns (contract §4 I7).
 
     Args:
+        planned: a plan that is followed for artifacts that do not stand in the window as an earlier request had them
+            forwarded, and for all once something has to leave (contract §5).
         unreduced: if that was `measured` before.
 
     Raises:
@@ -32,22 +42,27 @@ def fit(
     known = unreduced or measured(material, limits, counting, tools)
     if limits.filled is None:
         return fitted_as(known.selection, known.forwarded, counting.estimate, counting)
+    plan = planned or NO_PLAN
     fitted = None if known.anew else counted(known.selection, known.forwarded, limits.filled, counting)
     if fitted is not None:
-        fitted = with_recalled(material, fitted, limits, counting, tools)
-    if fitted is not None:
-        return fitted
-    return replace(_anew(material, known.selection, limits, counting, tools), anew=True)
+        fitted = with_recalled(material, fitted, limits, counting, tools, searches(plan))
+    if fitted is None:
+        fitted = replace(_anew(material, known.selection, limits, counting, tools, plan), anew=True)
+    elif planned is not None:
+        fitted = followed(material, fitted, planned, counting, tools)
+    return replace(fitted, guarded=guarded(planned, material, fitted)) if planned is not None else fitted
 
 
-def _anew(material: Material, frozen: Selection, limits: Limits, counting: Counting, tools: Tools) -> Fitted:
+def _anew(
+    material: Material, frozen: Selection, limits: Limits, counting: Counting, tools: Tools, planned: Planned
+) -> Fitted:
     """What leaves, in the order of §4 I5, until the rest is no more than the target."""
     material = compacted(material, tools.compact)
     for selection in (_compact(material, frozen), _blocks_gone(material)):
         fitted = counted(selection, tools.assemble(material, selection), limits.aim, counting)
         if fitted is not None:
-            return fitted
-    return Reduction(with_recallable(material, tools.compact), limits, counting, tools).run()
+            return followed(material, fitted, planned, counting, tools)
+    return Reduction(with_recallable(material, tools.compact), limits, counting, tools, planned).run()
 
 
 def _compact(material: Material, frozen: Selection) -> Selection:

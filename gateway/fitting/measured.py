@@ -17,11 +17,13 @@ def measured(
     """
     selection = _frozen(material)
     forwarded = tools.assemble(material, selection)
-    budget = limits.tokens
-    if budget is None or counting.upper_bound(forwarded) <= min((1.0, *shares)) * budget:
+    budget, filled = limits.tokens, limits.filled
+    if budget is None or filled is None:
+        return Unreduced(selection, forwarded, counting.estimate(forwarded).total)
+    if counting.upper_bound(forwarded) <= min([filled, *(share * budget for share in shares)]):
         return Unreduced(selection, forwarded, counting.estimate(forwarded).total)
     tokens = counting.up_to(forwarded, budget)
-    return Unreduced(selection, forwarded, tokens, anew=tokens > budget)
+    return Unreduced(selection, forwarded, tokens, anew=tokens > filled)
 
 
 def _frozen(material: Material) -> Selection:

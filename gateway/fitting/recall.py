@@ -26,7 +26,12 @@ ESCAPED = "&lt;"
 
 
 def with_recalled(
-    material: Material, frozen: Fitted, limits: Limits, counting: Counting, tools: Tools
+    material: Material,
+    frozen: Fitted,
+    limits: Limits,
+    counting: Counting,
+    tools: Tools,
+    searches: tuple[str, ...] = (),
 ) -> Fitted | None:
     """The frozen window with what is needed of all that it does not hold, in a block at the head of a new question;
     None if there is no room for that, so that something has to leave.
@@ -36,7 +41,7 @@ def with_recalled(
     if limits.filled is None or not _is_new_turn(material) or not material.question:
         return frozen
     artifacts, told = _absent(material, frozen)
-    found = _worth_it(candidates(material, artifacts, told, tools.relevance)) if artifacts or told else []
+    found = _worth_it(candidates(material, artifacts, told, tools.relevance, searches)) if artifacts or told else []
     found = _unseen(material, frozen, found)
     if not found:
         return frozen

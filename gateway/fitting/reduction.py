@@ -5,15 +5,18 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 
 from gateway.errors import ContextLengthExceeded
-from gateway.fitting.candidates import Candidate, Turn, candidates, of_each_content, old_turns, tool_steps
+from gateway.fitting.candidates import Candidate, Turn, best_first, candidates, of_each_content, old_turns, tool_steps
 from gateway.fitting.choice import BLOCK_TOKENS, CHARS_PER_TOKEN, LABEL_TOKENS, Choice
 from gateway.fitting.count import Counting
 from gateway.fitting.keeping import kept_words
+from gateway.fitting.planned import NO_PLAN, Wishes
+from gateway.fitting.planned_order import apart, planned_order
 from gateway.fitting.renderings import extract, recalled
 from gateway.fitting.tools import Limits, Tools, fitted_as, in_full
 from gateway.fitting.transcript import Said, transcript
 from gateway.models.artifacts import Artifact, ProcessingStrategy
 from gateway.models.conversation import INSTRUCTION_ROLES
+from gateway.models.planned import Planned
 from gateway.models.selection import Fitted, Material, Rendering, Selection
 
 FILLED = 0.99
@@ -37,7 +40,9 @@ class Reduction:
     """One pass of reducing what was compacted: a floor that must be there, and what is taken in order of worth above
     it."""
 
-    def __init__(self, material: Material, limits: Limits, counting: Counting, tools: Tools) -> None:
+    def __init__(
+        self, material: Material, limits: Limits, counting: Counting, tools: Tools, planned: Planned = NO_PLAN
+    ) -> None:
         self.material, self.counting, self.tools = material, counting, tools
         self.budget = limits.tokens or 0
         self.target = limits.aim
@@ -48,6 +53,7 @@ class Reduction:
         self.told: list[Said] = []
         self.keeps_block = material.has_block
         self.pointers = self._pointers()
+        self.wishes = Wishes(planned, self.material, tools.relevance)
         self.placed: dict[int, list[Artifact]] = defaultdict(list)
         self.same: dict[str, list[Artifact]] = defaultdict(list)
         for artifact in self.material.placed:
@@ -135,10 +141,11 @@ class Reduction:
         """Takes what has a share of the room of its own; returns what competes for the rest."""
         self.told = transcript(self.material, self.left_out)
         artifacts = of_each_content(self.material.searched, self.material.current)
-        found = candidates(self.material, artifacts, self.told, self.tools.relevance)
+        found = candidates(self.material, artifacts, self.told, self.tools.relevance, self.wishes.searches)
         if self.keeps_block:  # what may be shown has a place of its own
             found = [c for c in found if isinstance(c.of, Artifact) and self._has_place(c)]
         competing = any(self._competes(c) for c in found)
+        found, decided = apart(self.wishes, found)
         if competing:
             found = self._take(choice, [c for c in found if c.relevant][:BEST], room * BEST_SHARE, found)
         choice.add_turns(min(room, choice.used + room * self._share_of_turns(room)) if competing else room)
@@ -148,8 +155,9 @@ class Reduction:
             kept += BLOCK_TOKENS + LABEL_TOKENS  # a block for them alone, if need be
         for tokens, first in ((kept, kept_words(found)), (room * LATEST_SHARE, self._latest(found))):
             found = self._take(choice, first, min(room, choice.used + tokens), found)
-        relevant = [c for c in found if c.relevant]
-        return _Waiting(relevant, sorted((c for c in found if not c.relevant), key=lambda c: c.age))
+        found = best_first([*found, *(c for c in decided if not self._stands(c, choice.first))])
+        relevant, rest = [c for c in found if c.relevant], [c for c in found if not c.relevant]
+        return _Waiting(*planned_order(self.wishes, choice, room, relevant, sorted(rest, key=lambda c: c.age)))
 
     def _take(self, choice: Choice, first: list[Candidate], limit: float, found: list[Candidate]) -> list[Candidate]:
         """Takes those that fit; returns what is left of all that was found."""

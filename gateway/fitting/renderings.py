@@ -1,6 +1,7 @@
 """How the passages that were taken are shown: extracts of artifacts, and excerpts of old turns."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from gateway.fitting.candidates import Candidate
 from gateway.fitting.tools import in_full
@@ -12,13 +13,19 @@ Spans = list[tuple[int, int]]
 
 
 def extract(artifact: Artifact, taken: Iterable[Candidate]) -> Rendering:
-    """The artifact by those passages of it; in full where they are the whole of it."""
-    ordered = sorted((c.passage for c in taken), key=lambda p: p.start)
+    """The artifact by those passages of it; in full where they are the whole of it. By its summary as well if that was
+    taken, unless both together say no less than all of it."""
+    taken = list(taken)
+    summary = next((c for c in taken if c.summary), None)
+    ordered = sorted((c.passage for c in taken if not c.summary), key=lambda p: p.start)
     spans: Spans = []
     headings = [p.heading for p in ordered if _add(spans, artifact.content, p.start, p.end)]
     if _whole(spans, artifact.content):
         return in_full(artifact, artifact.content)
-    return Rendering(artifact, ProcessingStrategy.RAG_EXTRACT, spans=tuple(spans), headings=tuple(headings))
+    shown = Rendering(artifact, ProcessingStrategy.RAG_EXTRACT, spans=tuple(spans), headings=tuple(headings))
+    if summary is None or len(summary.summary) + shown.extract_chars >= len(artifact.content):
+        return shown if spans else Rendering(artifact, ProcessingStrategy.EXCLUDE)
+    return replace(shown, strategy=ProcessingStrategy.SUMMARIZE, text=summary.summary, focus=summary.focus)
 
 
 def recalled(told: Sequence[Said], taken: Iterable[Candidate]) -> Recalled | None:

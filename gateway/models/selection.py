@@ -15,7 +15,8 @@ LAST_EARLIER = -2
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """How one artifact is shown: `text` in full (compacted, perhaps), or the characters of `spans`, or nothing.
+    """How one artifact is shown: `text` in full (compacted, perhaps), or the characters of `spans`, or nothing. A
+    summarized one by its summary, `text`, made with a `focus` ("" if with none), and by `spans` beside it.
 
     `headings` say for each span what has to stand above it to be understood: a table's first row, the headings of its
     section ("" if nothing has to).
@@ -26,11 +27,15 @@ class Rendering:
     text: str = ""
     spans: tuple[tuple[int, int], ...] = ()
     headings: tuple[str, ...] = ()
+    focus: str = ""
 
     @property
     def shown_chars(self) -> int:
-        if self.strategy is ProcessingStrategy.INCLUDE_FULL:
-            return len(self.text)
+        return len(self.text) + self.extract_chars
+
+    @property
+    def extract_chars(self) -> int:
+        """Of these the characters that are the artifact's own, where it is not shown in full."""
         return sum(end - start for start, end in self.spans)
 
 

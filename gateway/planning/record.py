@@ -8,6 +8,8 @@ from gateway.models.frames import Standing
 from gateway.models.metadata import ArtifactUsageRecord, nameless
 from gateway.models.selection import Fitted, Material, Recalled, Rendering, Unreduced
 
+REDUCED = (ProcessingStrategy.RAG_EXTRACT, ProcessingStrategy.SUMMARIZE)
+
 
 def plan_of(material: Material, fitted: Fitted) -> ArtifactPlan:
     """The heuristic's decisions, in the order of the artifacts."""
@@ -32,10 +34,13 @@ def records_of(material: Material, fitted: Fitted, *, named: bool = True) -> lis
     recalled = (a for a in material.recallable if a.artifact_id in fitted.selection.renderings)
     for artifact in (*material.artifacts, *recalled):
         rendering = fitted.selection.renderings.get(artifact.artifact_id)
-        earlier = window.decided(artifact) if rendering is None else None
+        beside = artifact.artifact_id in fitted.selection.quoted
+        earlier = window.decided(artifact) if rendering is None or beside else None
         strategy = strategy_of(artifact, window, fitted)
         shown = _shown(artifact, strategy, rendering)
-        if earlier is not None:
+        if beside and earlier is not None and earlier.strategy == ProcessingStrategy.SUMMARIZE:
+            strategy, shown = ProcessingStrategy.SUMMARIZE, min(artifact.size_chars, earlier.shown_chars + shown)
+        elif earlier is not None and not beside:
             strategy, shown = ProcessingStrategy(earlier.strategy), earlier.shown_chars
         elif rendering is None and not fitted.anew and window.is_gone(artifact):
             continue
@@ -46,6 +51,7 @@ def records_of(material: Material, fitted: Fitted, *, named: bool = True) -> lis
             strategy=strategy.value,
             original_size_chars=artifact.size_chars,
             processed_size_chars=shown,
+            guarded=artifact.artifact_id in fitted.guarded,
         )
         records.append(record)
     turns = fitted.selection.turns
@@ -69,7 +75,7 @@ def standing_of(material: Material, fitted: Fitted) -> Iterator[tuple[int, Stand
     included = set(fitted.forwarded.indexes)
     for artifact in material.searched:
         rendering = fitted.selection.renderings.get(artifact.artifact_id)
-        if rendering is None or rendering.shown_chars == artifact.size_chars:
+        if rendering is None or _is_whole(rendering):
             continue
         index = artifact.place.message
         if rendering.strategy is ProcessingStrategy.EXCLUDE and index is not None and index not in included:
@@ -77,6 +83,11 @@ def standing_of(material: Material, fitted: Fitted) -> Iterator[tuple[int, Stand
         stays = index is not None and index in included and artifact.artifact_id not in fitted.selection.quoted
         holder = index if index is not None and stays else material.current
         yield holder, Standing(artifact.content_id, rendering.strategy.value, rendering.shown_chars)
+
+
+def _is_whole(rendering: Rendering) -> bool:
+    summarized = rendering.strategy is ProcessingStrategy.SUMMARIZE  # it may be as long as what it is of
+    return not summarized and rendering.shown_chars == rendering.artifact.size_chars
 
 
 def stand_reduced(material: Material, fitted: Fitted) -> bool:
@@ -137,11 +148,11 @@ def strategy_of(artifact: Artifact, window: Window, fitted: Fitted) -> Processin
     rendering = fitted.selection.renderings.get(artifact.artifact_id)
     index = artifact.place.message
     if index is not None and index not in window.indexes:
-        kept = rendering is not None and rendering.strategy is ProcessingStrategy.RAG_EXTRACT
         full = rendering is not None and artifact.standing_name in window.in_block
         if full:
             return ProcessingStrategy.INCLUDE_FULL
-        return ProcessingStrategy.RAG_EXTRACT if kept else ProcessingStrategy.EXCLUDE
+        kept = rendering is not None and rendering.strategy in REDUCED
+        return rendering.strategy if rendering and kept else ProcessingStrategy.EXCLUDE
     if rendering is not None:
         return rendering.strategy
     if index is not None:

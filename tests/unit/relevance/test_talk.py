@@ -1,6 +1,9 @@
 """Turns have neighbours, pronouns stand for something, and one thing leads to another."""
 
+import pytest
+
 from gateway.models.relevance import Query
+from gateway.relevance.relevance import relevance
 from tests.unit.relevance.asking import documents, ranked, turns
 
 TALK = (
@@ -56,3 +59,12 @@ def test_searches_never_outweigh_the_question() -> None:
     found = ranked(query, documents(*texts))
     assert found[0] == texts[0]
     assert set(found[1:]) == {texts[1], texts[2]}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 9])
+def test_all_searches_together_weigh_no_more_than_the_question(count: int) -> None:
+    """One text has all that every search seeks, the other what the question asks: that one comes first."""
+    texts = ["the mill by the brook", "taxes of the old chapel", "nothing here", "nor here"]
+    query = Query("mill", searches=tuple(f"taxes of the old chapel {n}" for n in range(count)))
+    scores = [passages[0].score for passages in relevance(query, documents(*texts))]
+    assert scores[0] >= scores[1] > scores[2]

@@ -1,0 +1,129 @@
+"""What a plan decided is on the record, in the turn that it was made for and in later ones (contract §5, §6)."""
+
+from dataclasses import replace
+
+from gateway.accounting.metadata import response_metadata
+from gateway.context import BuiltContext
+from gateway.conversation.frozen import as_frozen
+from gateway.framing import new_frame
+from gateway.models.conversation import History
+from gateway.models.frames import body_of, frame_of
+from gateway.models.metadata import ArtifactUsageRecord, ContextUtilizationMetadata, ResponseMetadata
+from gateway.models.planned import Planned
+from gateway.models.selection import Fitted, Material
+from gateway.planning.facts import without_standing
+from gateway.planning.record import Window, records_of, standing_of, strategy_of
+from tests.unit.fitting.planning import (
+    EXCLUDE,
+    FULL,
+    LAMP,
+    SHIPS,
+    SUMMARIZE,
+    counting,
+    decided,
+    fitted,
+    material,
+    paper,
+    planned,
+    text,
+)
+from tests.unit.making import assistant, tool, user
+
+ASK = user("When was the lamp lit on night 61, and by which keeper?")
+STEPS = [ASK, assistant(None, "c1", "c2"), tool("c1", SHIPS), tool("c2", LAMP)]
+MADE = material(STEPS)
+OF_SHIPS, OF_LAMP = (artifact.artifact_id for artifact in MADE.artifacts)
+SUMMARY = "Eighty vessels brought coal."
+TRUSTED = planned(
+    decided(OF_SHIPS, SUMMARIZE, summarization_focus="coal"),
+    decided(OF_LAMP, FULL),
+    summaries={OF_SHIPS: SUMMARY},
+    trusted=True,
+)
+WIDE = 50_000
+POEM = "Now write a long poem: grey mice dance in green gardens, eat yellow butter and sing."
+
+
+def records(made: Material, found: Fitted) -> dict[str, ArtifactUsageRecord]:
+    return {record.artifact_id: record for record in records_of(made, found)}
+
+
+def second_turn(plan: Planned, question: str = POEM) -> tuple[Material, Fitted]:
+    """The same conversation one turn later, with what the first request left."""
+    found = fitted(MADE, WIDE, plan)
+    built = BuiltContext(found, ContextUtilizationMetadata("gpt-4o"), MADE, counting=counting(MADE))
+    new = [replace(message, message_id=f"msg_{n}") for n, message in enumerate(MADE.messages)]
+    left = new_frame("gpt-4o", History("conv_1", True, (), ()), built, new)
+    assert left is not None
+    frame = frame_of(body_of(left.frame))
+    later = material([*STEPS, assistant("At one."), user(question)], known=5)
+    frozen = as_frozen(History("conv_1", False, (), later.messages, stored=5, frame=frame))
+    later = replace(later, messages=frozen.messages, frame=frame)
+    return later, fitted(later, 6000)
+
+
+def test_a_summary_is_on_the_record() -> None:
+    found = records(MADE, fitted(MADE, WIDE, TRUSTED))
+    assert (found[OF_SHIPS].strategy, found[OF_SHIPS].processed_size_chars) == ("summarize", len(SUMMARY))
+    assert (found[OF_LAMP].strategy, found[OF_LAMP].processed_size_chars) == ("include_full", len(LAMP))
+
+
+def test_a_summary_stands_in_later_turns_as_it_was_decided_then() -> None:
+    later, found = second_turn(TRUSTED)
+    before = fitted(MADE, WIDE, TRUSTED).forwarded.messages
+    assert found.forwarded.messages[: len(before)] == before
+    record = records(later, found)[OF_SHIPS]
+    assert (record.strategy, record.processed_size_chars) == ("summarize", len(SUMMARY))
+    assert SUMMARY in text(found)
+    assert not without_standing(later, found, 5), "nothing is left to be decided"
+
+
+def test_a_summary_with_extracts_in_a_later_block_stays_a_summary() -> None:
+    later, found = second_turn(TRUSTED, "What did vessel number 44 carry?")
+    assert found.selection.quoted == {OF_SHIPS}
+    assert "The vessel number 44 carried" in found.forwarded.block
+    record = records(later, found)[OF_SHIPS]
+    extract = found.selection.renderings[OF_SHIPS].shown_chars
+    assert (record.strategy, record.processed_size_chars) == ("summarize", len(SUMMARY) + extract)
+
+
+def test_a_summary_as_long_as_what_it_is_of_is_told_all_the_same() -> None:
+    """Sizes alone do not say that something stands in full: a summary with extracts may be as long."""
+    found = fitted(MADE, WIDE, TRUSTED)
+    renderings = found.selection.renderings
+    same = replace(renderings[OF_SHIPS], text="x" * len(SHIPS))
+    selection = replace(found.selection, renderings={**renderings, OF_SHIPS: same})
+    (told,) = [each for _, each in standing_of(MADE, replace(found, selection=selection))]
+    assert (told.artifact_id, told.strategy) == (OF_SHIPS, "summarize")
+
+
+def test_a_guarded_exclusion_says_so_and_others_say_nothing() -> None:
+    found = fitted(MADE, WIDE, planned(decided(OF_LAMP, EXCLUDE), decided(OF_SHIPS, FULL)))
+    told = records(MADE, found)
+    assert (told[OF_LAMP].guarded, told[OF_SHIPS].guarded) == (True, False)
+    utilization = ContextUtilizationMetadata("gpt-4o", artifacts_processed=list(told.values()))
+    bill = response_metadata(ResponseMetadata("req_1", None, None, "gpt-4o", [], None, None, utilization))
+    each = {r["artifact_id"]: r for r in bill["context_utilization"]["artifacts_processed"]}
+    assert each[OF_LAMP]["guarded"] is True
+    assert "guarded" not in each[OF_SHIPS]
+
+
+def test_a_summary_of_what_left_the_window_stands_in_the_block() -> None:
+    """An old result, too large for the window it left, whose summary the plan wants."""
+    old = [user("ships?"), assistant(None, "c1"), tool("c1", SHIPS), assistant("yes"), user("x " * 500), assistant("y")]
+    made = material([*old, ASK])
+    (name,) = [artifact.artifact_id for artifact in made.artifacts]
+    plan = planned(decided(name, SUMMARIZE), summaries={name: SUMMARY})
+    found = fitted(made, 700, plan)
+    assert 2 not in found.forwarded.indexes
+    assert SUMMARY in found.forwarded.block
+    assert strategy_of(made.artifacts[0], Window.of(made, found), found) is SUMMARIZE
+    assert records(made, found)[name].processed_size_chars >= len(SUMMARY)
+
+
+def test_an_attached_document_by_its_summary_alone() -> None:
+    made = material([ASK], paper("ships", SHIPS))
+    plan = planned(decided("art_ships", SUMMARIZE), summaries={"art_ships": SUMMARY}, trusted=True)
+    found = fitted(made, WIDE, plan)
+    assert f"\n{SUMMARY}\n</artifact>" in found.forwarded.block
+    assert records(made, found)["art_ships"].strategy == "summarize"
