@@ -1,11 +1,13 @@
 """What is taken into the window, in order of worth: it grows while there is room, and shrinks from its end."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from gateway.fitting.candidates import Candidate, Turn
 from gateway.fitting.count import Counting
 from gateway.models.artifacts import Artifact
+from gateway.models.selection import head_of
 
 LABEL_TOKENS = 55
 """What the label of an item of the block takes, roughly; what was guessed wrongly shows at the recount."""
@@ -56,6 +58,8 @@ class Choice:
     """How many passages were taken of what, by its identity."""
     quoted: dict[int, float] = field(default_factory=dict)
     """Tokens of what is quoted of a message, by its index."""
+    heads: Counter[str] = field(default_factory=Counter)
+    """How many messages are quoted that have the same head, which stands once."""
     in_block: bool = False
 
     def add_turns(self, limit: float) -> bool:
@@ -145,6 +149,8 @@ class Choice:
         self.begun[id(of)] = self.begun.get(id(of), 0) + by
         if not isinstance(of, Artifact):
             self.quoted[of.index] = self.quoted.get(of.index, 0.0) + tokens
+            if candidate.passage.start == 0:
+                self.heads[head_of(of.text)] += by
         elif not self._in_place(candidate):
             self.in_block = True
 
@@ -157,10 +163,15 @@ class Choice:
         heading = len(candidate.passage.heading) / CHARS_PER_TOKEN + more
         block = 0 if self.quoted or self.in_block else BLOCK_TOKENS
         if not isinstance(of, Artifact):
-            return LINE_TOKENS + (0 if self.quoted else LABEL_TOKENS + block)
+            return LINE_TOKENS + (0 if self.quoted else LABEL_TOKENS + block) - self._head(of.text, candidate)
         if self._in_place(candidate):
             return heading + PLACE_TOKENS
         return heading + LABEL_TOKENS + block + len(of.search_label) / CHARS_PER_TOKEN
+
+    def _head(self, text: str, candidate: Candidate) -> int:
+        """Tokens of a message's head that stands already."""
+        head = head_of(text) if candidate.passage.start == 0 else ""
+        return self.counting.text(head) if head and self.heads[head] else 0
 
     def _in_place(self, candidate: Candidate) -> bool:
         return candidate.message is not None and candidate.message >= self.first

@@ -11,7 +11,7 @@ from gateway.fitting.renderings import extract, recalled
 from gateway.fitting.tools import Limits, Tools, fitted_as
 from gateway.fitting.transcript import Said, transcript
 from gateway.models.artifacts import Artifact
-from gateway.models.selection import Fitted, Material, Selection
+from gateway.models.selection import Fitted, Material, Selection, head_of
 
 SHARE_OF_ROOM = 0.75
 MOST, LEAST = 0.05, 0.015
@@ -115,7 +115,13 @@ def _unseen(material: Material, frozen: Fitted, found: Iterable[Candidate]) -> l
             parts = content if isinstance(content, list) else [{"text": content}]
             texts = [str(part["text"]) for part in parts if isinstance(part, dict) and part.get("text")]
             shown += [*texts, *(text.replace(ESCAPED, "<") for text in texts if ESCAPED in text)]
-    return [c for c in found if not any(c.text.strip() in text for text in shown)]
+    return [c for c in found if not any(_words(c) in text for text in shown)]
+
+
+def _words(candidate: Candidate) -> str:
+    """A passage as it would stand again: a message's head may be said once for several."""
+    text = candidate.text
+    return (text if isinstance(candidate.of, Artifact) else text.removeprefix(head_of(text))).strip()
 
 
 def _selection(frozen: Selection, told: list[Said], choice: Choice) -> Selection:

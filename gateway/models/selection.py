@@ -1,5 +1,6 @@
 """What was chosen to stand in the window, before it is worded."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
@@ -81,6 +82,15 @@ class Material:
         """Earlier messages and those of the conversation, each with its index."""
         first = LAST_EARLIER + 1 - len(self.earlier)
         return chain(enumerate(self.earlier, first), enumerate(self.messages))
+
+
+HEAD = re.compile(r"\[[^\[\]\n]{1,60}\] ")
+
+
+def head_of(text: str) -> str:
+    """What stands in brackets before a message's words, in chat logs mostly its time; empty if nothing does."""
+    found = HEAD.match(text)
+    return found[0] if found else ""
 
 
 @dataclass(frozen=True, slots=True)

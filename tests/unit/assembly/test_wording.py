@@ -164,6 +164,32 @@ def test_excerpts_of_old_turns_say_turn_and_speaker_and_where_something_was_left
     ]
 
 
+def said(turn: int, text: str, start: int = 0, follows: bool = True) -> Excerpt:
+    return Excerpt(turn, "user", text, ((start, len(text)),), follows)
+
+
+def test_a_head_that_messages_share_stands_once() -> None:
+    first, second = said(1, "[4 May] Ada: hi"), said(2, "[4 May] Ben: so early?")
+    later, middle = said(8, "[5 May] Ada: yes", follows=False), said(9, "[6 May] Ben: one two three", 17)
+    again = said(9, "[6 May] Ada: four")
+    text = block([], told(first, second, later, middle, again)).split("\n")
+    assert 'lines="[turn speaker] [head] words, [head] only where it changes"' in text[1]
+    assert text[2:-4] == [
+        "[1 user] [4 May] Ada: hi",
+        "[2 user] Ben: so early?",
+        ELISION,
+        "[8 user] [5 May] Ada: yes",
+        f"[9 user] [6 May] {ELISION} two three",
+        "[9 user] Ada: four",
+    ]
+
+
+def test_heads_stay_where_a_message_has_none() -> None:
+    text = block([], told(said(1, "[4 May] hi"), said(2, "[4 May] so early?"), said(3, "yes")))
+    assert 'lines="[turn speaker] words"' in text
+    assert "[2 user] [4 May] so early?\n[3 user] yes\n" in text
+
+
 def test_old_turns_stand_in_the_same_block_as_artifacts() -> None:
     text = block([rendering("a")], told(Excerpt(1, "user", "hi", ((0, 2),), follows=True)))
     assert text.count("<context_data ") == 1
