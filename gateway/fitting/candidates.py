@@ -62,16 +62,25 @@ def old_turns(messages: Sequence[ConversationMessage], current: int) -> list[Tur
     return [Turn(start, end) for start, end in pairwise([*starts, current])]
 
 
+def run_of_turns(material: Material) -> list[Turn]:
+    """Those of them that may stand in one unbroken run with the current turn: none before a turn of which steps have
+    left."""
+    broken = max(material.left, default=-1)
+    return [turn for turn in old_turns(material.messages, material.current) if turn.end > broken]
+
+
 def tool_steps(material: Material) -> list[Turn]:
-    """The whole tool steps of the current turn, oldest first: a call with all of its results."""
+    """The whole tool steps of the current turn, oldest first: a call with all of its results. Those that have left stay
+    out."""
     steps: list[Turn] = []
-    messages = material.messages
+    messages, left = material.messages, material.left
     for index in range(material.current, len(messages)):
         if messages[index].body.get("tool_calls"):
             end = index + 1
             while end < len(messages) and messages[end].role == "tool":
                 end += 1
-            steps.append(Turn(index, end))
+            if index not in left:
+                steps.append(Turn(index, end))
     return steps
 
 

@@ -7,6 +7,7 @@ reduction. No selection is returned whose exact count is over budget.
 from collections.abc import Iterator
 from dataclasses import replace
 
+from gateway.fitting.candidates import run_of_turns
 from gateway.fitting.compacted import compacted, is_shorter, with_recallable
 from gateway.fitting.count import Counting
 from gateway.fitting.measured import decoded_files, measured
@@ -78,7 +79,10 @@ def _blocks_gone(material: Material) -> Selection:
     waiting = () if material.has_block else (*material.restored, *material.attached)
     shorter = (a for a in material.placed if is_shorter(a))
     shown = decoded_files(material) | {a.artifact_id: in_full(a, a.content) for a in (*shorter, *waiting)}
-    return Selection(renderings=shown, frozen=False, keeps_block=material.has_block)
+    turns = run_of_turns(material)
+    first = turns[0].start if turns else material.current
+    left = frozenset(index for index in material.left if index >= first)
+    return Selection(first, left, shown, frozen=False, keeps_block=material.has_block)
 
 
 def _shortened(material: Material) -> Iterator[Artifact]:

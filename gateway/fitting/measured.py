@@ -33,8 +33,7 @@ def _frozen(material: Material) -> Selection:
     if frame is None:
         return Selection(renderings=renderings)
     first = next((i for i, message in enumerate(messages) if message.message_id == frame.first), 0)
-    left = frozenset(i for i, message in enumerate(messages) if message.message_id in frame.left)
-    return Selection(first if frame.first is not None else 0, left, renderings)
+    return Selection(first if frame.first is not None else 0, material.left, renderings)
 
 
 def _unplaced(material: Material) -> dict[str, Rendering]:

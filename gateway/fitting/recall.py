@@ -18,6 +18,8 @@ MOST, LEAST = 0.05, 0.015
 MOST_TOKENS = 200
 """What a turn may recall of the budget, in a small one so many tokens: it takes room from the turns to come. With less
 than the least a question would go without what it needs; then something has to leave, as it soon would in any case."""
+BEST_MORE = 2
+"""So many times as much may be recalled where the one passage that bears most on the question is that long."""
 WORTH = 0.4
 """What bears on the question by less than this part of what bears most on it is not worth the room."""
 ROUNDS = 4
@@ -51,7 +53,13 @@ def with_recalled(
         return None
     allowed = min(room, max(limits.filled * MOST, MOST_TOKENS))
     choice = Choice(counting, frozen.selection.first, [], lambda turn: 0, run_ended=True)
-    choice.add(found, allowed)
+    best = min(room, allowed * BEST_MORE)
+    if choice.add(found[:1], best):
+        choice.add_part(found[:1], best)
+        if not _unseen(material, frozen, choice.passages()):
+            choice.shrink(choice.used)
+    allowed = max(allowed, choice.used)
+    choice.add(found[1:], allowed)
     for _ in range(ROUNDS):
         if not choice.taken:
             return None if allowed == room < _after_a_pass(limits) else frozen

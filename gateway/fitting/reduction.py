@@ -5,7 +5,15 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 
 from gateway.errors import ContextLengthExceeded
-from gateway.fitting.candidates import Candidate, Turn, best_first, candidates, of_each_content, old_turns, tool_steps
+from gateway.fitting.candidates import (
+    Candidate,
+    Turn,
+    best_first,
+    candidates,
+    of_each_content,
+    run_of_turns,
+    tool_steps,
+)
 from gateway.fitting.choice import BLOCK_TOKENS, CHARS_PER_TOKEN, LABEL_TOKENS, Choice
 from gateway.fitting.count import Counting
 from gateway.fitting.keeping import kept_words
@@ -32,6 +40,8 @@ KEPT_SHARE = 0.08
 """Part of the room for what a user asked to be kept to, and for how the conversation began."""
 ROOMY = 1000
 """Room in which labels are no great matter."""
+OLD_SHARE = 0.15
+"""Part of the room that has to be left for what is old, so that only that is reduced."""
 LATEST_SHARE = 0.4
 """Part of the room for the results of the latest tool step, which the model has not seen yet."""
 
@@ -47,11 +57,12 @@ class Reduction:
         self.budget = limits.tokens or 0
         self.target = limits.aim
         self.share = limits.history_share
-        self.turns = old_turns(material.messages, material.current)
-        self.left_out: frozenset[int] = frozenset()
+        self.turns = run_of_turns(material)
+        self.left_out = material.left
         self.costs: dict[int, int] = {}
         self.told: list[Said] = []
-        self.keeps_block = material.has_block
+        self.keeps_block, self.block_fixed = material.has_block, material.is_block_fixed
+        self.spares_current = False
         self.pointers = self._pointers()
         self.wishes = Wishes(planned, self.material, tools.relevance)
         self.placed: dict[int, list[Artifact]] = defaultdict(list)
@@ -63,9 +74,12 @@ class Reduction:
     def run(self) -> Fitted:
         """The best that fits."""
         floor, tokens = self._floor()
+        if not self.wishes.decisions and self._spare_current():
+            floor = self._least(self.material.current, self.pointers)
+            tokens = self.counting.total(self.tools.assemble(self.material, floor))
         aim = max(self.target, tokens)
-        ended, turns = bool(self.left_out), list(self.turns)
-        choice = Choice(self.counting, self.material.current, turns, self._price, ended, self.keeps_block)
+        ended, turns = any(i >= self.material.current for i in self.left_out), list(self.turns)
+        choice = Choice(self.counting, self.material.current, turns, self._price, ended, self.block_fixed)
         waiting = self._begin(choice, aim - tokens)
         best, most = floor, tokens
         limit = float(aim - tokens)
@@ -90,8 +104,7 @@ class Reduction:
         """System messages, the current message, and its tool steps as pointers; the oldest steps leave if they must."""
         steps = tool_steps(self.material)
         while True:
-            here = self.material.current
-            selection = Selection(here, self.left_out, self.pointers, frozen=False, keeps_block=self.keeps_block)
+            selection = self._least(self.material.current, self.pointers)
             tokens = self.counting.total(self.tools.assemble(self.material, selection))
             most = self.target - self._wanted(steps[-1]) if len(steps) > 1 else self.budget
             if tokens <= most:
@@ -102,11 +115,38 @@ class Reduction:
             elif len(steps) > 1:
                 self._leave_out(steps, tokens - most)
             elif self.keeps_block:  # it cannot stay as it was fixed
-                self.keeps_block, self.left_out, steps = False, frozenset(), tool_steps(self.material)
+                self.keeps_block = self.block_fixed = False
+                self.left_out, steps = self.material.left, tool_steps(self.material)
                 self.pointers = self._pointers()
             else:
                 text = f"The current message and what must stand with it take {tokens} tokens"
                 raise ContextLengthExceeded(f"{text}; the budget is {self.budget}.", param="messages")
+
+    def _least(self, first: int, pointers: dict[str, Rendering]) -> Selection:
+        left = frozenset(index for index in self.left_out if index >= first)
+        return Selection(first, left, pointers, frozen=False, keeps_block=self.keeps_block)
+
+    def _spare_current(self) -> bool:
+        """Where reducing what is old is enough, what is of the turn under way stands in full, and no turn leaves (I5).
+        That is so if it leaves a share of the room for the best of what is old."""
+        here = self.material.current
+        new = [a for a in (*self.material.attached, *self.material.placed) if not a.historical]
+        shown = [a for a in new if self._is_reduced(a)]
+        others_old = any(a.historical for a in self.material.searched)
+        if not (shown and others_old) or any(index >= here for index in self.left_out):
+            return False
+        pointers = self.pointers | {a.artifact_id: in_full(a, a.content) for a in shown}
+        first = self.turns[0].start if self.turns else here
+        forwarded = self.tools.assemble(self.material, self._least(first, pointers))
+        if self.counting.fits(forwarded, int(self.target * (1 - OLD_SHARE))):
+            self.pointers, self.spares_current = pointers, True
+        return self.spares_current
+
+    def _is_reduced(self, artifact: Artifact) -> bool:
+        pointer = self.pointers.get(artifact.artifact_id)
+        if pointer is None:  # one of too many to be named, or what stands in a block that is fixed
+            return not (self.keeps_block or self.block_fixed)
+        return pointer.strategy is ProcessingStrategy.EXCLUDE
 
     def _wanted(self, step: Turn) -> float:
         """Tokens to be kept for the results of the latest step while older steps can leave."""
@@ -128,7 +168,9 @@ class Reduction:
         """How artifacts are shown at least: those in messages, and attached ones where a block is written."""
         placed, attached = self.material.placed, [a for a in self.material.attached if not a.historical][:MOST_NAMED]
         if self.keeps_block:
-            placed, attached = tuple(a for a in placed if a.place.message != self.material.current), []
+            placed = tuple(a for a in placed if a.place.message != self.material.current)
+        if self.block_fixed:
+            attached = []
         return {a.artifact_id: self._pointer(a) for a in (*placed, *attached)}
 
     def _pointer(self, artifact: Artifact) -> Rendering:
@@ -142,8 +184,11 @@ class Reduction:
         self.told = transcript(self.material, self.left_out)
         artifacts = of_each_content(self.material.searched, self.material.current)
         found = candidates(self.material, artifacts, self.told, self.tools.relevance, self.wishes.searches)
-        if self.keeps_block:  # what may be shown has a place of its own
+        if self.block_fixed:  # what may be shown has a place of its own
             found = [c for c in found if isinstance(c.of, Artifact) and self._has_place(c)]
+        if self.spares_current:
+            choice.add_turns(room)
+            found = [c for c in found if not self._stands(c, choice.first)]
         competing = any(self._competes(c) for c in found)
         found, decided = apart(self.wishes, found)
         if competing:
@@ -181,7 +226,9 @@ class Reduction:
     def _has_place(self, candidate: Candidate) -> bool:
         """Whether it is of a message that may be in the window, other than the question."""
         index = candidate.message
-        return index is not None and index not in self.left_out and 0 <= index != self.material.current
+        if index is None or index < 0 or index in self.left_out:
+            return False
+        return index != self.material.current or not self.keeps_block
 
     def _latest(self, found: list[Candidate]) -> list[Candidate]:
         """Passages of the results that came last, if that is what the model is to go on from."""
@@ -210,9 +257,10 @@ class Reduction:
         of = candidate.of
         if isinstance(of, Said):
             return self._is_inside(candidate.message, first)
-        return any(
-            self._is_inside(each.place.message, first) and self._is_full(each) for each in self.same[of.content_id]
-        )
+        if of.place.message is None and self._is_full(of):
+            return True
+        twins = self.same.get(of.content_id, ())
+        return any(self._is_inside(each.place.message, first) and self._is_full(each) for each in twins)
 
     def _is_inside(self, index: int | None, first: int) -> bool:
         return index is not None and index >= first and index not in self.left_out
@@ -227,7 +275,7 @@ class Reduction:
         for candidate in choice.passages():
             if self._stands(candidate, choice.first):
                 continue
-            if self.keeps_block and (candidate.message or 0) < choice.first:
+            if self.block_fixed and (candidate.message or 0) < choice.first:
                 continue  # its turn was taken, and given up again
             if isinstance(candidate.of, Said):
                 quoted.append(candidate)
@@ -238,7 +286,7 @@ class Reduction:
         outside = [each for each in self.told if each.index < choice.first or each.index in self.left_out]
         return Selection(
             choice.first,
-            self.left_out,
+            frozenset(index for index in self.left_out if index >= choice.first),
             {**self.pointers, **extracts},
             frozenset(chosen),
             recalled(outside, quoted),
@@ -253,7 +301,7 @@ class Reduction:
 
     def _tokens_of(self, stretch: Turn) -> int:
         """What a stretch of messages takes with its artifacts as pointers. System messages stand in any window."""
-        inside = range(stretch.start, stretch.end)
+        inside = (at for at in range(stretch.start, stretch.end) if at not in self.left_out)
         return sum(self._tokens_at(at) for at in inside if self.material.messages[at].role not in INSTRUCTION_ROLES)
 
     def _tokens_at(self, index: int) -> int:

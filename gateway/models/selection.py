@@ -73,6 +73,20 @@ class Material:
         return bool(self.messages) and self.messages[self.current].rendered is not None
 
     @property
+    def is_block_fixed(self) -> bool:
+        """Whether the turn under way has the block, or none, that its first step was forwarded with (contract §4 I6).
+        Documents and results that can only stand in a block, and stood in one that has to leave, may still get one."""
+        begun = bool(self.messages) and self.messages[self.current].message_id is not None
+        return self.has_block or (begun and not (self.restored or self.attached))
+
+    @property
+    def left(self) -> frozenset[int]:
+        """Steps that left their turn while it was the current one, and stay out (contract §4 I2): their messages."""
+        if self.frame is None or not self.frame.left:
+            return frozenset()
+        return frozenset(i for i, message in enumerate(self.messages) if message.message_id in self.frame.left)
+
+    @property
     def searched(self) -> tuple[Artifact, ...]:
         """All of which passages may stand in it."""
         return self.artifacts + self.recallable

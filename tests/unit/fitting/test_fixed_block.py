@@ -3,7 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
+from gateway.conversation.messages import new_message
 from gateway.models.conversation import ConversationMessage, History
+from gateway.models.frames import Frame
 from tests.unit.making import assistant, build_of, stored, tool, user
 from tests.unit.o200k import prompt_tokens
 
@@ -59,3 +61,37 @@ async def test_a_new_turn_has_a_block_of_its_own() -> None:
     last = built.fitted.forwarded.messages[-1]["content"]
     assert "old block" not in last
     assert last.endswith("And what is the value of part 78?")
+
+
+async def test_s4_i6_a_turn_that_began_without_a_block_gets_none_in_a_later_step() -> None:
+    old = [message for n in range(8) for message in (user(f"old {n}"), assistant(f"{LINES[n * 900 : n * 900 + 800]}"))]
+    steps = [message for n in range(1, 4) for message in (assistant(None, f"c{n}"), tool(f"c{n}", LINES))]
+    path = stored([*old, ASK, *steps])
+    for budget in (700, 1500, 4000):
+        built = await build_of(History("conv_1", False, (), tuple(path), stored=len(path)), budget)
+        assert built.fitted.anew
+        assert "context_data" not in str(built.fitted.forwarded.messages)
+        assert ASK in built.fitted.forwarded.messages
+        assert built.utilization.tokens_used >= 0.7 * budget
+        new = (*path[:-7], *(replace(message, message_id=None) for message in path[-7:]))
+        first = await build_of(History("conv_1", False, (), new, stored=len(old)), budget)
+        assert "context_data" in str(first.fitted.forwarded.messages), "where nobody has seen the turn it may have one"
+
+
+async def test_s4_i2_steps_that_have_left_stay_out() -> None:
+    """In later passes, too, when their turn is an old one and all of it would have room; no older turn comes before."""
+    older = [user("older"), assistant("so it was")]
+    loop = [ASK, *(m for n in range(4) for m in (assistant(None, f"c{n}"), tool(f"c{n}", LINES))), assistant("1309")]
+    last = user("And what is the value of part 78?")
+    path = [*stored([*older, *loop]), new_message(last)]
+    block = "<context_data>\n" + "what was recalled " * 1000 + "\n</context_data>\n\n"
+    forms = {"msg_2": {**ASK, "content": f"{block}{ASK['content']}"}}
+    frame = Frame(first="msg_2", left=frozenset(f"msg_{n}" for n in (3, 4, 5, 6)), forms=forms)
+    for budget in (2000, 6000, 14_000):
+        history = History("conv_1", False, (), tuple(path), stored=len(path) - 1, frame=frame)
+        built = await build_of(history, budget)
+        calls = [m["tool_call_id"] for m in built.fitted.forwarded.messages if m["role"] == "tool"]
+        assert calls in ([], ["c2", "c3"]), f"at a budget of {budget}"
+        assert user("older") not in built.fitted.forwarded.messages
+        assert built.fitted.anew
+    assert calls
