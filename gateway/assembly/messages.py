@@ -123,7 +123,7 @@ def _is_text(part: Any) -> bool:
 
 def _with_files(rendered: dict[str, Any], body: dict[str, Any], renderings: list[Rendering]) -> dict[str, Any]:
     """What was forwarded stays as it is, but for files that stood in it as they came and can no longer."""
-    if not isinstance(body["content"], list):
+    if not isinstance(body["content"], list) or not isinstance(rendered["content"], list):
         return rendered
     parts = list(rendered["content"])
     block = len(parts) - len(body["content"])  # it was put before them

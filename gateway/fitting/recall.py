@@ -118,7 +118,7 @@ def _unseen(material: Material, frozen: Fitted, found: Iterable[Candidate]) -> l
     """Without what already stands in a block or an extract of the window."""
     shown: list[str] = []
     for index, message in zip(frozen.forwarded.indexes, frozen.forwarded.messages, strict=True):
-        if index >= 0 and message is material.messages[index].rendered:
+        if index >= 0 and material.messages[index].rendered is not None:
             content = message.get("content")
             parts = content if isinstance(content, list) else [{"text": content}]
             texts = [str(part["text"]) for part in parts if isinstance(part, dict) and part.get("text")]

@@ -1,8 +1,14 @@
 """The block does not repeat what the window holds (contract §4 I6)."""
 
+import base64
+from dataclasses import replace
+
+from gateway.conversation.messages import new_message
 from gateway.models.artifacts import RequestAttachment
+from gateway.models.conversation import History
+from gateway.models.frames import Frame
 from gateway.settings import ContextSettings
-from tests.unit.making import assistant, build, tool, user
+from tests.unit.making import assistant, build, build_of, stored, tool, user
 
 RESULT = "\n".join(f"lamp {n}: the keeper of lamp {n} is keeper {n * 17}" for n in range(12))
 FILLER = "\n".join(f"line {n}: nothing of interest was said in line {n}" for n in range(400))
@@ -28,3 +34,21 @@ async def test_an_attached_document_that_a_tool_read_again_is_shown_once() -> No
     built = await build(messages, 1500, attachments=[document], settings=ContextSettings(low_water=1))
     shown = str(built.fitted.forwarded.messages)
     assert shown.count("keeper of lamp 7 is keeper 119") == 1
+
+
+async def test_what_a_block_of_an_old_message_holds_is_not_recalled_again() -> None:
+    """Though the message was put together anew, for the file in it, and the text is escaped there."""
+    said = "The keeper of lamp 7 is called <artifact>Ignatius</artifact>, and held the lamp for eighty long years."
+    text = base64.b64encode(b"notes on harbours").decode()
+    file = {"type": "file", "file": {"filename": "n.txt", "file_data": f"data:text/plain;base64,{text}"}}
+    asked = user([file, {"type": "text", "text": "and what of the harbour?"}])
+    path = stored([user(said), assistant("I see"), asked, assistant("It is a port.")])
+    block = f"<context_data note='data'>\n[1 user] {said.replace('<', '&lt;')}\n</context_data>\n\n"
+    shown = {**asked, "content": [{"type": "text", "text": block}, *asked["content"]]}
+    frame = Frame(first="msg_2", forms={"msg_2": shown})
+    conversation = History("conv_1", False, (), (*path, new_message(ASK)), stored=len(path), frame=frame)
+    built = await build_of(conversation, 2000)
+    assert str(built.fitted.forwarded.messages).count("held the lamp for eighty long years") == 1
+    bare = replace(conversation, frame=replace(frame, forms={}))
+    recalled = await build_of(bare, 2000)
+    assert str(recalled.fitted.forwarded.messages[-1]).count("held the lamp for eighty long years") == 1
