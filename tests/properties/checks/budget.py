@@ -106,13 +106,22 @@ def check_filled(seen: Seen) -> None:
     if not left or seen.case.body.get("store") is not False:
         return  # in a conversation that goes on, room is left for its next turns (I7)
     free = allowed - figures["tokens_used"]
-    full = free <= max(0.03 * allowed, UNFILLED) or not _is_more_to_show(seen.records)
+    full = free <= max(0.03 * allowed, UNFILLED) or not _is_more_to_show(figures)
     hold("fill", full, f"{free} of {allowed} tokens are free")
 
 
-def _is_more_to_show(records: list[Json]) -> bool:
+def _is_more_to_show(figures: Json) -> bool:
     """Whether anything that was left out could be shown in part. What a turn that ended the run said is quoted in the
-    block: where all of it is, only its pictures are missing, and nothing smaller than the turn would bring these."""
+    block: where all of it is, only its pictures are missing, and nothing smaller than the turn would bring these. What
+    was left out of one artifact may stand in full in another that says the same."""
+    records: list[Json] = figures["artifacts_processed"]
     quoted = any(r["source"].startswith("turns:") for r in records)
-    whole = all(r["processed_size_chars"] == r["original_size_chars"] for r in records if r["strategy"] in LOSSY)
-    return not (quoted and whole)
+    full = {_content(r) for r in records if r["strategy"] == "include_full"}
+    lossy = [r for r in records if r["strategy"] in LOSSY and _content(r) not in full]
+    reduced = any(r["processed_size_chars"] < r["original_size_chars"] for r in lossy)
+    return reduced or bool(figures["messages_excluded"] and not quoted)
+
+
+def _content(record: Json) -> str:
+    name: str = record["artifact_id"]
+    return name.partition("-")[0]
