@@ -67,6 +67,10 @@ class Corpus:
         """Where a chunk's terms stand in the stream."""
         return slice(int(self.firsts[chunk]), int(self.firsts[chunk + 1]))
 
+    def is_talk(self, chunk: int) -> bool:
+        """Whether a chunk is of a turn of a talk."""
+        return self.sources[int(self.source_of[chunk])].kind == "turn"
+
     def text_of(self, chunk: int) -> str:
         """A chunk's text."""
         source = int(self.source_of[chunk])

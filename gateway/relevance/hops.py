@@ -42,7 +42,7 @@ def second_round(corpus: Corpus, question: Terms, scores: Scores) -> list[Rankin
     missing = np.where(linked > 0, lexical(corpus, lacking), 0.0)
     strict = lexical(corpus, [(term, kind) for term, kind in names if kind == IDENTIFIER], bridges)
     chain = np.where((strict > 0) & (missing > 0), strict + missing, 0.0)
-    weight = IN_TALK if corpus.sources[int(corpus.source_of[best[0]])].kind == "turn" else 1.0
+    weight = IN_TALK if corpus.is_talk(best[0]) else 1.0
     linked_ranking = Ranking(linked + missing, weight * LINKED_WEIGHT)
     return [linked_ranking, Ranking(_first(chain, CHAINED), weight * CHAIN_WEIGHT)]
 

@@ -24,6 +24,8 @@ Indexed = Callable[[Sequence[str], Lexicon], list[ContentIndex]]
 CURRENT_WEIGHT = 1.15
 LITERAL_WEIGHT = 2.0
 PARTS_WEIGHT = 0.8
+PARTS_IN_TALK = 0.5
+"""What parts count of that where the best passage is a turn of a talk: people answer the whole question at once."""
 TOPIC_WEIGHT = 0.5
 NAMED_WEIGHT = 1.5
 THIRD_ROUND = 0.5
@@ -53,7 +55,8 @@ def rankings(query: Query, corpus: Corpus) -> list[Ranking]:
         main += TOPIC_WEIGHT * wide
     found = [Ranking(with_neighbours(corpus, main))]
     split = parts(query.question, corpus.lexicon)
-    found += [Ranking(lexical(corpus, part), PARTS_WEIGHT / len(split)) for part in split]
+    weight = PARTS_WEIGHT * (PARTS_IN_TALK if split and corpus.count and corpus.is_talk(int(main.argmax())) else 1.0)
+    found += [Ranking(lexical(corpus, part), weight / len(split)) for part in split]
     meant = named(corpus, terms, weights)
     if meant is not None:
         found.append(Ranking(meant, NAMED_WEIGHT))

@@ -12,7 +12,7 @@ NAMED = re.compile(r"(?:\[[^\]\n]{1,60}\] ?)?([^\W\d_][\w.'-]{0,30}(?: [^\W\d_][
 """A turn of a chat log: its time in brackets perhaps, then who speaks."""
 MOSTLY = 0.5
 """Part of the turns that must say who speaks: one line that happens to begin with a word and a colon says nothing."""
-OTHERS_SHARE = 1 / 3
+OTHERS_SHARE = 0.2
 """What a turn counts that somebody else said than those whom the question names."""
 
 

@@ -45,7 +45,7 @@ sport athletic team | basketball soccer football tennis baseball golf swim hocke
   rugby cricket box climb skate cycle marathon coach match league
 exercise fitness workout gym | workout gym run jog yoga weight train swim hike cardio pilates lift stretch fit
 health medical illness sick injury disease | doctor hospital sick ill pain injury hurt surgery weight diet diagnosis
-  medicine medication therapy allergy asthma flu cancer clinic symptom recover
+  medicine medication therapy exercise fit allergy asthma flu cancer clinic symptom recover
 allergy allergic | allergy allergic reaction asthma hives nut pollen gluten lactose
 hobby activity pastime leisure interest | hobby hike paint draw read cook bake garden photography knit dance game camp
   fish climb bike swim craft yoga volunteer pottery
@@ -115,6 +115,30 @@ memory childhood | remember childhood memory kid grew young
 support help | support help encourage
 personality trait character | kind thoughtful caring brave creative passionate honest funny
 age | birthday year old born
+favorite prefer | favorite love best prefer enjoy fan
+fear afraid phobia | fear afraid scared terrified phobia
+look appearance | hair eye tall beard tattoo glasses dyed
+adopt rescue | adopt rescue shelter got new
+breakup divorce | breakup broke divorce split separate ex
+pregnant birth | pregnant baby birth born newborn due
+death die loss grief | died passed funeral miss lost grief memory
+accident crash | accident crash hit hurt fell broke hospital
+repair fix | fix broke repair restore mechanic replace
+craft create build | made built create craft diy handmade
+hometown origin root | born grew raised moved hometown
+commute transport | bus train subway drive bike walk traffic
+recommend suggest advice advise | recommend suggest try advice tip check
+meeting appointment schedule | meeting call appointment schedule calendar monday tuesday wednesday thursday friday
+deadline | due deadline until before
+bug error failure fail | error exception crash bug fail broken stack trace timeout
+deploy release rollout | deploy release ship rollout version production staging
+database | table query schema sql postgres mysql sqlite index migration
+server host | server host instance port cluster machine
+password credential login | password login token secret key credential account
+contact address phone email | phone email address contact number call
+sleep tired | sleep slept tired nap bed insomnia exhausted
+neighbor community | neighbor neighborhood community street block
+season | spring summer autumn fall winter
 """
 LINE = "|"
 
