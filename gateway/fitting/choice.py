@@ -1,8 +1,9 @@
 """What is taken into the window, in order of worth: it grows while there is room, and shrinks from its end."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from gateway.fitting.candidates import Candidate, Turn
 from gateway.fitting.count import Counting
@@ -84,12 +85,14 @@ class Choice:
             if room < LITTLE or misses > MISSES:
                 left.extend(candidates[number:])
                 break
-            if self.block_fixed and not self._in_place(candidate):
+            passage = candidate.passage
+            least = (passage.end - passage.start) / CHARS_PER_TOKEN / 2
+            too_long = passage.start > 0 and ELISION_TOKENS + least > room  # whatever else stands around it
+            if too_long or (self.block_fixed and not self._in_place(candidate)):
                 left.append(candidate)
                 continue
-            passage = candidate.passage
             around = self._around(candidate)
-            if around + (passage.end - passage.start) / CHARS_PER_TOKEN / 2 > room:
+            if around + least > room:
                 left.append(candidate)
                 continue
             cost = around + self.counting.text(candidate.text)
@@ -101,10 +104,10 @@ class Choice:
             self._take(Taken(cost, candidate))
         return left
 
-    def add_part(self, candidates: Sequence[Candidate], limit: float) -> None:
+    def add_part(self, candidates: Iterable[Candidate], limit: float) -> None:
         """Takes the beginning of the best of those that are too long, up to where a word ends if it has words."""
-        placed = [c for c in candidates if not (c.summary or (self.block_fixed and not self._in_place(c)))]
-        for candidate in placed[:MOST_PARTS]:
+        placed = (c for c in candidates if not (c.summary or (self.block_fixed and not self._in_place(c))))
+        for candidate in islice(placed, MOST_PARTS):
             room, passage = limit - self.used - self._around(candidate) - 2 * ELISION_TOKENS, candidate.passage
             if room < LITTLE:
                 return

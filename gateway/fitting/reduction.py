@@ -3,6 +3,7 @@ back as excerpts (contract §4 I2, I5, I6; the heuristic of §5)."""
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from gateway.errors import ContextLengthExceeded
 from gateway.fitting.candidates import (
@@ -194,7 +195,7 @@ class Reduction:
         if competing:
             found = self._take(choice, [c for c in found if c.relevant][:BEST], room * BEST_SHARE, found)
         choice.add_turns(min(room, choice.used + room * self._share_of_turns(room)) if competing else room)
-        found = [c for c in found if not self._stands(c, choice.first)]
+        found = self._absent(found, choice.first)
         kept = room * KEPT_SHARE
         if room >= ROOMY:
             kept += BLOCK_TOKENS + LABEL_TOKENS  # a block for them alone, if need be
@@ -243,13 +244,19 @@ class Reduction:
         if relevant and limit - choice.used < self.target * (1 - FILLED):
             return _Waiting(relevant, waiting.rest)
         choice.add_turns(limit)
-        rest = choice.add([c for c in waiting.rest if not self._stands(c, choice.first)], limit)
+        rest = choice.add(self._absent(waiting.rest, choice.first), limit)
         if limit - choice.used > self.target * (1 - FILLED):
-            choice.add_part([c for c in (*relevant, *rest) if not self._stands(c, choice.first)], limit)
+            choice.add_part((c for c in chain(relevant, rest) if not self._stands(c, choice.first)), limit)
         return _Waiting(relevant, rest)
 
     def _more_turns(self, choice: Choice) -> bool:
         return bool(choice.turns) and not choice.run_ended
+
+    def _absent(self, found: list[Candidate], first: int) -> list[Candidate]:
+        """Those that do not stand in the window in full: asked once of what they are passages of."""
+        each = {id(c.of): c for c in found}
+        absent = {key for key, one in each.items() if not self._stands(one, first)}
+        return [c for c in found if id(c.of) in absent]
 
     def _stands(self, candidate: Candidate, first: int) -> bool:
         """Whether it is in the window in full already: as a message, too small to be reduced, or by another artifact

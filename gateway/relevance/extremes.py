@@ -1,7 +1,6 @@
 """The records with the highest or lowest value of the field that a superlative means."""
 
 import re
-from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
@@ -48,14 +47,10 @@ def _field(
     records: Sequence[Record], asked: Superlative, words: frozenset[str], lexicon: Lexicon
 ) -> tuple[float, str, int] | None:
     """Worth, name and direction of the field that is meant, None if the records have none."""
-    filled: dict[str, int] = defaultdict(int)
-    for record in records:
-        for name in {name for name, value in record.fields if quantity(value) is not None}:
-            filled[name] += 1
     best: tuple[float, str, int] | None = None
     meant = [(lexicon.question(word)[0][0], sign) for word, sign in asked.fields if lexicon.question(word)]
-    for name, count in filled.items():
-        if count < max(2, FILLED * len(records)) or name.rpartition(" ")[2].lower() in ("id", "zip", "phone"):
+    for name in dict.fromkeys(name for record in records for name, _ in record.fields):
+        if name.rpartition(" ")[2].lower() in ("id", "zip", "phone"):
             continue
         stems = {term for term, _ in lexicon.question(name.rpartition(" ")[2])}
         ways = {term for term, _ in lexicon.question(name)}
@@ -68,9 +63,15 @@ def _field(
             worth += NAMED_WORTH * len(words & stems) / len(stems)
         elif words & ways and asked.named:
             worth += NAMED_WORTH / 3
-        if worth and sign and (best is None or worth > best[0]):
+        if worth and sign and (best is None or worth > best[0]) and _is_filled(records, name):
             best = worth, name, sign
     return best
+
+
+def _is_filled(records: Sequence[Record], name: str) -> bool:
+    """Whether enough of the records have a value of that name that can be compared."""
+    filled = sum(any(each == name and quantity(v) is not None for each, v in record.fields) for record in records)
+    return filled >= max(2, FILLED * len(records))
 
 
 def _extreme(records: Sequence[Record], name: str, sign: int) -> list[tuple[Record, str, float]]:

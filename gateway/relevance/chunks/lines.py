@@ -1,7 +1,7 @@
 """Logs, listings, search results, test reports: a line and those that continue it."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from gateway.relevance.chunks.bounds import bounded
@@ -60,13 +60,10 @@ def blocks(text: str, start: int, end: int) -> Iterator[Chunk]:
         yield from _entry(text, begin, until, heading, number)
 
 
-def _entry(text: str, begin: int, until: int, title: str, number: int) -> Iterator[Chunk]:
+def _entry(text: str, begin: int, until: int, title: str, number: int) -> Sequence[Chunk]:
     if until - begin <= MAX_CHARS:
-        if not text[begin:until].isspace():
-            yield Chunk(begin, until, title, "line", number, begin)
-        return
-    for piece in bounded(text, begin, until):
-        yield Chunk(*piece, title, "line", number, begin)
+        return () if text[begin:until].isspace() else (Chunk(begin, until, title, "line", number, begin),)
+    return [Chunk(*piece, title, "line", number, begin) for piece in bounded(text, begin, until)]
 
 
 def _continuation(text: str, start: int, end: int) -> Callable[[str, int, int], object]:

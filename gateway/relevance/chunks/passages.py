@@ -58,6 +58,8 @@ def _stretches(text: str, start: int, end: int) -> Iterator[tuple[int, int, list
 def _opening(text: str, start: int, end: int) -> int | None:
     """Where JSON may begin: at a bracket that is the first sign of its line, or stands before a value. Two searches for
     what begins with one of few signs are far faster than one for either."""
+    if text.find("{", start, end) < 0 and text.find("[", start, end) < 0:
+        return None  # most logs and prose
     before = BEFORE_VALUE.search(text, start, end)
     until = before.start() if before else end
     if start == 0 and (first := FIRST_OF_TEXT.match(text, 0, until)):
