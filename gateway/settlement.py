@@ -10,8 +10,8 @@ from typing import Any
 
 from gateway import jsons
 from gateway.accounting.collect import StreamRecord
-from gateway.accounting.cost import planning_usage, price_call, price_internal, total_cost
-from gateway.accounting.metadata import billed, extended_usage, response_metadata
+from gateway.accounting.cost import price_call, price_internal, total_cost
+from gateway.accounting.metadata import billed, extended_usage, planned, response_metadata
 from gateway.errors import (
     ConversationNotFound,
     GatewayError,
@@ -78,7 +78,7 @@ class Settlement:
     def known(self, exchange: Exchange) -> dict[str, Any]:
         """What the first chunk of a stream says: ids, plan and budget."""
         self.metrics.first_chunk(exchange.request.model, self.clock.monotonic() - exchange.request.started)
-        return _named(response_metadata(self._metadata(exchange)), exchange.conversation_id)
+        return _named(response_metadata(planned(self._metadata(exchange), exchange.internal)), exchange.conversation_id)
 
     async def settle(self, exchange: Exchange, outcome: Outcome) -> Bill:
         """Prices the call and commits turn and bill in one transaction.
@@ -145,11 +145,7 @@ class Settlement:
                 continue
             usage = {"prompt_tokens": prompt, "completion_tokens": completion}
             costs.append(price_call("primary", exchange.deployment.route, usage, exchange.facts.prices).total)
-        metadata = self._metadata(exchange)
-        if metadata.context_utilization is not None and exchange.internal:
-            calls = tuple(map(price_internal, exchange.internal))
-            metadata.context_utilization.planning_usage = planning_usage(calls)
-            metadata.context_utilization.planning_cost = total_cost(calls)[1]
+        metadata = planned(self._metadata(exchange), exchange.internal)
         return {
             "object": "context.dry_run",
             "model": exchange.request.model,

@@ -151,24 +151,29 @@ def usage_of(usage: Mapping[str, Any]) -> UsageMetadata:
 
 
 def total_cost(calls: Sequence[CallCost]) -> tuple[CostMetadata, ContextPlanningCost]:
-    """The sums over all calls: totals equal their parts exactly. Unpriced internal calls add nothing beside
-    a primary one; an unpriced primary call, or none and an unpriced internal one, makes the whole cost null."""
+    """The sums over all calls: totals equal their parts exactly. A call without a known price makes every sum that it
+    belongs to null, never 0 (contract §6); the other sums are told all the same."""
     if len(calls) == 1 and calls[0].purpose == "primary":
         return _cost_of(calls[0]), NO_PLANNING
     primary = [call for call in calls if call.purpose == "primary"]
-    planner = _sum(call.total for call in calls if call.purpose == "planner")
-    summarizer = _sum(call.total for call in calls if call.purpose == "summarizer")
-    embedder = [call.total for call in calls if call.purpose == "embedder"]
-    known = _sum(embedder)
-    told = known if embedder and None not in embedder else None
-    planning = ContextPlanningCost(planner, summarizer, planner + summarizer + known, told)
+    totals = {
+        purpose: _all_of(call.total for call in calls if call.purpose == purpose)
+        for purpose in ("planner", "summarizer", "embedder")
+    }
+    planned = _all_of(totals.values())
+    embedded = totals["embedder"] if any(call.purpose == "embedder" for call in calls) else None
+    planning = ContextPlanningCost(totals["planner"], totals["summarizer"], planned, embedded)
     estimated = any(call.estimated for call in calls)
-    if any(call.total is None for call in primary or calls):
-        return CostMetadata(planning_cost=planning.total_cost, estimated=estimated), planning
-    prompt = _sum(call.prompt_cost for call in primary)
-    completion = _sum(call.completion_cost for call in primary)
-    total = prompt + completion + planning.total_cost
-    return CostMetadata(prompt, completion, planning.total_cost, total, "USD", True, estimated), planning
+    prompt = _all_of(call.prompt_cost for call in primary)
+    completion = _all_of(call.completion_cost for call in primary)
+    if prompt is None or completion is None:  # a model has both prices, or its calls have no known cost
+        return CostMetadata(planning_cost=planned, estimated=estimated), planning
+    if planned is None:
+        whole = not primary
+        return CostMetadata(
+            None if whole else prompt, None if whole else completion, None, estimated=estimated
+        ), planning
+    return CostMetadata(prompt, completion, planned, prompt + completion + planned, "USD", True, estimated), planning
 
 
 def _cost_of(call: CallCost) -> CostMetadata:
@@ -179,8 +184,14 @@ def _cost_of(call: CallCost) -> CostMetadata:
     return CostMetadata(call.prompt_cost, call.completion_cost, ZERO, total, "USD", True, call.estimated)
 
 
-def _sum(values: Iterable[Decimal | None]) -> Decimal:
-    return sum((value for value in values if value is not None), ZERO)
+def _all_of(values: Iterable[Decimal | None]) -> Decimal | None:
+    """The sum; None if one of them is not known."""
+    total = ZERO
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total
 
 
 def _round(value: Decimal) -> Decimal:

@@ -1,9 +1,11 @@
 """`response_metadata` and the extended `usage` of an answer (contract §6)."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from gateway.accounting.cost import planning_usage, total_cost, usage_of
+from gateway.accounting.cost import planning_usage, price_internal, total_cost, usage_of
 from gateway.models.metadata import ArtifactUsageRecord, CallCost, ContextPlanningCost, CostMetadata, ResponseMetadata
+from gateway.models.spending import InternalCall
 
 Sums = tuple[CostMetadata, ContextPlanningCost]
 
@@ -30,6 +32,8 @@ def response_metadata(known: ResponseMetadata) -> dict[str, Any]:
             "planning_cost": _fields(used.planning_cost),
             "warnings": list(used.warnings),
         }
+        if used.economics is None:
+            del utilization["economics"]
         if not used.planning_usage.embedder:
             del utilization["planning_usage"]["embedder"], utilization["planning_cost"]["embedder_cost"]
     data["timings_ms"] = known.timings_ms
@@ -46,6 +50,15 @@ def _record(record: ArtifactUsageRecord) -> dict[str, Any]:
 def _fields(value: Any) -> dict[str, Any]:
     """The fields of a flat dataclass with slots."""
     return {name: getattr(value, name) for name in value.__slots__}
+
+
+def planned(known: ResponseMetadata, made: Sequence[InternalCall]) -> ResponseMetadata:
+    """The metadata with what the calls of internal models took, before the primary model is called."""
+    if known.context_utilization is not None and made:
+        calls = tuple(map(price_internal, made))
+        known.context_utilization.planning_usage = planning_usage(calls)
+        known.context_utilization.planning_cost = total_cost(calls)[1]
+    return known
 
 
 def billed(known: ResponseMetadata, calls: tuple[CallCost, ...], sums: Sums) -> ResponseMetadata:

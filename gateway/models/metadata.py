@@ -60,11 +60,11 @@ class CallCost:
 
 @dataclass(frozen=True, slots=True)
 class CostMetadata:
-    """The sum over all calls of a request; null, never 0, when the primary model has no known price."""
+    """The sum over all calls of a request; null, never 0, when a model that was called has no known price."""
 
     prompt_cost: Decimal | None = None
     completion_cost: Decimal | None = None
-    planning_cost: Decimal = Decimal(0)
+    planning_cost: Decimal | None = Decimal(0)
     total_cost: Decimal | None = None
     currency: str = "USD"
     priced: bool = False
@@ -82,11 +82,11 @@ class ContextPlanningUsage:
 
 @dataclass(frozen=True, slots=True)
 class ContextPlanningCost:
-    """Cost of the internal models in USD. `embedder_cost` is not told where none was called; None: no known price."""
+    """Cost of the internal models in USD; None: no known price. `embedder_cost` is not told where none was called."""
 
-    planner_cost: Decimal = Decimal(0)
-    summarizer_cost: Decimal = Decimal(0)
-    total_cost: Decimal = Decimal(0)
+    planner_cost: Decimal | None = Decimal(0)
+    summarizer_cost: Decimal | None = Decimal(0)
+    total_cost: Decimal | None = Decimal(0)
     embedder_cost: Decimal | None = None
 
 
@@ -112,6 +112,8 @@ class ContextUtilizationMetadata:
     artifacts_processed: list[ArtifactUsageRecord] = field(default_factory=list)
     planning_usage: ContextPlanningUsage = field(default_factory=ContextPlanningUsage)
     planning_cost: ContextPlanningCost = field(default_factory=ContextPlanningCost)
+    economics: dict[str, Any] | None = None
+    """What a plan would keep out of a window that holds everything, beside its cost; told only where that was asked."""
     cache_stats: dict[str, int] = field(default_factory=lambda: {"hits": 0, "misses": 0})
     warnings: list[str] = field(default_factory=list)
 

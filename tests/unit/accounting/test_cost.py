@@ -155,8 +155,9 @@ def test_totals_equal_their_parts_exactly(calls: list[tuple[str, Decimal, Decima
     assert whole.completion_cost == sum(c[2] for c in calls if c[0] == "primary")
     assert whole.prompt_cost is not None
     assert whole.completion_cost is not None
+    assert whole.planning_cost is not None
     assert whole.total_cost == whole.prompt_cost + whole.completion_cost + whole.planning_cost
-    parts = planning.planner_cost + planning.summarizer_cost + (planning.embedder_cost or 0)
+    parts = sum(x or 0 for x in (planning.planner_cost, planning.summarizer_cost, planning.embedder_cost))
     assert whole.planning_cost == planning.total_cost == parts
     assert (planning.embedder_cost is None) == all(c[0] != "embedder" for c in calls)
     assert planning.planner_cost == sum(c[1] + c[2] for c in calls if c[0] == "planner")
@@ -182,10 +183,28 @@ def test_an_embedder_without_a_price_costs_nothing_that_could_be_named() -> None
     primary, embedder = CallCost("primary", "m", {}, Decimal(1), Decimal(2)), CallCost("embedder", "e", {}, None, None)
     whole, planning = total_cost([primary, embedder])
     assert planning.embedder_cost is None
-    assert whole.total_cost == 3
-    assert planning.total_cost == 0
+    assert (whole.prompt_cost, whole.completion_cost) == (Decimal(1), Decimal(2))
+    assert (whole.total_cost, whole.priced) == (None, False)
+    assert planning.planner_cost == 0
+    assert planning.total_cost is None
     assert (total_cost([embedder])[0].total_cost, total_cost([embedder])[0].priced) == (None, False)
     assert extended_usage({}, (primary, embedder))["cost_details"]["embedder_cost"] is None
+
+
+@pytest.mark.parametrize("purpose", ["planner", "summarizer"])
+def test_s6_an_internal_model_without_a_price_makes_its_sums_null_and_never_0(purpose: str) -> None:
+    calls = (CallCost("primary", "m", {}, Decimal(1), Decimal(2)), CallCost(purpose, "p", {}, None, None))
+    whole, planning = total_cost(calls)
+    assert (whole.planning_cost, whole.total_cost, whole.priced) == (None, None, False)
+    assert {name: getattr(planning, f"{name}_cost") for name in ("planner", "summarizer", "total")} == {
+        "planner": 0,
+        "summarizer": 0,
+        "total": None,
+        purpose: None,
+    }
+    told = extended_usage({}, calls)
+    assert (told["cost"], told["cost_details"]["upstream_inference_cost"]) == (None, 3)
+    assert told["cost_details"][f"{purpose}_cost"] is None
 
 
 def test_the_tokens_and_calls_of_internal_models_are_summed_by_purpose() -> None:
