@@ -10,6 +10,7 @@ from gateway.artifacts.files import FileReader
 from gateway.calibrations import Margins, keep_calibrated
 from gateway.clock import SystemClock
 from gateway.context import ContextManager
+from gateway.context_planning import ContextPlanning
 from gateway.embedder import open_embedder
 from gateway.embeddings.meaning import Meaning
 from gateway.embeddings.minilm import MiniLM
@@ -24,9 +25,11 @@ from gateway.http.relay import Relay
 from gateway.http.service import Live, Models, Ready
 from gateway.http.transfer import ExportedConversation, ImportedConversations
 from gateway.idempotency import Once
+from gateway.internal_calls import InternalModels
 from gateway.logs import get_logger
 from gateway.metrics import Metrics
 from gateway.pipeline import Pipeline
+from gateway.planning.summary_cache import SummaryCache
 from gateway.ports import Embedder
 from gateway.relevance.forgetting import ForgettingCache
 from gateway.relevance.kept import ContentIndexes
@@ -89,7 +92,10 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
         seconds, ttl = settings.context.embedding_timeout, settings.cache.vector_ttl
         meaning = Meaning(embedder, cache, clock, seconds, ttl)
     reader = FileReader(cache, settings.cache.document_ttl)
-    context = ContextManager(settings.context, counters, reader, meaning, indexes)
+    summaries = SummaryCache(cache, clock, settings.cache.summary_ttl, settings.context.planning_max_seconds)
+    internal = InternalModels(upstream, router, counters, clock)
+    planning = ContextPlanning(settings.context, internal, summaries, store, clock)
+    context = ContextManager(settings.context, counters, reader, meaning, indexes, planning)
     files = UpstreamFiles(client, router)
     match = settings.conversation.match
     pipeline = Pipeline(router, upstream, store, files, context, settlement, settings.context, match)
@@ -130,6 +136,7 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
             if meaning is not None:
                 await meaning.close()
             await settlement.drain(2 * settings.storage.timeout)
+            await planning.close()
             await once.drain(settings.storage.timeout)
             if margins.is_worth_writing:
                 await margins.try_to_keep(calibrations)

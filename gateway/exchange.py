@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.accounting.collect import StreamRecord
-from gateway.context import BuiltContext
+from gateway.built import BuiltContext
 from gateway.fitting.budget import Budget
 from gateway.ids import new_id
 from gateway.models.conversation import History

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gateway.context import NO_MATERIAL, BuiltContext
+from gateway.built import NO_MATERIAL, BuiltContext
 from gateway.fitting.count import Counting
 from gateway.models.conversation import UNREAD, ConversationMessage, History
 from gateway.models.frames import Form, Frame, NewFrame, Standing

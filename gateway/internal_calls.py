@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.accounting.cost import is_figure
+from gateway.ceilings import Ceilings
 from gateway.errors import GatewayError, UpstreamAuth, UpstreamError, UpstreamRefused, UpstreamUnreachable
+from gateway.fitting.budget import OUTPUT_LIMITS
 from gateway.fitting.count import REPLY_TOKENS
 from gateway.models.exchange import Caller, Deployment, ModelFacts
 from gateway.models.internal import Ask, InternalModelFailed
@@ -16,6 +18,10 @@ UNCHARGED = (UpstreamRefused, UpstreamAuth, UpstreamUnreachable)
 FORMAT_REFUSALS = (400, 404, 415, 422, 501)
 COMPLETION_LIMITED = ("o1", "o3", "o4", "gpt-5")
 """Models of OpenAI's that know `max_completion_tokens` only, and no temperature but their own."""
+THINKING_TOKENS = 3000
+"""What these think is part of what they may answer."""
+COUNTED_CHARS = 200_000
+"""Of an absurdly long answer whose tokens nobody reported, the rest is taken to be like its beginning."""
 GONE_SECONDS = 300.0
 MOST_KEPT = 1000
 
@@ -32,14 +38,14 @@ class InternalModels:
         self._gone: dict[str, float] = {}
 
     def served(
-        self, name: str, primary: Deployment, caller: Caller, calls: list[InternalCall], *, chosen: bool
+        self, name: str, primary: Deployment, caller: Caller, bill: "OpenBill", *, chosen: bool
     ) -> "BilledModel | None":
         """The model, if it may be asked (contract §5: in `model_list`, or at the primary's own upstream with the same
         key), and is not known to be unknown there."""
         deployment = self._router.internal(name, chosen, primary, caller)
         if deployment is None or self._gone.get(_place(deployment), 0.0) > self._clock.monotonic():
             return None
-        return BilledModel(self, deployment, self._router.facts(name), calls)
+        return BilledModel(self, deployment, self._router.facts(name), bill)
 
     async def complete(self, deployment: Deployment, ask: Ask) -> dict[str, Any]:
         """The answer's body. A format that the upstream refuses is not asked for again: the strict schema, then any
@@ -80,22 +86,42 @@ class InternalModels:
             return model.call(ask.purpose, reported, estimated=False)
         if not charged:
             return model.call(ask.purpose, {"prompt_tokens": 0, "completion_tokens": 0}, estimated=False)
+        return model.call(ask.purpose, _usage(self._prompt(model, ask), self._came(model, body)), estimated=True)
+
+    def worst(self, model: "BilledModel", ask: Ask) -> InternalCall:
+        """What a call can use at most."""
+        most = _most_tokens(model.deployment, ask)
+        return model.call(ask.purpose, _usage(self._prompt(model, ask), most), estimated=True)
+
+    def _prompt(self, model: "BilledModel", ask: Ask) -> int:
         counter = self._counters.counter(model.facts)
-        sent = REPLY_TOKENS + sum(counter.message(message) for message in ask.messages)
-        came = counter.text(text_of(body)) if body else 0
-        counted = {"prompt_tokens": sent, "completion_tokens": came, "total_tokens": sent + came}
-        return model.call(ask.purpose, counted, estimated=True)
+        return REPLY_TOKENS + sum(counter.message(message) for message in ask.messages)
+
+    def _came(self, model: "BilledModel", body: dict[str, Any] | None) -> int:
+        text = text_of(body)
+        if not text:
+            return 0
+        counted = self._counters.counter(model.facts).text(text[:COUNTED_CHARS])
+        return counted * len(text) // min(len(text), COUNTED_CHARS)
+
+
+@dataclass(slots=True)
+class OpenBill:
+    """Where the calls of one request are added up, and what they may use at most."""
+
+    calls: list[InternalCall]
+    ceilings: Ceilings
 
 
 @dataclass(frozen=True, slots=True)
 class BilledModel:
-    """One internal model of one request (adapter of `ports.InternalModel`): what its calls cost is added to `calls`,
-    of those that failed, too."""
+    """One internal model of one request (adapter of `ports.InternalModel`): what its calls cost is on the bill, also
+    of those that failed."""
 
     models: InternalModels = field(repr=False)
     deployment: Deployment
     facts: ModelFacts
-    calls: list[InternalCall]
+    bill: OpenBill
 
     @property
     def name(self) -> str:
@@ -107,13 +133,18 @@ class BilledModel:
 
     async def ask(self, ask: Ask) -> str:
         """See `ports.InternalModel`."""
+        # Counting may have a vocabulary to load: streams of other requests must not wait for that.
+        worst = await asyncio.to_thread(self.models.worst, self, ask)
+        self.bill.ceilings.take(worst)
+        left = self.bill.ceilings.seconds
         body: dict[str, Any] | None = None
         charged = True
         try:
-            async with asyncio.timeout(ask.timeout_seconds):
+            async with asyncio.timeout(min(ask.timeout_seconds, left)):
                 body = await self.models.complete(self.deployment, ask)
         except TimeoutError:
-            raise InternalModelFailed(f"{ask.purpose}_timeout") from None
+            why = "over_time_ceiling" if left < ask.timeout_seconds else "timeout"
+            raise InternalModelFailed(f"{ask.purpose}_{why}") from None
         except UpstreamError as error:
             charged = not isinstance(error, UNCHARGED)
             raise InternalModelFailed(f"{ask.purpose}_{_reason(error)}") from error
@@ -121,16 +152,17 @@ class BilledModel:
             charged = False
             raise InternalModelFailed(f"{ask.purpose}_unavailable") from error
         finally:
-            self.calls.append(await asyncio.shield(self._spent(ask, body, charged)))
+            await asyncio.shield(asyncio.ensure_future(self._book(ask, worst, body, charged)))
         return text_of(body)
 
     def call(self, purpose: Purpose, usage: dict[str, Any], *, estimated: bool) -> InternalCall:
         """A call of this model that used so much."""
         return InternalCall(purpose, self.deployment.route, usage, self.facts.prices, estimated)
 
-    async def _spent(self, ask: Ask, body: dict[str, Any] | None, charged: bool) -> InternalCall:
-        # Counting may have a vocabulary to load: streams of other requests must not wait for that.
-        return await asyncio.to_thread(self.models.spent, self, ask, body, charged=charged)
+    async def _book(self, ask: Ask, worst: InternalCall, body: dict[str, Any] | None, charged: bool) -> None:
+        call = await asyncio.to_thread(self.models.spent, self, ask, body, charged=charged)
+        self.bill.calls.append(call)
+        self.bill.ceilings.settle(worst, call)
 
 
 def text_of(body: dict[str, Any] | None) -> str:
@@ -142,15 +174,28 @@ def text_of(body: dict[str, Any] | None) -> str:
     return content if isinstance(content, str) else ""
 
 
+def _usage(prompt: int, completion: int) -> dict[str, int]:
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+def _thinks(deployment: Deployment) -> bool:
+    return deployment.provider_model.rpartition("/")[2].startswith(COMPLETION_LIMITED)
+
+
+def _most_tokens(deployment: Deployment, ask: Ask) -> int:
+    return ask.max_tokens + (THINKING_TOKENS if _thinks(deployment) else 0)
+
+
 def _body(deployment: Deployment, ask: Ask, response_format: dict[str, Any] | None) -> dict[str, Any]:
+    limit = "max_completion_tokens" if _thinks(deployment) else "max_tokens"
     body: dict[str, Any] = {"model": deployment.provider_model, "messages": ask.messages}
-    if deployment.provider_model.rpartition("/")[2].startswith(COMPLETION_LIMITED):
-        body["max_completion_tokens"] = ask.max_tokens
-    else:
-        body |= {"max_tokens": ask.max_tokens, "temperature": 0}
+    body[limit] = _most_tokens(deployment, ask)
+    if limit == "max_tokens":
+        body["temperature"] = 0
     if response_format is not None:
         body["response_format"] = response_format
-    return {**deployment.parameters, **body}
+    configured = {k: v for k, v in deployment.parameters.items() if k not in OUTPUT_LIMITS}
+    return {**configured, **body}
 
 
 def _formats(schema: dict[str, Any] | None) -> list[dict[str, Any] | None]:

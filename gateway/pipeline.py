@@ -3,15 +3,16 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from gateway.accounting.stream import ChunkRelay
 from gateway.assembly.breakpoints import wants_breakpoints, with_breakpoints
 from gateway.assembly.output_limit import with_output_limit
 from gateway.assembly.request import request_body
-from gateway.context import NO_MATERIAL, BuiltContext, ContextManager
-from gateway.conversation.earlier import asks_anew, with_earlier
+from gateway.built import NO_MATERIAL, BuiltContext
+from gateway.context import Asking, ContextManager
+from gateway.conversation.earlier import asks_anew, lacks_earlier, with_earlier
 from gateway.conversation.origins import for_origin
 from gateway.conversation.rebuild import Remembering, build_llm_messages, spread
 from gateway.errors import (
@@ -172,11 +173,11 @@ class Pipeline:
         tenant, most = request.caller.tenant, self._settings.recall_bytes
         if asks_anew(history):
             history = await with_earlier(history, self._store, tenant, most)
-        facts, origin, spent = exchange.facts, exchange.deployment.origin, exchange.internal
-        built = await self._context(request, history, facts, budget, origin, spent)
-        if built.fitted.anew and history.read_from is not None and history.earlier is None:
+        asking = Asking(exchange.deployment, exchange.internal, exchange.built.made if exchange.built else None)
+        built = await self._context(request, history, exchange.facts, budget, asking)
+        if built.fitted.anew and lacks_earlier(history):
             history = await with_earlier(history, self._store, tenant, most)
-            built = await self._context(request, history, facts, budget, origin, spent)
+            built = await self._context(request, history, exchange.facts, budget, replace(asking, made=built.made))
         return history, built
 
     def _is_first(self, request: ChatRequest) -> bool:

@@ -90,6 +90,7 @@ class CacheSettings(_Section):
     index_bytes: int = Field(64 * 2**20, gt=0, description="Most bytes of the search indexes that the process keeps.")
     document_ttl: Seconds = Field(86400.0, description="Seconds that the text of a decoded document is kept.")
     vector_ttl: Seconds = Field(604800.0, description="Seconds that the vectors of an embedding model are kept.")
+    summary_ttl: Seconds = Field(604800.0, description="Seconds that a summary of an artifact is kept.")
 
 
 class ContextSettings(_Section):
@@ -147,6 +148,14 @@ class ContextSettings(_Section):
     planner_timeout: Seconds = Field(8.0, description="Seconds that a planner may take.")
     summarizer_timeout: Seconds = Field(20.0, description="Seconds that one call of a summarizer may take.")
     planner_prompt_chars: int = Field(24_000, ge=2000, description="Most characters that a planner is shown.")
+    planning_max_tokens: int | None = Field(
+        200_000, gt=0, description="Most tokens, prompts and answers, of the internal models that plan one request."
+    )
+    planning_max_cost: Price | None = Field(
+        None,
+        description="Most USD that they may cost; a model without a known price is not called, then.",
+    )
+    planning_max_seconds: Seconds = Field(30.0, description="Seconds that planning one request may take in all.")
     trust_planner: bool = Field(
         False, description="Follow a capable planner's plan without the guards that keep it from doing harm."
     )

@@ -14,7 +14,7 @@ async def with_earlier(history: History, store: ConversationStore, tenant: str, 
     Raises:
         StorageUnavailable: the storage cannot be reached.
     """
-    if history.read_from is None or history.earlier is not None:
+    if not lacks_earlier(history) or history.read_from is None:
         return history
     earlier = await store.read_earlier(tenant, history.read_from, max_bytes=max_bytes)
     return replace(history, earlier=replace(earlier, messages=tuple(regrouped(earlier.messages))))
@@ -23,3 +23,8 @@ async def with_earlier(history: History, store: ConversationStore, tenant: str, 
 def asks_anew(history: History) -> bool:
     """Whether the request begins a turn: its question comes with it, so that a block can stand before it."""
     return any(message.role == "user" for message in history.new_messages)
+
+
+def lacks_earlier(history: History) -> bool:
+    """Whether there are older messages than what was read, of which none were read yet."""
+    return history.read_from is not None and history.earlier is None

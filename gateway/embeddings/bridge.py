@@ -30,6 +30,7 @@ class Bridge(Generic[Asked, Told]):
 
     async def run(self, work: Callable[..., T], *arguments: Any) -> T:
         """What `work` returns, which runs in a thread."""
+        self._closed = False
         working = self._loop.run_in_executor(self._threads, work, *arguments)
         told: Future[Told] | None = None
         try:

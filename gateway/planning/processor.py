@@ -26,9 +26,14 @@ class Prepared:
     failed: tuple[str, ...] = ()
 
     @property
-    def hits(self) -> int:
-        """Summaries that cost this request nothing."""
-        return sum(summary.hit for summary in self.summaries.values())
+    def texts(self) -> dict[str, str]:
+        """The summaries by themselves."""
+        return {artifact_id: summary.text for artifact_id, summary in self.summaries.items()}
+
+    @property
+    def hits(self) -> frozenset[str]:
+        """The artifacts whose summaries cost this request nothing."""
+        return frozenset(artifact_id for artifact_id, summary in self.summaries.items() if summary.hit)
 
 
 class ArtifactProcessor:
@@ -58,22 +63,28 @@ class ArtifactProcessor:
             raise InternalModelFailed(str(rubbish)) from None
 
     async def execute_plan(
-        self, plan: ArtifactPlan, artifacts: Sequence[Artifact], summarizer: Summarizer | None
+        self, plan: ArtifactPlan, artifacts: Sequence[Artifact], summarizer: Summarizer | None, seconds: float
     ) -> Prepared:
-        """Makes the summaries that a plan asks for, all at once; one that fails leaves its artifact to be extracted."""
+        """Makes the summaries that a plan asks for, all at once and within `seconds`; one that fails leaves its
+        artifact to be extracted."""
         by_id = {artifact.artifact_id: artifact for artifact in artifacts}
         wanted = [d for d in plan.artifacts if d.strategy is ProcessingStrategy.SUMMARIZE and d.artifact_id in by_id]
         if not wanted or summarizer is None:
             return Prepared(plan, failed=("no_summarizer",) if wanted else ())
-        made = await asyncio.gather(*(_made(summarizer, by_id[d.artifact_id], d) for d in wanted))
+        made = await asyncio.gather(*(_made(summarizer, by_id[d.artifact_id], d, seconds) for d in wanted))
         summaries = {d.artifact_id: one for d, one in zip(wanted, made, strict=True) if isinstance(one, Summary)}
         failed = dict.fromkeys(one for one in made if isinstance(one, str))
         return Prepared(plan, summaries, tuple(failed))
 
 
-async def _made(summarizer: Summarizer, artifact: Artifact, decision: ArtifactDecision) -> Summary | str:
+async def _made(
+    summarizer: Summarizer, artifact: Artifact, decision: ArtifactDecision, seconds: float
+) -> Summary | str:
     """The summary, or why there is none."""
     try:
-        return await summarizer.summarize(artifact, decision.summarization_focus or "")
+        async with asyncio.timeout(seconds):  # it may wait for somebody else who is making it
+            return await summarizer.summarize(artifact, decision.summarization_focus or "")
     except InternalModelFailed as error:
         return str(error)
+    except TimeoutError:
+        return "summarizer_over_time_ceiling"

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from gateway.ids import new_id
@@ -89,6 +89,10 @@ class SummaryCache:
             del self._running[name]
         future.set_result(found.text)
         return found
+
+    async def forget(self, tenant: str, digests: Sequence[str]) -> None:
+        """Deletes what is kept of these contents, of no conversation that could be deleted later."""
+        await self._cache.forget(*(cache_group(tenant, digest) for digest in digests))
 
     async def _kept_or_made(self, key: SummaryKey, name: str, make: Make, secret: bytes, keep: bool) -> Found:
         text = await self._read(name, secret)

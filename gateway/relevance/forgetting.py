@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from gateway.ports import CacheBackend
+from gateway.ports import ClaimingCache
 from gateway.relevance.kept import ContentIndexes
 
 
 class ForgettingCache:
-    """`CacheBackend`: whoever deletes a content from it deletes the index of that content, too (contract §5)."""
+    """`ClaimingCache`: whoever deletes a content from it deletes the index of that content, too (contract §5)."""
 
-    def __init__(self, cache: CacheBackend, indexes: ContentIndexes) -> None:
+    def __init__(self, cache: ClaimingCache, indexes: ContentIndexes) -> None:
         self._cache, self._indexes = cache, indexes
 
     async def get(self, key: str) -> bytes | None:
@@ -28,6 +28,14 @@ class ForgettingCache:
         """Forgets values and indexes of these groups."""
         self._indexes.forget(*groups)
         await self._cache.forget(*groups)
+
+    async def claim(self, key: str, owner: str, ttl: float) -> bool:
+        """See `ClaimingCache`."""
+        return await self._cache.claim(key, owner, ttl)
+
+    async def release(self, key: str, owner: str) -> None:
+        """See `ClaimingCache`."""
+        await self._cache.release(key, owner)
 
     async def close(self) -> None:
         """See `CacheBackend`."""

@@ -34,6 +34,8 @@ def default_config(upstream: MockUpstream, storage_url: str) -> dict[str, Any]:
             deployment("small", model_info=dict(SMALL_MODEL_INFO)),
         ],
         "storage": {"url": storage_url},
+        # What is queued for a primary model must not answer a planner; tests of planning say `planning: auto`.
+        "context": {"planning": "never"},
         # Models that are not listed go here, never to a real provider.
         "upstream": {"api_base": upstream.base_url},
     }

@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gateway.artifacts.files import FileReader
-from gateway.context import BuiltContext, ContextManager
+from gateway.built import BuiltContext
+from gateway.context import ContextManager
 from gateway.conversation.messages import new_message
 from gateway.fitting.budget import Budget
 from gateway.models.artifacts import Artifact, ContextGoal, RequestAttachment

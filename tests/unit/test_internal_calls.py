@@ -2,17 +2,19 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from gateway.accounting.cost import price_internal
+from gateway.ceilings import Ceilings
 from gateway.errors import GatewayError, UpstreamInterrupted, UpstreamRefused, UpstreamUnreachable
-from gateway.internal_calls import BilledModel, InternalModels
+from gateway.internal_calls import COUNTED_CHARS, THINKING_TOKENS, BilledModel, InternalModels, OpenBill
 from gateway.models.exchange import Caller, Deployment, JsonAnswer, ModelFacts, StreamOpener
 from gateway.models.internal import Ask, InternalModelFailed
-from gateway.models.spending import InternalCall
+from gateway.settings import ContextSettings
 from gateway.tokens import Counters
 
 PRIMARY = Deployment("gpt-4o", "gpt-4o", "openai/gpt-4o", "http://127.0.0.1:9/v1", "sk", operator_key=False)
@@ -82,11 +84,17 @@ def refused(status: int, text: str) -> UpstreamRefused:
     return UpstreamRefused(status, {"error": {"message": text}}, {})
 
 
+def open_bill(**limits: Any) -> OpenBill:
+    """Nothing on it yet."""
+    ceilings = Ceilings.of(ContextSettings.model_validate(limits), HandClock())
+    ceilings.begin()
+    return OpenBill([], ceilings)
+
+
 def set_up(reply: Reply | None) -> tuple[Upstream, InternalModels, BilledModel]:
     upstream = Upstream(reply)
     models = InternalModels(upstream, Router(), Counters(), HandClock())
-    calls: list[InternalCall] = []
-    served = models.served("cheap", PRIMARY, CALLER, calls, chosen=True)
+    served = models.served("cheap", PRIMARY, CALLER, open_bill(), chosen=True)
     assert served is not None
     return upstream, models, served
 
@@ -97,7 +105,7 @@ async def test_s5_a_planner_is_asked_for_its_schema_and_billed_by_its_usage() ->
     (body,) = upstream.bodies
     assert body["response_format"] == {"type": "json_schema", "json_schema": SCHEMA}
     assert (body["max_tokens"], body["temperature"], body["model"]) == (100, 0, "cheap")
-    (call,) = model.calls
+    (call,) = model.bill.calls
     assert (call.purpose, call.route, price_internal(call).total) == ("planner", "openai/cheap", Decimal("0.00002"))
     assert not call.estimated
 
@@ -112,7 +120,7 @@ async def test_s5_an_upstream_without_schemas_is_asked_for_json_and_then_for_tex
         assert await model.ask(PLAN) == "{}"
     kinds = [body.get("response_format", {}).get("type") for body in upstream.bodies]
     assert kinds == ["json_schema", "json_object", None, None]  # what was refused is not asked for again
-    assert len(model.calls) == 2
+    assert len(model.bill.calls) == 2
 
 
 @pytest.mark.parametrize(
@@ -127,7 +135,7 @@ async def test_s6_a_call_that_was_refused_is_on_the_bill_and_costs_nothing(error
     _, _, model = set_up(lambda _: error)
     with pytest.raises(InternalModelFailed, match=reason):
         await model.ask(PLAN)
-    (call,) = model.calls
+    (call,) = model.bill.calls
     assert price_internal(call).total == 0
 
 
@@ -136,7 +144,7 @@ async def test_s5_a_call_that_is_late_or_cut_off_costs_its_prompt(reply: Reply |
     _, _, model = set_up(reply)
     with pytest.raises(InternalModelFailed, match=r"planner_(timeout|failed)"):
         await model.ask(PLAN)
-    (call,) = model.calls
+    (call,) = model.bill.calls
     assert call.estimated
     assert 5 < call.usage["prompt_tokens"] < 20
     assert (price_internal(call).total or 0) > 0
@@ -145,7 +153,7 @@ async def test_s5_a_call_that_is_late_or_cut_off_costs_its_prompt(reply: Reply |
 async def test_s6_what_reports_no_usage_is_counted() -> None:
     _, _, model = set_up(lambda _: says("one two three"))
     await model.ask(PLAN)
-    (call,) = model.calls
+    (call,) = model.bill.calls
     assert (call.estimated, call.usage["completion_tokens"]) == (True, 3)
 
 
@@ -159,14 +167,14 @@ async def test_s5_a_model_that_its_upstream_does_not_know_is_not_asked_for_a_whi
     _, models, model = set_up(lambda _: refused(404, "The model `cheap` does not exist"))
     with pytest.raises(InternalModelFailed):
         await model.ask(PLAN)
-    assert models.served("cheap", PRIMARY, CALLER, [], chosen=True) is None
+    assert models.served("cheap", PRIMARY, CALLER, open_bill(), chosen=True) is None
     HandClock.time += 1000
-    assert models.served("cheap", PRIMARY, CALLER, [], chosen=True) is not None
+    assert models.served("cheap", PRIMARY, CALLER, open_bill(), chosen=True) is not None
 
 
 async def test_s5_a_model_that_nobody_serves_is_none() -> None:
     models = InternalModels(Upstream(None), Router(None), Counters(), HandClock())
-    assert models.served("cheap", PRIMARY, CALLER, [], chosen=False) is None
+    assert models.served("cheap", PRIMARY, CALLER, open_bill(), chosen=False) is None
 
 
 async def test_s5_a_cancelled_call_is_on_the_bill() -> None:
@@ -176,4 +184,96 @@ async def test_s5_a_cancelled_call_is_on_the_bill() -> None:
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
-    assert len(model.calls) == 1
+    assert len(model.bill.calls) == 1
+
+
+LIMITED: list[tuple[dict[str, Any], str]] = [
+    ({"planning_max_tokens": 100}, "planner_over_token_ceiling"),
+    ({"planning_max_cost": "0.0002"}, "planner_over_cost_ceiling"),
+]
+
+
+@pytest.mark.parametrize(("limits", "reason"), LIMITED)
+async def test_s5_a_call_that_could_exceed_a_ceiling_is_not_made(limits: dict[str, Any], reason: str) -> None:
+    """The prompt is about 12 tokens, the answer at most 100."""
+    upstream = Upstream(lambda _: says("{}"))
+    models = InternalModels(upstream, Router(), Counters(), HandClock())
+    bill = open_bill(**limits)
+    model = models.served("cheap", PRIMARY, CALLER, bill, chosen=True)
+    assert model is not None
+    with pytest.raises(InternalModelFailed, match=reason):
+        await model.ask(PLAN)
+    assert (upstream.bodies, bill.calls) == ([], [])
+
+
+async def test_s5_what_a_call_did_not_use_is_there_for_the_next() -> None:
+    upstream = Upstream(lambda _: says("{}", {"prompt_tokens": 10, "completion_tokens": 5}))
+    models = InternalModels(upstream, Router(), Counters(), HandClock())
+    bill = open_bill(planning_max_tokens=135)
+    model = models.served("cheap", PRIMARY, CALLER, bill, chosen=True)
+    assert model is not None
+    assert [await model.ask(PLAN) for _ in range(2)] == ["{}", "{}"]
+    with pytest.raises(InternalModelFailed, match="planner_over_token_ceiling"):
+        await model.ask(PLAN)
+    assert len(bill.calls) == len(upstream.bodies) == 2
+
+
+async def test_s5_a_model_without_a_price_is_not_called_where_money_is_limited() -> None:
+    class Unpriced(Router):
+        def facts(self, model: str) -> ModelFacts:
+            return ModelFacts(model, tokenizer="o200k_base")
+
+    upstream = Upstream(lambda _: says("{}"))
+    models = InternalModels(upstream, Unpriced(), Counters(), HandClock())
+    for limits, answered in (({"planning_max_cost": "5"}, 0), ({}, 1)):
+        model = models.served("cheap", PRIMARY, CALLER, open_bill(**limits), chosen=True)
+        assert model is not None
+        if answered:
+            await model.ask(PLAN)
+        else:
+            with pytest.raises(InternalModelFailed, match="planner_price_unknown"):
+                await model.ask(PLAN)
+        assert len(upstream.bodies) == answered
+
+
+async def test_s5_when_the_time_for_planning_is_over_nothing_is_begun() -> None:
+    upstream = Upstream(lambda _: says("{}"))
+    models = InternalModels(upstream, Router(), Counters(), HandClock())
+    bill = open_bill(planning_max_seconds=5)
+    model = models.served("cheap", PRIMARY, CALLER, bill, chosen=True)
+    assert model is not None
+    HandClock.time += 5
+    with pytest.raises(InternalModelFailed, match="planner_over_time_ceiling"):
+        await model.ask(PLAN)
+    assert upstream.bodies == []
+
+
+async def test_s5_a_call_is_cut_off_when_the_time_for_planning_is_over() -> None:
+    bill = open_bill(planning_max_seconds=0.05)
+    models = InternalModels(Upstream(None), Router(), Counters(), HandClock())
+    model = models.served("cheap", PRIMARY, CALLER, bill, chosen=True)
+    assert model is not None
+    with pytest.raises(InternalModelFailed, match="planner_over_time_ceiling"):
+        await model.ask(PLAN)
+    (call,) = bill.calls
+    assert call.estimated
+
+
+async def test_s5_a_model_that_thinks_has_room_for_it() -> None:
+    thinking = replace(CHEAP, provider_model="gpt-5-mini", parameters={"max_tokens": 5, "seed": 7})
+    upstream = Upstream(lambda _: says("{}"))
+    models = InternalModels(upstream, Router(thinking), Counters(), HandClock())
+    model = models.served("cheap", PRIMARY, CALLER, open_bill(), chosen=True)
+    assert model is not None
+    await model.ask(PLAN)
+    (body,) = upstream.bodies
+    assert body["max_completion_tokens"] == 100 + THINKING_TOKENS
+    assert body["seed"] == 7
+    assert not {"max_tokens", "temperature"} & set(body)
+
+
+async def test_s6_an_absurdly_long_answer_is_counted_by_its_beginning() -> None:
+    _, _, model = set_up(lambda _: says("word " * COUNTED_CHARS))
+    await model.ask(PLAN)
+    (call,) = model.bill.calls
+    assert call.usage["completion_tokens"] == pytest.approx(COUNTED_CHARS, rel=0.01)

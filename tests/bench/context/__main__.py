@@ -16,7 +16,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from gateway.context import BuiltContext, ContextManager
+from gateway.built import BuiltContext
+from gateway.context import ContextManager
+from gateway.drafting import Draft
 from gateway.models.exchange import ModelFacts
 from gateway.settings import Settings
 from tests.bench.context.contents import TOOLS, Json, session
@@ -29,23 +31,23 @@ SIZES = (60_000, 160_000)
 
 
 class Clocked:
-    """`ContextManager._build` under a clock: milliseconds of each call."""
+    """`Drafting.begin` under a clock: milliseconds of each call."""
 
     def __init__(self) -> None:
         self.spent: list[float] = []
 
     def watch(self, manager: ContextManager) -> None:
         """From now on, that one's calls are clocked."""
-        build = manager._build
+        begin = manager._drafting.begin
 
-        def clocked(*given: Any) -> BuiltContext:
+        def clocked(*given: Any) -> Draft | BuiltContext:
             began = time.thread_time_ns()
             try:
-                return build(*given)
+                return begin(*given)
             finally:
                 self.spent.append((time.thread_time_ns() - began) / 1e6)
 
-        manager._build = clocked  # type: ignore[method-assign, assignment]
+        manager._drafting.begin = clocked  # type: ignore[method-assign, assignment]
 
 
 def ask(messages: list[Json], conversation: str | None = None) -> Json:

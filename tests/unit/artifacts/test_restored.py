@@ -13,17 +13,20 @@ from hypothesis import strategies as st
 from gateway.artifacts.files import FileReader
 from gateway.artifacts.restored import steps_as_text
 from gateway.assembly.messages import without_items
-from gateway.context import BuiltContext, ContextManager
+from gateway.built import BuiltContext
+from gateway.context import Asking, ContextManager
 from gateway.conversation.messages import new_message
 from gateway.conversation.origins import for_origin
 from gateway.fitting.budget import Budget
 from gateway.models.conversation import ConversationMessage, History
+from gateway.models.exchange import Deployment
 from gateway.settings import ContextSettings
 from gateway.tokens import Counters
 from tests.support.strict_chat import violations
 from tests.unit.making import FACTS, NoCache, assistant, chat, stored, tool, user
 
 Json = dict[str, Any]
+ANYWHERE = Deployment("m", "m", "openai/m", "http://127.0.0.1:9/v1", None, operator_key=False)
 ORIGINS = ["openai https://a", "gemini"]
 TOOLS = [{"type": "function", "function": {"name": "search", "parameters": {"type": "object"}}}]
 
@@ -86,7 +89,8 @@ class Simulation:
         if plan.attached and new[0]["role"] == "user":
             attachment: Any = {"content": f"document of {new[0]['content']}", "title": "t"}
             request = chat(new, forward=forward, attachments=[as_attachment(attachment)])
-        build = self.manager(request, for_origin(history, plan.origin), FACTS, Budget(100_000, 128_000), plan.origin)
+        asking = Asking(replace(ANYWHERE, origin=plan.origin))
+        build = self.manager(request, for_origin(history, plan.origin), FACTS, Budget(100_000, 128_000), asking)
         built = asyncio.run(build)
         current = built.material.current - (len(built.material.messages) - len(sent))
         for index, message in enumerate(sent):

@@ -5,7 +5,7 @@ from html import escape
 from typing import Any
 
 from gateway.artifacts.compaction import compact
-from gateway.context import BuiltContext
+from gateway.built import BuiltContext
 from gateway.models.artifacts import Artifact
 from gateway.relevance.chunks.passages import passages
 from tests.support.strict_chat import violations

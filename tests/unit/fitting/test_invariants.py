@@ -6,7 +6,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 
-from gateway.context import BuiltContext
+from gateway.built import BuiltContext
 from gateway.errors import ContextLengthExceeded
 from gateway.settings import ContextSettings
 from tests.unit.fitting import invariants

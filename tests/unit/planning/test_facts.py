@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from gateway.artifacts.files import FileReader
-from gateway.context import BuiltContext, ContextManager
+from gateway.built import BuiltContext
+from gateway.context import ContextManager
 from gateway.fitting.budget import Budget
 from gateway.framing import new_frame
 from gateway.models.artifacts import Artifact, ArtifactType

@@ -20,6 +20,7 @@ from gateway.planning.summary_prompt import TOKENS_PER_SUMMARY
 from gateway.settings import ContextSettings
 from gateway.storage.cache import MemoryCache
 
+SECONDS = 30.0
 PROCESSOR = ArtifactProcessor(ContextSettings())
 Answer = Callable[[Ask], str]
 
@@ -93,14 +94,14 @@ async def test_s5_summaries_are_made_at_once_and_kept() -> None:
     first, second = artifact("a" * 5000), artifact("b" * 5000)
     model = Model(lambda ask: f"about {ask.messages[1]['content'][-20:-10]}")
     cache = SummaryCache(MemoryCache(10**6, SystemClock()), SystemClock(), 60.0, 30.0)
-    made = await PROCESSOR.execute_plan(wants(first, second), [first, second], summarizer(model, cache))
+    made = await PROCESSOR.execute_plan(wants(first, second), [first, second], summarizer(model, cache), SECONDS)
     assert {key: (s.text, s.hit) for key, s in made.summaries.items()} == {
         first.artifact_id: ("about aaaaaaaaaa", False),
         second.artifact_id: ("about bbbbbbbbbb", False),
     }
     assert model.most_at_once == 2
-    again = await PROCESSOR.execute_plan(wants(first, second), [first, second], summarizer(model, cache))
-    assert again.hits == 2
+    again = await PROCESSOR.execute_plan(wants(first, second), [first, second], summarizer(model, cache), SECONDS)
+    assert again.hits == {first.artifact_id, second.artifact_id}
     assert len(model.asked) == 2
 
 
@@ -108,7 +109,7 @@ async def test_s5_the_focus_is_asked_for_and_part_of_the_key() -> None:
     one, model = artifact("a" * 5000), Model("short")
     cache = SummaryCache(MemoryCache(10**6, SystemClock()), SystemClock(), 60.0, 30.0)
     for focus in ("prices", "dates", "prices"):
-        await PROCESSOR.execute_plan(wants(one, focus=focus), [one], summarizer(model, cache))
+        await PROCESSOR.execute_plan(wants(one, focus=focus), [one], summarizer(model, cache), SECONDS)
     assert ["prices" in ask.messages[1]["content"] for ask in model.asked] == [True, False]
 
 
@@ -122,7 +123,7 @@ async def test_s5_the_focus_is_asked_for_and_part_of_the_key() -> None:
 )
 async def test_s5_a_summary_that_cannot_be_used_leaves_its_artifact(answer: str | Exception, reason: str) -> None:
     one = artifact("a" * 5000)
-    made = await PROCESSOR.execute_plan(wants(one), [one], summarizer(Model(answer)))
+    made = await PROCESSOR.execute_plan(wants(one), [one], summarizer(Model(answer)), SECONDS)
     assert (made.summaries, made.failed) == ({}, (reason,))
 
 
@@ -130,7 +131,7 @@ async def test_s5_an_artifact_larger_than_the_window_is_summarized_by_map_and_re
     window = TOKENS_PER_SUMMARY + PROMPT_TOKENS + 1000
     one = artifact("\n\n".join(f"paragraph {number} " + "word " * 100 for number in range(40)))
     model = Model(lambda ask: "a part" if "Part " in ask.messages[1]["content"] else "the whole", window)
-    made = await PROCESSOR.execute_plan(wants(one), [one], summarizer(model))
+    made = await PROCESSOR.execute_plan(wants(one), [one], summarizer(model), SECONDS)
     assert made.summaries[one.artifact_id].text == "the whole"
     assert len(model.asked) > 3
     assert model.most_at_once == 4
@@ -142,12 +143,24 @@ async def test_s5_an_artifact_larger_than_the_window_is_summarized_by_map_and_re
 async def test_s5_a_part_that_fails_fails_the_summary(answer: str | Exception) -> None:
     one = artifact("word " * 4000)
     model = Model(answer, TOKENS_PER_SUMMARY + PROMPT_TOKENS + 1000)
-    made = await PROCESSOR.execute_plan(wants(one), [one], summarizer(model))
+    made = await PROCESSOR.execute_plan(wants(one), [one], summarizer(model), SECONDS)
     expected = str(answer) if isinstance(answer, Exception) else "summary_not_shorter"
     assert (made.summaries, made.failed) == ({}, (expected,))
 
 
 async def test_s5_without_a_summarizer_nothing_is_summarized() -> None:
     one = artifact("a" * 5000)
-    made = await PROCESSOR.execute_plan(wants(one), [one], None)
+    made = await PROCESSOR.execute_plan(wants(one), [one], None, SECONDS)
     assert (made.summaries, made.failed) == ({}, ("no_summarizer",))
+
+
+async def test_s5_a_summary_that_takes_longer_than_planning_may_is_not_waited_for() -> None:
+    one, event = artifact("a" * 5000), asyncio.Event()
+
+    class Slow(Model):
+        async def ask(self, ask: Ask) -> str:
+            await event.wait()
+            return "too late"
+
+    made = await PROCESSOR.execute_plan(wants(one), [one], summarizer(Slow("")), 0.02)
+    assert (made.summaries, made.failed) == ({}, ("summarizer_over_time_ceiling",))

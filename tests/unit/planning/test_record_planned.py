@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from gateway.accounting.metadata import response_metadata
-from gateway.context import BuiltContext
+from gateway.built import BuiltContext
 from gateway.conversation.frozen import as_frozen
 from gateway.framing import new_frame
 from gateway.models.conversation import History

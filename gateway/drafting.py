@@ -1,0 +1,204 @@
+"""Steps 2, 4 and 5 without any waiting: a context as it is without a plan, and then as a plan says.
+
+All of this runs in a thread where there is much to count and to rank.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from gateway.artifacts.compaction import compact
+from gateway.artifacts.restored import Told
+from gateway.assembly.messages import assemble
+from gateway.built import BuiltContext
+from gateway.collecting import Files, collect
+from gateway.context_planning import NO_PLANNER, PlanMade
+from gateway.conversation.earlier import lacks_earlier
+from gateway.economics import saving_of
+from gateway.fitting.budget import Budget
+from gateway.fitting.candidates import candidates
+from gateway.fitting.count import Counting
+from gateway.fitting.fit import fit
+from gateway.fitting.measured import measured
+from gateway.fitting.tools import Limits, Tools
+from gateway.fitting.transcript import recent_texts
+from gateway.models.conversation import History
+from gateway.models.exchange import ChatRequest, ModelFacts
+from gateway.models.metadata import ContextUtilizationMetadata
+from gateway.models.planned import Planned
+from gateway.models.relevance import Relevance
+from gateway.models.selection import Fitted, Material, Unreduced
+from gateway.models.spending import InternalCall
+from gateway.planning.decision import Decision, should_use_llm_planning
+from gateway.planning.facts import facts_of, without_standing
+from gateway.planning.models import is_expensive_primary
+from gateway.planning.planner_prompt import PlannerTask
+from gateway.ports import TokenCounters
+from gateway.relevance.finder import PassageFinder
+from gateway.relevance.kept import ContentIndexes
+from gateway.settings import ContextSettings
+from gateway.utilization import utilization_of, with_hits
+
+SAVES_TOO_LITTLE = "plan_saves_too_little"
+NOTHING_TO_PLAN = "nothing_to_plan"
+FORCED = "forced"
+NOTHING = PlanMade(fallback_reason=NOTHING_TO_PLAN)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request whose context is to be made. `has_planner`: somebody may be asked for a plan; `is_planned`: somebody
+    was, when a context was made for it before."""
+
+    request: ChatRequest
+    told: Told
+    facts: ModelFacts
+    budget: Budget
+    files: Files
+    has_planner: bool
+    is_planned: bool = False
+
+    @property
+    def history(self) -> History:
+        """The conversation, without the tool steps that are told as text."""
+        return self.told.history
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A context without a plan, and what a planner is to be asked for one that is called for."""
+
+    asked: Asked
+    fitted: Fitted
+    material: Material
+    decision: Decision
+    counting: Counting
+    limits: Limits
+    tools: Tools
+    finder: PassageFinder
+    unreduced: Unreduced
+    task: PlannerTask
+
+
+class Drafting:
+    """Makes drafts and what becomes of them; holds nothing of any request but the indexes that it keeps."""
+
+    def __init__(self, settings: ContextSettings, counters: TokenCounters, indexes: ContentIndexes | None) -> None:
+        self._settings = settings
+        self._counters = counters
+        self._indexes = indexes
+
+    def begin(self, asked: Asked, ranked: Callable[[Relevance], Relevance] | None = None) -> "Draft | BuiltContext":
+        """The context; where a plan is called for by somebody who can be asked, or was made before, its draft.
+
+        Raises:
+            ContextLengthExceeded: it cannot be made to fit (contract §4 I1), whatever a plan may say.
+        """
+        request, settings = asked.request, self._settings
+        finder = PassageFinder(self._indexes, request.caller.tenant)
+        tools = Tools(assemble=assemble, relevance=ranked(finder) if ranked else finder, compact=compact)
+        material = collect(request, asked.told, asked.files, settings.document_min_chars)
+        counter = self._counters.counter(asked.facts)
+        counting = Counting(counter, request.forward, material, max(1.0, counter.margin))
+        limits = self._limits(asked.budget, request, estimated=counter.margin != 1.0)
+        unreduced = measured(material, limits, counting, tools, (settings.fits_share, settings.near_limit_share))
+        decision = self._decision(asked, material, unreduced)
+        fitted = fit(material, limits, counting, tools, unreduced=unreduced)
+        task = PlannerTask(material.question, request.options.goal, limits.tokens, ())
+        draft = Draft(asked, fitted, material, decision, counting, limits, tools, finder, unreduced, task)
+        if asked.is_planned:
+            return draft
+        # Where more has to be read before this can be decided, the whole context is made once more.
+        if not decision.use or not asked.has_planner or (fitted.anew and lacks_earlier(asked.history)):
+            return self.unplanned(draft)
+        task = _task(draft)
+        return replace(draft, task=task) if task.artifacts else replace(self.unplanned(draft, NOTHING), made=None)
+
+    def _decision(self, asked: Asked, material: Material, unreduced: Unreduced) -> Decision:
+        """Whether a plan is called for, and by which row of the contract's table (§5)."""
+        settings = self._settings
+        expensive = is_expensive_primary(asked.facts.prices, settings.expensive_input_cost_per_token)
+        facts = facts_of(
+            asked.request.options,
+            material,
+            unreduced,
+            stored=asked.history.stored,
+            budget=asked.budget.tokens,
+            historical_turns=settings.historical_turns,
+            has_planner=asked.has_planner,
+            expensive_primary=expensive,
+        )
+        return should_use_llm_planning(facts, settings)
+
+    def unplanned(self, draft: Draft, made: PlanMade | None = None) -> BuiltContext:
+        """The draft as it is. Where a plan was called for, `fallback_reason` says why there is none."""
+        built = self._built(draft, draft.fitted)
+        if made is not None:
+            built.utilization.fallback_reason = made.fallback_reason
+        elif draft.decision.use:
+            built.utilization.fallback_reason = NO_PLANNER
+        return self._with_summaries(built, made)
+
+    def planned(self, draft: Draft, made: PlanMade, plan: Planned, spent: Sequence[InternalCall]) -> BuiltContext:
+        """The draft as a plan says. Where everything fits without one, it has to be worth its price.
+
+        Raises:
+            ContextLengthExceeded: not as it says.
+        """
+        fitted = fit(draft.material, draft.limits, draft.counting, draft.tools, planned=plan, unreduced=draft.unreduced)
+        is_free = draft.fitted.anew or draft.decision.reason == FORCED or _same(fitted, draft.fitted)
+        saving = None if is_free else saving_of(draft.fitted, fitted, draft.asked.facts.prices, spent)
+        if saving is not None and not saving.pays:
+            built = self.unplanned(draft, replace(made, fallback_reason=SAVES_TOO_LITTLE))
+        else:
+            built = self._with_summaries(self._built(draft, fitted), made)
+            used = built.utilization
+            used.llm_planning_used, used.strategy, used.fallback_reason = True, "llm_planned", made.fallback_reason
+        if saving is not None:
+            built.utilization.economics = saving.told(applied=saving.pays)
+        return built
+
+    def _built(self, draft: Draft, fitted: Fitted) -> BuiltContext:
+        asked, material = draft.asked, draft.material
+        request, history = asked.request, asked.history
+        utilization = utilization_of(request, material, fitted, asked.budget, self._settings.warning_threshold)
+        utilization.planning_reason = draft.decision.reason
+        utilization.messages_excluded += history.unread + asked.told.left
+        if (history.restored or history.unread) and utilization.strategy == "passthrough":
+            utilization.strategy = "simple"
+        known = len(history.attachments)
+        built = BuiltContext(fitted, utilization, material, material.attached[known:], draft.counting)
+        keeps = request.store and not request.options.dry_run and draft.finder.digests
+        return replace(built, cached=draft.finder.digests, indexed=draft.finder) if keeps else built
+
+    def _with_summaries(self, built: BuiltContext, made: PlanMade | None) -> BuiltContext:
+        """What is known of the summaries that were asked for, used or not."""
+        if made is None:
+            return built
+        used: ContextUtilizationMetadata = built.utilization
+        used.cache_stats = {"hits": len(made.hits), "misses": made.misses}
+        used.artifacts_processed = with_hits(used.artifacts_processed, made.hits)
+        return replace(built, made=made, cached=tuple(dict.fromkeys((*built.cached, *made.cached))))
+
+    def _limits(self, budget: Budget, request: ChatRequest, *, estimated: bool) -> Limits:
+        """The budget, and what of it is left full when something has to leave (contract §4 I7)."""
+        share = self._settings.low_water if request.store else 1.0
+        target = int(share * budget.tokens) if budget.tokens is not None else None
+        return Limits(budget.tokens, self._settings.history_share, target, estimated)
+
+
+def _task(draft: Draft) -> PlannerTask:
+    """What a planner is asked: on the artifacts that a plan can change, in the heuristic's order."""
+    material = draft.material
+    undecided = list(without_standing(material, draft.unreduced, draft.asked.history.stored))
+    if not draft.fitted.anew:  # a user's own words are no attachment while they fit (contract §4 I4)
+        undecided = [artifact for artifact in undecided if artifact.place.span is None]
+    if draft.decision.reason == FORCED:
+        undecided = undecided or list(material.artifacts)
+    ranked = dict.fromkeys(id(each.of) for each in candidates(material, undecided, (), draft.tools.relevance))
+    places = {of: place for place, of in enumerate(ranked)}
+    artifacts = sorted(undecided, key=lambda artifact: places.get(id(artifact), len(places)))
+    return replace(draft.task, artifacts=artifacts, recent=recent_texts(material))
+
+
+def _same(one: Fitted, other: Fitted) -> bool:
+    return one.forwarded.messages == other.forwarded.messages

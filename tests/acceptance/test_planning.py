@@ -1,0 +1,422 @@
+"""A planner decides what enters the window, visibly, on the bill, and never at the cost of the answer (contract §5)."""
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from openai import OpenAI
+
+from tests.acceptance.answers import Json, bill_of, chat, exact, http, read_stream, stored, user
+from tests.acceptance.documents import keeper, lamps, prompt_tokens, prose, text_of
+from tests.support.factory import ClientFactory, GatewayFactory, default_config
+from tests.support.gateway_process import GatewayProcess
+from tests.support.internal_models import InternalModels, Shown, decision, every, plan_of
+from tests.support.mock_upstream import MockUpstream
+from tests.support.reply import Reply
+
+BUDGET = 4096 - 512
+QUESTION = user("Who is the keeper of lamp 41?")
+LONG = {"title": "Lamps", "content": lamps(60)}
+TIDES = {"title": "Tides", "content": prose(3, 2500)}
+ROPES = {"title": "Ropes", "content": prose(4, 2500)}
+PLANNER_SECONDS = 1.0
+
+
+@pytest.fixture(scope="module")
+def module_planning(module_start_gateway: GatewayFactory) -> GatewayProcess:
+    """`gpt-4o-mini` plans and summarizes, as by default; the one thing configured is its patience."""
+    seconds = {"planner_timeout": PLANNER_SECONDS, "summarizer_timeout": PLANNER_SECONDS}
+    return module_start_gateway({"context": {"planning": "auto", **seconds}})
+
+
+@pytest.fixture
+def planning(module_planning: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
+    """A gateway that plans, before `upstream`."""
+    return module_planning
+
+
+def ask(gateway: GatewayProcess, *attachments: Json, **body: Any) -> Json:
+    """The answer to the question about these documents, with a window that cannot hold them."""
+    return chat(gateway, **{"model": "small", "messages": [QUESTION], "attachments": list(attachments), **body})
+
+
+def used(answer: Json) -> Json:
+    found: Json = answer["response_metadata"]["context_utilization"]
+    return found
+
+
+def strategies(answer: Json) -> list[str]:
+    return [record["strategy"] for record in used(answer)["artifacts_processed"]]
+
+
+def test_s5_a_plan_is_followed_and_told(planning: GatewayProcess, upstream: MockUpstream) -> None:
+    """One call of the planner, its plan used, within the budget, told by strategy, reason, usage and cost."""
+    upstream.handler = models = InternalModels(every("rag_extract", extraction_query="keeper of lamp 41"))
+    answer = ask(planning, LONG, TIDES)
+    assert (len(models.planned), len(models.summarized), len(models.answered)) == (1, 0, 1)
+    told = used(answer)
+    assert (told["strategy"], told["llm_planning_used"]) == ("llm_planned", True)
+    assert (told["planning_reason"], told["fallback_reason"]) == ("near_limit", None)
+    assert told["planning_usage"]["planner"]["calls"] == 1
+    assert told["planning_usage"]["summarizer"] == {}
+    assert keeper(41) in text_of(models.answered[0])
+    assert prompt_tokens(models.answered[0]) <= BUDGET
+
+
+def test_s5_the_planner_gets_previews_sizes_sources_question_goal_and_budget_in_a_strict_schema(
+    planning: GatewayProcess, upstream: MockUpstream
+) -> None:
+    upstream.handler = models = InternalModels(every("include_full"))
+    ask(planning, LONG, TIDES)
+    (body,) = models.planned
+    form = body["response_format"]
+    assert (form["type"], form["json_schema"]["name"], form["json_schema"]["strict"]) == (
+        "json_schema",
+        "artifact_plan",
+        True,
+    )
+    items = form["json_schema"]["schema"]["properties"]["artifacts"]["items"]["properties"]
+    prompt = body["messages"][1]["content"]
+    for artifact_id in items["artifact_id"]["enum"]:
+        assert artifact_id in prompt
+    assert len(items["artifact_id"]["enum"]) == 2
+    for part in (
+        QUESTION["content"],
+        f"{BUDGET:,} tokens",
+        "synthesis",
+        "attachment:0:Lamps",
+        str(len(LONG["content"])),
+    ):
+        assert part in prompt
+    assert len(prompt) < len(LONG["content"]), "previews, not the documents"
+    assert body["model"] == "gpt-4o-mini"
+    assert "conversation" not in body
+
+
+def test_s5_a_summary_with_its_focus_stands_in_the_context(planning: GatewayProcess, upstream: MockUpstream) -> None:
+    """It says in its own text that it is one; a summary that was paid for once costs nothing again (§5)."""
+    summary = "Sixty lamps are kept, each by a keeper of its own; lamp 41 is green."
+    upstream.handler = models = InternalModels(
+        every("summarize", summarization_focus="colours of lamps"), lambda text: Reply(text=summary)
+    )
+    first = ask(planning, LONG)
+    assert "colours of lamps" in models.summarized[0]["messages"][1]["content"]
+    assert summary in text_of(models.answered[0])
+    (record,) = used(first)["artifacts_processed"]
+    assert (record["strategy"], record["cache_hit"]) == ("summarize", False)
+    assert used(first)["cache_stats"] == {"hits": 0, "misses": 1}
+    again = ask(planning, LONG)
+    assert len(models.summarized) == 1
+    assert summary in text_of(models.answered[1])
+    assert used(again)["artifacts_processed"][0]["cache_hit"] is True
+    assert used(again)["cache_stats"] == {"hits": 1, "misses": 0}
+    assert used(again)["planning_usage"]["summarizer"] == {}
+
+
+RUBBISH: list[tuple[Reply, str]] = [
+    (Reply(status=500), "planner_refused"),
+    (Reply(status=429, headers={"retry-after": "1"}), "planner_over_quota"),
+    (Reply(cut_after=10), "planner_"),
+    (Reply(text="I would include everything."), "planner_answer_no_json"),
+    (Reply(json=[1, 2]), "planner_"),
+    (Reply(json={"choices": [{"message": {"content": {"artifacts": 7}}}]}), "planner_answer_no_json"),
+    (Reply(text='{"artifacts": "all", "search_queries": 7}'), "planner_answer_rubbish"),
+    (plan_of(decision("art_invented", "exclude")), "planner_answer_rubbish"),
+    (Reply(text='{"artifacts": [' + '{"artifact_id": "a"},' * 500_000), "planner_answer_too_long"),
+    (Reply(text=""), "planner_answer_no_json"),
+]
+
+
+@pytest.mark.parametrize(("reply", "reason"), RUBBISH, ids=[f"{n}-{reason}" for n, (_, reason) in enumerate(RUBBISH)])
+def test_s5_a_planner_that_fails_costs_quality_and_never_the_answer(
+    planning: GatewayProcess, upstream: MockUpstream, reply: Reply, reason: str
+) -> None:
+    """The heuristic plan is used, `fallback_reason` says why, and the failed call is on the bill."""
+    upstream.handler = models = InternalModels(lambda artifacts: reply)
+    answer = ask(planning, LONG, TIDES)
+    told = used(answer)
+    assert answer["choices"][0]["message"]["content"].startswith("echo")
+    assert (told["strategy"], told["llm_planning_used"]) == ("heuristic", False)
+    assert told["fallback_reason"].startswith(reason)
+    assert told["planning_usage"]["planner"]["calls"] == 1
+    assert keeper(41) in text_of(models.answered[0])
+
+
+def test_s5_a_late_planner_is_not_waited_for_and_its_prompt_is_billed(
+    planning: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """§5: a call cut off or late: its prompt plus what came, by the gateway's count, `estimated` true."""
+    upstream.handler = models = InternalModels(lambda artifacts: Reply(text="{}", delay_first=20))
+    answer = ask(planning, LONG, TIDES)
+    told, cost = used(answer), answer["response_metadata"]["cost"]
+    assert answer["response_metadata"]["timings_ms"]["total"] < 10_000
+    assert (told["fallback_reason"], told["llm_planning_used"]) == ("planner_timeout", False)
+    counted = told["planning_usage"]["planner"]
+    assert counted["prompt_tokens"] == pytest.approx(prompt_tokens({"messages": models.planned[0]["messages"]}), abs=3)
+    assert counted["completion_tokens"] == 0
+    assert cost["estimated"] is True
+    assert cost["planning_cost"] == counted["prompt_tokens"] * Decimal("0.00000015")
+
+
+def test_s5_of_two_entries_for_one_id_the_first_counts_and_unknown_ids_are_dropped(
+    planning: GatewayProcess, upstream: MockUpstream
+) -> None:
+    def plan(artifacts: list[Shown]) -> Reply:
+        lamp = next(a.artifact_id for a in artifacts if "Lamps" in a.source)
+        return plan_of(decision(lamp, "summarize"), decision("art_0", "exclude"), decision(lamp, "exclude"))
+
+    upstream.handler = models = InternalModels(plan)
+    answer = ask(planning, LONG, TIDES)
+    assert used(answer)["llm_planning_used"] is True
+    assert len(models.summarized) == 1
+    assert strategies(answer)[0] == "summarize"
+
+
+def test_s5_forgotten_artifacts_get_the_heuristic_strategy(planning: GatewayProcess, upstream: MockUpstream) -> None:
+    """A plan that names one of two: the other is searched for the question all the same."""
+
+    def plan(artifacts: list[Shown]) -> Reply:
+        return plan_of(*(decision(a.artifact_id, "rag_extract") for a in artifacts if "Tides" in a.source))
+
+    upstream.handler = models = InternalModels(plan)
+    answer = ask(planning, LONG, TIDES)
+    assert used(answer)["llm_planning_used"] is True
+    assert keeper(41) in text_of(models.answered[0])
+
+
+def test_s5_an_upstream_without_schemas_is_asked_for_json_then_for_text(
+    start_gateway: GatewayFactory, upstream: MockUpstream
+) -> None:
+    """A format that is refused is tried in the next simpler one, and not again."""
+    kinds: list[str | None] = []
+
+    def refuse(body: Json) -> Reply:
+        kind = (body.get("response_format") or {}).get("type")
+        kinds.append(kind)
+        if kind:
+            message = f"Invalid parameter: 'response_format' of type '{kind}' is not supported with this model."
+            return Reply(status=400, json={"error": {"message": message, "type": "invalid_request_error"}})
+        return Reply(text="Here you are:\n```json\n" + json.dumps({"search_queries": ["keeper of lamp 41"]}) + "\n```")
+
+    gateway = start_gateway({"context": {"planning": "auto"}})
+    models = InternalModels(lambda artifacts: refuse(models.planned[-1]))
+    upstream.handler = models
+    for _ in range(2):
+        assert used(ask(gateway, LONG, TIDES))["llm_planning_used"] is True
+    assert kinds == ["json_schema", "json_object", None, None]
+
+
+def test_s5_a_summarizer_that_fails_for_one_of_three_leaves_that_one_to_be_extracted(
+    planning: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """The plan is used, the reason is told, and the failed call is on the bill."""
+
+    def summarize(text: str) -> Reply:
+        return Reply(status=500) if "Ropes" in text else Reply(text=f"Summary of {text.partition('.')[0]}")
+
+    upstream.handler = models = InternalModels(every("summarize", summarization_focus="of three"), summarize)
+    answer = ask(planning, LONG, TIDES, ROPES)
+    told = used(answer)
+    assert (told["llm_planning_used"], told["fallback_reason"]) == (True, "summarizer_refused")
+    assert len(models.summarized) == 3
+    by_title = {r["source"].rpartition(":")[2]: r["strategy"] for r in told["artifacts_processed"]}
+    assert (by_title["Lamps"], by_title["Tides"]) == ("summarize", "summarize")
+    assert by_title["Ropes"] != "summarize"
+    assert told["planning_usage"]["summarizer"]["calls"] == 3
+    assert told["cache_stats"] == {"hits": 0, "misses": 3}
+
+
+def test_s5_a_summary_longer_than_its_source_is_not_used(planning: GatewayProcess, upstream: MockUpstream) -> None:
+    long = "A very long summary. " * 4000
+    upstream.handler = models = InternalModels(every("summarize", summarization_focus="x"), lambda t: Reply(text=long))
+    answer = ask(planning, LONG)
+    assert used(answer)["fallback_reason"] == "summary_not_shorter"
+    assert "A very long summary" not in text_of(models.answered[0])
+    assert "summarize" not in strategies(answer)
+
+
+def test_s5_an_artifact_larger_than_the_summarizers_window_is_summarized_by_map_and_reduce(
+    start_gateway: GatewayFactory, upstream: MockUpstream
+) -> None:
+    gateway = start_gateway({"context": {"planning": "auto", "summarizer_model": "small"}})
+    whole = "All hundred lamps, in one summary."
+
+    def summarize(text: str) -> Reply:
+        return Reply(text="A part of the lamps." if "Part " in text.partition("<text>")[0] else whole)
+
+    upstream.handler = models = InternalModels(every("summarize"), summarize)
+    answer = ask(gateway, {"title": "Lamps", "content": lamps(200)})
+    assert {body["model"] for body in models.summarized} == {"small"}
+    assert len(models.summarized) > 2
+    assert all(prompt_tokens(body) < 4096 for body in models.summarized)
+    assert whole in text_of(models.answered[0])
+    assert used(answer)["planning_usage"]["summarizer"]["calls"] == len(models.summarized)
+    assert used(answer)["cache_stats"] == {"hits": 0, "misses": 1}
+
+
+@pytest.mark.parametrize(
+    ("context", "reason"),
+    [
+        ({"planning": "never"}, "disabled"),
+        ({"mode": "simple"}, "no_planner"),
+        ({"mode": "simple", "planning": "always"}, "forced"),
+    ],
+)
+def test_s5_whoever_wants_no_plan_pays_for_none(
+    planning: GatewayProcess, upstream: MockUpstream, context: Json, reason: str
+) -> None:
+    upstream.handler = models = InternalModels(every("include_full"))
+    answer = ask(planning, LONG, TIDES, context=context)
+    assert models.planned == []
+    told = used(answer)
+    assert (told["planning_reason"], told["llm_planning_used"]) == (reason, False)
+    assert told["fallback_reason"] == ("no_planner" if reason == "forced" else None)
+    assert answer["response_metadata"]["cost"]["planning_cost"] == 0
+
+
+def test_s2_mode_off_plans_nothing(planning: GatewayProcess, upstream: MockUpstream) -> None:
+    upstream.handler = models = InternalModels(every("include_full"))
+    chat(planning, model="small", messages=[QUESTION], context={"mode": "off", "planning": "always"})
+    assert (len(models.planned), len(models.answered)) == (0, 1)
+
+
+def test_s5_a_plan_can_be_forced(planning: GatewayProcess, upstream: MockUpstream) -> None:
+    """`planning: always` also where everything fits and is small."""
+    upstream.handler = models = InternalModels(every("include_full"))
+    small = {"title": "Note", "content": keeper(41)}
+    assert used(ask(planning, small))["planning_reason"] == "small_total"
+    answer = ask(planning, small, context={"planning": "always"})
+    assert len(models.planned) == 1
+    assert (used(answer)["planning_reason"], used(answer)["llm_planning_used"]) == ("forced", True)
+    assert keeper(41) in text_of(models.answered[1])
+
+
+def test_s5_a_forced_plan_without_a_planner_falls_back(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
+    """Content goes to no provider that nobody chose: no internal model is listed, and the primary's upstream is not the
+    default one."""
+    config = {"upstream": {"api_base": "http://127.0.0.1:9/v1"}, "context": {"planning": "auto"}}
+    listed = [entry for entry in default_config(upstream, "")["model_list"] if entry["model_name"] == "small"]
+    gateway = start_gateway({**config, "model_list": listed})
+    upstream.handler = models = InternalModels(every("include_full"))
+    answer = ask(gateway, LONG, context={"planning": "always"})
+    assert (used(answer)["planning_reason"], used(answer)["fallback_reason"]) == ("forced", "no_planner")
+    assert used(ask(gateway, LONG))["planning_reason"] == "no_planner"
+    assert models.planned == []
+
+
+def test_s2_a_request_names_its_internal_models(planning: GatewayProcess, upstream: MockUpstream) -> None:
+    """`context.models`, out of `model_list`."""
+    upstream.handler = models = InternalModels(every("summarize", summarization_focus="whom it names"))
+    answer = ask(planning, LONG, context={"models": {"context_planner": "gpt-4o", "summarizer": "small"}})
+    assert models.planned[0]["model"] == "gpt-4o"
+    assert models.summarized[0]["model"] == "small"
+    calls = stored(planning, answer["id"])["response_metadata"]["context_utilization"]["planning_usage"]
+    assert calls["planner"]["calls"] == 1
+    assert calls["summarizer"]["calls"] == len(models.summarized)
+
+
+def test_s5_a_dry_run_asks_the_planner_and_stores_its_bill_alone(
+    planning: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """No call of the primary model, nothing stored but the bill of internal calls, no summary kept."""
+    focus = "what a dry run keeps"
+    upstream.handler = models = InternalModels(every("summarize", summarization_focus=focus))
+    dry = ask(planning, LONG, context={"dry_run": True})
+    assert (len(models.planned), len(models.summarized), models.answered) == (1, 1, [])
+    assert dry["object"] == "context.dry_run"
+    assert "conversation" not in dry
+    told = used(dry)
+    assert told["llm_planning_used"] is True
+    assert "A short summary." in text_of(dry)
+    assert told["planning_cost"]["total_cost"] > 0
+    kept = stored(planning, dry["response_metadata"]["request_id"])["response_metadata"]
+    assert kept["cost"]["planning_cost"] == kept["cost"]["total_cost"] == told["planning_cost"]["total_cost"]
+    real = ask(planning, LONG)
+    assert used(real)["cache_stats"] == {"hits": 0, "misses": 1}, "the dry run's summary is nowhere"
+
+
+def test_s5_a_refit_is_made_by_the_same_plan(planning: GatewayProcess, upstream: MockUpstream) -> None:
+    """Upstream says overflow: fitted once more, and nobody is asked twice."""
+    refused: list[Json] = []
+
+    def primary(body: Json) -> Reply | None:
+        if refused:
+            return None
+        refused.append(body)
+        error = {
+            "message": "This model's maximum context length is 2000 tokens. However, your messages resulted in "
+            "3000 tokens.",
+            "type": "invalid_request_error",
+            "code": "context_length_exceeded",
+        }
+        return Reply(status=400, json={"error": error})
+
+    upstream.handler = models = InternalModels(every("rag_extract"), primary=primary)
+    answer = ask(planning, LONG, TIDES)
+    assert (len(models.planned), len(models.answered)) == (1, 2)
+    told = used(answer)
+    assert "refitted_after_upstream_overflow" in told["warnings"]
+    assert told["llm_planning_used"] is True
+    assert prompt_tokens(models.answered[1]) < prompt_tokens(models.answered[0])
+
+
+def test_s6_a_stream_tells_its_plan_at_the_beginning_and_its_bill_at_the_end(
+    planning: GatewayProcess, upstream: MockUpstream
+) -> None:
+    upstream.handler = InternalModels(every("rag_extract"))
+    body = {"model": "small", "messages": [QUESTION], "attachments": [LONG, TIDES]}
+    wire = read_stream(planning, {**body, "stream_options": {"include_usage": True}})
+    first, last = used(wire.chunks[0]), used(wire.finish)
+    for told in (first, last):
+        assert (told["strategy"], told["llm_planning_used"], told["planning_reason"]) == (
+            "llm_planned",
+            True,
+            "near_limit",
+        )
+        assert told["planning_usage"]["planner"]["calls"] == 1
+        assert told["planning_cost"]["planner_cost"] > 0
+    assert "cost" not in wire.chunks[0]["response_metadata"]
+    usage = wire.chunks[-1]["usage"]
+    details = usage["cost_details"]
+    assert usage["cost"] == details["upstream_inference_cost"] + details["planner_cost"] + details["summarizer_cost"]
+
+
+def test_s6_the_cost_of_a_plan_is_in_every_figure(planning: GatewayProcess, upstream: MockUpstream) -> None:
+    upstream.handler = InternalModels(every("summarize", summarization_focus="costs"))
+    answer = ask(planning, LONG, TIDES)
+    bill, told = answer["response_metadata"], used(answer)
+    cost, parts, details = bill["cost"], told["planning_cost"], answer["usage"]["cost_details"]
+    assert parts["planner_cost"] > 0
+    assert parts["summarizer_cost"] > 0
+    assert parts["total_cost"] == parts["planner_cost"] + parts["summarizer_cost"] == cost["planning_cost"]
+    assert cost["total_cost"] == cost["prompt_cost"] + cost["completion_cost"] + cost["planning_cost"]
+    assert answer["usage"]["cost"] == cost["total_cost"] == sum(details.values())
+    assert (details["planner_cost"], details["summarizer_cost"]) == (parts["planner_cost"], parts["summarizer_cost"])
+    assert Decimal(answer["_headers"]["x-gateway-response-cost"]) == cost["total_cost"]
+    assert stored(planning, answer["id"])["response_metadata"] == bill
+
+
+def test_s6_planning_is_paid_for_also_where_the_answer_fails(planning: GatewayProcess, upstream: MockUpstream) -> None:
+    upstream.handler = InternalModels(every("rag_extract"), primary=lambda body: Reply(status=500))
+    with http(planning) as client:
+        failed = client.post(
+            "/chat/completions", json={"model": "small", "messages": [QUESTION], "attachments": [LONG]}
+        )
+    assert failed.status_code == 500
+    row = stored(planning, failed.headers["x-request-id"])
+    cost = row["response_metadata"]["cost"]
+    assert row["status"] == "failed"
+    assert cost["planning_cost"] == cost["total_cost"] > 0
+
+
+def test_s1_the_official_sdk_sees_a_planned_answer(
+    planning: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
+) -> None:
+    upstream.handler = InternalModels(every("rag_extract"))
+    client: OpenAI = make_client(planning)
+    answer = client.chat.completions.create(
+        model="small", messages=[QUESTION], extra_body={"attachments": [LONG], "context": {"planning": "auto"}}
+    )
+    assert bill_of(answer)["context_utilization"]["strategy"] == "llm_planned"
+    assert exact(answer.model_dump_json())["usage"]["cost"] > 0

@@ -1,0 +1,154 @@
+"""Summaries that are paid for once: by whom, for whom, and how long (contract §5)."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.acceptance.answers import Json, exact, http, user
+from tests.acceptance.documents import lamps, text_of
+from tests.support.factory import GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.internal_models import InternalModels, every
+from tests.support.mock_upstream import MockUpstream
+from tests.support.reply import Reply
+from tests.support.valkey import Valkey, ValkeyProcess
+
+SUMMARY = "Sixty lamps, all of them kept."
+KEYS = {"auth": {"keys": [{"key": "sk-tenant-a", "tenant": "a"}, {"key": "sk-tenant-b", "tenant": "b"}]}}
+PLANNING: Json = {"context": {"planning": "auto"}}
+
+
+@pytest.fixture
+def models(upstream: MockUpstream) -> InternalModels:
+    """A planner that has everything summarized, and a summarizer that does."""
+    made = InternalModels(every("summarize", summarization_focus="lamps"), lambda text: Reply(text=SUMMARY))
+    upstream.handler = made
+    return made
+
+
+def ask(gateway: GatewayProcess, number: int = 60, token: str = "sk-tenant-a", **body: Any) -> Json:
+    """About a document of so many lamps: other lamps are another document."""
+    document = {"title": "Lamps", "content": lamps(number)}
+    asked = {"model": "small", "messages": [user("What is kept?")], "attachments": [document], **body}
+    with http(gateway, token) as client:
+        answer = client.post("/chat/completions", json=asked)
+    assert answer.status_code == 200, answer.text
+    found: Json = exact(answer.text)
+    return found
+
+
+def stats(answer: Json) -> tuple[int, int]:
+    """Hits and misses."""
+    found = answer["response_metadata"]["context_utilization"]["cache_stats"]
+    return found["hits"], found["misses"]
+
+
+def delete(gateway: GatewayProcess, answer: Json, token: str = "sk-tenant-a") -> None:
+    with http(gateway, token) as client:
+        assert client.delete(f"/conversations/{answer['conversation']['id']}").status_code == 200
+
+
+@pytest.fixture(params=["memory", "valkey"])
+def start_planning(
+    request: pytest.FixtureRequest, start_gateway: GatewayFactory, upstream: MockUpstream
+) -> Callable[..., GatewayProcess]:
+    """Starts a gateway that plans, on each kind of cache."""
+
+    def start(**more: Any) -> GatewayProcess:
+        cache: Json = {}
+        if request.param == "valkey":
+            server: Valkey = request.getfixturevalue("valkey")
+            cache = {"cache": {"url": server.url, "timeout": 2.0}}
+        return start_gateway({**PLANNING, **KEYS, **cache, **more})
+
+    return start
+
+
+def test_s5_a_summary_is_paid_for_once_and_is_its_tenants_alone(
+    start_planning: Callable[..., GatewayProcess], models: InternalModels
+) -> None:
+    gateway = start_planning()
+    assert [stats(ask(gateway)) for _ in range(2)] == [(0, 1), (1, 0)]
+    assert stats(ask(gateway, token="sk-tenant-b")) == (0, 1)
+    assert stats(ask(gateway, token="sk-tenant-b")) == (1, 0)
+    assert len(models.summarized) == 2
+
+
+def test_s2_store_false_leaves_no_summary_in_any_cache(
+    start_planning: Callable[..., GatewayProcess], models: InternalModels
+) -> None:
+    """It may use what is there, and leaves nothing."""
+    gateway = start_planning()
+    assert [stats(ask(gateway, store=False)) for _ in range(2)] == [(0, 1), (0, 1)]
+    assert stats(ask(gateway)) == (0, 1)
+    assert stats(ask(gateway, store=False)) == (1, 0)
+
+
+def test_s5_deleting_the_last_conversation_that_holds_an_artifact_deletes_its_summaries(
+    start_planning: Callable[..., GatewayProcess], models: InternalModels
+) -> None:
+    gateway = start_planning()
+    first, second = ask(gateway), ask(gateway)
+    delete(gateway, first)
+    third = ask(gateway)
+    assert stats(third) == (1, 0), "the second conversation holds it still"
+    delete(gateway, second)
+    delete(gateway, third)
+    assert stats(ask(gateway)) == (0, 1)
+    assert len(models.summarized) == 2
+
+
+def test_s5_requests_at_once_for_one_summary_pay_once(
+    start_planning: Callable[..., GatewayProcess], models: InternalModels
+) -> None:
+    """Those that waited count as hits, and their bills have no summarizer."""
+    gateway, gate = start_planning(), threading.Event()
+    models.summarizer = lambda text: Reply(text=SUMMARY, gate=gate)
+    with ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(ask, gateway) for _ in range(8)]
+        while not models.summarized or len(models.planned) < 8:
+            pass
+        gate.set()
+        answers = [each.result() for each in asked]
+    assert len(models.summarized) == 1
+    assert sorted(map(stats, answers)) == [(0, 1), *[(1, 0)] * 7]
+    paid = [a["response_metadata"]["context_utilization"]["planning_cost"]["summarizer_cost"] > 0 for a in answers]
+    assert sum(paid) == 1
+    assert all(SUMMARY in text_of(body) for body in models.answered)
+
+
+def test_s5_two_processes_that_need_one_summary_at_once_pay_once(
+    start_gateway: GatewayFactory, models: InternalModels, valkey: Valkey
+) -> None:
+    """Twenty requests on two gateways with one cache and one storage."""
+    config = {**PLANNING, **KEYS, "cache": {"url": valkey.url, "timeout": 2.0}}
+    one, gate = start_gateway(config), threading.Event()
+    assert one.config is not None
+    gateways = [one, start_gateway({**config, "storage": one.config["storage"]})]  # its secret is in the cache's keys
+    models.summarizer = lambda text: Reply(text=SUMMARY, gate=gate)
+    with ThreadPoolExecutor(20) as pool:
+        asked = [pool.submit(ask, gateways[number % 2]) for number in range(20)]
+        while not models.summarized or len(models.planned) < 20:
+            pass
+        gate.set()
+        answers = [each.result() for each in asked]
+    assert len(models.summarized) == 1
+    assert sorted(map(stats, answers)) == [(0, 1), *[(1, 0)] * 19]
+
+
+def test_s5_a_cache_that_is_down_hung_or_poisoned_costs_a_miss_and_never_an_error(
+    start_gateway: GatewayFactory, chaos_valkey: ValkeyProcess, models: InternalModels
+) -> None:
+    gateway = start_gateway({**PLANNING, **KEYS, "cache": {"url": chaos_valkey.url, "timeout": 0.1}})
+    assert [stats(ask(gateway)) for _ in range(2)] == [(0, 1), (1, 0)]
+    chaos_valkey.pause()
+    hung = ask(gateway)
+    assert stats(hung) == (0, 1)
+    assert hung["response_metadata"]["timings_ms"]["plan"] < 1500
+    chaos_valkey.resume()
+    chaos_valkey.kill9()
+    assert stats(ask(gateway)) == (0, 1)
+    assert len(models.summarized) == 3
