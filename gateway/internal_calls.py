@@ -7,19 +7,14 @@ from typing import Any
 from gateway.accounting.cost import is_figure
 from gateway.ceilings import Ceilings
 from gateway.errors import GatewayError, UpstreamAuth, UpstreamError, UpstreamRefused, UpstreamUnreachable
-from gateway.fitting.budget import OUTPUT_LIMITS
 from gateway.fitting.count import REPLY_TOKENS
+from gateway.internal_bodies import body_of, formats_of, most_tokens, refuses_format, text_of
 from gateway.models.exchange import Caller, Deployment, ModelFacts
 from gateway.models.internal import Ask, InternalModelFailed
 from gateway.models.spending import InternalCall, Purpose
 from gateway.ports import Clock, InternalRouter, TokenCounters, Upstream
 
 UNCHARGED = (UpstreamRefused, UpstreamAuth, UpstreamUnreachable)
-FORMAT_REFUSALS = (400, 404, 415, 422, 501)
-COMPLETION_LIMITED = ("o1", "o3", "o4", "gpt-5")
-"""Models of OpenAI's that know `max_completion_tokens` only, and no temperature but their own."""
-THINKING_TOKENS = 3000
-"""What these think is part of what they may answer."""
 COUNTED_CHARS = 200_000
 """Of an absurdly long answer whose tokens nobody reported, the rest is taken to be like its beginning."""
 GONE_SECONDS = 300.0
@@ -55,14 +50,14 @@ class InternalModels:
             UpstreamError: as drawn in `errors.py`.
         """
         place = _place(deployment)
-        formats = _formats(ask.schema)
+        formats = formats_of(ask.schema)
         first = min(self._formats.get(place, 0), len(formats) - 1) if ask.schema else 0
         for number in range(first, len(formats)):
             try:
-                answer = await self._upstream.complete(deployment, _body(deployment, ask, formats[number]), {})
+                answer = await self._upstream.complete(deployment, body_of(deployment, ask, formats[number]), {})
             except UpstreamRefused as refusal:
                 last = number + 1 == len(formats)
-                if last or refusal.status not in FORMAT_REFUSALS or not _is_about_format(refusal):
+                if last or not refuses_format(refusal):
                     self._remember_unknown(place, refusal)
                     raise
                 continue
@@ -90,7 +85,7 @@ class InternalModels:
 
     def worst(self, model: "BilledModel", ask: Ask) -> InternalCall:
         """What a call can use at most."""
-        most = _most_tokens(model.deployment, ask)
+        most = most_tokens(model.deployment, ask)
         return model.call(ask.purpose, _usage(self._prompt(model, ask), most), estimated=True)
 
     def _prompt(self, model: "BilledModel", ask: Ask) -> int:
@@ -165,50 +160,6 @@ class BilledModel:
         self.bill.ceilings.settle(worst, call)
 
 
-def text_of(body: dict[str, Any] | None) -> str:
-    """The first choice's text; empty if there is none."""
-    choices = (body or {}).get("choices")
-    first = choices[0] if isinstance(choices, list) and choices else {}
-    message = first.get("message") if isinstance(first, dict) else None
-    content = message.get("content") if isinstance(message, dict) else None
-    return content if isinstance(content, str) else ""
-
-
-def _usage(prompt: int, completion: int) -> dict[str, int]:
-    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
-
-
-def _thinks(deployment: Deployment) -> bool:
-    return deployment.provider_model.rpartition("/")[2].startswith(COMPLETION_LIMITED)
-
-
-def _most_tokens(deployment: Deployment, ask: Ask) -> int:
-    return ask.max_tokens + (THINKING_TOKENS if _thinks(deployment) else 0)
-
-
-def _body(deployment: Deployment, ask: Ask, response_format: dict[str, Any] | None) -> dict[str, Any]:
-    limit = "max_completion_tokens" if _thinks(deployment) else "max_tokens"
-    body: dict[str, Any] = {"model": deployment.provider_model, "messages": ask.messages}
-    body[limit] = _most_tokens(deployment, ask)
-    if limit == "max_tokens":
-        body["temperature"] = 0
-    if response_format is not None:
-        body["response_format"] = response_format
-    configured = {k: v for k, v in deployment.parameters.items() if k not in OUTPUT_LIMITS}
-    return {**configured, **body}
-
-
-def _formats(schema: dict[str, Any] | None) -> list[dict[str, Any] | None]:
-    if schema is None:
-        return [None]
-    return [{"type": "json_schema", "json_schema": schema}, {"type": "json_object"}, None]
-
-
-def _is_about_format(refusal: UpstreamRefused) -> bool:
-    said = str(refusal.original).lower()
-    return any(word in said for word in ("response_format", "json_schema", "json_object", "schema"))
-
-
 def _place(deployment: Deployment) -> str:
     return f"{deployment.api_base} {deployment.provider_model}"
 
@@ -217,3 +168,7 @@ def _reason(error: UpstreamError) -> str:
     if isinstance(error, UpstreamRefused):
         return "over_quota" if error.status == 429 else "refused"
     return {"upstream_timeout": "timeout", "upstream_unreachable": "unreachable"}.get(error.code or "", "failed")
+
+
+def _usage(prompt: int, completion: int) -> dict[str, int]:
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}

@@ -60,6 +60,14 @@ def http(gateway: GatewayProcess, token: str | None = "sk-test") -> httpx.Client
     return httpx.Client(base_url=gateway.base_url, headers=headers, trust_env=False, timeout=30)
 
 
+def raw_request(body: Json, token: str = "sk-test") -> bytes:
+    """A chat request as it goes over the wire, for clients that leave."""
+    content = json.dumps(body).encode()
+    lines = ["POST /v1/chat/completions HTTP/1.1", "host: x", f"authorization: Bearer {token}"]
+    lines += ["content-type: application/json", f"content-length: {len(content)}", "", ""]
+    return "\r\n".join(lines).encode() + content
+
+
 def chat(gateway: GatewayProcess, **body: Any) -> Json:
     """A chat; the answer with its headers as `_headers`, numbers as they are written."""
     with http(gateway) as client:

@@ -1,6 +1,5 @@
 """What planning costs is on the bill whatever becomes of the request, and has a ceiling (contract §5, §6)."""
 
-import json
 import random
 import socket
 import threading
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.answers import Json, chat, http, stored, user
+from tests.acceptance.answers import Json, chat, http, raw_request, stored, user
 from tests.acceptance.documents import lamps, prose
 from tests.chaos.audit import rows
 from tests.support.factory import SMALL_MODEL_INFO, GatewayFactory, sqlite_url
@@ -136,14 +135,6 @@ def test_s6_a_client_that_leaves_while_its_context_is_planned_leaves_a_bill(
     assert int(calls[held]["prompt_cost_picousd"]) > 0
     assert int(calls[held]["completion_cost_picousd"]) == 0
     assert models.answered == []
-
-
-def raw_request(body: Json) -> bytes:
-    """A request as it goes over the wire."""
-    content = json.dumps(body).encode()
-    lines = ["POST /v1/chat/completions HTTP/1.1", "host: x", "authorization: Bearer sk-test"]
-    lines += ["content-type: application/json", f"content-length: {len(content)}", "", ""]
-    return "\r\n".join(lines).encode() + content
 
 
 LIMITS: list[tuple[Json, str]] = [

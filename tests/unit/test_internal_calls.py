@@ -11,7 +11,8 @@ import pytest
 from gateway.accounting.cost import price_internal
 from gateway.ceilings import Ceilings
 from gateway.errors import GatewayError, UpstreamInterrupted, UpstreamRefused, UpstreamUnreachable
-from gateway.internal_calls import COUNTED_CHARS, THINKING_TOKENS, BilledModel, InternalModels, OpenBill
+from gateway.internal_bodies import THINKING_TOKENS
+from gateway.internal_calls import COUNTED_CHARS, BilledModel, InternalModels, OpenBill
 from gateway.models.exchange import Caller, Deployment, JsonAnswer, ModelFacts, StreamOpener
 from gateway.models.internal import Ask, InternalModelFailed
 from gateway.settings import ContextSettings

@@ -1,0 +1,60 @@
+"""What internal models are sent, and the text that came back: in the formats that their providers know."""
+
+from typing import Any
+
+from gateway.errors import UpstreamRefused
+from gateway.fitting.budget import OUTPUT_LIMITS
+from gateway.models.exchange import Deployment
+from gateway.models.internal import Ask
+
+FORMAT_REFUSALS = (400, 404, 415, 422, 501)
+COMPLETION_LIMITED = ("o1", "o3", "o4", "gpt-5")
+"""Models of OpenAI's that know `max_completion_tokens` only, and no temperature but their own."""
+THINKING_TOKENS = 3000
+"""What these think is part of what they may answer."""
+
+
+def text_of(body: dict[str, Any] | None) -> str:
+    """The first choice's text; empty if there is none."""
+    choices = (body or {}).get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else {}
+    message = first.get("message") if isinstance(first, dict) else None
+    content = message.get("content") if isinstance(message, dict) else None
+    return content if isinstance(content, str) else ""
+
+
+def _thinks(deployment: Deployment) -> bool:
+    return deployment.provider_model.rpartition("/")[2].startswith(COMPLETION_LIMITED)
+
+
+def most_tokens(deployment: Deployment, ask: Ask) -> int:
+    """How long an answer may become, what is thought for it included."""
+    return ask.max_tokens + (THINKING_TOKENS if _thinks(deployment) else 0)
+
+
+def body_of(deployment: Deployment, ask: Ask, response_format: dict[str, Any] | None) -> dict[str, Any]:
+    """The body of a call; what the operator configured for the model stands in it, too."""
+    limit = "max_completion_tokens" if _thinks(deployment) else "max_tokens"
+    body: dict[str, Any] = {"model": deployment.provider_model, "messages": ask.messages}
+    body[limit] = most_tokens(deployment, ask)
+    if limit == "max_tokens":
+        body["temperature"] = 0
+    if response_format is not None:
+        body["response_format"] = response_format
+    configured = {k: v for k, v in deployment.parameters.items() if k not in OUTPUT_LIMITS}
+    return {**configured, **body}
+
+
+def formats_of(schema: dict[str, Any] | None) -> list[dict[str, Any] | None]:
+    """The formats that an answer may be asked for in: the strict schema, any JSON, text."""
+    if schema is None:
+        return [None]
+    return [{"type": "json_schema", "json_schema": schema}, {"type": "json_object"}, None]
+
+
+def refuses_format(refusal: UpstreamRefused) -> bool:
+    """Whether it is the format that was refused, so that a simpler one may do."""
+    if refusal.status not in FORMAT_REFUSALS:
+        return False
+    said = str(refusal.original).lower()
+    return any(word in said for word in ("response_format", "json_schema", "json_object", "schema"))
