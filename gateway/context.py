@@ -13,7 +13,8 @@ from gateway.built import NO_MATERIAL, BuiltContext
 from gateway.collecting import NONE_EARLIER, Files, is_little
 from gateway.context_planning import ContextPlanning, PlanMade, Planners
 from gateway.conversation.frozen import as_frozen
-from gateway.drafting import Asked, Draft, Drafting
+from gateway.drafting import Drafting
+from gateway.drafts import Asked, Draft
 from gateway.embeddings.afterwards import Holds
 from gateway.embeddings.meaning import Meaning, RequestMeaning
 from gateway.errors import ContextLengthExceeded
@@ -27,6 +28,8 @@ from gateway.ports import FileStore, TokenCounters
 from gateway.relevance.kept import ContentIndexes
 from gateway.settings import ContextSettings
 from gateway.utilization import measured_utilization
+
+__all__ = ["Asking", "BuiltContext", "ContextManager"]
 
 Run = Callable[..., Awaitable[Any]]
 TOOL_FIELDS = ("tools", "functions")

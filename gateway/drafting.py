@@ -4,32 +4,29 @@ All of this runs in a thread where there is much to count and to rank.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gateway.artifacts.compaction import compact
-from gateway.artifacts.restored import Told
 from gateway.assembly.messages import assemble
 from gateway.built import BuiltContext
-from gateway.collecting import Files, collect
+from gateway.collecting import collect
 from gateway.context_planning import NO_PLANNER, PlanMade
 from gateway.conversation.earlier import lacks_earlier
+from gateway.drafts import FORCED, Asked, Draft, task_of
 from gateway.economics import saving_of
 from gateway.fitting.budget import Budget
-from gateway.fitting.candidates import candidates
 from gateway.fitting.count import Counting
 from gateway.fitting.fit import fit
 from gateway.fitting.measured import measured
 from gateway.fitting.tools import Limits, Tools
-from gateway.fitting.transcript import recent_texts
-from gateway.models.conversation import History
-from gateway.models.exchange import ChatRequest, ModelFacts
+from gateway.models.exchange import ChatRequest
 from gateway.models.metadata import ContextUtilizationMetadata
 from gateway.models.planned import Planned
 from gateway.models.relevance import Relevance
 from gateway.models.selection import Fitted, Material, Unreduced
 from gateway.models.spending import InternalCall
 from gateway.planning.decision import Decision, should_use_llm_planning
-from gateway.planning.facts import facts_of, without_standing
+from gateway.planning.facts import facts_of
 from gateway.planning.models import is_expensive_primary
 from gateway.planning.planner_prompt import PlannerTask
 from gateway.ports import TokenCounters
@@ -40,43 +37,7 @@ from gateway.utilization import utilization_of, with_hits
 
 SAVES_TOO_LITTLE = "plan_saves_too_little"
 NOTHING_TO_PLAN = "nothing_to_plan"
-FORCED = "forced"
 NOTHING = PlanMade(fallback_reason=NOTHING_TO_PLAN)
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """One request whose context is to be made. `has_planner`: somebody may be asked for a plan; `is_planned`: somebody
-    was, when a context was made for it before."""
-
-    request: ChatRequest
-    told: Told
-    facts: ModelFacts
-    budget: Budget
-    files: Files
-    has_planner: bool
-    is_planned: bool = False
-
-    @property
-    def history(self) -> History:
-        """The conversation, without the tool steps that are told as text."""
-        return self.told.history
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A context without a plan, and what a planner is to be asked for one that is called for."""
-
-    asked: Asked
-    fitted: Fitted
-    material: Material
-    decision: Decision
-    counting: Counting
-    limits: Limits
-    tools: Tools
-    finder: PassageFinder
-    unreduced: Unreduced
-    task: PlannerTask
 
 
 class Drafting:
@@ -110,7 +71,7 @@ class Drafting:
         # Where more has to be read before this can be decided, the whole context is made once more.
         if not decision.use or not asked.has_planner or (fitted.anew and lacks_earlier(asked.history)):
             return self.unplanned(draft)
-        task = _task(draft)
+        task = task_of(draft)
         return replace(draft, task=task) if task.artifacts else replace(self.unplanned(draft, NOTHING), made=None)
 
     def _decision(self, asked: Asked, material: Material, unreduced: Unreduced) -> Decision:
@@ -184,20 +145,6 @@ class Drafting:
         share = self._settings.low_water if request.store else 1.0
         target = int(share * budget.tokens) if budget.tokens is not None else None
         return Limits(budget.tokens, self._settings.history_share, target, estimated)
-
-
-def _task(draft: Draft) -> PlannerTask:
-    """What a planner is asked: on the artifacts that a plan can change, in the heuristic's order."""
-    material = draft.material
-    undecided = list(without_standing(material, draft.unreduced, draft.asked.history.stored))
-    if not draft.fitted.anew:  # a user's own words are no attachment while they fit (contract §4 I4)
-        undecided = [artifact for artifact in undecided if artifact.place.span is None]
-    if draft.decision.reason == FORCED:
-        undecided = undecided or list(material.artifacts)
-    ranked = dict.fromkeys(id(each.of) for each in candidates(material, undecided, (), draft.tools.relevance))
-    places = {of: place for place, of in enumerate(ranked)}
-    artifacts = sorted(undecided, key=lambda artifact: places.get(id(artifact), len(places)))
-    return replace(draft.task, artifacts=artifacts, recent=recent_texts(material))
 
 
 def _same(one: Fitted, other: Fitted) -> bool:

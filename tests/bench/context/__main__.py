@@ -18,7 +18,7 @@ from typing import Any
 
 from gateway.built import BuiltContext
 from gateway.context import ContextManager
-from gateway.drafting import Draft
+from gateway.drafts import Draft
 from gateway.models.exchange import ModelFacts
 from gateway.settings import Settings
 from tests.bench.context.contents import TOOLS, Json, session
