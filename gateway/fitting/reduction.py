@@ -132,7 +132,7 @@ class Reduction:
         That is so if it leaves a share of the room for the best of what is old."""
         here = self.material.current
         new = [a for a in (*self.material.attached, *self.material.placed) if not a.historical]
-        shown = [a for a in new if self._is_reduced(a)]
+        shown = [a for a in of_each_content(new, here) if self._is_reduced(a)]
         others_old = any(a.historical for a in self.material.searched)
         if not (shown and others_old) or any(index >= here for index in self.left_out):
             return False
