@@ -43,8 +43,20 @@ def _unplaced(material: Material) -> dict[str, Rendering]:
     known = {name for message in material.messages for name in message.standing}
     known |= frame.decided if frame is not None else frozenset()
     fixed = material.has_block
-    waiting = (a for a in (*material.restored, *material.attached) if a.standing_name not in known and not fixed)
+    reduced = _reduced_in_blocks(material)
+    apart = (a for a in (*material.restored, *material.attached) if not (fixed or a.standing_name in known))
+    waiting = (a for a in apart if a.content_id not in reduced)
     return decoded_files(material) | {a.artifact_id: in_full(a, a.content) for a in waiting}
+
+
+def _reduced_in_blocks(material: Material) -> frozenset[str]:
+    """What stands in earlier blocks as less than it is: a plan may have made it so while everything had room."""
+    if material.frame is None:
+        return frozenset()
+    inside = {(material.messages[a.place.message or 0].message_id, a.content_id) for a in material.placed}
+    decisions = material.frame.decisions.items()
+    every = {(name, each.artifact_id) for name, found in decisions for each in found}
+    return frozenset(name for _, name in every - inside)
 
 
 def decoded_files(material: Material) -> dict[str, Rendering]:

@@ -109,7 +109,7 @@ def _shown(artifact: Artifact, fitted: Fitted, here: set[int]) -> bool:
     rendering = selection.renderings.get(name)
     if index is not None and index not in here and name not in selection.recalled | selection.quoted:
         return False
-    return index is not None if rendering is None else rendering.shown_chars > 0
+    return index is not None and artifact.size_chars > 0 if rendering is None else rendering.shown_chars > 0
 
 
 def _as_summary(one: Candidate, summary: str, focus: str) -> Candidate:

@@ -46,6 +46,8 @@ class Case:
     body: Json
     own: list[str] = field(default_factory=list)
     document_chars: int = 8000
+    planned: str = ""
+    """Whether a plan is followed that is `trusted` or `untrusted`; empty without one."""
 
     @property
     def messages(self) -> list[Json]:

@@ -17,6 +17,7 @@ from tests.properties.cases import DOCUMENT_CHARS, Case, Flavour, Json, single
 from tests.properties.checks.budget import check_refusal
 from tests.properties.checks.everything import check_answer
 from tests.properties.checks.seen import Broken, hold
+from tests.properties.plans import with_plans
 from tests.properties.talks import Player, Script
 from tests.support.in_process import Answers, InProcess
 
@@ -62,19 +63,23 @@ async def gateway(document_chars: int, answers: Answers, *, match: str = "off") 
         await made.close()
 
 
-def check_singles(flavour: Flavour, seeds: Iterable[int]) -> Tally:
+def check_singles(flavour: Flavour, seeds: Iterable[int], planned: str = "") -> Tally:
     """
+    Args:
+        planned: see `Case.planned`; a random plan is followed for each.
+
     Raises:
         AssertionError: one broke an invariant; with its seed and a smaller one that breaks the same.
     """
-    return asyncio.run(_singles(flavour, seeds))
+    with with_plans(planned):
+        return asyncio.run(_singles(flavour, seeds, planned))
 
 
-async def _singles(flavour: Flavour, seeds: Iterable[int]) -> Tally:
+async def _singles(flavour: Flavour, seeds: Iterable[int], planned: str) -> Tally:
     tally = Tally()
     async with both() as gateways:
         for seed in seeds:
-            case = single(seed, flavour)
+            case = replace(single(seed, flavour), planned=planned)
             try:
                 tally.outcomes[await check(gateways, case, again=seed % AGAIN == 0)] += 1
             except Broken as broken:
@@ -171,19 +176,23 @@ def _with(case: Case, messages: list[Json]) -> Case:
     return replace(case, body={**case.body, "messages": messages})
 
 
-def check_talks(seeds: Iterable[int]) -> int:
+def check_talks(seeds: Iterable[int], planned: str = "") -> int:
     """How many requests of random conversations were checked.
+
+    Args:
+        planned: see `Case.planned`; a random plan is followed in each request.
 
     Raises:
         AssertionError: one broke an invariant; with the conversation's seed.
     """
-    return asyncio.run(_talks(seeds))
+    with with_plans(planned):
+        return asyncio.run(_talks(seeds, planned))
 
 
-async def _talks(seeds: Iterable[int]) -> int:
+async def _talks(seeds: Iterable[int], planned: str) -> int:
     script, document_chars, requests = Script(), min(DOCUMENT_CHARS), 0
     async with gateway(document_chars, script, match="tenant") as made:
-        player = Player(made, script, document_chars)
+        player = Player(made, script, document_chars, planned=planned)
         for seed in seeds:
             try:
                 requests += await player.play(seed)

@@ -40,9 +40,16 @@ class Talk:
 class Player:
     """Plays talks against one gateway, each as a tenant of its own."""
 
-    def __init__(self, gateway: InProcess, script: "Script", document_chars: int, mutant: Mutant = unchanged) -> None:
+    def __init__(
+        self,
+        gateway: InProcess,
+        script: "Script",
+        document_chars: int,
+        mutant: Mutant = unchanged,
+        planned: str = "",
+    ) -> None:
         self._gateway, self._script, self._document_chars = gateway, script, document_chars
-        self._mutant = mutant
+        self._mutant, self._planned = mutant, planned
 
     async def play(self, seed: int, name: str = "exact") -> int:
         """How many requests were asked and checked.
@@ -88,7 +95,9 @@ class Player:
         if talk.definitions:
             body["tools"] = talk.definitions
         talk.attached += attached
-        case = Case(talk.seed, {**body, "attachments": list(talk.attached)}, talk.own, self._document_chars)
+        case = Case(
+            talk.seed, {**body, "attachments": list(talk.attached)}, talk.own, self._document_chars, self._planned
+        )
         self._script.reply = reply
         self._gateway.upstream.sent.clear()
         talk.requests += 1

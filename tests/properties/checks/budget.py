@@ -13,6 +13,8 @@ UNFILLED = 300
 LOSSY = ("exclude", "rag_extract")
 MARGINS = {"loose": 1.2}
 NARROW = 3500
+COMPACTED = 1.6
+"""How many times as long as its compaction a prompt may be, few apart."""
 
 
 def budget_of(case: Case) -> int:
@@ -105,9 +107,20 @@ def check_filled(seen: Seen) -> None:
     left = figures["messages_excluded"] or lossy
     if not left or seen.case.body.get("store") is not False:
         return  # in a conversation that goes on, room is left for its next turns (I7)
+    if seen.case.planned == "trusted" or is_thinned(seen):
+        return  # a plan leaves out what would have had room
     free = allowed - figures["tokens_used"]
     full = free <= max(0.03 * allowed, UNFILLED) or not _is_more_to_show(figures)
     hold("fill", full, f"{free} of {allowed} tokens are free")
+
+
+def is_thinned(seen: Seen) -> bool:
+    """Whether a plan may have made less of what fits in full, compacted perhaps: it costs less then, and fills
+    nothing. No message leaves for that."""
+    if not seen.case.planned or seen.figures["messages_excluded"]:
+        return False
+    everything = [*seen.originals, *({"role": "user", "content": a["content"]} for a in seen.case.attachments)]
+    return tokens.of_prompt(everything, seen.case.body) <= COMPACTED * budget_of(seen.case)
 
 
 def _is_more_to_show(figures: Json) -> bool:

@@ -6,6 +6,10 @@ from tests.properties.checks.lossless import same, shorter, unquoted
 from tests.properties.checks.seen import Json, Seen, hold, text_of
 
 IDENTITY = re.compile(r"\bart_[0-9a-f]{16}(?:-\d+)?\b")
+SUMMARY = re.compile(r"\[Summary of .*?: ([0-9,]+) characters for [0-9,]+, in a model's words[^\]]*\]$")
+EXTRACTS = "\n[Extracts:]\n"
+MODELS_WORDS = "In a model's words:"
+"""How the summaries of random plans begin."""
 ELISION = "[…]"
 LEAST = 12
 
@@ -76,11 +80,26 @@ def check_tool(seen: Seen, message: Json, original: Json, source: str) -> None:
         return
     hold("§1", now != was, "a tool result that is shown in full lost its form: a list of parts became a string")
     record = reduced_label("tool result", now, was, seen, source)
+    if record["strategy"] == "summarize":
+        now = _without_summary(now)
     check_extract("tool result", now, was)
     hold("bill", record["strategy"] != "exclude" or record["processed_size_chars"] == 0, "excluded, and shown")
     if record["strategy"] == "rag_extract":
         shown = record["processed_size_chars"]
         hold("bill", 0 < shown <= len(was), f"{shown} characters shown of {len(was)}")
+
+
+def _without_summary(text: str) -> str:
+    """The label and the extracts below a summary, which says of itself that it is one, and how long."""
+    head, _, body = text.partition("\n")
+    told = SUMMARY.match(head)
+    hold("I6", told, f"a summary that does not say that it is one: {head[:160]!r}")
+    assert told is not None
+    size = int(told.group(1).replace(",", ""))
+    summary, rest = body[:size], body[size:]
+    hold("I6", summary.startswith(MODELS_WORDS), f"the label tells another size: {rest[:80]!r}")
+    hold("I6", not rest or rest.startswith(EXTRACTS), f"a summary that goes on below its end: {rest[:80]!r}")
+    return f"{head}\n{rest.removeprefix(EXTRACTS)}" if rest else head
 
 
 def _keeps_other_parts(message: Json, original: Json) -> None:

@@ -75,7 +75,7 @@ def _bill(seen: Seen) -> None:
 
 def _as_sent(seen: Seen) -> None:
     """§1: what surely fits, with nothing beside it, is forwarded as it came, equal as JSON values."""
-    if seen.case.attachments or _has_files(seen.originals):
+    if seen.case.planned or seen.case.attachments or _has_files(seen.originals):
         return
     margin = budget.MARGINS.get(seen.case.body["model"], 1.0)
     most = tokens.of_prompt(seen.originals, seen.case.body) + tokens.most_beside(seen.originals, seen.case.body)

@@ -48,16 +48,18 @@ def records(made: Material, found: Fitted) -> dict[str, ArtifactUsageRecord]:
     return {record.artifact_id: record for record in records_of(made, found)}
 
 
-def second_turn(plan: Planned, question: str = POEM) -> tuple[Material, Fitted]:
+def second_turn(plan: Planned, question: str = POEM, made: Material = MADE) -> tuple[Material, Fitted]:
     """The same conversation one turn later, with what the first request left."""
-    found = fitted(MADE, WIDE, plan)
-    built = BuiltContext(found, ContextUtilizationMetadata("gpt-4o"), MADE, counting=counting(MADE))
-    new = [replace(message, message_id=f"msg_{n}") for n, message in enumerate(MADE.messages)]
+    found = fitted(made, WIDE, plan)
+    built = BuiltContext(found, ContextUtilizationMetadata("gpt-4o"), made, counting=counting(made))
+    new = [replace(message, message_id=f"msg_{n}") for n, message in enumerate(made.messages)]
     left = new_frame("gpt-4o", History("conv_1", True, (), ()), built, new)
     assert left is not None
     frame = frame_of(body_of(left.frame))
-    later = material([*STEPS, assistant("At one."), user(question)], known=5)
-    frozen = as_frozen(History("conv_1", False, (), later.messages, stored=5, frame=frame))
+    bodies = [message.body for message in made.messages]
+    known = len(bodies) + 1
+    later = material([*bodies, assistant("At one."), user(question)], *made.attached, known=known)
+    frozen = as_frozen(History("conv_1", False, (), later.messages, stored=known, frame=frame))
     later = replace(later, messages=frozen.messages, frame=frame)
     return later, fitted(later, 6000)
 
@@ -127,3 +129,20 @@ def test_an_attached_document_by_its_summary_alone() -> None:
     found = fitted(made, WIDE, plan)
     assert f"\n{SUMMARY}\n</artifact>" in found.forwarded.block
     assert records(made, found)["art_ships"].strategy == "summarize"
+
+
+def test_a_document_that_a_plan_reduced_in_a_block_is_not_put_into_the_next_one_again() -> None:
+    made = material([ASK], paper("ships", SHIPS), paper("lamp", LAMP))
+    plan = planned(decided("art_ships", SUMMARIZE), summaries={"art_ships": SUMMARY}, trusted=True)
+    later, found = second_turn(plan, made=made)
+    assert found.forwarded.messages[0] == fitted(made, WIDE, plan).forwarded.messages[0]
+    assert found.forwarded.block == ""
+    assert records(later, found)["art_ships"].strategy == "summarize"
+    assert not without_standing(later, found, 2)
+
+
+def test_a_new_document_that_says_what_a_reduced_result_says_is_shown() -> None:
+    """What was decided for a result in its message holds there alone."""
+    later, _ = second_turn(TRUSTED)
+    again = replace(paper("again", SHIPS), artifact_id=f"{OF_SHIPS}-2")
+    assert fitted(replace(later, attached=(again,)), WIDE).forwarded.block.count("The vessel number 44 carried") == 1
