@@ -1,0 +1,70 @@
+"""What a plan saves beside what it costs, at prices by LiteLLM's names."""
+
+from decimal import Decimal
+
+import pytest
+
+from gateway.accounting.economics import MOST_REQUESTS, call_cost, compare, expected_requests
+
+PRIMARY = {"input_cost_per_token": Decimal("0.0000025"), "cache_read_input_token_cost": Decimal("0.00000125")}
+TIERED = {**PRIMARY, "input_cost_per_token_above_200k_tokens": Decimal("0.000005")}
+
+
+def test_the_first_request_saves_the_full_price_and_further_ones_that_of_cached_input() -> None:
+    found = compare(
+        PRIMARY,
+        candidate_tokens=9000,
+        saved_tokens=4000,
+        invalidated_tokens=0,
+        requests=3,
+        planning_cost=Decimal("0.001"),
+    )
+    assert found.saving == Decimal("0.0000025") * 4000 + 2 * Decimal("0.00000125") * 4000
+    assert found.pays is True
+
+
+def test_the_prefix_that_changes_is_paid_for_once_more() -> None:
+    """10,000 tokens of cached prefix at half the price outweigh what 2,000 tokens save once."""
+    found = compare(
+        PRIMARY,
+        candidate_tokens=9000,
+        saved_tokens=2000,
+        invalidated_tokens=10_000,
+        requests=1,
+        planning_cost=Decimal(0),
+    )
+    assert found.invalidation_cost == Decimal("0.0125")
+    assert found.saving == Decimal("0.005")
+    assert found.pays is False
+
+
+def test_a_cache_that_costs_no_less_is_not_lost() -> None:
+    without = {"input_cost_per_token": Decimal("0.0000025")}
+    found = compare(
+        without, candidate_tokens=10, saved_tokens=10, invalidated_tokens=9999, requests=2, planning_cost=Decimal(0)
+    )
+    assert found.invalidation_cost == 0
+    assert found.saving == Decimal("0.00005")
+
+
+@pytest.mark.parametrize(("prices", "cost"), [({}, Decimal(1)), (PRIMARY, None)])
+def test_an_unknown_price_decides_nothing(prices: dict[str, Decimal], cost: Decimal | None) -> None:
+    found = compare(prices, candidate_tokens=10, saved_tokens=5, invalidated_tokens=0, requests=1, planning_cost=cost)
+    assert found.pays is None
+
+
+def test_the_context_tier_is_that_of_the_context_without_the_plan() -> None:
+    found = compare(
+        TIERED, candidate_tokens=210_000, saved_tokens=1, invalidated_tokens=0, requests=1, planning_cost=Decimal(0)
+    )
+    assert found.saving == Decimal("0.000005")
+
+
+def test_a_conversation_is_taken_to_go_on_as_long_as_it_has_gone() -> None:
+    assert [expected_requests(n) for n in (0, 1, 5, 500)] == [1, 2, 6, MOST_REQUESTS]
+
+
+def test_a_call_costs_its_prompt_and_its_completion() -> None:
+    mini = {"input_cost_per_token": Decimal("1.5e-7"), "output_cost_per_token": Decimal("6e-7")}
+    assert call_cost(mini, 10_000, 500) == Decimal("0.0018")
+    assert call_cost({"input_cost_per_token": Decimal(1)}, 1, 1) is None
