@@ -13,7 +13,7 @@ from gateway.collecting import collect
 from gateway.context_planning import NO_PLANNER, PlanMade
 from gateway.conversation.earlier import lacks_earlier
 from gateway.drafts import FORCED, Asked, Draft, task_of
-from gateway.economics import saving_of
+from gateway.economics import comparison
 from gateway.fitting.budget import Budget
 from gateway.fitting.count import Counting
 from gateway.fitting.fit import fit
@@ -106,16 +106,16 @@ class Drafting:
             ContextLengthExceeded: not as it says.
         """
         fitted = fit(draft.material, draft.limits, draft.counting, draft.tools, planned=plan, unreduced=draft.unreduced)
+        found = comparison(draft, fitted, spent)
         is_free = draft.fitted.anew or draft.decision.reason == FORCED or _same(fitted, draft.fitted)
-        saving = None if is_free else saving_of(draft.fitted, fitted, draft.asked.facts.prices, spent)
-        if saving is not None and not saving.pays:
-            built = self.unplanned(draft, replace(made, fallback_reason=SAVES_TOO_LITTLE))
-        else:
+        applied = is_free or found.pays is not False
+        if applied:
             built = self._with_summaries(self._built(draft, fitted), made)
             used = built.utilization
             used.llm_planning_used, used.strategy, used.fallback_reason = True, "llm_planned", made.fallback_reason
-        if saving is not None:
-            built.utilization.economics = saving.told(applied=saving.pays)
+        else:
+            built = self.unplanned(draft, replace(made, fallback_reason=SAVES_TOO_LITTLE))
+        built.utilization.economics = found.told(applied=applied)
         return built
 
     def _built(self, draft: Draft, fitted: Fitted) -> BuiltContext:

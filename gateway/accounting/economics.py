@@ -7,14 +7,14 @@ from gateway.accounting.cost import EXACT, ZERO, Rates
 from gateway.models.economics import Comparison
 from gateway.models.metadata import PICO
 
-MOST_REQUESTS = 20
-"""However long a conversation was, no more further requests are counted on than these."""
+LEAST_REQUESTS, MOST_REQUESTS = 3, 20
+"""What artifacts come into is asked about more than once; however long a conversation was, no more is counted on."""
 
 
 def expected_requests(answers: int) -> int:
     """How many requests will forward what this one decides, itself included: a conversation that has had so many
     answers is taken to get as many again (the estimate that knows least of its end)."""
-    return min(MOST_REQUESTS, 1 + max(0, answers))
+    return min(MOST_REQUESTS, max(LEAST_REQUESTS, 1 + answers))
 
 
 def compare(
@@ -46,15 +46,6 @@ def compare(
         saving = _told(EXACT.multiply(full + cached * (requests - 1), saved_tokens))
         invalidation = _told(EXACT.multiply(full - cached, invalidated_tokens))
     return Comparison(saved_tokens, requests, saving, planning_cost, invalidated_tokens, invalidation)
-
-
-def call_cost(prices: Mapping[str, Decimal], prompt_tokens: int, completion_tokens: int) -> Decimal | None:
-    """What a call would cost at most, USD; None without a known price for both sides."""
-    rates = Rates(prices, prompt_tokens, None)
-    of_prompt, of_completion = rates.find("input_cost_per_token"), rates.find("output_cost_per_token")
-    if of_prompt is None or of_completion is None:
-        return None
-    return _told(EXACT.multiply(of_prompt, prompt_tokens)) + _told(EXACT.multiply(of_completion, completion_tokens))
 
 
 def _cached(rates: Rates, full: Decimal) -> Decimal:

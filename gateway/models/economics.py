@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +26,16 @@ class Comparison:
         if self.saving is None or self.planning_cost is None:
             return None
         return self.saving > self.planning_cost + (self.invalidation_cost or Decimal(0))
+
+    def told(self, *, applied: bool) -> dict[str, Any]:
+        """As the bill tells it; `applied`: the plan was followed."""
+        return {
+            "saved_tokens": self.saved_tokens,
+            "expected_requests": self.expected_requests,
+            "saving": self.saving,
+            "planning_cost": self.planning_cost,
+            "invalidated_tokens": self.invalidated_tokens,
+            "invalidation_cost": self.invalidation_cost,
+            "pays": self.pays,
+            "applied": applied,
+        }

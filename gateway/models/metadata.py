@@ -113,7 +113,7 @@ class ContextUtilizationMetadata:
     planning_usage: ContextPlanningUsage = field(default_factory=ContextPlanningUsage)
     planning_cost: ContextPlanningCost = field(default_factory=ContextPlanningCost)
     economics: dict[str, Any] | None = None
-    """What a plan would keep out of a window that holds everything, beside its cost; told only where that was asked."""
+    """What a plan saves beside what it costs (`Comparison.told`); told only where a plan was made."""
     cache_stats: dict[str, int] = field(default_factory=lambda: {"hits": 0, "misses": 0})
     warnings: list[str] = field(default_factory=list)
 
