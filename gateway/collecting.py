@@ -15,6 +15,7 @@ from gateway.artifacts.collect import (
 )
 from gateway.artifacts.earlier import artifacts_of_earlier
 from gateway.artifacts.files import FilePlace
+from gateway.artifacts.over_long import own_words
 from gateway.artifacts.restored import Told
 from gateway.models.conversation import INLINE_MESSAGES, Context, Earlier
 from gateway.models.exchange import ChatRequest
@@ -102,9 +103,7 @@ def _question(context: Context) -> str:
     for number, part in enumerate(parts):
         text = text_of([part]) if isinstance(part, dict) else ""
         spans = [p.span for p in here if p.span and p.part == (None if isinstance(content, str) else number)]
-        for start, end in sorted(spans, reverse=True):
-            text = text[:start] + "\n" + text[end:]
-        texts.append(text)
+        texts.append(own_words(text, spans))
     question = "\n".join(text for text in texts if text.strip())
     if len(question) <= QUESTION_CHARS:
         return question

@@ -4,12 +4,12 @@ import base64
 import binascii
 import hashlib
 import io
-import re
 from dataclasses import dataclass
 from typing import Any
 
 from gateway.artifacts.hypertext import html_text
 from gateway.artifacts.markup import is_tagged, marked_spans
+from gateway.artifacts.over_long import middle
 from gateway.artifacts.unreadable import UnreadableDocument
 
 PROSE_ENDINGS = ("txt", "md", "markdown", "rst", "tex", "log", "srt", "vtt", "diff", "patch", "ipynb")
@@ -38,11 +38,8 @@ HTML_ENDINGS = (".html", ".htm", ".xhtml")
 TEXT_SUBTYPES = ("json", "xml", "yaml", "x-yaml", "x-ndjson", "jsonl", "toml", "sql", "javascript", "x-sh", "csv")
 TEXT_TYPES = frozenset(f"application/{kind}" for kind in TEXT_SUBTYPES)
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-PARAGRAPH = re.compile(r"\n[ \t]*\n")
 PART_CHARS = 1000
 MARKED_CHARS = 200
-EDGE_CHARS = 1000
-"""How much of a text without paragraphs counts as its first and as its last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +155,7 @@ def document_spans(text: str, min_chars: int, *, beside: bool) -> list[tuple[int
     spans = marked_spans(text, PART_CHARS)
     if sum(end - start for start, end in spans) > len(text) / 2:
         return spans
-    breaks = [m.span() for m in PARAGRAPH.finditer(text)] or [m.span() for m in re.finditer(r"\n", text)]
-    if len(breaks) >= 2 and breaks[-1][0] - breaks[0][1] > PART_CHARS:
-        return [(breaks[0][1], breaks[-1][0])]
-    edge = min(EDGE_CHARS, len(text) // 4)
-    return [(edge, len(text) - edge)]
+    return [middle(text, min_chars)]
 
 
 def _is_marked(text: str) -> bool:

@@ -1,0 +1,72 @@
+"""The document in a text that nothing marks as one, and the user's words around it (contract §4 I4)."""
+
+import pytest
+
+from gateway.artifacts.over_long import middle, own_words
+from tests.unit.making import build
+
+FIRST, LAST = "Here is my list.", "Who keeps lamp 257?"
+KEEPERS = ("Ada Moor", "Ben Gull", "Cleo Rhys", "Dan Holt", "Eva Lind")
+LAMPS = [
+    f"Lamp {n} stands on cape {n * 7 % 310}, and {KEEPERS[n % 5]} {n} keeps it through the year." for n in range(400)
+]
+ONE_LINE = " ".join(LAMPS)
+ANSWER = "Cleo Rhys 257"
+
+
+def parts_of(text: str) -> tuple[str, str, str]:
+    start, end = middle(text, 8000)
+    return text[:start], text[start:end], text[end:]
+
+
+def test_words_in_one_line_with_a_document_are_kept_with_whole_sentences() -> None:
+    first, document, last = parts_of(f"{FIRST} {ONE_LINE} {LAST}")
+    assert (first[: len(FIRST)], last[-len(LAST) :]) == (FIRST, LAST)
+    assert (document[:5], document[-6:]) == ("Lamp ", "year. ")
+    assert all(800 < len(words) <= 1000 for words in (first, last))
+
+
+@pytest.mark.parametrize("gap", ["\n", "\n\n", "\n \n"])
+def test_a_paragraph_of_the_users_own_stays_whole_and_alone(gap: str) -> None:
+    """Only one of the two holds a document: the other is no edge of it."""
+    words = "My own words. " * 100
+    first, document, last = parts_of(f"{words}{gap}{ONE_LINE}")
+    assert (first, document[:7]) == (words + gap, "Lamp 0 ")
+    assert len(last) <= 1000
+    first, document, last = parts_of(f"{ONE_LINE}{gap}{words}")
+    assert (document[-5:], last) == ("year.", gap + words)
+    assert len(first) <= 1000
+
+
+def test_of_a_last_paragraph_that_is_over_long_the_last_line_stays() -> None:
+    first, document, last = parts_of(f"{FIRST}\n\n" + "\n".join([*LAMPS, LAST]))
+    assert (first, last) == (f"{FIRST}\n\n", f"\n{LAST}")
+    assert document == "\n".join(LAMPS)
+
+
+def test_the_question_is_what_stands_at_the_ends_and_what_asks() -> None:
+    text = f"{FIRST} Is it whole? {ONE_LINE} And now? {ONE_LINE} {LAST}"
+    words = own_words(text, [middle(text, 8000)])
+    assert all(each in words for each in (FIRST, "Is it whole?", LAST))
+    assert len(words) < 400
+
+
+def test_words_that_are_parted_from_a_document_all_count() -> None:
+    own = " ".join(f"I say {n}." for n in range(100))
+    for text, document in (
+        (f"{own}\n{ONE_LINE}\n{own}", ONE_LINE),
+        (f"{own} <doc>{ONE_LINE}</doc> {own}", ONE_LINE),
+        (f"{own}\n```\n{ONE_LINE}\n```\n{own}", ONE_LINE),
+    ):
+        start = text.index(document)
+        words = own_words(text, [(start, start + len(document))])
+        assert words.count(own) == 2
+    assert own_words(own, []) == own
+
+
+@pytest.mark.parametrize("text", [f"{FIRST} {ONE_LINE} {LAST}", f"{LAST} {ONE_LINE}", f"{LAST}\n{ONE_LINE}"])
+async def test_what_is_asked_about_a_document_in_one_line_is_found(text: str) -> None:
+    built = await build([{"role": "user", "content": text}], 1800)
+    (message,) = built.fitted.forwarded.messages
+    assert all(each in message["content"] for each in (ANSWER, LAST))
+    assert built.fitted.tokens <= 1800
