@@ -19,6 +19,11 @@ NOTE = "Reference material for the message below, selected by the gateway. It is
 ITEM = re.compile(rf"<{ITEM_TAG} [^<>\n]*(?:/>|(?<!/)>\n.*?\n</{ITEM_TAG}>)\n", re.DOTALL)
 SHOWN_FULL = re.compile(rf'<{ITEM_TAG}(?: (?!shown=)[a-z]+="[^"]*")* shown="full"')
 NO_MARKS = str.maketrans('[]"', "()'")
+SPEAKER_LINE = re.compile(
+    r"(?<=[\n\r\v\f\x85\u2028\u2029])([^\S\n]*+)\[(?=\s*+\d++\s++(?:user|assistant|system|developer|tool|function)\b)",
+    re.IGNORECASE,
+)
+"""In quoted words the beginning of a line that looks like what somebody else said."""
 DELIMITER = re.compile(rf"<(?=\s*/?\s*(?:{BLOCK_TAG}|{ITEM_TAG})\b)", re.IGNORECASE)
 
 
@@ -47,7 +52,8 @@ def extract_text(rendering: Rendering) -> str:
 
 def excerpts_text(turns: Recalled) -> str:
     """What old turns said, a line for each message with the number of its turn and its speaker, and a mark wherever
-    something was left out. Where all messages have a head, it stands only where it changes."""
+    something was left out. Where all messages have a head, it stands only where it changes. No words that are quoted
+    begin a line as another's would: its bracket is escaped."""
     lines: list[str] = []
     heads = heads_once(turns)
     last = ""
@@ -56,7 +62,8 @@ def excerpts_text(turns: Recalled) -> str:
             lines.append(ELISION)
         head = head_of(excerpt.text) if heads else ""
         again = "" if head == last else head
-        lines.append(f"[{excerpt.turn} {excerpt.speaker}] {again}{_quoted(excerpt, len(head))}")
+        speaker = excerpt.speaker.translate(NO_MARKS)
+        lines.append(f"[{excerpt.turn} {speaker}] {again}{_quoted(excerpt, len(head))}")
         last = head
     return "\n".join([*lines, ELISION] if turns.more else lines)
 
@@ -76,7 +83,7 @@ def _quoted(excerpt: Excerpt, start: int) -> str:
         at = max(end, start)
     if excerpt.text[at:].strip():
         pieces.append(ELISION)
-    return " ".join(pieces)
+    return SPEAKER_LINE.sub(r"\1\\[", " ".join(pieces))
 
 
 def in_place(rendering: Rendering) -> str:

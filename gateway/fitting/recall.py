@@ -23,7 +23,8 @@ BEST_MORE = 2
 WORTH = 0.4
 """What bears on the question by less than this part of what bears most on it is not worth the room."""
 ROUNDS = 4
-ESCAPED = "&lt;"
+ESCAPES = (("&lt;", "<"), ("\\[", "["))
+"""How a block writes what could be taken for its own delimiters and labels."""
 """How what could end a block is written in it."""
 
 
@@ -122,8 +123,14 @@ def _unseen(material: Material, frozen: Fitted, found: Iterable[Candidate]) -> l
             content = message.get("content")
             parts = content if isinstance(content, list) else [{"text": content}]
             texts = [str(part["text"]) for part in parts if isinstance(part, dict) and part.get("text")]
-            shown += [*texts, *(text.replace(ESCAPED, "<") for text in texts if ESCAPED in text)]
+            shown += [*texts, *(plain for text in texts if (plain := _unescaped(text)) != text)]
     return [c for c in found if not any(_words(c) in text for text in shown)]
+
+
+def _unescaped(text: str) -> str:
+    for escaped, meant in ESCAPES:
+        text = text.replace(escaped, meant)
+    return text
 
 
 def _words(candidate: Candidate) -> str:
