@@ -25,6 +25,7 @@ from gateway.models.chain import (
 )
 from gateway.models.conversation import UNREAD, ConversationMessage
 from gateway.models.reasoning import reasoning_events
+from gateway.models.steps import without_calls
 from gateway.models.turn import NewAnswer, StoredTurn
 
 
@@ -184,7 +185,7 @@ def _messages(
     answer["role"] = "assistant"  # some local servers say "tool" or "model", which nobody would take back
     status = "partial" if outcome.status == "partial" else "complete"
     if status == "partial":
-        answer.pop("tool_calls", None)  # nobody will answer them (contract §3.6)
+        answer = without_calls(answer)  # nobody will answer them (contract §3.6)
     before = content_text(prefill.get("content")) if prefill is not None else None
     content = answer.get("content") or ""
     if before and isinstance(content, str):

@@ -11,6 +11,7 @@ from gateway.artifacts.titles import title_of
 from gateway.ids import artifact_id
 from gateway.models.artifacts import Artifact, ArtifactType, Place, RequestAttachment
 from gateway.models.conversation import ConversationMessage, History, ReasoningStepRecord
+from gateway.models.steps import RESULT_ROLES, asked, calls_of, take_call
 
 TITLE_CHARS = 100
 
@@ -41,12 +42,12 @@ def extract_artifacts_from_messages(messages: Sequence[ConversationMessage], cur
     calls: list[dict[str, Any]] = []
     step = 0
     for index, message in enumerate(messages):
-        if message.body.get("tool_calls"):
+        if made := calls_of(message.body):
             step = step + 1 if index >= current else 0
-            calls = list(message.body["tool_calls"])
-        if message.role != "tool":
+            calls = made
+        if message.role not in RESULT_ROLES:
             continue
-        name, arguments = _asked(_take_call(calls, str(message.body.get("tool_call_id"))))
+        name, arguments = asked(take_call(calls, message.body))
         tool = str(message.body.get("name") or name)
         number = message.sequence_number if message.sequence_number is not None else index
         source = f"step_{step}:{tool}" if index >= current else f"history:msg_{number}:{tool}"
@@ -61,21 +62,6 @@ def extract_artifacts_from_messages(messages: Sequence[ConversationMessage], cur
             )
         )
     return found
-
-
-def _take_call(calls: list[dict[str, Any]], call_id: str) -> dict[str, Any]:
-    """The call that a result answers, taken out of `calls`: where ids are repeated, their order counts (§3.3)."""
-    for number, call in enumerate(calls):
-        if str(call.get("id")) == call_id:
-            return calls.pop(number)
-    return {}
-
-
-def _asked(call: dict[str, Any]) -> tuple[str, str]:
-    """The name of the tool that was called, and the arguments as they were written."""
-    function, custom = call.get("function") or {}, call.get("custom") or {}
-    arguments = function.get("arguments") or custom.get("input") or ""
-    return str(function.get("name") or custom.get("name") or "tool"), str(arguments)
 
 
 def attachments_to_artifacts(attachments: Sequence[RequestAttachment], first: int = 0) -> list[Artifact]:

@@ -12,6 +12,7 @@ from typing import Any
 from gateway.artifacts.collect import current_turn, extract_artifacts_from_messages
 from gateway.models.artifacts import Artifact, Place, ToolCall
 from gateway.models.conversation import ConversationMessage, History
+from gateway.models.steps import RESULT_ROLES, asked, calls_of, take_call, without_calls
 
 SPOKEN = ("content", "refusal", "audio")
 WithoutItems = Callable[[dict[str, Any], frozenset[int]], dict[str, Any]]
@@ -51,7 +52,9 @@ def steps_as_text(history: History, without_items: WithoutItems, *, has_tools: b
     """
     steps = _restored_steps(history)
     blocks = _Blocks(history, origin)
-    sent = {m.message_id for i, m in enumerate(history.messages) if m.role == "tool" and not _is_restored(history, i)}
+    sent = {
+        m.message_id for i, m in enumerate(history.messages) if m.role in RESULT_ROLES and not _is_restored(history, i)
+    }
     if not steps and sent.isdisjoint(blocks.own | blocks.foreign):
         return Told(history)
     free = _is_block_free(history)
@@ -113,8 +116,8 @@ def _restored_steps(history: History) -> list[_Step]:
     at = 0
     while at < history.stored:
         end = at + 1
-        if messages[at].body.get("tool_calls"):
-            while end < len(messages) and messages[end].role == "tool":
+        if calls_of(messages[at].body):
+            while end < len(messages) and messages[end].role in RESULT_ROLES:
                 end += 1
             results = messages[at + 1 : end]
             if results and all(_is_restored(history, index) for index in range(at, end)):
@@ -136,7 +139,7 @@ def _is_block_free(history: History) -> bool:
         return False
     if current >= history.stored:
         return True
-    under_way = any(m.role == "tool" for m in history.new_messages)
+    under_way = any(m.role in RESULT_ROLES for m in history.new_messages)
     return message.rendered is None and not under_way
 
 
@@ -149,8 +152,7 @@ def _without(history: History, steps: Sequence[_Step]) -> Told:
         first, results = history.messages[step.start], history.messages[step.start + 1 : step.end]
         replaced |= dict.fromkeys(range(step.start, step.end))
         if any(first.body.get(name) for name in SPOKEN):
-            body = {k: v for k, v in first.body.items() if k != "tool_calls"}
-            replaced[step.start] = replace(first, body=body, rendered=None)
+            replaced[step.start] = replace(first, body=without_calls(first.body), rendered=None)
         leaving += [first, *results]
         calls += _calls_of(first, results)
     kept = [replaced.get(index, message) for index, message in enumerate(history.messages)]
@@ -166,20 +168,8 @@ def _without(history: History, steps: Sequence[_Step]) -> Told:
 
 def _calls_of(first: ConversationMessage, results: Sequence[ConversationMessage]) -> list[ToolCall]:
     """The call of each result; where ids are repeated, in their order."""
-    waiting = list(first.body["tool_calls"])
-    found = []
-    for result in results:
-        named = str(result.body.get("tool_call_id"))
-        call = next((c for c in waiting if str(c.get("id")) == named), None)
-        if call is not None:
-            waiting.remove(call)
-        found.append(ToolCall(result.message_id or "", _arguments(call or {})))
-    return found
-
-
-def _arguments(call: dict[str, Any]) -> str:
-    function, custom = call.get("function") or {}, call.get("custom") or {}
-    return str(function.get("arguments") or custom.get("input") or "")
+    waiting = calls_of(first.body)
+    return [ToolCall(result.message_id or "", asked(take_call(waiting, result.body))[1]) for result in results]
 
 
 def _as_text(artifact: Artifact, content: Any) -> Artifact:

@@ -7,6 +7,7 @@ from gateway.assembly.wording import block, block_without, file_part, in_place
 from gateway.models.artifacts import Artifact, ProcessingStrategy
 from gateway.models.conversation import ConversationMessage
 from gateway.models.selection import Forwarded, Material, Rendering, Selection
+from gateway.models.steps import RESULT_ROLES
 
 MARK = "cache_control"
 
@@ -75,7 +76,7 @@ def _body(message: ConversationMessage, frozen: bool) -> dict[str, Any]:
 def _apply(body: dict[str, Any], renderings: list[Rendering]) -> dict[str, Any]:
     """Puts renderings in the place of what they stand for; spans from the last to the first, so that they stay."""
     changed = dict(body)
-    if body["role"] == "tool":
+    if body["role"] in RESULT_ROLES:
         text = in_place(renderings[0])
         if text == _text_of(body.get("content")):
             return body  # nothing was reduced, so that a list of parts stays one

@@ -1,6 +1,5 @@
 """Tool calls and their results, paired by adjacency: local servers repeat ids (contract §3.3, §4 I3)."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,6 +8,7 @@ from gateway.conversation.messages import is_unanswerable
 from gateway.errors import InvalidRequest
 from gateway.models.chain import call_ids
 from gateway.models.conversation import ConversationMessage
+from gateway.models.steps import RESULT_ROLES, calls_of, take_call, without_calls
 
 
 def check_pairs(messages: Sequence[ConversationMessage], first_sent: int, offset: int) -> None:
@@ -74,8 +74,8 @@ def regrouped(path: Sequence[ConversationMessage]) -> list[ConversationMessage]:
     for message in path:
         if message.role == "user" or not turns:
             turns.append([])
-        elif message.role == "tool" and not _has_call(turns[-1], message):
-            owner = next((i for i in range(len(turns) - 2, -1, -1) if _has_call(turns[i], message)), None)
+        elif message.role in RESULT_ROLES and not _awaits(turns[-1], message):
+            owner = next((i for i in range(len(turns) - 2, -1, -1) if _awaits(turns[i], message)), None)
             if owner is not None:
                 turns.append(turns.pop(owner))  # it was committed whole only now; what follows belongs to it, too
         turns[-1].append(message)
@@ -83,60 +83,71 @@ def regrouped(path: Sequence[ConversationMessage]) -> list[ConversationMessage]:
 
 
 def forwardable(
-    messages: Sequence[ConversationMessage], follows: Sequence[ConversationMessage] = ()
+    messages: Sequence[ConversationMessage],
+    follows: Sequence[ConversationMessage] = (),
+    restored: frozenset[str] | None = None,
 ) -> list[ConversationMessage]:
     """The stored path without what may not be forwarded: empty partial answers, and tool calls that nobody answered
-    (the text beside them stays). Some of the last calls' results may stand in what `follows`."""
+    (the text beside them stays). Some of the last calls' results may stand in what `follows`.
+
+    Args:
+        restored: ids of the messages that the client did not send; None: it sent none. Functions may be called, and
+            tell results, without each other: what the client sends of them is its own affair.
+    """
     kept: list[ConversationMessage] = []
     whole = [*messages, *follows]
-    open_calls: Counter[str] = Counter()
+    open_calls: list[dict[str, Any]] = []
+    is_torn = False
     for index, message in enumerate(messages):
         if is_unanswerable(message):
             continue
-        if message.role == "tool":
-            call_id = str(message.body.get("tool_call_id"))
-            if open_calls[call_id] > 0:  # neither a result without its call nor a second one
-                open_calls[call_id] -= 1
+        if message.role in RESULT_ROLES:  # neither a result without its call nor a second one
+            if take_call(open_calls, message.body) or (message.role == "function" and not is_torn):
                 kept.append(message)
             continue
-        calls = message.body.get("tool_calls") or ()
-        open_calls = Counter(str(call.get("id")) for call in calls)
-        if calls and not open_calls <= _results(whole, index + 1):
-            open_calls.clear()
-            if index == len(messages) - 1 and message.status == "complete":
-                kept.append(message)  # the results may be what the client is about to send
-            elif message.content:
-                body = {k: v for k, v in message.body.items() if k != "tool_calls"}
-                kept.append(replace(message, body=body, rendered=None))
-            continue
-        kept.append(message)
+        calls = calls_of(message.body)
+        is_sent = restored is not None and message.message_id not in restored and not message.body.get("tool_calls")
+        is_torn = bool(calls) and not is_sent and not _are_answered(calls, whole, index + 1)
+        open_calls = [] if is_torn else calls
+        if not is_torn or (index == len(messages) - 1 and message.status == "complete"):
+            kept.append(message)  # the last calls' results may be what the client is about to send
+        elif message.content:
+            kept.append(replace(message, body=without_calls(message.body), rendered=None))
     return kept
 
 
-def without_open_calls(messages: Sequence[ConversationMessage]) -> list[ConversationMessage]:
+def without_open_calls(
+    messages: Sequence[ConversationMessage], restored: frozenset[str] | None = None
+) -> list[ConversationMessage]:
     """Like `forwardable`, when what follows is no tool result: the last message's calls stay unanswered too."""
-    if not messages or not messages[-1].body.get("tool_calls"):
+    last = messages[-1] if messages else None
+    if last is None or not calls_of(last.body):
         return list(messages)
-    last = messages[-1]
+    if restored is not None and last.message_id not in restored and not last.body.get("tool_calls"):
+        return list(messages)
     if not last.content:
         return list(messages[:-1])
-    body: dict[str, Any] = {k: v for k, v in last.body.items() if k != "tool_calls"}
-    return [*messages[:-1], replace(last, body=body, rendered=None)]
+    return [*messages[:-1], replace(last, body=without_calls(last.body), rendered=None)]
 
 
-def _results(messages: Sequence[ConversationMessage], start: int) -> Counter[str]:
-    """How often each call is answered by the results that stand in a row from `start` on."""
-    found: Counter[str] = Counter()
+def _are_answered(calls: Sequence[dict[str, Any]], messages: Sequence[ConversationMessage], start: int) -> bool:
+    """Whether the results that stand in a row from `start` on answer each call."""
+    waiting = list(calls)
     for index in range(start, len(messages)):
-        if messages[index].role != "tool":
+        if messages[index].role not in RESULT_ROLES:
             break
-        found[str(messages[index].body.get("tool_call_id"))] += 1
-    return found
+        take_call(waiting, messages[index].body)
+    return not waiting
 
 
-def _has_call(kept: Sequence[ConversationMessage], result: ConversationMessage) -> bool:
-    for message in reversed(kept):
-        if message.role != "tool":
-            calls = message.body.get("tool_calls") or ()
-            return str(result.body.get("tool_call_id")) in {str(call.get("id")) for call in calls}
+def _awaits(turn: Sequence[ConversationMessage], result: ConversationMessage) -> bool:
+    """Whether the last calls of a turn are still without this result."""
+    results: list[ConversationMessage] = []
+    for message in reversed(turn):
+        if message.role not in RESULT_ROLES:
+            calls = calls_of(message.body)
+            for other in reversed(results):
+                take_call(calls, other.body)
+            return bool(take_call(calls, result.body))
+        results.append(message)
     return False

@@ -24,6 +24,7 @@ from gateway.models.conversation import (
 )
 from gateway.models.exchange import ChatRequest
 from gateway.models.frames import Frame
+from gateway.models.steps import RESULT_ROLES
 from gateway.ports import ConversationStore
 
 INLINE_BYTES = 2**20
@@ -170,7 +171,7 @@ def _as_sent(sent: Sent, stored: StoredConversation, how: Remembering) -> Histor
 def _delta(sent: Sent, stored: StoredConversation, how: Remembering) -> History:
     """New messages, appended to the whole path (contract §3.1)."""
     base = forwardable(regrouped(stored.path))
-    if not (sent.bodies and sent.bodies[0]["role"] == "tool"):
+    if not (sent.bodies and sent.bodies[0]["role"] in RESULT_ROLES):
         base = without_open_calls(base)
     if sent.instructions:
         base = [message for message in base if message.role not in INSTRUCTION_ROLES]
@@ -207,9 +208,9 @@ def _resent(sent: Sent, stored: StoredConversation, how: Remembering, *, recogni
     offset = len(sent.instructions)
     check_answered(sent.bodies, offset)
     new = _new_messages(sent, place.kept, _next_number(stored))
-    base = forwardable(regrouped(known.messages), new)
-    if not (new and new[0].role == "tool"):
-        base = without_open_calls(base)
+    base = forwardable(regrouped(known.messages), new, known.left_out)
+    if not (new and new[0].role in RESULT_ROLES):
+        base = without_open_calls(base, known.left_out)
     messages = [*base, *new]
     check_pairs(messages, len(base), offset + place.kept)
     restored = sum(message.message_id in known.left_out for message in base)

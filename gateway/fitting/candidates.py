@@ -9,6 +9,7 @@ from gateway.models.artifacts import Artifact
 from gateway.models.conversation import ConversationMessage
 from gateway.models.relevance import Passage, Query, Relevance, Source
 from gateway.models.selection import Material
+from gateway.models.steps import RESULT_ROLES, calls_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +76,9 @@ def tool_steps(material: Material) -> list[Turn]:
     steps: list[Turn] = []
     messages, left = material.messages, material.left
     for index in range(material.current, len(messages)):
-        if messages[index].body.get("tool_calls"):
+        if calls_of(messages[index].body):
             end = index + 1
-            while end < len(messages) and messages[end].role == "tool":
+            while end < len(messages) and messages[end].role in RESULT_ROLES:
                 end += 1
             if index not in left:
                 steps.append(Turn(index, end))

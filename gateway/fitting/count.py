@@ -6,6 +6,7 @@ from typing import Any
 from gateway import jsons
 from gateway.models.conversation import ConversationMessage
 from gateway.models.selection import Forwarded, Material
+from gateway.models.steps import RESULT_ROLES
 from gateway.ports import TokenCounter
 
 REPLY_TOKENS = 3
@@ -162,7 +163,7 @@ class Counting:
             message: ConversationMessage | None = messages[index] if index >= 0 else None
             if message is None or message.role in ("system", "developer"):
                 parts["system"] += tokens
-            elif message.role == "tool":
+            elif message.role in RESULT_ROLES:
                 parts["artifacts"] += tokens
             elif index < self._material.current:
                 parts["history"] += tokens

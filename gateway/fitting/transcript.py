@@ -7,6 +7,7 @@ from typing import Any
 from gateway.ids import artifact_id
 from gateway.models.artifacts import Artifact, ArtifactType
 from gateway.models.selection import Material
+from gateway.models.steps import calls_of
 
 SPEAKERS = ("user", "assistant")
 MARK = "[…]"
@@ -60,7 +61,7 @@ def said(body: Mapping[str, Any], documents: Sequence[Artifact] = ()) -> str:
         texts = [_without(text, [a for a in documents if a.place.part == n]) for n, text in _texts(content)]
     refusal = body.get("refusal")
     texts += [refusal] if isinstance(refusal, str) else []
-    texts += [called(call) for call in body.get("tool_calls") or ()]
+    texts += [called(call) for call in calls_of(body)]
     return "\n".join(text for text in texts if text.strip()).strip()
 
 

@@ -7,7 +7,7 @@ from gateway.models.frames import Form, Frame, NewFrame, frame_of
 from gateway.models.transfer import ImportedFrame, ImportedMessage
 
 MOST_FRAMES = 100_000
-PAIRED = ("role", "tool_call_id", "tool_calls")
+PAIRED = ("role", "tool_call_id", "tool_calls", "function_call")
 
 
 def frames_of(document: Fields, messages: tuple[ImportedMessage, ...]) -> tuple[ImportedFrame, ...]:

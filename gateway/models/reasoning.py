@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from gateway.models.chain import is_step
 from gateway.models.conversation import ConversationMessage, ReasoningStepRecord
+from gateway.models.steps import calls_of, take_call
 
 
 def reasoning_events(
@@ -15,26 +17,27 @@ def reasoning_events(
     An event refers to the message that holds its result (`result_message_id`), so that the result is stored once.
     """
     start = len(messages)
-    while start and (messages[start - 1].role == "tool" or messages[start - 1].body.get("tool_calls")):
+    while start and is_step(messages[start - 1].body):
         start -= 1
     events: list[dict[str, Any]] = []
-    calls: dict[str, tuple[dict[str, Any], datetime | None]] = {}
+    calls: list[dict[str, Any]] = []
+    called_at: datetime | None = None
     step = 0
     for message, message_id in zip(messages[start:], message_ids[start:], strict=True):
         if message.role == "assistant":
             step += 1
-            calls = {str(call.get("id")): (call, message.created_at) for call in message.body["tool_calls"]}
+            calls, called_at = calls_of(message.body), message.created_at
             continue
-        call, called_at = calls.get(str(message.body.get("tool_call_id")), ({}, None))
+        call = take_call(calls, message.body)
         function = call.get("function") or {}
         event = {
             "type": "tool_step",
             "step": step,
             "tool": function.get("name", ""),
-            "tool_call_id": message.body.get("tool_call_id"),
+            "tool_call_id": message.body.get("tool_call_id") or message.body.get("name"),
             "arguments": function.get("arguments", ""),
             "result_message_id": message_id,
-            "called_at": called_at.isoformat() if called_at else None,
+            "called_at": called_at.isoformat() if call and called_at else None,
             "answered_at": (message.created_at or answered_at).isoformat(),
         }
         events.append(event)

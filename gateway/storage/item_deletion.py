@@ -11,11 +11,12 @@ from gateway.ids import content_digest
 from gateway.models.chain import message_digest
 from gateway.models.conversation import ConversationMessage
 from gateway.models.items import INSTRUCTION_PREFIX, called, instruction_items, without
+from gateway.models.steps import RESULT_ROLES
 from gateway.storage import rows, schema
 from gateway.storage.deletion import held_by_none
 from gateway.storage.engine import insert_if_new
 from gateway.storage.heal import heal
-from gateway.storage.item_pages import RESULTS, conversation_row, instructions_in_force, message_row_of, read_item
+from gateway.storage.item_pages import conversation_row, instructions_in_force, message_row_of, read_item
 from gateway.storage.turn_rows import message_row
 
 BATCH = 500
@@ -82,14 +83,14 @@ class _Tree:
         while ends:
             children = self._children.get(ends.pop(), [])
             if results:
-                children = [child for child in children if self._roles[child] in RESULTS]
+                children = [child for child in children if self._roles[child] in RESULT_ROLES]
             found += children
             ends += children
         return found
 
     def results(self, message_id: str) -> frozenset[str]:
         """The tool results that a call, or a result, may be about."""
-        own = [message_id] if self._roles[message_id] in RESULTS else self.below(message_id, results=True)
+        own = [message_id] if self._roles[message_id] in RESULT_ROLES else self.below(message_id, results=True)
         return frozenset(own)
 
 

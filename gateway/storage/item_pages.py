@@ -20,10 +20,10 @@ from gateway.models.items import (
     message_id_of,
 )
 from gateway.models.records import ItemPage, ItemQuery
+from gateway.models.steps import RESULT_ROLES
 from gateway.storage import rows, schema
 
 MESSAGES = schema.messages
-RESULTS = ("tool", "function")
 
 
 def conversation_row(connection: sa.Connection, tenant: str, conversation_id: str, *, lock: bool = False) -> Any:
@@ -133,11 +133,11 @@ def _onwards(connection: sa.Connection, row: Any, query: ItemQuery) -> list[Item
 def _items(connection: sa.Connection, found: Sequence[Any]) -> list[Item]:
     """The items of these messages, which follow each other."""
     custom: frozenset[str] = frozenset()
-    if found and found[0].role in RESULTS:
+    if found and found[0].role in RESULT_ROLES:
         custom = calls_before(connection, found[0].id)
     items: list[Item] = []
     for message in map(_message, found):
-        if message.role not in RESULTS:
+        if message.role not in RESULT_ROLES:
             custom = custom_calls(message)
         items += items_of(message, custom)
     return items
@@ -182,8 +182,8 @@ def _caller_query() -> sa.Select[tuple[Any, ...]]:
     first = sa.select(MESSAGES.c.id, MESSAGES.c.parent_id, MESSAGES.c.role, depth).where(_starts)
     cte = first.cte("results", recursive=True)
     step = sa.select(MESSAGES.c.id, MESSAGES.c.parent_id, MESSAGES.c.role, cte.c.depth + 1)
-    cte = cte.union_all(step.where(MESSAGES.c.id == cte.c.parent_id, cte.c.role.in_(RESULTS)))
-    return sa.select(MESSAGES).join(cte, cte.c.id == MESSAGES.c.id).where(MESSAGES.c.role.not_in(RESULTS))
+    cte = cte.union_all(step.where(MESSAGES.c.id == cte.c.parent_id, cte.c.role.in_(RESULT_ROLES)))
+    return sa.select(MESSAGES).join(cte, cte.c.id == MESSAGES.c.id).where(MESSAGES.c.role.not_in(RESULT_ROLES))
 
 
 _starts = MESSAGES.c.id == sa.bindparam("from", type_=sa.String)

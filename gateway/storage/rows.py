@@ -9,6 +9,7 @@ from gateway.models.artifacts import Artifact, ArtifactType
 from gateway.models.conversation import ConversationMessage, TokenCounts
 from gateway.models.metadata import PICO, CallCost
 from gateway.models.reasoning import parse_reasoning_events_to_steps
+from gateway.models.steps import RESULT_ROLES
 from gateway.models.turn import LedgerEntry
 
 MOST = 2**63 - 1
@@ -37,7 +38,7 @@ def utc(value: datetime) -> datetime:
 def message_of(row: Any, results: dict[str, Any]) -> ConversationMessage:
     """A stored message; `results` maps ids of messages to contents, for the reasoning events that refer to them."""
     body = jsons.loads_stored(row.body)
-    if row.role == "tool":
+    if row.role in RESULT_ROLES:
         results[row.id] = body.get("content")
     events = jsons.loads_stored(row.reasoning_events) if row.reasoning_events else ()
     rendered = jsons.loads_stored(row.rendered) if row.rendered else None

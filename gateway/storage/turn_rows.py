@@ -11,6 +11,7 @@ from gateway import jsons
 from gateway.ids import new_id
 from gateway.models.chain import START, Mark, call_ids, extended, is_bare
 from gateway.models.conversation import ConversationMessage
+from gateway.models.steps import RESULT_ROLES
 from gateway.models.turn import LedgerEntry, StoredTurn
 from gateway.storage import schema
 from gateway.storage.heal import heal, link_rows
@@ -188,7 +189,7 @@ def _tokens(message: ConversationMessage) -> str | None:
 
 def _weight(message: ConversationMessage, size: int) -> int:
     """Bytes that a message takes up in a window at least: tool results and documents can be reduced to a label."""
-    reducible = message.role == "tool" or (message.role == "user" and size > REDUCIBLE_BYTES)
+    reducible = message.role in RESULT_ROLES or (message.role == "user" and size > REDUCIBLE_BYTES)
     return min(size, REDUCED_BYTES) if reducible else size
 
 

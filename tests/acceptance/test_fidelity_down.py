@@ -231,6 +231,8 @@ def test_s1_a_streamed_answer_is_kept_whole(one_gateway: GatewayProcess, upstrea
         results = [
             {"role": "tool", "tool_call_id": call["id"], "content": "r"} for call in STORED[name].get("tool_calls", [])
         ]
+        if "function_call" in STORED[name]:
+            results = [{"role": "function", "name": STORED[name]["function_call"]["name"], "content": "r"}]
         again = {"model": "gpt-4o", "messages": results or [user("more")], "conversation": first["conversation"]}
         assert client.post("/chat/completions", json=again).status_code == 200
     meant = {"role": "assistant", **STORED[name]}

@@ -80,7 +80,7 @@ SAID: dict[str, list[Json]] = {
     "odd characters": [user("a\u0000b\u2028c\ufeffd\u202e🌊"), A1, U2],
 }
 
-TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+TOOLS: list[Any] = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
 """Without them restored steps are no messages (§3.3)."""
 
 
@@ -97,7 +97,9 @@ def test_s1_what_is_sent_goes_up_equal_as_json(one_gateway: GatewayProcess, upst
     upstream.reply(text="answer two")
     chat(one_gateway, **body, messages=longer)
     assert upstream.last.body["messages"] == longer
-    tools = {"tools": TOOLS} if any(message.get("tool_calls") for message in said) else {}
+    tools: Any = {"tools": TOOLS} if any(message.get("tool_calls") for message in said) else {}
+    if any(message.get("function_call") for message in said):
+        tools = {"functions": [TOOLS[0]["function"]]}
     chat(one_gateway, **body, **tools, messages=[user("fourth")])
     assert upstream.last.body["messages"] == [*longer, assistant("answer two"), user("fourth")]
 

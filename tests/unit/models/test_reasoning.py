@@ -43,3 +43,12 @@ def test_events_of_unknown_types_are_passed_over_and_a_result_of_its_own_counts(
 def test_a_result_whose_message_is_gone_is_none(results: dict[str, str] | None) -> None:
     (step,) = parse_reasoning_events_to_steps([{"type": "tool_step", "result_message_id": "msg_9"}], results)
     assert step.result is None
+
+
+def test_a_call_of_a_function_is_a_step_under_its_name() -> None:
+    call = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}
+    messages = stored([user("q"), call, {"role": "function", "name": "f", "content": "found"}])
+    (event,) = reasoning_events(messages, NOW, IDS[:3])
+    assert (event["tool"], event["tool_call_id"], event["result_message_id"]) == ("f", "f", "msg_2")
+    (step,) = parse_reasoning_events_to_steps([event], {"msg_2": "found"})
+    assert (step.step, step.arguments, step.result) == (1, "{}", "found")
