@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from gateway.accounting.cost import price_internal
-from gateway.models.internal import InternalModelFailed
+from gateway.models.internal import OverCeiling
 from gateway.models.spending import InternalCall
 from gateway.ports import Clock
 from gateway.settings import ContextSettings
@@ -44,17 +44,17 @@ class Ceilings:
         """Sets aside what a call can cost at most.
 
         Raises:
-            InternalModelFailed: that is more than is left; the message is the `fallback_reason`.
+            OverCeiling: that is more than is left; the message is the `fallback_reason`.
         """
         tokens, cost = _tokens(worst), price_internal(worst).total
         if not self.seconds:
-            raise InternalModelFailed(f"{worst.purpose}_over_time_ceiling")
+            raise OverCeiling(f"{worst.purpose}_over_time_ceiling")
         if self.tokens is not None and self._used_tokens + tokens > self.tokens:
-            raise InternalModelFailed(f"{worst.purpose}_over_token_ceiling")
+            raise OverCeiling(f"{worst.purpose}_over_token_ceiling")
         if self.cost is not None and cost is None:
-            raise InternalModelFailed(f"{worst.purpose}_price_unknown")
+            raise OverCeiling(f"{worst.purpose}_price_unknown")
         if self.cost is not None and cost is not None and self._used_cost + cost > self.cost:
-            raise InternalModelFailed(f"{worst.purpose}_over_cost_ceiling")
+            raise OverCeiling(f"{worst.purpose}_over_cost_ceiling")
         self._used_tokens += tokens
         self._used_cost += cost or 0
 

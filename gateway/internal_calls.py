@@ -10,7 +10,7 @@ from gateway.errors import GatewayError, UpstreamAuth, UpstreamError, UpstreamRe
 from gateway.fitting.count import REPLY_TOKENS
 from gateway.internal_bodies import body_of, formats_of, most_tokens, refuses_format, text_of
 from gateway.models.exchange import Caller, Deployment, ModelFacts
-from gateway.models.internal import Ask, InternalModelFailed
+from gateway.models.internal import Ask, InternalModelFailed, OverCeiling
 from gateway.models.spending import InternalCall, Purpose
 from gateway.ports import Clock, InternalRouter, TokenCounters, Upstream
 
@@ -138,8 +138,9 @@ class BilledModel:
             async with asyncio.timeout(min(ask.timeout_seconds, left)):
                 body = await self.models.complete(self.deployment, ask)
         except TimeoutError:
-            why = "over_time_ceiling" if left < ask.timeout_seconds else "timeout"
-            raise InternalModelFailed(f"{ask.purpose}_{why}") from None
+            if left < ask.timeout_seconds:
+                raise OverCeiling(f"{ask.purpose}_over_time_ceiling") from None
+            raise InternalModelFailed(f"{ask.purpose}_timeout") from None
         except UpstreamError as error:
             charged = not isinstance(error, UNCHARGED)
             raise InternalModelFailed(f"{ask.purpose}_{_reason(error)}") from error

@@ -10,6 +10,10 @@ class InternalModelFailed(Exception):
     """An internal model gave no answer that can be used; the message is the `fallback_reason`."""
 
 
+class OverCeiling(InternalModelFailed):
+    """This request may not use more. Nothing is wrong with the model: another request may ask it the same."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
     """One question to an internal model. `purpose` is `planner` or `summarizer`; `schema` is OpenAI's `json_schema`

@@ -1,11 +1,12 @@
 """Summaries of artifacts with a focus: from the cache, in one call, or by map and reduce (contract §5)."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gateway.ids import content_digest
 from gateway.models.artifacts import Artifact
-from gateway.models.internal import Ask, InternalModelFailed
+from gateway.models.internal import Ask, InternalModelFailed, OverCeiling
 from gateway.planning.summary_cache import Found, SummaryCache, SummaryKey
 from gateway.planning.summary_prompt import PROMPT_VERSION, TOKENS_PER_SUMMARY, SummaryTask, pieces, summary_messages
 from gateway.ports import InternalModel
@@ -75,14 +76,14 @@ class Summarizer:
             async with at_once:
                 return await self._ask(SummaryTask(part, what, focus), (number, len(parts)))
 
-        reason = ""
+        failures: Sequence[BaseException] = ()
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(one(number, part)) for number, part in enumerate(parts, 1)]
         except* InternalModelFailed as failed:
-            reason = str(failed.exceptions[0])
-        if reason:
-            raise InternalModelFailed(reason)
+            failures = failed.exceptions
+        if failures:  # where the model failed, too, that is what whoever waits for this summary has to know
+            raise next((one for one in failures if not isinstance(one, OverCeiling)), failures[0])
         joined = "\n\n".join(task.result() for task in tasks)
         if len(joined) >= len(text):
             raise InternalModelFailed("summary_not_shorter")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from gateway.ids import new_id
 from gateway.models.artifacts import cache_group
+from gateway.models.internal import OverCeiling
 from gateway.ports import ClaimingCache, Clock
 
 MAC_BYTES = 16
@@ -40,7 +41,7 @@ class Found:
 
 
 class PayerLeft(Exception):
-    """Whoever was making a summary was cancelled; nothing is wrong with the summary."""
+    """Whoever was making a summary was cancelled, or may not use more; nothing is wrong with the summary."""
 
 
 Make = Callable[[], Awaitable[str]]
@@ -50,8 +51,8 @@ class SummaryCache:
     """Over any `CacheBackend` that can claim. A cache that is down, slow or holds rubbish costs a miss, never an error.
 
     Requests at once for one summary pay once: in this process by waiting for the first of them, across processes by a
-    claim in the cache that runs out by itself. Where the first fails, those that wait fail with it: each would pay
-    for the same failure again.
+    claim in the cache that runs out by itself. Where the model fails the first, those that wait fail with it: each
+    would pay for the same failure again. Where the first left or met a ceiling of its own, the next one pays.
     """
 
     def __init__(self, cache: ClaimingCache, clock: Clock, ttl_seconds: float, claim_seconds: float) -> None:
@@ -81,7 +82,7 @@ class SummaryCache:
             found = await self._kept_or_made(key, name, make, secret, keep)
         except BaseException as error:
             if not future.done():
-                failed = isinstance(error, Exception)
+                failed = isinstance(error, Exception) and not isinstance(error, OverCeiling)
                 future.set_exception(error if failed else PayerLeft())
                 future.exception()  # nobody may be waiting
             raise

@@ -11,7 +11,7 @@ from gateway.clock import SystemClock
 from gateway.ids import artifact_id
 from gateway.models.artifacts import Artifact, ArtifactDecision, ArtifactPlan, ArtifactType, ContextGoal
 from gateway.models.artifacts import ProcessingStrategy as Strategy
-from gateway.models.internal import Ask, InternalModelFailed
+from gateway.models.internal import Ask, InternalModelFailed, OverCeiling
 from gateway.planning.planner_prompt import PlannerTask
 from gateway.planning.processor import ArtifactProcessor
 from gateway.planning.summaries import CHARS_PER_TOKEN, PROMPT_TOKENS, Summarizer
@@ -164,3 +164,16 @@ async def test_s5_a_summary_that_takes_longer_than_planning_may_is_not_waited_fo
 
     made = await PROCESSOR.execute_plan(wants(one), [one], summarizer(Slow("")), 0.02)
     assert (made.summaries, made.failed) == ({}, ("summarizer_over_time_ceiling",))
+
+
+@pytest.mark.parametrize(
+    "error", [OverCeiling("summarizer_over_token_ceiling"), InternalModelFailed("summarizer_late")]
+)
+async def test_s5_a_part_that_fails_a_summary_says_whether_the_model_or_a_ceiling_did(
+    error: InternalModelFailed,
+) -> None:
+    """Those that wait for the same summary pay in the place of one that met a ceiling of its own."""
+    model = Model(error, max_input_tokens=2000)
+    with pytest.raises(InternalModelFailed) as raised:
+        await summarizer(model).summarize(artifact("one line of many\n" * 2000), "")
+    assert raised.value is error

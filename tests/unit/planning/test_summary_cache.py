@@ -7,6 +7,7 @@ import pytest
 
 from gateway.clock import SystemClock
 from gateway.models.artifacts import cache_group
+from gateway.models.internal import OverCeiling
 from gateway.planning.summary_cache import Found, SummaryCache, SummaryKey
 from gateway.storage.cache import MemoryCache
 
@@ -112,6 +113,21 @@ async def test_s5_when_the_payer_leaves_one_of_those_that_wait_pays(summaries: S
     first.cancel()
     assert {each.text for each in await asyncio.gather(*others)} == {"the summary"}
     assert payer.paid == 1
+
+
+async def test_s5_where_the_payer_met_its_own_ceiling_one_of_those_that_wait_pays(summaries: SummaryCache) -> None:
+    """Each tries at most once, within what it may use itself."""
+    poor, rich = Payer(error=OverCeiling("summarizer_over_cost_ceiling")), Payer()
+    poor.go.clear()
+    first = asyncio.ensure_future(summaries.get_or_make(KEY, poor, SECRET, keep=True))
+    await asyncio.sleep(0)
+    others = [asyncio.ensure_future(summaries.get_or_make(KEY, each, SECRET, keep=True)) for each in (poor, rich, rich)]
+    await asyncio.sleep(0)
+    poor.go.set()
+    told = await asyncio.gather(first, *others, return_exceptions=True)
+    assert [type(each) for each in told] == [OverCeiling, OverCeiling, Found, Found]
+    assert [each.hit for each in told if isinstance(each, Found)].count(False) == 1
+    assert (poor.paid, rich.paid) == (2, 1)
 
 
 async def test_s5_where_the_payer_fails_those_that_wait_fail_with_it(summaries: SummaryCache) -> None:
