@@ -1,5 +1,6 @@
 """All texts of one call as one corpus, in which terms are found."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -79,6 +80,5 @@ class Corpus:
 
     def chunk_at(self, source: int, place: int) -> int:
         """The chunk in which a character of a source stands, or the one before it."""
-        starts = [chunk.start for chunk in self.indexes[source].chunks]
-        inside = int(np.searchsorted(starts, place, "right")) - 1
+        inside = bisect_right(self.indexes[source].chunks, place, key=lambda chunk: chunk.start) - 1
         return int(self.begins[source]) + max(0, inside)

@@ -8,6 +8,7 @@ from itertools import count
 import numpy as np
 
 from gateway.relevance.chunks.chunk import Chunk
+from gateway.relevance.chunks.packed import PackedChunks
 from gateway.relevance.chunks.passages import passages
 from gateway.relevance.numbering import Kinds, Numbers, begins_of, numbered, places
 from gateway.relevance.words import Lexicon, all_words, bare
@@ -15,6 +16,8 @@ from gateway.relevance.words import Lexicon, all_words, bare
 SHORT = 500
 """Characters up to which a text is a chunk of its own."""
 CHUNK_BYTES = 200
+MANY_CHUNKS = 1000
+"""So many are packed: to pack a few of each of many texts takes longer than it saves."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,7 +33,8 @@ class ContentIndex:
     @property
     def size(self) -> int:
         """Bytes, roughly."""
-        return self.terms.nbytes + self.kinds.nbytes + self.firsts.nbytes + CHUNK_BYTES * len(self.chunks)
+        chunks = self.chunks.nbytes if isinstance(self.chunks, PackedChunks) else CHUNK_BYTES * len(self.chunks)
+        return self.terms.nbytes + self.kinds.nbytes + self.firsts.nbytes + chunks
 
     def alone(self) -> "ContentIndex":
         """The same with numbers of its own: those of texts that were indexed together are one piece of memory."""
@@ -49,7 +53,8 @@ def index_texts(texts: Sequence[str], lexicon: Lexicon) -> list[ContentIndex]:
     for chunks in cut:
         here = firsts[at : at + len(chunks) + 1]
         start, end = int(here[0]), int(here[-1])
-        indexes.append(ContentIndex(chunks, terms[start:end], kinds[start:end], here - start))
+        held = PackedChunks(chunks) if len(chunks) > MANY_CHUNKS else chunks
+        indexes.append(ContentIndex(held, terms[start:end], kinds[start:end], here - start))
         at += len(chunks)
     return indexes
 

@@ -7,6 +7,7 @@ from typing import Any
 from gateway.relevance.chunks import code, hypertext, json_text, lines, prose, records, tables
 from gateway.relevance.chunks.bounds import trimmed
 from gateway.relevance.chunks.chunk import Chunk
+from gateway.relevance.chunks.gathered import gathered
 
 FIRST_OF_TEXT = re.compile(r"[ \t]*[\[{]")
 FIRST_OF_LINE = re.compile(r"\n[ \t]*[\[{]")
@@ -17,11 +18,12 @@ MOST_TRIES = 6
 
 def passages(text: str) -> list[Chunk]:
     """Chunks in order, without overlap, none of them longer than `MAX_CHARS`; together they are the whole text but for
-    white space between them. It takes time in proportion to the text, whatever it holds."""
+    white space between them. It takes time in proportion to the text, whatever it holds. Tiny ones are gathered where
+    there are very many (`gathered`)."""
     found: list[Chunk] = []
     for begin, until, cut in _stretches(text, 0, len(text)):
         found.extend(cut if cut is not None else _of_one_kind(text, begin, until))
-    return found
+    return gathered(found)
 
 
 def fields_of(content: str, chunk: Chunk) -> list[tuple[str, Any]]:
