@@ -4,6 +4,7 @@ back as excerpts (contract §4 I2, I5, I6; the heuristic of §5)."""
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from itertools import chain
+from math import inf
 
 from gateway.errors import ContextLengthExceeded
 from gateway.fitting.candidates import (
@@ -64,6 +65,7 @@ class Reduction:
         self.told: list[Said] = []
         self.keeps_block, self.block_fixed = material.has_block, material.is_block_fixed
         self.spares_current = False
+        self.held: list[Candidate] = []
         self.pointers = self._pointers()
         self.wishes = Wishes(planned, self.material, tools.relevance)
         self.placed: dict[int, list[Artifact]] = defaultdict(list)
@@ -83,7 +85,7 @@ class Reduction:
         choice = Choice(self.counting, self.material.current, turns, self._price, ended, self.block_fixed)
         waiting = self._begin(choice, aim - tokens)
         best, most = floor, tokens
-        limit = float(aim - tokens)
+        limit, tried = float(aim - tokens), inf
         for _ in range(ROUNDS):
             waiting = self._grow(choice, waiting, limit)
             selection = self._selection(choice)
@@ -93,12 +95,12 @@ class Reduction:
                 best, most = selection, found
             if found > aim:
                 given_up = choice.shrink(found - aim)
-                waiting = _Waiting(given_up + waiting.relevant, waiting.rest)
-                limit = choice.used
+                waiting = self._back(given_up, waiting, choice.first)
+                tried, limit = limit - (found - aim), choice.used
                 continue
             if found >= FILLED * aim or not (waiting or self._more_turns(choice)):
                 break
-            limit = choice.used + aim - found
+            limit = min(choice.used + aim - found, tried)  # what was reckoned as too little once is so again
         return fitted_as(best, self.tools.assemble(self.material, best), self.counting.exact, self.counting)
 
     def _floor(self) -> tuple[Selection, int]:
@@ -189,7 +191,7 @@ class Reduction:
             found = [c for c in found if isinstance(c.of, Artifact) and self._has_place(c)]
         if self.spares_current:
             choice.add_turns(room)
-            found = [c for c in found if not self._stands(c, choice.first)]
+            found = self._absent(found, choice.first)
         competing = any(self._competes(c) for c in found)
         found, decided = apart(self.wishes, found)
         if competing:
@@ -253,10 +255,19 @@ class Reduction:
         return bool(choice.turns) and not choice.run_ended
 
     def _absent(self, found: list[Candidate], first: int) -> list[Candidate]:
-        """Those that do not stand in the window in full: asked once of what they are passages of."""
+        """Those that do not stand in the window in full: asked once of what they are passages of. The others are
+        `held`."""
         each = {id(c.of): c for c in found}
         absent = {key for key, one in each.items() if not self._stands(one, first)}
+        self.held += [c for c in found if id(c.of) not in absent]
         return [c for c in found if id(c.of) in absent]
+
+    def _back(self, given_up: list[Candidate], waiting: "_Waiting", first: int) -> "_Waiting":
+        """What waits again once something was given up: passages of a turn that left again, too."""
+        held, self.held = self.held, []
+        back = self._absent(held, first)
+        rest = sorted([*(c for c in back if not c.relevant), *waiting.rest], key=lambda c: c.age)
+        return _Waiting(given_up + [c for c in back if c.relevant] + waiting.relevant, rest if back else waiting.rest)
 
     def _stands(self, candidate: Candidate, first: int) -> bool:
         """Whether it is in the window in full already: as a message, too small to be reduced, or by another artifact

@@ -11,3 +11,8 @@ def test_s4_the_invariants_hold() -> None:
     assert tally.outcomes["passthrough"] > CASES / 50
     assert tally.outcomes["refused"] > CASES / 100
     assert tally.known.total() < CASES / 10
+
+
+def test_room_that_a_turn_leaves_again_does_not_stay_free() -> None:
+    """A turn was taken as messages, proved too long, and what was quoted of it did not come back."""
+    assert check_singles(CHATS, (100511, 101689, 101709)).cases == 3
