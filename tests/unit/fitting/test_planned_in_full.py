@@ -120,3 +120,25 @@ def test_a_document_in_the_users_own_message_stays_while_it_fits() -> None:
     made = material(pasted, document_chars=1000)
     (ships,) = [a.artifact_id for a in made.artifacts]
     assert fitted(made, WIDE, planned(decided(ships, EXCLUDE), trusted=True)).forwarded.messages == pasted
+
+
+def test_what_a_trusted_plan_leaves_is_not_guarded() -> None:
+    """A result that is no longer than its label stays, excluded or not."""
+    small = [user("ships?"), assistant(None, "c1"), tool("c1", "none"), assistant("no"), ASK]
+    (name,) = names(small)
+    exclusion = decided(name, EXCLUDE)
+    assert fitted(material(small), WIDE, planned(exclusion, trusted=True)).guarded == frozenset()
+    assert fitted(material(small), WIDE, planned(exclusion)).guarded == {name}
+
+
+def test_a_summary_that_takes_more_tokens_than_its_source_is_not_shown() -> None:
+    """Characters say little of a script of which each is several tokens."""
+    plan = planned(decided("art_ships", SUMMARIZE), summaries={"art_ships": "𒀀𒁀" * 1200}, trusted=True)
+    assert fitted(TWO, WIDE, plan).forwarded == PLAIN.forwarded
+
+
+def test_a_summary_that_says_no_less_with_its_extracts_than_the_whole_gives_way() -> None:
+    only = material([ASK], paper("lamp", LAMP))
+    plan = planned(decided("art_lamp", SUMMARIZE), summaries={"art_lamp": "w" * int(0.8 * len(LAMP))})
+    found = fitted(only, WIDE, plan).selection.renderings["art_lamp"]
+    assert (found.strategy, found.text) == (EXTRACT, "")

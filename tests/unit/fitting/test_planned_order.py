@@ -56,6 +56,13 @@ def test_what_the_plan_excludes_comes_last_of_all() -> None:
     assert only.guarded == {"art_lamp"}
 
 
+def test_what_bears_on_nothing_comes_before_what_the_plan_excludes() -> None:
+    herds = "\n\n".join(f"Zebras {chr(97 + n % 26) * 4} grazed beside acacias, far inland." for n in range(60))
+    made = material([ASK], paper("lamp", LAMP), paper("herds", herds))
+    assert shown(fitted(made, BUDGET), "art_herds") <= 0
+    assert shown(fitted(made, BUDGET, planned(decided("art_lamp", EXCLUDE))), "art_herds") > 1000
+
+
 def test_priorities_count() -> None:
     other = SHIPS.replace("vessel", "barge")
     made = material([ASK], paper("lamp", LAMP), paper("ships", SHIPS), paper("barges", other))
