@@ -12,7 +12,7 @@ from gateway.internal_bodies import body_of, formats_of, most_tokens, refuses_fo
 from gateway.models.exchange import Caller, Deployment, ModelFacts
 from gateway.models.internal import Ask, InternalModelFailed, OverCeiling
 from gateway.models.spending import InternalCall, Purpose
-from gateway.ports import Clock, InternalRouter, TokenCounters, Upstream
+from gateway.ports import CallCounts, Clock, InternalRouter, TokenCounters, Upstream
 
 UNCHARGED = (UpstreamRefused, UpstreamAuth, UpstreamUnreachable)
 COUNTED_CHARS = 200_000
@@ -24,11 +24,14 @@ MOST_KEPT = 1000
 class InternalModels:
     """Knows what the internal models of a process can do; holds nothing of any request."""
 
-    def __init__(self, upstream: Upstream, router: InternalRouter, counters: TokenCounters, clock: Clock) -> None:
+    def __init__(
+        self, upstream: Upstream, router: InternalRouter, counters: TokenCounters, clock: Clock, counts: CallCounts
+    ) -> None:
         self._upstream = upstream
         self._router = router
         self._counters = counters
         self._clock = clock
+        self.counts = counts
         self._formats: dict[str, int] = {}
         self._gone: dict[str, float] = {}
 
@@ -127,7 +130,19 @@ class BilledModel:
         return self.facts.max_input_tokens
 
     async def ask(self, ask: Ask) -> str:
-        """See `ports.InternalModel`."""
+        """See `ports.InternalModel`. What came of it is counted in the words of `fallback_reason`."""
+        outcome = "cancelled"
+        try:
+            text = await self._ask(ask)
+            outcome = "ok" if ask.is_useful(text) else "rubbish"
+            return text
+        except InternalModelFailed as failed:
+            outcome = str(failed).removeprefix(f"{ask.purpose}_")
+            raise
+        finally:
+            self.models.counts.asked(ask.purpose, outcome)
+
+    async def _ask(self, ask: Ask) -> str:
         # Counting may have a vocabulary to load: streams of other requests must not wait for that.
         worst = await asyncio.to_thread(self.models.worst, self, ask)
         self.bill.ceilings.take(worst)

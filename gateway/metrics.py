@@ -4,21 +4,23 @@ Plain dicts and arrays, written on the event loop's thread only: counting costs 
 neither locks nor Prometheus' library, which `http/metrics.py` loads when somebody asks. Nothing here names a tenant.
 """
 
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from decimal import Decimal
+from typing import Any
 
 from gateway.accounting.cost import usage_of
+from gateway.counts import Counts, Histogram
 from gateway.errors import UpstreamError, UpstreamOverflow, UpstreamRefused
 from gateway.models.metadata import CallCost
+from gateway.models.spending import Purpose
 from gateway.models.turn import LedgerEntry
 
-SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 OTHER = "other"
 MOST_UNLISTED = 100
 LONGEST_NAME = 128
+MOST_REASONS = 50
+"""Of reasons for a fallback; there are about half as many."""
 ENDPOINTS = ("/health/live", "/health/ready", "/metrics", "/v1/chat/completions", "/v1/models")
 RELAYED = frozenset(
     (
@@ -36,51 +38,6 @@ RELAYED = frozenset(
     )
 )
 METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"))
-
-
-class Histogram:
-    """How often a time was within each of `SECONDS`, beyond them last."""
-
-    __slots__ = ("counts", "total")
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(SECONDS) + 1)
-        self.total = 0.0
-
-    def observe(self, seconds: float) -> None:
-        """Takes a time in."""
-        self.counts[bisect_left(SECONDS, seconds)] += 1
-        self.total += seconds
-
-    def copy(self) -> "Histogram":
-        """As it is now."""
-        copied = Histogram()
-        copied.counts, copied.total = self.counts.copy(), self.total
-        return copied
-
-
-@dataclass(slots=True)
-class Counts:
-    """Everything counted since the process began; the keys are the labels' values in the order named."""
-
-    in_flight: int = 0
-    requests: Counter[tuple[str, str, str, str, str]] = field(default_factory=Counter)
-    """By endpoint, method, model, stream (`true` or `false`) and status; 499: the client left before an answer."""
-    durations: dict[tuple[str, str, str], Histogram] = field(default_factory=dict)
-    """By endpoint, model and stream."""
-    first_chunks: dict[tuple[str], Histogram] = field(default_factory=dict)
-    """By model."""
-    bills: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """By model and the turn's status; a row of the ledger each."""
-    unpriced: Counter[tuple[str]] = field(default_factory=Counter)
-    """Bills whose model has no known price, by model."""
-    tokens: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    """By model asked for, purpose (`primary`, `planner`, `summarizer`, `embedder`), and kind: `prompt` or
-    `completion`."""
-    costs: dict[tuple[str, str], Decimal] = field(default_factory=dict)
-    """USD, by model asked for and purpose."""
-    upstream_errors: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """By model and code."""
 
 
 class Metrics:
@@ -123,6 +80,13 @@ class Metrics:
         counts.bills[label, entry.status] += 1
         for call in entry.calls:
             self._count_call(label, call)
+        used = entry.metadata.get("context_utilization")
+        if used is not None:
+            self._count_planning(used)
+
+    def asked(self, purpose: Purpose, outcome: str) -> None:
+        """See `ports.CallCounts`."""
+        self._counts.internal_calls[purpose, outcome] += 1
 
     def upstream_failed(self, model: str, error: Exception) -> None:
         """An upstream gave an error instead of an answer; also one that the client never sees, because the request
@@ -143,6 +107,10 @@ class Metrics:
             tokens=now.tokens.copy(),
             costs=now.costs.copy(),
             upstream_errors=now.upstream_errors.copy(),
+            internal_calls=now.internal_calls.copy(),
+            decisions=now.decisions.copy(),
+            fallbacks=now.fallbacks.copy(),
+            summaries=now.summaries.copy(),
         )
 
     def _name(self, model: str) -> None:
@@ -158,6 +126,18 @@ class Metrics:
             counts.costs[label, purpose] = counts.costs.get((label, purpose), Decimal(0)) + total
         elif purpose == "primary":
             counts.unpriced[(label,)] += 1
+
+    def _count_planning(self, used: dict[str, Any]) -> None:
+        """Takes in what a bill says of planning; its reasons are the gateway's own words."""
+        counts, reason, fallback = self._counts, used["planning_reason"], used["fallback_reason"]
+        if reason is not None:
+            counts.decisions[reason, "true" if used["llm_planning_used"] else "false"] += 1
+        if fallback is not None:
+            known = (fallback,) in counts.fallbacks or len(counts.fallbacks) < MOST_REASONS
+            counts.fallbacks[(fallback if known else OTHER,)] += 1
+        for result, number in (("hit", used["cache_stats"]["hits"]), ("miss", used["cache_stats"]["misses"])):
+            if number:
+                counts.summaries[(result,)] += number
 
 
 def endpoint_of(path: str) -> str:

@@ -13,6 +13,7 @@ from gateway.models.internal import Ask
 from gateway.models.ledger import CompletionPage, CompletionQuery
 from gateway.models.records import ConversationRecord, ItemPage, ItemQuery, RecordPage, RecordQuery
 from gateway.models.relay import AnswerOpener, RelayedCall
+from gateway.models.spending import Purpose
 from gateway.models.transfer import Imported, ImportedConversation
 from gateway.models.turn import StoredCompletion, TurnCommit
 
@@ -272,6 +273,15 @@ class InternalModel(Protocol):
         Raises:
             InternalModelFailed: there is none, or not in time; the message is the `fallback_reason`.
         """
+        ...
+
+
+class CallCounts(Protocol):
+    """Where calls of internal models are counted for whoever runs the gateway."""
+
+    def asked(self, purpose: Purpose, outcome: str) -> None:
+        """One was asked, or kept from being asked by a ceiling; `outcome` is `ok`, `rubbish`, `cancelled`, or what
+        `fallback_reason` says after the purpose."""
         ...
 
 

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from gateway import __version__
+from gateway.counts import SECONDS, Counts, Histogram
 from gateway.http.auth import Authenticator
 from gateway.http.edge import Receive, Scope, Send
 from gateway.http.receive import header
-from gateway.metrics import SECONDS, Counts, Histogram, Metrics
+from gateway.metrics import Metrics
 
 
 class MetricsPage:
@@ -68,6 +69,18 @@ def _families(counts: Counts) -> Iterable[Any]:
     yield _counter("gateway_cost_usd", text, ["model", "purpose"], counts.costs)
     text = "Errors that upstreams gave instead of an answer."
     yield _counter("gateway_upstream_errors", text, ["model", "code"], counts.upstream_errors)
+    yield from _of_planning(counts)
+
+
+def _of_planning(counts: Counts) -> Iterable[Any]:
+    text = "Calls of internal models, for what, and what came of them."
+    yield _counter("gateway_internal_calls", text, ["purpose", "outcome"], counts.internal_calls)
+    text = "Bills by why a plan was called for or not, and whether a planner's plan was used."
+    yield _counter("gateway_planning_decisions", text, ["reason", "planned"], counts.decisions)
+    text = "Bills by why there is no plan where one was called for, or not all of it."
+    yield _counter("gateway_planning_fallbacks", text, ["reason"], counts.fallbacks)
+    text = "Summaries that plans asked for: hit (paid for before, or by another request at once) or miss."
+    yield _counter("gateway_summaries", text, ["result"], counts.summaries)
 
 
 def _counter(name: str, text: str, labels: list[str], values: dict[Any, Any]) -> Any:

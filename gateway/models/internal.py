@@ -1,9 +1,14 @@
 """Questions to internal models: planner and summarizer (contract §5)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from gateway.models.spending import Purpose
+
+
+def _is_text(answer: str) -> bool:
+    return bool(answer.strip())
 
 
 class InternalModelFailed(Exception):
@@ -17,10 +22,11 @@ class OverCeiling(InternalModelFailed):
 @dataclass(frozen=True, slots=True)
 class Ask:
     """One question to an internal model. `purpose` is `planner` or `summarizer`; `schema` is OpenAI's `json_schema`
-    for answers that have to keep one."""
+    for answers that have to keep one. `is_useful` says whether an answer can be used, for whoever counts them."""
 
     purpose: Purpose
     messages: list[dict[str, Any]]
     max_tokens: int
     timeout_seconds: float
     schema: dict[str, Any] | None = None
+    is_useful: Callable[[str], bool] = _is_text

@@ -55,6 +55,15 @@ def read_plan(text: str, known: Collection[str]) -> ArtifactPlan:
     return ArtifactPlan(artifacts=tuple(ordered), search_queries=queries, reasoning=_text(value.get("reasoning")) or "")
 
 
+def is_plan(text: str, known: Collection[str]) -> bool:
+    """Whether a planner's answer can be used."""
+    try:
+        read_plan(text, known)
+    except RubbishPlan:
+        return False
+    return True
+
+
 def _object(text: str) -> dict[str, Any] | None:
     """The JSON object that a text is, or the one in it: fenced, or from its first brace to its last."""
     fenced = FENCE.search(text)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from gateway.models.artifacts import Artifact, ArtifactDecision, ArtifactPlan, ProcessingStrategy
 from gateway.models.internal import Ask, InternalModelFailed
-from gateway.planning.planner_answer import RubbishPlan, read_plan
+from gateway.planning.planner_answer import RubbishPlan, is_plan, read_plan
 from gateway.planning.planner_prompt import PlannerTask, plan_schema, planner_messages
 from gateway.planning.summaries import Summarizer, Summary
 from gateway.ports import InternalModel
@@ -55,6 +55,7 @@ class ArtifactProcessor:
             max_tokens=TOKENS_BESIDE + TOKENS_PER_DECISION * len(ids),
             timeout_seconds=self._settings.planner_timeout,
             schema=plan_schema(ids),
+            is_useful=lambda text: is_plan(text, ids),
         )
         answer = await planner.ask(ask)
         try:

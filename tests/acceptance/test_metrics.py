@@ -11,10 +11,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.acceptance.answers import http, usage_of, user
 from tests.acceptance.command import gateway_command
+from tests.acceptance.documents import lamps
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
+from tests.support.internal_models import InternalModels, every
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import wait_until
+from tests.support.reply import Reply
 
 ASK = [user("hello there")]
 CHAT = {"model": "small", "messages": ASK}
@@ -86,6 +89,36 @@ def test_s9_metrics_agree_with_upstream_and_ledger(counted: GatewayProcess, upst
         for status in ("complete", "partial", "failed"):
             counted_here = total(found, "gateway_bills_total", model=model, status=status)
             assert counted_here == len([row for row in mine if row["status"] == status])
+
+
+def test_s9_metrics_tell_of_planning(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
+    """A plan with a summary, the same again, and a planner that fails: told as on the bills."""
+    gateway = start_gateway({"context": {"planning": "auto"}})
+    upstream.handler = models = InternalModels(every("summarize"))
+    ask = {"model": "small", "messages": ASK, "attachments": [{"title": "Lamps", "content": lamps(60)}]}
+    with http(gateway) as client:
+        bills = [client.post("/chat/completions", json=ask).json() for _ in range(2)]
+        models.planner = lambda artifacts: Reply(text="no plan")
+        bills.append(client.post("/chat/completions", json=ask).json())
+        client.post("/chat/completions", json=CHAT)
+    told = [bill["response_metadata"]["context_utilization"] for bill in bills]
+    assert [each["llm_planning_used"] for each in told] == [True, True, False]
+    found = scrape(gateway)
+    reason = told[0]["planning_reason"]
+    assert total(found, "gateway_planning_decisions_total", reason=reason, planned="true") == 2
+    assert total(found, "gateway_planning_decisions_total", reason=reason, planned="false") == 1
+    assert total(found, "gateway_planning_decisions_total", reason="no_artifacts", planned="false") == 1
+    assert total(found, "gateway_planning_fallbacks_total") == 1
+    assert total(found, "gateway_planning_fallbacks_total", reason=told[2]["fallback_reason"]) == 1
+    assert total(found, "gateway_internal_calls_total", purpose="planner", outcome="ok") == 2
+    assert total(found, "gateway_internal_calls_total", purpose="planner", outcome="rubbish") == 1
+    assert total(found, "gateway_internal_calls_total", purpose="summarizer") == len(models.summarized) == 1
+    for result in ("hit", "miss"):
+        assert total(found, "gateway_summaries_total", result=result) == 1
+    cost = sum(bill["response_metadata"]["cost"]["planning_cost"] for bill in bills)
+    spent = [total(found, "gateway_cost_usd_total", purpose=purpose) for purpose in ("planner", "summarizer")]
+    assert sum(spent) == pytest.approx(float(cost), rel=1e-12)
+    assert min(spent) > 0
 
 
 def test_s9_metrics_of_the_process(counted: GatewayProcess) -> None:

@@ -1,6 +1,7 @@
 """Calls of planner and summarizer: made in the best format that their upstream takes, limited in time, on the bill."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
@@ -13,6 +14,7 @@ from gateway.ceilings import Ceilings
 from gateway.errors import GatewayError, UpstreamInterrupted, UpstreamRefused, UpstreamUnreachable
 from gateway.internal_bodies import THINKING_TOKENS
 from gateway.internal_calls import COUNTED_CHARS, BilledModel, InternalModels, OpenBill
+from gateway.metrics import Metrics
 from gateway.models.exchange import Caller, Deployment, JsonAnswer, ModelFacts, StreamOpener
 from gateway.models.internal import Ask, InternalModelFailed
 from gateway.settings import ContextSettings
@@ -94,7 +96,7 @@ def open_bill(**limits: Any) -> OpenBill:
 
 def set_up(reply: Reply | None) -> tuple[Upstream, InternalModels, BilledModel]:
     upstream = Upstream(reply)
-    models = InternalModels(upstream, Router(), Counters(), HandClock())
+    models = InternalModels(upstream, Router(), Counters(), HandClock(), Metrics(()))
     served = models.served("cheap", PRIMARY, CALLER, open_bill(), chosen=True)
     assert served is not None
     return upstream, models, served
@@ -174,7 +176,7 @@ async def test_s5_a_model_that_its_upstream_does_not_know_is_not_asked_for_a_whi
 
 
 async def test_s5_a_model_that_nobody_serves_is_none() -> None:
-    models = InternalModels(Upstream(None), Router(None), Counters(), HandClock())
+    models = InternalModels(Upstream(None), Router(None), Counters(), HandClock(), Metrics(()))
     assert models.served("cheap", PRIMARY, CALLER, open_bill(), chosen=False) is None
 
 
@@ -198,7 +200,7 @@ LIMITED: list[tuple[dict[str, Any], str]] = [
 async def test_s5_a_call_that_could_exceed_a_ceiling_is_not_made(limits: dict[str, Any], reason: str) -> None:
     """The prompt is about 12 tokens, the answer at most 100."""
     upstream = Upstream(lambda _: says("{}"))
-    models = InternalModels(upstream, Router(), Counters(), HandClock())
+    models = InternalModels(upstream, Router(), Counters(), HandClock(), Metrics(()))
     bill = open_bill(**limits)
     model = models.served("cheap", PRIMARY, CALLER, bill, chosen=True)
     assert model is not None
@@ -209,7 +211,7 @@ async def test_s5_a_call_that_could_exceed_a_ceiling_is_not_made(limits: dict[st
 
 async def test_s5_what_a_call_did_not_use_is_there_for_the_next() -> None:
     upstream = Upstream(lambda _: says("{}", {"prompt_tokens": 10, "completion_tokens": 5}))
-    models = InternalModels(upstream, Router(), Counters(), HandClock())
+    models = InternalModels(upstream, Router(), Counters(), HandClock(), Metrics(()))
     bill = open_bill(planning_max_tokens=135)
     model = models.served("cheap", PRIMARY, CALLER, bill, chosen=True)
     assert model is not None
@@ -225,7 +227,7 @@ async def test_s5_a_model_without_a_price_is_not_called_where_money_is_limited()
             return ModelFacts(model, tokenizer="o200k_base")
 
     upstream = Upstream(lambda _: says("{}"))
-    models = InternalModels(upstream, Unpriced(), Counters(), HandClock())
+    models = InternalModels(upstream, Unpriced(), Counters(), HandClock(), Metrics(()))
     for limits, answered in (({"planning_max_cost": "5"}, 0), ({}, 1)):
         model = models.served("cheap", PRIMARY, CALLER, open_bill(**limits), chosen=True)
         assert model is not None
@@ -239,7 +241,7 @@ async def test_s5_a_model_without_a_price_is_not_called_where_money_is_limited()
 
 async def test_s5_when_the_time_for_planning_is_over_nothing_is_begun() -> None:
     upstream = Upstream(lambda _: says("{}"))
-    models = InternalModels(upstream, Router(), Counters(), HandClock())
+    models = InternalModels(upstream, Router(), Counters(), HandClock(), Metrics(()))
     bill = open_bill(planning_max_seconds=5)
     model = models.served("cheap", PRIMARY, CALLER, bill, chosen=True)
     assert model is not None
@@ -251,7 +253,7 @@ async def test_s5_when_the_time_for_planning_is_over_nothing_is_begun() -> None:
 
 async def test_s5_a_call_is_cut_off_when_the_time_for_planning_is_over() -> None:
     bill = open_bill(planning_max_seconds=0.05)
-    models = InternalModels(Upstream(None), Router(), Counters(), HandClock())
+    models = InternalModels(Upstream(None), Router(), Counters(), HandClock(), Metrics(()))
     model = models.served("cheap", PRIMARY, CALLER, bill, chosen=True)
     assert model is not None
     with pytest.raises(InternalModelFailed, match="planner_over_time_ceiling"):
@@ -263,7 +265,7 @@ async def test_s5_a_call_is_cut_off_when_the_time_for_planning_is_over() -> None
 async def test_s5_a_model_that_thinks_has_room_for_it() -> None:
     thinking = replace(CHEAP, provider_model="gpt-5-mini", parameters={"max_tokens": 5, "seed": 7})
     upstream = Upstream(lambda _: says("{}"))
-    models = InternalModels(upstream, Router(thinking), Counters(), HandClock())
+    models = InternalModels(upstream, Router(thinking), Counters(), HandClock(), Metrics(()))
     model = models.served("cheap", PRIMARY, CALLER, open_bill(), chosen=True)
     assert model is not None
     await model.ask(PLAN)
@@ -278,3 +280,35 @@ async def test_s6_an_absurdly_long_answer_is_counted_by_its_beginning() -> None:
     await model.ask(PLAN)
     (call,) = model.bill.calls
     assert call.usage["completion_tokens"] == pytest.approx(COUNTED_CHARS, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("reply", "outcome"),
+    [
+        (lambda _: says('{"a": 1}'), "ok"),
+        (lambda _: says("no plan"), "rubbish"),
+        (lambda _: refused(429, "slow down"), "over_quota"),
+        (lambda _: UpstreamUnreachable("gone"), "unreachable"),
+        (None, "timeout"),
+    ],
+)
+async def test_what_came_of_a_call_is_counted(reply: Reply | None, outcome: str) -> None:
+    """In the words of `fallback_reason`, whoever asked may have read more than text in it."""
+    _, models, model = set_up(reply)
+    with contextlib.suppress(InternalModelFailed):
+        await model.ask(replace(PLAN, is_useful=lambda text: text.startswith("{")))
+    assert isinstance(models.counts, Metrics)
+    assert models.counts.snapshot().internal_calls == {("planner", outcome): 1}
+
+
+async def test_a_cancelled_call_and_one_over_a_ceiling_are_counted_as_such() -> None:
+    metrics = Metrics(())
+    models = InternalModels(Upstream(None), Router(), Counters(), HandClock(), metrics)
+    for limits in ({}, {"planning_max_tokens": 100}):
+        model = models.served("cheap", PRIMARY, CALLER, open_bill(**limits), chosen=True)
+        assert model is not None
+        asking = asyncio.ensure_future(model.ask(PLAN))
+        await asyncio.sleep(0.05)
+        asking.cancel()
+        await asyncio.wait([asking])
+    assert metrics.snapshot().internal_calls == {("planner", "cancelled"): 1, ("planner", "over_token_ceiling"): 1}

@@ -1,7 +1,7 @@
 """What is counted, under which labels, and at what price (contract §9)."""
 
 import time
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -18,7 +18,7 @@ from gateway.errors import (
     UpstreamTimeout,
 )
 from gateway.http.metrics import render
-from gateway.metrics import MOST_UNLISTED, Metrics, endpoint_of
+from gateway.metrics import MOST_REASONS, MOST_UNLISTED, Metrics, endpoint_of
 from gateway.models.turn import LedgerEntry, TurnStatus
 
 PRICES = {"input_cost_per_token": Decimal("1e-06"), "output_cost_per_token": Decimal("2e-06")}
@@ -89,6 +89,42 @@ def test_names_that_clients_make_up_do_not_pile_up() -> None:
     assert {"other", "listed", "answered-0"} <= found
 
 
+def planning_told(
+    reason: str | None, fallback: str | None, *, used: bool, hits: int = 0, misses: int = 0
+) -> LedgerEntry:
+    """A bill that tells of planning."""
+    stats = {"hits": hits, "misses": misses}
+    told = {"planning_reason": reason, "fallback_reason": fallback, "llm_planning_used": used, "cache_stats": stats}
+    return replace(entry("a"), metadata={"context_utilization": told})
+
+
+def test_s5_what_came_of_planning() -> None:
+    """Decisions by reason, fallbacks by theirs, summaries that were paid for before, calls by outcome."""
+    metrics = Metrics(["a"])
+    metrics.billed(planning_told("near_limit", None, used=True, hits=2, misses=1))
+    metrics.billed(planning_told("near_limit", "planner_timeout", used=False))
+    metrics.billed(planning_told("no_artifacts", None, used=False))
+    metrics.billed(entry("a"))
+    metrics.asked("planner", "timeout")
+    found = samples(metrics)
+    assert found["gateway_planning_decisions_total", "true", "near_limit"] == 1
+    assert found["gateway_planning_decisions_total", "false", "near_limit"] == 1
+    assert found["gateway_planning_decisions_total", "false", "no_artifacts"] == 1
+    assert (found["gateway_summaries_total", "hit"], found["gateway_summaries_total", "miss"]) == (2, 1)
+    assert found["gateway_internal_calls_total", "timeout", "planner"] == 1
+    fallbacks = {key: value for key, value in found.items() if key[0] == "gateway_planning_fallbacks_total"}
+    assert fallbacks == {("gateway_planning_fallbacks_total", "planner_timeout"): 1}
+
+
+def test_reasons_for_a_fallback_do_not_pile_up() -> None:
+    metrics = Metrics(["a"])
+    for number in range(3 * MOST_REASONS):
+        metrics.billed(planning_told("near_limit", f"reason_{number}", used=False))
+    found = [key[1] for key in samples(metrics) if key[0] == "gateway_planning_fallbacks_total"]
+    assert len(found) == MOST_REASONS + 1
+    assert "other" in found
+
+
 def test_labels_are_escaped_and_name_no_tenant() -> None:
     metrics = Metrics(['a"} 1\\'])
     metrics.billed(entry('a"} 1\\'))
@@ -153,7 +189,11 @@ def test_a_snapshot_stays_as_it_is() -> None:
 
 def test_counting_costs_a_few_microseconds() -> None:
     """A request's four calls; generous, as the machine may be busy."""
-    metrics, bill, facts = Metrics(["a"]), entry("a"), {"model": "a", "stream": True}
+    metrics, bill, facts = (
+        Metrics(["a"]),
+        planning_told("no_artifacts", None, used=False),
+        {"model": "a", "stream": True},
+    )
     best = 1.0
     for _ in range(20):
         began = time.process_time()
