@@ -11,6 +11,7 @@ GAP = "\n[…]\n"
 PARSED_CHARS = 400_000
 LOOKED_AT = 60_000
 MOST_NAMES = 16
+MOST_COLUMN_WORDS = 6
 HEADING = re.compile(r"^(?:#{1,4} +(?P<markdown>\S.{0,70})|<h[1-4][^>]*>(?P<html>[^<]{1,70}))", re.MULTILINE)
 DEFINITION = re.compile(
     r"^[ \t]*(?:export +|public +|private +|async +|static +)*(?:def|class|function|func|fn|interface|struct|impl)"
@@ -60,6 +61,8 @@ def _table(text: str) -> str:
         is_table = newline and columns >= 2 and len(first) < 1000 and len(rows) >= 3
         if is_table and all(row.count(separator) >= columns for row in rows[:-1]):
             names = [part.strip(' "') for part in first.split(separator)]
+            if first.rstrip().endswith(".") or max(len(name.split()) for name in names) > MOST_COLUMN_WORDS:
+                continue  # sentences with commas
             return f"{name}, about {text.count(chr(10)):,} rows" + _names("; columns:", filter(None, names))
     return ""
 

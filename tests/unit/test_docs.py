@@ -15,6 +15,8 @@ ROOT = Path(__file__).parents[2]
 CONFIGURATION = (ROOT / "docs/configuration.md").read_text()
 API = (ROOT / "docs/api.md").read_text()
 README = (ROOT / "README.md").read_text()
+OPERATIONS = (ROOT / "docs/operations.md").read_text()
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 @pytest.mark.parametrize("section", SECTIONS)
@@ -65,5 +67,38 @@ def test_the_commands_of_the_readme_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"^make (\w+)", README, re.MULTILINE):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"make {target}"
-    for linked in re.findall(r"\]\((docs/[^)]+)\)", README):
-        assert (ROOT / linked).exists(), linked
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    """To a file of the repository, and to a heading that it has."""
+    for linked in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if linked.startswith(("http://", "https://")):
+            continue
+        path, _, anchor = linked.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), linked
+        if anchor:
+            assert anchor in headings(target), linked
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors that GitHub gives to a page's headings."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    found = re.findall(r"^#+ +(.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+def test_what_operators_are_told_is_explained() -> None:
+    """Every reason why a plan was not followed, every warning of a bill and every event of the log."""
+    source = "\n".join(path.read_text() for path in (ROOT / "gateway").rglob("*.py"))
+    reasons = re.findall(r'(?:InternalModelFailed|RubbishPlan)\(f?"(?:\{[^}]*\})?([a-z_]+)"', source)
+    reasons += re.findall(r'fallback_reason="([a-z_]+)"', source)
+    reasons += re.findall(
+        r'^(?:NO_PLANNER|NOTHING_TO_PLAN|SAVES_TOO_LITTLE|FAULT|LATE) = "([a-z]+_[a-z_]+)"', source, re.MULTILINE
+    )
+    warnings = re.findall(r'warnings\.append\("([a-z_]+)"', source)
+    events = re.findall(r'\blog\.(?:info|warning|fault)\(\s*"([a-z_]+)"', source)
+    assert min(len(reasons), len(warnings), len(events)) > 1
+    missing = sorted(name for name in {*reasons, *warnings, *events} if f"{name}`" not in OPERATIONS)
+    assert not missing

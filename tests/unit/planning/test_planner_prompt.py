@@ -71,4 +71,8 @@ def test_an_outline_says_how_a_text_is_built() -> None:
     assert outline("# One\ntext\n\n## Two\ntext") == "headings: One, Two"
     assert outline("def a():\n    pass\n\n\nclass B:\n    pass\n") == "code that defines a, B"
     assert outline("Just some words about nothing.") == ""
+    sentence = (
+        "Trucks left on time on all days of the week, the scales were checked against weights, and nothing else was."
+    )
+    assert outline("\n\n".join([sentence] * 5)) == ""
     assert outline("{" * 5000) == ""
