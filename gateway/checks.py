@@ -3,8 +3,9 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 
+from gateway.check_planning import check_planning
+from gateway.checked import Reaching, Result
 from gateway.errors import GatewayError, Unauthorized
 from gateway.models.exchange import Caller
 from gateway.settings import Settings
@@ -13,18 +14,8 @@ from gateway.storage.migrate import migrate
 from gateway.storage.probe import SchemaState, reach_cache, schema_state, shown
 from gateway.upstream.client import new_client
 from gateway.upstream.pool import ConnectionPool
-from gateway.upstream.probe import probed, reach
+from gateway.upstream.probe import probed
 from gateway.upstream.routing import unsupported
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """One line of the report; a failed optional check is a warning."""
-
-    name: str
-    ok: bool
-    text: str
-    optional: bool = False
 
 
 def check(settings: Settings) -> list[Result]:
@@ -98,9 +89,8 @@ async def _check_upstreams(settings: Settings) -> AsyncIterator[Result]:
     from gateway.upstream.routing import ConfiguredRouter
 
     client = new_client(ConnectionPool(10))
-    router = ConfiguredRouter(settings, Catalogue())
+    router, reaching = ConfiguredRouter(settings, Catalogue()), Reaching(client)
     caller = Caller("check")
-    seen: set[tuple[str, str | None]] = set()
     names: list[str | None] = [entry.model_name for entry in settings.model_list if unsupported(entry) is None]
     try:
         for name in names or [None]:
@@ -116,14 +106,14 @@ async def _check_upstreams(settings: Settings) -> AsyncIterator[Result]:
             if asked is None:
                 yield Result(f"model {name}", True, f"not asked: {deployment.route} is called through litellm")
                 continue
-            deployment = asked
-            if (deployment.api_base, deployment.api_key) in seen:
+            if reaching.knows(asked):
                 continue
-            seen.add((deployment.api_base, deployment.api_key))
-            problem = await reach(client, deployment)
-            keyless = deployment.api_key is None
+            problem = (await reaching.reached(asked)).problem
+            keyless = asked.api_key is None
             text = problem or ("reached" if not keyless else "reached; the client's own key will be used")
-            yield Result(f"upstream {_address(deployment.api_base)}", problem is None, text, optional=name is None)
+            yield Result(f"upstream {_address(asked.api_base)}", problem is None, text, optional=name is None)
+        async for result in check_planning(settings, router, reaching):
+            yield result
     finally:
         await client.aclose()
 

@@ -1,0 +1,100 @@
+"""`gateway check` says whether planner and summarizer can be asked, and at what price (contract §5, §9)."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.checks import check
+from gateway.settings import Settings
+from tests.support.factory import sqlite_url
+from tests.support.mock_upstream import MockUpstream
+
+PRICED = {"input_cost_per_token": 1e-7, "output_cost_per_token": 4e-7}
+BOTH = "planner and summarizer"
+
+
+def entry(upstream: MockUpstream, name: str = "small", *, info: dict[str, Any] | None = None, **params: Any) -> Any:
+    given = {"model": f"openai/{name}", "api_base": upstream.base_url, "api_key": "sk-upstream", **params}
+    return {"model_name": name, "litellm_params": given, "model_info": info or {}}
+
+
+def said(
+    directory: Path, *entries: Any, upstream: str | None = None, **context: Any
+) -> dict[str, list[tuple[str, str]]]:
+    """Marks and texts of what is said of internal models, by their title; of no other model anything is said."""
+    config = {"model_list": list(entries), "storage": {"url": sqlite_url(directory)}, "context": context}
+    if upstream:
+        config["upstream"] = {"api_base": upstream}
+    found: dict[str, list[tuple[str, str]]] = {}
+    for result in check(Settings.model_validate(config)):
+        mark = "ok" if result.ok else "warn" if result.optional else "fail"
+        if result.name.startswith(("planner", "summarizer")):
+            found.setdefault(result.name, []).append((mark, result.text))
+    return found
+
+
+def test_s5_a_default_in_model_list_is_found(upstream: MockUpstream, tmp_path: Path) -> None:
+    found = said(tmp_path, entry(upstream), entry(upstream, "gpt-4o-mini"))
+    assert found == {f"{BOTH} gpt-4o-mini": [("ok", "in model_list")]}
+    assert [record.path for record in upstream.requests] == ["/v1/models"], "an address is asked once"
+
+
+def test_s5_a_default_counts_beside_a_model_at_the_default_upstream_alone(
+    upstream: MockUpstream, tmp_path: Path
+) -> None:
+    """Content goes to no provider that nobody chose; that is no fault of the configuration, but it should be known."""
+    found = said(tmp_path, entry(upstream), upstream=upstream.base_url)
+    assert found == {f"{BOTH} gpt-4o-mini": [("ok", "at the upstream of small")]}
+    ((mark, text),) = said(tmp_path, entry(upstream))[f"{BOTH} gpt-4o-mini"]
+    assert mark == "warn"
+    assert all(part in text for part in ("not in model_list", "no_planner", "no_summarizer"))
+
+
+def test_s5_without_any_configuration_the_default_upstream_is_asked(upstream: MockUpstream, tmp_path: Path) -> None:
+    assert said(tmp_path, upstream=upstream.base_url) == {f"{BOTH} gpt-4o-mini": [("ok", "at the default upstream")]}
+
+
+def test_s5_two_that_are_named(upstream: MockUpstream, tmp_path: Path) -> None:
+    """Named ones may be asked at any primary's upstream; a price that nobody knows is told for each."""
+    entries = entry(upstream), entry(upstream, "own-summarizer", info=PRICED)
+    upstream.models = [*upstream.models, "own-planner", "own-summarizer"]
+    named = {"planner_model": "own-planner", "summarizer_model": "own-summarizer"}
+    found = said(tmp_path, *entries, **named)
+    assert found["summarizer own-summarizer"] == [("ok", "in model_list")]
+    served, price = found["planner own-planner"]
+    assert served == ("ok", "at the upstream of small, own-summarizer")
+    assert (price[0], "`total_cost` is null" in price[1]) == ("warn", True)
+    _, price = said(tmp_path, *entries, **named, planning_max_cost="0.01")["planner own-planner"]
+    assert (price[0], price[1].startswith("never called")) == ("warn", True)
+
+
+def test_s5_one_that_is_named_has_to_be_there(upstream: MockUpstream, tmp_path: Path) -> None:
+    """Without its upstream, without a provider, or where it cannot be asked: the check fails, and says what follows."""
+    gone = entry(upstream, "gone", info=PRICED, api_base="http://127.0.0.1:9/v1")
+    unknown = entry(upstream, "unknown", info=PRICED, model="antropic/claude", api_base=None)
+    claude = {
+        "model_name": "claude",
+        "litellm_params": {"model": "anthropic/claude-sonnet-4-5", "api_base": upstream.url},
+    }
+    for entries, name in (([gone], "gone"), ([unknown], "unknown"), ([claude], "nobodys")):
+        ((mark, text),) = said(tmp_path, *entries, planner_model=name, summarizer_model=name)[f"{BOTH} {name}"]
+        assert mark == "fail", text
+        assert "no_planner" in text
+
+
+def test_s5_a_model_that_its_upstream_does_not_list_is_a_warning(upstream: MockUpstream, tmp_path: Path) -> None:
+    """As where a local server is the upstream, and nobody named a planner that it has."""
+    upstream.models = ["small", "qwen:latest"]
+    ((mark, text),) = said(tmp_path, upstream=upstream.base_url)[f"{BOTH} gpt-4o-mini"]
+    assert (mark, "does not have gpt-4o-mini" in text) == ("warn", True)
+    found = said(tmp_path, upstream=upstream.base_url, planner_model="qwen", summarizer_model="qwen")
+    assert found[f"{BOTH} qwen"][0] == ("ok", "at the default upstream")
+
+
+@pytest.mark.parametrize("context", [{"planning": "never"}, {"mode": "simple"}, {"mode": "off"}])
+def test_s5_nothing_is_said_of_defaults_where_nothing_is_planned(
+    upstream: MockUpstream, tmp_path: Path, context: dict[str, Any]
+) -> None:
+    assert said(tmp_path, entry(upstream), **context) == {}
+    assert said(tmp_path, entry(upstream, "gpt-4o-mini"), planner_model="gpt-4o-mini", **context)
