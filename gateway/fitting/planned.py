@@ -69,10 +69,12 @@ class Wishes:
         return self._summaries.get(decision.artifact_id, "").strip() if wanted else ""
 
     def _nearest(self, own: Sequence[Candidate], query: str) -> list[Candidate]:
-        """Those that bear on the question and on a query of the artifact's own, best first; the beginning if none."""
+        """Those that bear on the question, on a query of the artifact's own and on what else the plan seeks, best
+        first; the beginning if none."""
         of = own[0].of
         assert isinstance(of, Artifact)
-        found = candidates(self._material, [of], [], self._relevance, (query,))
+        sought = tuple(dict.fromkeys((query, *self.searches)))
+        found = candidates(self._material, [of], [], self._relevance, sought)
         least = NEARLY * max((c.passage.score for c in found), default=0.0)
         here = {c.passage.start: c for c in own}
         near = [c for c in found if c.passage.score >= least and c.passage.score > 0]

@@ -1,5 +1,7 @@
 """A plan where something has to leave: half of the room in the heuristic's order, then the plan's (contract §5)."""
 
+from dataclasses import replace
+
 import pytest
 
 from gateway.models.artifacts import ProcessingStrategy
@@ -58,7 +60,7 @@ def test_what_the_plan_excludes_comes_last_of_all() -> None:
 
 def test_what_bears_on_nothing_comes_before_what_the_plan_excludes() -> None:
     herds = "\n\n".join(f"Zebras {chr(97 + n % 26) * 4} grazed beside acacias, far inland." for n in range(60))
-    made = material([ASK], paper("lamp", LAMP), paper("herds", herds))
+    made = material([ASK], paper("lamp", LAMP), replace(paper("herds", herds), historical=True))
     assert shown(fitted(made, BUDGET), "art_herds") <= 0
     assert shown(fitted(made, BUDGET, planned(decided("art_lamp", EXCLUDE))), "art_herds") > 1000
 
