@@ -92,7 +92,7 @@ def headings(page: Path) -> set[str]:
 def test_what_operators_are_told_is_explained() -> None:
     """Every reason why a plan was not followed, every warning of a bill and every event of the log."""
     source = "\n".join(path.read_text() for path in (ROOT / "gateway").rglob("*.py"))
-    reasons = re.findall(r'(?:InternalModelFailed|RubbishPlan)\(f?"(?:\{[^}]*\})?([a-z_]+)"', source)
+    reasons = re.findall(r'(?:InternalModelFailed|OverCeiling|RubbishPlan)\(f?"(?:\{[^}]*\})?([a-z_]+)"', source)
     reasons += re.findall(r'fallback_reason="([a-z_]+)"', source)
     reasons += re.findall(
         r'^(?:NO_PLANNER|NOTHING_TO_PLAN|SAVES_TOO_LITTLE|FAULT|LATE) = "([a-z]+_[a-z_]+)"', source, re.MULTILINE
