@@ -17,16 +17,24 @@ from tests.support.mock_upstream import MockUpstream
 from tests.support.reply import Reply
 
 CLIENTS = 10
+SHOWN_CHARS = 100
 MOMENTS = ("some time", "an answer from upstream", "an acknowledgement")
 
 
 class Storm:
     """`clients` at once on all gateways, which share one database; one gateway is killed at a time."""
 
-    def __init__(self, gateways: Sequence[GatewayProcess], upstream: MockUpstream, storage_url: str, seed: int) -> None:
+    def __init__(
+        self,
+        gateways: Sequence[GatewayProcess],
+        upstream: MockUpstream,
+        storage_url: str,
+        seed: int,
+        talks: Talks | None = None,
+    ) -> None:
         self._gateways = list(gateways)
         self._chance = random.Random(seed)
-        self._talks = Talks(self._chance)
+        self._talks = talks or Talks(self._chance)
         self._audit = HistoryAudit(storage_url)
         self._serial = itertools.count(1)
         self._up = {gateway.url: True for gateway in gateways}
@@ -38,7 +46,7 @@ class Storm:
         self._acknowledged = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self.acknowledged = self.broken = 0
-        upstream.handler = self._reply
+        upstream.handler = self.reply
         upstream.strict = False
         self._upstream = upstream
 
@@ -150,7 +158,7 @@ class Storm:
         self._acknowledged.set()
         return done
 
-    def _reply(self, record: Record) -> Reply:
+    def reply(self, record: Record) -> Reply:
         """On the mock's own loop. No two answers are alike."""
         self._loop.call_soon_threadsafe(self._answered.set)
         body: dict[str, Any] = record.body
@@ -160,7 +168,8 @@ class Storm:
         if body.get("tools") and body["messages"][-1]["role"] == "user":
             calls = [("look_up", {"serial": serial})] * pace.randint(1, 2)
             return Reply(tool_calls=calls, delay_first=first, chunk_delay=between)
-        text = f"answer-{serial} to {body['messages'][-1]['content']} in some words"
+        asked = str(body["messages"][-1]["content"])[-SHOWN_CHARS:]
+        text = f"answer-{serial} to {asked} in some words"
         return Reply(text=text, delay_first=first, chunk_delay=between)
 
 
