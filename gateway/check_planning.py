@@ -15,6 +15,7 @@ from gateway.upstream.routing import ConfiguredRouter, unsupported
 
 CALLER = Caller("check")
 MOST_NAMED = 5
+WITH_ITS_OWN = "; the client's own key will be used"
 WITHOUT = {
     "planner": "contexts are made without a plan (`no_planner`)",
     "summarizer": "what a plan wants summarized is extracted instead (`no_summarizer`)",
@@ -68,7 +69,7 @@ async def _served(
     try:
         where, places = _places(settings, router, internal)
     except Unauthorized:
-        where, places = "in model_list; the client's own key will be used", []
+        where, places = "in model_list" + WITH_ITS_OWN, []
     except GatewayError as error:
         yield Result(internal.title, False, f"{error.message} {internal.without}", optional=not internal.chosen)
         return
@@ -87,7 +88,8 @@ async def _served(
             text = f"{where}, whose list of models does not have {place.provider_model}"
             yield Result(internal.title, False, text, optional=True)
             return
-    yield Result(internal.title, True, where)
+    keyless = any(place.api_key is None and not place.operator_key for place in places)
+    yield Result(internal.title, True, where + WITH_ITS_OWN * keyless)
     for warning in _prices(settings.context, router, internal):
         yield Result(internal.title, False, warning, optional=True)
 

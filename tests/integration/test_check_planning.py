@@ -52,7 +52,9 @@ def test_s5_a_default_counts_beside_a_model_at_the_default_upstream_alone(
 
 
 def test_s5_without_any_configuration_the_default_upstream_is_asked(upstream: MockUpstream, tmp_path: Path) -> None:
-    assert said(tmp_path, upstream=upstream.base_url) == {f"{BOTH} gpt-4o-mini": [("ok", "at the default upstream")]}
+    assert said(tmp_path, upstream=upstream.base_url) == {
+        f"{BOTH} gpt-4o-mini": [("ok", "at the default upstream; the client's own key will be used")]
+    }
 
 
 def test_s5_two_that_are_named(upstream: MockUpstream, tmp_path: Path) -> None:
@@ -89,7 +91,7 @@ def test_s5_a_model_that_its_upstream_does_not_list_is_a_warning(upstream: MockU
     ((mark, text),) = said(tmp_path, upstream=upstream.base_url)[f"{BOTH} gpt-4o-mini"]
     assert (mark, "does not have gpt-4o-mini" in text) == ("warn", True)
     found = said(tmp_path, upstream=upstream.base_url, planner_model="qwen", summarizer_model="qwen")
-    assert found[f"{BOTH} qwen"][0] == ("ok", "at the default upstream")
+    assert found[f"{BOTH} qwen"][0] == ("ok", "at the default upstream; the client's own key will be used")
 
 
 @pytest.mark.parametrize("context", [{"planning": "never"}, {"mode": "simple"}, {"mode": "off"}])
