@@ -6,7 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support import worked_example
 from tests.support.factory import GatewayFactory
+from tests.support.internal_models import InternalModels, every
 from tests.support.mock_upstream import MockUpstream
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
@@ -40,3 +42,19 @@ def test_the_first_sdk_call(start_gateway: GatewayFactory, upstream: MockUpstrea
     roles = [message["role"] for message in follow_up.body["messages"]]
     assert roles == ["user", "assistant", "user"]
     assert "Clause 14 says" in follow_up.body["messages"][0]["content"]
+
+
+def test_the_planned_call(start_gateway: GatewayFactory, upstream: MockUpstream, tmp_path: Path) -> None:
+    """With the models that it names in `model_list`, and documents that do not fit."""
+    upstream.handler = models = InternalModels(every("rag_extract", extraction_query="order 4411"))
+    running = start_gateway({"context": {"planning": "auto"}})
+    (tmp_path / "orders.json").write_text(worked_example.orders() * 4)
+    (tmp_path / "contract.md").write_text(worked_example.contract())
+    block = re.search(r"```python\n(answer = .*?)```", README, re.DOTALL)
+    assert block
+    client = f"from openai import OpenAI\nclient = OpenAI(base_url='{running.base_url}', api_key='sk-readme')\n"
+    command = [sys.executable, "-c", client + block.group(1)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "rag_extract" in done.stdout
+    assert len(models.planned) == 1
