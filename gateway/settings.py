@@ -302,6 +302,13 @@ class ModelEntry(BaseModel):
     litellm_params: LitellmParams
     model_info: ModelInfo = ModelInfo()
 
+    def star(self, model: str) -> str | None:
+        """What the star of this entry's name stands for in that of a model (`*`, `openai/*`: LiteLLM's wildcards); None
+        if there is no star, or the rest of the name is another."""
+        before, star, after = self.model_name.partition("*")
+        fits = star and model.startswith(before) and model.endswith(after) and len(model) > len(before) + len(after)
+        return model[len(before) : len(model) - len(after)] if fits else None
+
 
 class Settings(_Section):
     """The whole configuration."""
@@ -328,6 +335,10 @@ class Settings(_Section):
     def model(self, name: str) -> ModelEntry | None:
         """The first entry of that `model_name`, or None."""
         return next((entry for entry in self.model_list if entry.model_name == name), None)
+
+    def lists(self, name: str) -> bool:
+        """Whether an entry of `model_list` serves a model of that name."""
+        return self.model(name) is not None or any(entry.star(name) is not None for entry in self.model_list)
 
     def has_operator_key(self) -> bool:
         """Whether anyone who reaches the port could spend the operator's money."""

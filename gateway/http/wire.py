@@ -145,7 +145,7 @@ def _models(models: Any, settings: Settings) -> dict[str, str]:
     for role, name in models.items():
         if role not in ("context_planner", "summarizer"):
             raise invalid(f"context.models.{role}", "is not known; known are context_planner, summarizer")
-        if not isinstance(name, str) or settings.model(name) is None:
+        if not isinstance(name, str) or not settings.lists(name):
             raise invalid(f"context.models.{role}", "must be a model of model_list")
     return dict(models)
 

@@ -147,9 +147,8 @@ class ConfiguredRouter:
         if model in self._entries:
             return self._entries[model]
         for entry in self._patterns:
-            before, _, after = entry.model_name.partition("*")
-            if model.startswith(before) and model.endswith(after) and len(model) > len(before) + len(after):
-                star = model[len(before) : len(model) - len(after)]
+            star = entry.star(model)
+            if star is not None:
                 served = entry.litellm_params.model.replace("*", star)
                 return entry.model_copy(
                     update={"litellm_params": entry.litellm_params.model_copy(update={"model": served})}

@@ -139,3 +139,14 @@ def test_an_empty_body_names_the_model() -> None:
     error = refused({})
     assert (error.param, error.code, error.type) == ("model", "missing_required_parameter", "invalid_request_error")
     assert refused({"model": "m"}).code == "missing_required_parameter"
+
+
+def test_internal_models_may_be_served_by_a_star() -> None:
+    """What `model_list` serves is of `model_list`, by its own name or by a wildcard's."""
+    entry = {"model_name": "openai/*", "litellm_params": {"model": "openai/*", "api_base": "http://x/v1"}}
+    settings = Settings.model_validate({"model_list": [entry]})
+    body = {"model": "m", "messages": HELLO, "context": {"models": {"context_planner": "openai/gpt-4o-mini"}}}
+    assert parse(body, settings=settings).options.models == {"context_planner": "openai/gpt-4o-mini"}
+    body["context"] = {"models": {"context_planner": "openai/"}}
+    with pytest.raises(InvalidRequest):
+        parse(body, settings=settings)
