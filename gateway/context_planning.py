@@ -121,9 +121,10 @@ class ContextPlanning:
         )
 
     async def close(self) -> None:
-        """Waits for what is still being forgotten."""
+        """Waits for what is still being kept or forgotten."""
         if self._forgetting:
             await asyncio.wait(self._forgetting)
+        await self._summaries.close()
 
     def _later(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -131,11 +132,11 @@ class ContextPlanning:
         task.add_done_callback(self._forgetting.discard)
 
     async def _summarizer(self, request: ChatRequest, model: InternalModel) -> Summarizer:
-        """Nothing of a dry run is kept but its bill, and nothing of `store: false` in any cache (contract §2, §5)."""
-        keeps = request.store and not request.options.dry_run
+        """Nothing of a dry run is kept but its bill; of `store: false` no cache knows (contract §2, §5)."""
+        reads, keeps = request.store, request.store and not request.options.dry_run
         try:
             secret = await self._store.secret()
         except StorageUnavailable:  # a key that nobody else has finds nothing
-            secret, keeps = os.urandom(32), False
-        seconds = self._settings.summarizer_timeout
-        return Summarizer(model, self._summaries, request.caller.tenant, secret, keeps=keeps, timeout_seconds=seconds)
+            secret, reads, keeps = os.urandom(32), False, False
+        seconds, tenant = self._settings.summarizer_timeout, request.caller.tenant
+        return Summarizer(model, self._summaries, tenant, secret, reads=reads, keeps=keeps, timeout_seconds=seconds)

@@ -289,7 +289,11 @@ class ClaimingCache(CacheBackend, Protocol):
     """A cache by which several processes agree on who makes a value."""
 
     async def claim(self, key: str, owner: str, ttl: float) -> bool:
-        """Whether `key` is `owner`'s now, for `ttl` seconds: it was nobody's, or nobody can be asked."""
+        """Whether `key` is `owner`'s now, for `ttl` seconds: it was that owner's, nobody's, or nobody can be asked."""
+        ...
+
+    async def get_or_claim(self, key: str, claim: str, owner: str, ttl: float) -> tuple[bytes | None, bool]:
+        """The value of `key`, else None and whether `claim` is `owner`'s now: asked for in one go."""
         ...
 
     async def release(self, key: str, owner: str) -> None:

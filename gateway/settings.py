@@ -85,7 +85,7 @@ class CacheSettings(_Section):
     """What may be forgotten at any time."""
 
     url: str | None = Field(None, description="`redis://` URL (`REDIS_URL`); in-process memory without one.")
-    timeout: Seconds = Field(0.25, description="Seconds after which a cache answer counts as a miss.")
+    timeout: Seconds = Field(0.05, description="Seconds after which a cache answer counts as a miss.")
     max_bytes: int = Field(32 * 2**20, gt=0, description="Most bytes the in-process cache keeps.")
     index_bytes: int = Field(64 * 2**20, gt=0, description="Most bytes of the search indexes that the process keeps.")
     document_ttl: Seconds = Field(86400.0, description="Seconds that the text of a decoded document is kept.")

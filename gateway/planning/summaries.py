@@ -30,12 +30,14 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Summarizer:
-    """The summarizer of one request. `secret` is the storage's; `keeps` is False with `store: false`."""
+    """The summarizer of one request. `secret` is the storage's; with `store: false` the cache is neither read nor
+    written, by a dry run it is only read."""
 
     model: InternalModel
     cache: SummaryCache
     tenant: str
     secret: bytes
+    reads: bool
     keeps: bool
     timeout_seconds: float
 
@@ -55,7 +57,7 @@ class Summarizer:
         async def make() -> str:
             return await self._made(artifact, focus)
 
-        return await self.cache.get_or_make(key, make, self.secret, keep=self.keeps)
+        return await self.cache.get_or_make(key, make, self.secret, read=self.reads, keep=self.keeps)
 
     async def _made(self, artifact: Artifact, focus: str) -> str:
         what = f"{artifact.artifact_type.value} {artifact.title or ''}".strip()

@@ -3,8 +3,10 @@
 import asyncio
 import hashlib
 import hmac
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from gateway.ids import new_id
 from gateway.models.artifacts import cache_group
@@ -13,6 +15,9 @@ from gateway.ports import ClaimingCache, Clock
 
 MAC_BYTES = 16
 POLL_SECONDS = (0.02, 0.05, 0.1, 0.2)
+CLAIM_SECONDS = 5.0
+"""A payer renews its claim while it makes a summary: where its process ends, another takes over after this time."""
+RENEWALS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,31 +60,37 @@ class SummaryCache:
     would pay for the same failure again. Where the first left or met a ceiling of its own, the next one pays.
     """
 
-    def __init__(self, cache: ClaimingCache, clock: Clock, ttl_seconds: float, claim_seconds: float) -> None:
+    def __init__(self, cache: ClaimingCache, clock: Clock, ttl_seconds: float, longest_wait: float) -> None:
         self._cache = cache
         self._clock = clock
         self._ttl = ttl_seconds
-        self._claim_seconds = claim_seconds
+        self._longest_wait = longest_wait
         self._running: dict[str, asyncio.Future[str]] = {}
+        self._ending: set[asyncio.Future[None]] = set()
 
-    async def get_or_make(self, key: SummaryKey, make: Make, secret: bytes, *, keep: bool) -> Found:
+    async def get_or_make(self, key: SummaryKey, make: Make, secret: bytes, *, read: bool, keep: bool) -> Found:
         """The summary: kept, being made by somebody else, or made now.
 
         Args:
             make: makes and pays for it; may raise what it likes, which is passed on.
             secret: the storage's, for the key and against values that nobody of us wrote.
-            keep: whether it may be kept (not with `store: false`).
+            read: whether one that is kept may be used, and whether it may be asked for (not with `store: false`).
+            keep: whether it may be kept (neither with `store: false` nor of a dry run).
         """
         name = key.name(secret)
-        while (running := self._running.get(name)) is not None:
+        run = f"{name} {read} {keep}"
+        while (running := self._running.get(run)) is not None:
             try:
                 return Found(await asyncio.shield(running), hit=True)
             except PayerLeft:
                 continue  # whoever waits pays in the place of one that left
         future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._running[name] = future
+        self._running[run] = future
         try:
-            found = await self._kept_or_made(key, name, make, secret, keep)
+            if keep:
+                found = await self._kept_or_made(key, name, make, secret)
+            else:
+                found = await self._only_read_or_made(name, make, secret, read)
         except BaseException as error:
             if not future.done():
                 failed = isinstance(error, Exception) and not isinstance(error, OverCeiling)
@@ -87,51 +98,91 @@ class SummaryCache:
                 future.exception()  # nobody may be waiting
             raise
         finally:
-            del self._running[name]
+            del self._running[run]
         future.set_result(found.text)
         return found
 
     async def forget(self, tenant: str, digests: Sequence[str]) -> None:
         """Deletes what is kept of these contents, of no conversation that could be deleted later."""
+        await self.close()
         await self._cache.forget(*(cache_group(tenant, digest) for digest in digests))
 
-    async def _kept_or_made(self, key: SummaryKey, name: str, make: Make, secret: bytes, keep: bool) -> Found:
-        text = await self._read(name, secret)
-        if text is not None:
-            return Found(text, hit=True)
-        if not keep:
-            return Found(await make(), hit=False)
+    async def close(self) -> None:
+        """Waits for what is still being kept, or given up."""
+        if self._ending:
+            await asyncio.wait(set(self._ending))
+
+    async def _only_read_or_made(self, name: str, make: Make, secret: bytes, read: bool) -> Found:
+        text = _opened(await self._cache.get(name), name, secret) if read else None
+        return Found(text, hit=True) if text is not None else Found(await make(), hit=False)
+
+    async def _kept_or_made(self, key: SummaryKey, name: str, make: Make, secret: bytes) -> Found:
         owner, claim = new_id(""), f"{name}:claim"
-        until = self._clock.monotonic() + self._claim_seconds
-        tries = 0
-        while not await self._cache.claim(claim, owner, self._claim_seconds):
-            await asyncio.sleep(POLL_SECONDS[min(tries, len(POLL_SECONDS) - 1)])
-            tries += 1
-            text = await self._read(name, secret)
+        text = made = None
+        try:
+            text = await self._kept_or_claimed(name, claim, owner, secret)
             if text is not None:
                 return Found(text, hit=True)
-            if self._clock.monotonic() >= until:
-                break
-        try:
-            if tries and (text := await self._read(name, secret)) is not None:
-                return Found(text, hit=True)
-            text = await make()
-            group = cache_group(key.tenant, key.content_digest)
-            await self._cache.set(name, _signed(text, name, secret), self._ttl, group=group)
-            return Found(text, hit=False)
+            async with self._renewed(claim, owner):
+                made = await make()
+            return Found(made, hit=False)
         finally:
-            await self._cache.release(claim, owner)
+            if text is None:
+                value = None if made is None else _signed(made, name, secret)
+                await self._at_last(self._settled(name, value, cache_group(key.tenant, key.content_digest), owner))
 
-    async def _read(self, name: str, secret: bytes) -> str | None:
-        value = await self._cache.get(name)
-        if value is None or len(value) <= MAC_BYTES:
-            return None
-        if not hmac.compare_digest(value[:MAC_BYTES], _mac(value[MAC_BYTES:], name, secret)):
-            return None
+    async def _kept_or_claimed(self, name: str, claim: str, owner: str, secret: bytes) -> str | None:
+        """The summary; None once nobody else is making it, or after the longest wait."""
+        until = self._clock.monotonic() + self._longest_wait
+        tries = 0
+        while True:
+            value, mine = await self._cache.get_or_claim(name, claim, owner, CLAIM_SECONDS)
+            text = _opened(value, name, secret)
+            if text is not None:
+                return text
+            if value is not None:  # rubbish: it is made anew, by one of those that found it
+                mine = await self._cache.claim(claim, owner, CLAIM_SECONDS)
+            if mine or self._clock.monotonic() >= until:
+                return None
+            await asyncio.sleep(POLL_SECONDS[min(tries, len(POLL_SECONDS) - 1)])
+            tries += 1
+
+    @asynccontextmanager
+    async def _renewed(self, claim: str, owner: str) -> AsyncIterator[None]:
+        async def renew() -> None:
+            while True:
+                await asyncio.sleep(CLAIM_SECONDS / RENEWALS)
+                await self._cache.claim(claim, owner, CLAIM_SECONDS)
+
+        renewing = asyncio.ensure_future(renew())
         try:
-            return value[MAC_BYTES:].decode()
-        except UnicodeDecodeError:
-            return None
+            yield
+        finally:
+            renewing.cancel()
+
+    async def _settled(self, name: str, value: bytes | None, group: str, owner: str) -> None:
+        if value is not None:
+            await self._cache.set(name, value, self._ttl, group=group)
+        await self._cache.release(f"{name}:claim", owner)
+
+    async def _at_last(self, work: Coroutine[Any, Any, None]) -> None:
+        """Whoever is cancelled here leaves the work to end by itself."""
+        task = asyncio.ensure_future(work)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        await asyncio.shield(task)
+
+
+def _opened(value: bytes | None, name: str, secret: bytes) -> str | None:
+    """The text of a kept value; None of one that nobody of us wrote under that name."""
+    if value is None or len(value) <= MAC_BYTES:
+        return None
+    if not hmac.compare_digest(value[:MAC_BYTES], _mac(value[MAC_BYTES:], name, secret)):
+        return None
+    try:
+        return value[MAC_BYTES:].decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _signed(text: str, name: str, secret: bytes) -> bytes:

@@ -33,6 +33,10 @@ class ForgettingCache:
         """See `ClaimingCache`."""
         return await self._cache.claim(key, owner, ttl)
 
+    async def get_or_claim(self, key: str, claim: str, owner: str, ttl: float) -> tuple[bytes | None, bool]:
+        """See `ClaimingCache`."""
+        return await self._cache.get_or_claim(key, claim, owner, ttl)
+
     async def release(self, key: str, owner: str) -> None:
         """See `ClaimingCache`."""
         await self._cache.release(key, owner)

@@ -155,7 +155,7 @@ def test_s5_a_dry_run_leaves_nothing_in_the_cache(
     start_gateway: GatewayFactory, valkey: Valkey, upstream: MockUpstream
 ) -> None:
     """§5: nothing is stored but the bill of internal calls; a chat keeps the text of a DOCX."""
-    gateway = start_gateway({"cache": {"url": valkey.url}})
+    gateway = start_gateway({"cache": {"url": valkey.url, "timeout": 2.0}})
     content = [file_part("a.docx", docx(["x"]), DOCX), {"type": "text", "text": ASK}]
     ask(gateway, content, context={"dry_run": True})
     assert not valkey.keys()

@@ -80,14 +80,39 @@ def test_s5_a_summary_is_paid_for_once_and_is_its_tenants_alone(
     assert len(models.summarized) == 2
 
 
-def test_s2_store_false_leaves_no_summary_in_any_cache(
+def test_s2_store_false_neither_reads_nor_leaves_a_summary_in_any_cache(
     start_planning: Callable[..., GatewayProcess], models: InternalModels
 ) -> None:
-    """It may use what is there, and leaves nothing."""
     gateway = start_planning()
     assert [stats(ask(gateway, store=False)) for _ in range(2)] == [(0, 1), (0, 1)]
     assert stats(ask(gateway)) == (0, 1)
-    assert stats(ask(gateway, store=False)) == (1, 0)
+    assert stats(ask(gateway, store=False)) == (0, 1)
+    assert stats(ask(gateway)) == (1, 0)
+
+
+def test_s5_a_dry_run_reads_summaries_and_leaves_none(
+    start_planning: Callable[..., GatewayProcess], models: InternalModels
+) -> None:
+    gateway = start_planning()
+    dry = {"context": {"dry_run": True}}
+    assert [stats(ask(gateway, **dry)) for _ in range(2)] == [(0, 1), (0, 1)]
+    assert stats(ask(gateway)) == (0, 1)
+    assert stats(ask(gateway, **dry)) == (1, 0)
+
+
+def test_s5_a_summary_is_kept_for_seven_days_or_as_long_as_configured(
+    start_gateway: GatewayFactory, valkey: Valkey, models: InternalModels
+) -> None:
+    for ttl, seconds in (({}, 7 * 86400), ({"summary_ttl": 100}, 100)):
+        valkey.flush()
+        gateway = start_gateway({**PLANNING, **KEYS, "cache": {"url": valkey.url, "timeout": 2.0, **ttl}})
+        answer = ask(gateway)
+        with Redis.from_url(valkey.url) as client:
+            left = [client.ttl(name) for name in kept(valkey)]
+        assert len(left) == 1
+        assert seconds - 60 < left[0] <= seconds
+        delete(gateway, answer)
+        assert not kept(valkey)
 
 
 def test_s5_deleting_the_last_conversation_that_holds_an_artifact_deletes_its_summaries(

@@ -220,6 +220,25 @@ async def test_one_of_many_has_a_claim_until_it_gives_it_up(cache: ClaimingCache
     assert sum(again) == 1
 
 
+async def test_a_value_is_got_or_claimed_in_one_go(cache: ClaimingCache) -> None:
+    key, claim = new_id("k"), new_id("c")
+    assert await cache.get_or_claim(key, claim, "payer", 60) == (None, True)
+    assert await cache.get_or_claim(key, claim, "another", 60) == (None, False)
+    assert await cache.get_or_claim(key, claim, "payer", 60) == (None, True)
+    await cache.set(key, b"\x00v", 60)
+    assert await cache.get_or_claim(key, claim, "another", 60) == (b"\x00v", False)
+    await cache.release(claim, "payer")
+    assert await cache.claim(claim, "another", 60)
+
+
+async def test_an_owner_renews_its_claim(cache: ClaimingCache) -> None:
+    key = new_id("k")
+    assert await cache.claim(key, "payer", 0.05)
+    assert await cache.claim(key, "payer", 60)
+    await asyncio.sleep(0.1)
+    assert not await cache.claim(key, "next", 60)
+
+
 async def test_a_claim_runs_out_by_itself(cache: ClaimingCache) -> None:
     key = new_id("k")
     assert await cache.claim(key, "dead", 0.05)

@@ -53,7 +53,7 @@ def artifact(content: str) -> Artifact:
 
 def summarizer(model: Model, cache: SummaryCache | None = None) -> Summarizer:
     kept = cache or SummaryCache(MemoryCache(10**6, SystemClock()), SystemClock(), 60.0, 30.0)
-    return Summarizer(model, kept, "tenant", b"s" * 32, keeps=True, timeout_seconds=20.0)
+    return Summarizer(model, kept, "tenant", b"s" * 32, reads=True, keeps=True, timeout_seconds=20.0)
 
 
 def wants(*artifacts: Artifact, focus: str | None = None) -> ArtifactPlan:

@@ -1,0 +1,177 @@
+"""A Redis that hangs, crawls or holds what is not ours costs a request milliseconds, and answers nobody else's."""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from statistics import median
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from gateway.clock import SystemClock
+from gateway.ids import new_id
+from gateway.ports import ClaimingCache
+from gateway.settings import CacheSettings
+from gateway.storage.cache import open_cache
+from gateway.storage.redis_cache import GROUP_PREFIX, PREFIX
+from tests.support.delaying_proxy import DelayingProxy
+from tests.support.valkey import Valkey, ValkeyProcess
+
+TIMEOUT = CacheSettings().timeout
+
+
+class HandClock:
+    """Time that a test moves."""
+
+    seconds = 1000.0
+
+    def now(self) -> datetime:
+        return datetime(2026, 11, 21, tzinfo=UTC)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+async def took(work: Callable[[], Awaitable[Any]], times: int) -> list[float]:
+    """Seconds of each."""
+    found = []
+    for _ in range(times):
+        began = time.perf_counter()
+        await work()
+        found.append(time.perf_counter() - began)
+    return found
+
+
+async def use(cache: ClaimingCache) -> None:
+    """All that one request whose summary is missing asks of a cache, each of which may be the first to meet a fault."""
+    key = new_id("k")
+    await cache.get_or_claim(key, f"{key}:claim", "me", 5)
+    await cache.set(key, b"v", 60, group="g")
+    await cache.release(f"{key}:claim", "me")
+
+
+async def test_s5_a_cache_that_hangs_costs_one_request_its_timeout_and_others_milliseconds(
+    chaos_valkey: ValkeyProcess,
+) -> None:
+    """Also where requests are so rare that each comes after the pause: only a probe waits for it."""
+    clock = HandClock()
+    cache = open_cache(CacheSettings(url=chaos_valkey.url), clock)
+    await use(cache)
+    chaos_valkey.pause()
+    first = (await took(lambda: use(cache), 1))[0]
+    assert TIMEOUT * 0.9 < first < TIMEOUT + 0.5
+
+    async def rare() -> None:
+        clock.seconds += 60
+        await use(cache)
+
+    assert median(await took(lambda: use(cache), 20)) < 0.005
+    assert median(await took(rare, 9)) < 0.05
+    chaos_valkey.resume()
+    clock.seconds += 60
+    async with asyncio.timeout(20):
+        while await cache.get("k") != b"v":
+            await cache.set("k", b"v", 60)
+            await asyncio.sleep(0.05)
+            clock.seconds += 1
+    await cache.close()
+
+
+async def test_s5_a_cache_that_crawls_is_left_alone_until_it_answers_in_time(valkey: Valkey) -> None:
+    clock, delay = HandClock(), 2 * TIMEOUT
+    with DelayingProxy(_port(valkey)) as proxy:
+        cache = open_cache(CacheSettings(url=proxy.url), clock)
+        await use(cache)
+        proxy.seconds = delay
+        waited = []
+        for _ in range(7):
+            clock.seconds += 60
+            waited += await took(lambda: use(cache), 1)
+            await asyncio.sleep(4 * delay)  # the probe ends meanwhile
+        assert median(waited) < TIMEOUT
+        proxy.seconds = 0
+        async with asyncio.timeout(20):
+            while await cache.get("k") != b"v":
+                await cache.set("k", b"v", 60)
+                await asyncio.sleep(0.05)
+                clock.seconds += 1
+        await cache.close()
+
+
+async def test_no_answer_is_handed_to_another_after_commands_were_cancelled_or_late(valkey: Valkey) -> None:
+    rng, alone = random.Random(7), 0
+    with DelayingProxy(_port(valkey)) as proxy:
+        cache = open_cache(CacheSettings(url=proxy.url, timeout=0.02), SystemClock())
+
+        async def one(number: int) -> None:
+            nonlocal alone
+            key = f"own-{number}"
+            for _ in range(4):
+                await cache.set(key, key.encode(), 60)
+                found = await cache.get(key)
+                assert found in (None, key.encode())
+                many = await cache.get_many([key, "nobody's", key])
+                assert many in ([None] * 3, [key.encode(), None, key.encode()])
+                alone += found is not None
+                await asyncio.sleep(rng.random() / 50)
+
+        for proxy.seconds in (0, 0.01, 0.03, 0, 0.005):
+            tasks = [asyncio.ensure_future(one(number)) for number in range(40)]
+            for task in rng.sample(tasks, 25):
+                await asyncio.sleep(rng.random() / 200)
+                task.cancel()
+            for result in await asyncio.gather(*tasks, return_exceptions=True):
+                assert result is None or isinstance(result, asyncio.CancelledError), result
+            cache._link._paused_until = None  # type: ignore[attr-defined]
+        assert alone, "some were answered"
+        await cache.close()
+
+
+async def test_many_more_at_once_than_connections_are_all_answered(valkey: Valkey) -> None:
+    cache = open_cache(CacheSettings(url=valkey.url, timeout=10.0), SystemClock())
+    await cache.set("one", b"1", 60)
+    assert await asyncio.gather(*(cache.get("one") for _ in range(500))) == [b"1"] * 500
+    await cache.close()
+
+
+@pytest.mark.parametrize("poison", ["string", "hash", "list"])
+async def test_s5_what_is_not_ours_under_a_key_costs_a_miss_of_that_key_alone(valkey: Valkey, poison: str) -> None:
+    cache = open_cache(CacheSettings(url=valkey.url, timeout=2.0), SystemClock())
+    key, claim, group, fine = (new_id(name) for name in ("k", "c", "g", "f"))
+    await cache.set(fine, b"fine", 60)
+    with Redis.from_url(valkey.url) as poisoner:
+
+        def put(name: str) -> None:
+            poisoner.delete(name)
+            match poison:
+                case "string":
+                    poisoner.set(name, "rubbish")
+                case "hash":
+                    poisoner.hset(name, "a", "b")
+                case "list":
+                    poisoner.rpush(name, "a")
+
+        for name in (PREFIX + key, PREFIX + claim, GROUP_PREFIX + group):
+            put(name)
+        assert await cache.get(key) in (None, b"rubbish")
+        assert await cache.get_many([key, fine]) in ([None, b"fine"], [b"rubbish", b"fine"])
+        assert (await cache.get_or_claim(key, claim, "me", 60))[1] or poison == "string"
+        assert await cache.claim(claim, "me", 60), "what lasts for ever is nobody's claim"
+        assert not await cache.claim(claim, "another", 60)
+        put(PREFIX + claim)
+        await cache.release(claim, "me")
+        await cache.set(key, b"new", 60, group=group)
+        assert await cache.get(key) == b"new"
+        await cache.forget(group)
+        assert await cache.get(key) is None
+        put(GROUP_PREFIX + group)
+        await cache.forget(group)
+        assert await cache.get(fine) == b"fine", "one group that cannot be read must not end all use of the cache"
+    await cache.close()
+
+
+def _port(valkey: Valkey) -> int:
+    return int(valkey.url.rpartition(":")[2].partition("/")[0])
