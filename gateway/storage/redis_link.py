@@ -14,7 +14,7 @@ PAUSE_SECONDS = 2.0
 AT_ONCE = 64
 """Commands, each on a connection of its own, that are under way at the same time."""
 PROBE_WAIT = 5
-"""A request waits for a probe for this part of a command's time."""
+"""Requests wait for a probe that has just begun, until this part of a command's time is over."""
 ROUNDS = 5
 """Rounds of the event loop after its time in which an answer that had come in time is still read: a loop that somebody
 held up finds the answer and the end of the time together."""
@@ -37,6 +37,7 @@ class RedisLink:
         self._running: set[asyncio.Task[Any]] = set()
         self._paused_until: float | None = None
         self._probe: asyncio.Task[None] | None = None
+        self._wait_until = 0.0
 
     async def send(self, *command: Any) -> Any:
         """The answer; None also if there is none in time, or the command is refused."""
@@ -82,11 +83,14 @@ class RedisLink:
         self._paused_until = self._clock.monotonic() + PAUSE_SECONDS
 
     async def _is_back(self) -> bool:
+        loop = asyncio.get_running_loop()
         if self._probe is None or self._probe.done():
             if self._paused_until is not None and self._clock.monotonic() < self._paused_until:
                 return False
             self._probe = self._start(self._probed())
-        await asyncio.wait({self._probe}, timeout=self._timeout / PROBE_WAIT)
+            self._wait_until = loop.time() + self._timeout / PROBE_WAIT
+        if (seconds := self._wait_until - loop.time()) > 0:
+            await asyncio.wait({self._probe}, timeout=seconds)
         return self._paused_until is None
 
     async def _probed(self) -> None:

@@ -94,10 +94,10 @@ def test_s5_a_dry_run_reads_summaries_and_leaves_none(
     start_planning: Callable[..., GatewayProcess], models: InternalModels
 ) -> None:
     gateway = start_planning()
-    dry = {"context": {"dry_run": True}}
-    assert [stats(ask(gateway, **dry)) for _ in range(2)] == [(0, 1), (0, 1)]
+    dry = {"dry_run": True}
+    assert [stats(ask(gateway, context=dry)) for _ in range(2)] == [(0, 1), (0, 1)]
     assert stats(ask(gateway)) == (0, 1)
-    assert stats(ask(gateway, **dry)) == (1, 0)
+    assert stats(ask(gateway, context=dry)) == (1, 0)
 
 
 def test_s5_a_summary_is_kept_for_seven_days_or_as_long_as_configured(

@@ -21,7 +21,7 @@ Break = Callable[[ValkeyProcess, DelayingProxy], object]
 FAULTS: dict[str, Break] = {
     "killed": lambda valkey, proxy: valkey.kill9(),
     "hung": lambda valkey, proxy: valkey.pause(),
-    "slow": lambda valkey, proxy: setattr(proxy, "seconds", 0.4),
+    "slow": lambda valkey, proxy: setattr(proxy, "seconds", 1.5),
     "flushed": lambda valkey, proxy: valkey.flush(),
     "rubbish": lambda valkey, proxy: poison(valkey, "rubbish"),
     "swapped": lambda valkey, proxy: poison(valkey, "swap"),
@@ -36,7 +36,7 @@ def test_s5_a_cache_that_fails_in_mid_run_costs_misses_alone(
     traffic = SummaryTraffic()
     upstream.handler = traffic.models
     with DelayingProxy(chaos_valkey.port) as proxy:
-        gateways = two(start_gateway, proxy.url, timeout=0.2)
+        gateways = two(start_gateway, proxy.url, timeout=1.0)
         for tenant in "ab":
             found = traffic.ask_at_once(gateways, 1, 4, tenant)
             assert sorted(each["cache_stats"]["hits"] for each in found) == [0, 1, 1, 1]

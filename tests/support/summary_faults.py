@@ -46,7 +46,7 @@ class SummaryTraffic:
         assert answer.status_code == 200, answer.text
         bill: Json = answer.json()["response_metadata"]
         assert bill["context_utilization"]["fallback_reason"] is None
-        return bill["context_utilization"] | {"plan_ms": bill["timings_ms"]["plan"]}
+        return {**bill["context_utilization"], "plan_ms": bill["timings_ms"]["plan"]}
 
     def ask_at_once(self, gateways: list[GatewayProcess], document: int, times: int, tenant: str = "a") -> list[Json]:
         """So many requests, over the gateways in turn."""
