@@ -14,7 +14,7 @@ from gateway.errors import StorageUnavailable
 from gateway.ids import content_digest
 from gateway.internal_calls import InternalModels, OpenBill
 from gateway.logs import get_logger
-from gateway.models.artifacts import Artifact, ArtifactPlan, ProcessingStrategy
+from gateway.models.artifacts import Artifact, ArtifactPlan, ArtifactType, ProcessingStrategy
 from gateway.models.exchange import ChatRequest, Deployment
 from gateway.models.internal import InternalModelFailed
 from gateway.models.planned import Planned
@@ -101,7 +101,7 @@ class ContextPlanning:
         self, request: ChatRequest, plan: ArtifactPlan, artifacts: Sequence[Artifact], planners: Planners
     ) -> PlanMade:
         asked = {d.artifact_id for d in plan.artifacts if d.strategy is ProcessingStrategy.SUMMARIZE}
-        wanted = [artifact for artifact in artifacts if artifact.artifact_id in asked]
+        wanted = [a for a in artifacts if a.artifact_id in asked and a.artifact_type is not ArtifactType.CONVERSATION]
         summarizer = None
         if planners.summarizer is not None and wanted:
             summarizer = await self._summarizer(request, planners.summarizer)

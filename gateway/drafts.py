@@ -8,12 +8,12 @@ from gateway.fitting.budget import Budget
 from gateway.fitting.candidates import candidates
 from gateway.fitting.count import Counting
 from gateway.fitting.tools import Limits, Tools
-from gateway.fitting.transcript import recent_texts
+from gateway.fitting.transcript import as_artifact, recent_texts, transcript
 from gateway.models.conversation import History
 from gateway.models.exchange import ChatRequest, ModelFacts
 from gateway.models.selection import Fitted, Material, Unreduced
 from gateway.planning.decision import Decision
-from gateway.planning.facts import without_standing
+from gateway.planning.facts import is_excerpted, without_standing
 from gateway.planning.planner_prompt import PlannerTask
 from gateway.relevance.finder import PassageFinder
 
@@ -66,4 +66,7 @@ def task_of(draft: Draft) -> PlannerTask:
     ranked = dict.fromkeys(id(each.of) for each in candidates(material, undecided, (), draft.tools.relevance))
     places = {of: place for place, of in enumerate(ranked)}
     artifacts = sorted(undecided, key=lambda artifact: places.get(id(artifact), len(places)))
+    if not artifacts and is_excerpted(material, draft.unreduced):  # a plan's queries find more in what was said
+        told = transcript(material, frozenset())
+        artifacts = [as_artifact(told)] if told else []
     return replace(draft.task, artifacts=artifacts, recent=recent_texts(material))

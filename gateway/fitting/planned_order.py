@@ -1,7 +1,7 @@
 """In which order things are taken while something has to leave and a plan says what matters (contract §5)."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gateway.fitting.candidates import Candidate, best_first
 from gateway.fitting.choice import CHARS_PER_TOKEN, LABEL_TOKENS, Choice
@@ -12,6 +12,8 @@ HEURISTIC_SHARE = 0.5
 """Part of the room for artifacts that is filled in the heuristic's order before the plan's (contract §5)."""
 DAMPING = 6
 """How slowly worth falls with rank."""
+OWN = 0.3
+"""What a passage's rank in its own artifact counts beside its rank among all."""
 
 
 def apart(wishes: Wishes, found: Sequence[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
@@ -26,28 +28,53 @@ def apart(wishes: Wishes, found: Sequence[Candidate]) -> tuple[list[Candidate], 
 
 
 def planned_order(
-    wishes: Wishes, choice: Choice, room: float, relevant: list[Candidate], rest: list[Candidate]
+    wishes: Wishes,
+    choice: Choice,
+    room: float,
+    relevant: list[Candidate],
+    rest: list[Candidate],
+    sought: Mapping[int, Candidate],
 ) -> tuple[list[Candidate], list[Candidate]]:
     """Fills the heuristic's half; returns what is to be taken then, and what of all that is left.
 
     Args:
         room: tokens of everything that may be taken, what was taken already among it.
         relevant, rest: what was not, in the heuristic's order.
+        sought: all candidates, by `order`, as the plan's queries find them; what is left is ordered by them.
 
     Returns:
         What the plan wants comes first, what it excludes last of all, and not at all if the plan is trusted.
     """
-    if not wishes.decisions:
+    if not (wishes.decisions or wishes.searches):
         return relevant, rest
     if not wishes.trusted:
         first = _half(choice, room, relevant)
         relevant = [*choice.add(relevant[:first], room), *relevant[first:]]
+    if wishes.searches:
+        found = best_first(sought[c.order] for c in (*relevant, *rest))
+        relevant = [c for c in found if c.relevant]
+        rest = sorted((c for c in found if not c.relevant), key=lambda c: c.age)
     wanted = _wanted(wishes, [*relevant, *rest], (room - choice.used - LABEL_TOKENS) * CHARS_PER_TOKEN)
     gone = {id(c) for c in wanted}
     relevant, rest = ([c for c in some if not (id(c) in gone or wishes.forbids(c))] for some in (relevant, rest))
     late = [c for c in (*relevant, *rest) if wishes.excludes(c)]
     relevant, rest = ([c for c in some if not wishes.excludes(c)] for some in (relevant, rest))
-    return [*wanted, *relevant], [*rest, *late]
+    return _by_turns(wanted, relevant) if not wishes.trusted else [*wanted, *relevant], [*rest, *late]
+
+
+def _by_turns(wanted: Sequence[Candidate], relevant: Sequence[Candidate]) -> list[Candidate]:
+    """What a plan wants and what bears most on the question have equal parts of the room, in characters."""
+    found: list[Candidate] = []
+    others, ahead = iter(relevant), 0
+    for candidate in wanted:
+        found.append(candidate)
+        if candidate.summary:
+            continue
+        ahead += len(candidate.text)
+        while ahead > 0 and (other := next(others, None)) is not None:
+            found.append(other)
+            ahead -= len(other.text)
+    return [*found, *others]
 
 
 def _half(choice: Choice, room: float, relevant: Sequence[Candidate]) -> int:
@@ -88,5 +115,5 @@ def _merged(extracts: Sequence[Sequence[Candidate]]) -> list[Candidate]:
     worth = {id(candidate): 1 / (DAMPING + rank) for rank, candidate in enumerate(every)}
     for own in extracts:
         for rank, candidate in enumerate(own):
-            worth[id(candidate)] += 1 / (DAMPING + rank)
+            worth[id(candidate)] += OWN / (DAMPING + rank)
     return sorted(every, key=lambda candidate: -worth[id(candidate)])

@@ -2,6 +2,7 @@
 back as excerpts (contract §4 I2, I5, I6; the heuristic of §5)."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import inf
@@ -186,7 +187,10 @@ class Reduction:
         """Takes what has a share of the room of its own; returns what competes for the rest."""
         self.told = transcript(self.material, self.left_out)
         artifacts = of_each_content(self.material.searched, self.material.current)
-        found = candidates(self.material, artifacts, self.told, self.tools.relevance, self.wishes.searches)
+        found = candidates(self.material, artifacts, self.told, self.tools.relevance)
+        sought = self._as_sought(artifacts) or {each.order: each for each in found}
+        if self.wishes.trusted:
+            found = best_first(sought.values())
         if self.block_fixed:  # what may be shown has a place of its own
             found = [c for c in found if isinstance(c.of, Artifact) and self._has_place(c)]
         if self.spares_current:
@@ -205,7 +209,15 @@ class Reduction:
             found = self._take(choice, first, min(room, choice.used + tokens), found)
         found = best_first([*found, *(c for c in decided if not self._stands(c, choice.first))])
         relevant, rest = [c for c in found if c.relevant], [c for c in found if not c.relevant]
-        return _Waiting(*planned_order(self.wishes, choice, room, relevant, sorted(rest, key=lambda c: c.age)))
+        rest = sorted(rest, key=lambda c: c.age)
+        return _Waiting(*planned_order(self.wishes, choice, room, relevant, rest, sought))
+
+    def _as_sought(self, artifacts: Sequence[Artifact]) -> dict[int, Candidate]:
+        """All candidates, by `order`, as the plan's queries find them beside the question; empty if it has none."""
+        if not self.wishes.searches:
+            return {}
+        found = candidates(self.material, artifacts, self.told, self.tools.relevance, self.wishes.searches)
+        return {candidate.order: candidate for candidate in found}
 
     def _take(self, choice: Choice, first: list[Candidate], limit: float, found: list[Candidate]) -> list[Candidate]:
         """Takes those that fit; returns what is left of all that was found."""

@@ -9,6 +9,8 @@ from gateway.models.selection import Fitted, Material, Unreduced
 from gateway.planning.decision import PlanningFacts
 from gateway.planning.record import Window
 
+ALWAYS = "always"
+
 
 def facts_of(
     options: ContextOptions,
@@ -33,7 +35,7 @@ def facts_of(
     undecided = without_standing(material, fitted, stored)
     turns = _Turns(material, historical_turns)
     return PlanningFacts(
-        artifacts=len(sizes),
+        artifacts=len(sizes) or int(options.planning == ALWAYS and is_excerpted(material, fitted)),
         planning=options.planning,
         mode=options.mode,
         has_planner=has_planner,
@@ -45,6 +47,12 @@ def facts_of(
         budget=budget,
         expensive_primary=expensive_primary,
     )
+
+
+def is_excerpted(material: Material, fitted: Fitted | Unreduced) -> bool:
+    """Whether there are turns of which some may have to leave: what is quoted of these is an artifact, too, the only
+    one that a plain chat has. A plan of it costs time in every turn of a long chat, so it is made only if asked for."""
+    return fitted.anew and material.current > 0
 
 
 def without_standing(material: Material, fitted: Fitted | Unreduced, stored: int) -> Sequence[Artifact]:

@@ -1,6 +1,6 @@
 """Scores the passages of texts by how they bear on a question."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
@@ -66,9 +66,15 @@ def rankings(query: Query, corpus: Corpus) -> list[Ranking]:
     for exact in (places(corpus, query.question), extremes(corpus, query.question)):
         if exact is not None:
             found.append(Ranking(exact, EXACT_WEIGHT))
-    for search in query.searches:
-        found.append(Ranking(lexical(corpus, corpus.lexicon.question(search)), 1 / len(query.searches)))
-    return found
+    return found + _sought(corpus, query.searches, {term for term, _ in question})
+
+
+def _sought(corpus: Corpus, searches: Sequence[str], asked: Collection[str]) -> list[Ranking]:
+    """What further queries find. One that has no word but the question's says nothing new: the question's parts are
+    sought already, in proportion to what they say."""
+    each = [corpus.lexicon.question(search) for search in searches]
+    new = [terms for terms in each if any(term not in asked for term, _ in terms)]
+    return [Ranking(lexical(corpus, terms), 1 / len(new)) for terms in new]
 
 
 def _of_the_turn(corpus: Corpus) -> Scores:

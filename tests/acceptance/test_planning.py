@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from tests.acceptance.answers import Json, bill_of, chat, exact, http, read_stream, stored, user
+from tests.acceptance.answers import Json, assistant, bill_of, chat, exact, http, read_stream, stored, user
 from tests.acceptance.documents import keeper, lamps, prompt_tokens, prose, text_of
 from tests.support.factory import ClientFactory, GatewayFactory, default_config
 from tests.support.gateway_process import GatewayProcess
-from tests.support.internal_models import InternalModels, Shown, decision, every, plan_of
+from tests.support.internal_models import InternalModels, Shown, decision, every, plan_of, shown
 from tests.support.mock_upstream import MockUpstream
 from tests.support.reply import Reply
 
@@ -420,3 +420,25 @@ def test_s1_the_official_sdk_sees_a_planned_answer(
     )
     assert bill_of(answer)["context_utilization"]["strategy"] == "llm_planned"
     assert exact(answer.model_dump_json())["usage"]["cost"] > 0
+
+
+def test_s5_old_turns_of_a_plain_chat_are_an_artifact_where_planning_is_asked_for(
+    planning: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """What leaves the window is sought by the planner's imagined passages, too: it says otherwise what is asked."""
+    upstream.handler = models = InternalModels(every("summarize", queries=("a Petromax lantern with a mantle",)))
+    told = f"By the way: ours is a Petromax with a mantle. {prose(99, 300)}"
+    turns = [user(prose(1, 400)), assistant(prose(2, 400)), user(told), assistant("Oh dear.")]
+    turns += [message for n in range(3, 30) for message in (user(prose(n, 500)), assistant(prose(n + 40, 500)))]
+    asked: Json = {"model": "small", "messages": [*turns, user("Why was it so bright?")]}
+    without = chat(planning, **asked)
+    assert (used(without)["planning_reason"], models.planned) == ("no_artifacts", [])
+    assert "Petromax" not in text_of(models.answered[0])
+    answer = chat(planning, **asked, context={"planning": "always"})
+    assert (used(answer)["planning_reason"], used(answer)["llm_planning_used"]) == ("forced", True)
+    assert (len(models.planned), len(models.summarized)) == (1, 0)
+    assert shown(models.planned[0])[0].source.startswith("turns:1-")
+    assert "Petromax" in text_of(models.answered[1])
+    assert prompt_tokens(models.answered[1]) <= BUDGET
+    short = chat(planning, model="small", messages=[user("Well?")], context={"planning": "always"})
+    assert used(short)["planning_reason"] == "no_artifacts"

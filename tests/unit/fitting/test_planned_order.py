@@ -124,3 +124,18 @@ def test_an_imagined_passage_brings_an_old_turn_back() -> None:
     made = material([*talk, user("Who barks on the pier?")])
     assert "Biscuit" not in text(fitted(made, 700))
     assert "Biscuit" in text(fitted(made, 700, planned(searches=["the dog of the harbour master is called"])))
+
+
+def test_a_plans_queries_have_no_say_in_the_heuristics_half() -> None:
+    """Whatever they bring, the first of what bears on the question stays; the other half is for what they find."""
+    plain = fitted(TWO, BUDGET)
+    found = fitted(TWO, BUDGET, planned(searches=["vessel tons coal harbour", "the vessel carried coal to harbour 5"]))
+    assert ANSWER in text(found)
+    assert shown(found, "art_lamp") > 0.4 * shown(plain, "art_lamp")
+    assert shown(found, "art_ships") > shown(plain, "art_ships")
+
+
+def test_a_document_wanted_in_full_that_has_no_room_leaves_some_to_what_bears_on_the_question() -> None:
+    made = material([ASK], paper("lamp", LAMP), paper("ships", SHIPS))
+    found = fitted(made, BUDGET, planned(decided("art_ships", FULL)))
+    assert shown(found, "art_lamp") > 1.2 * shown(found, "art_ships")

@@ -68,3 +68,11 @@ def test_all_searches_together_weigh_no_more_than_the_question(count: int) -> No
     query = Query("mill", searches=tuple(f"taxes of the old chapel {n}" for n in range(count)))
     scores = [passages[0].score for passages in relevance(query, documents(*texts))]
     assert scores[0] >= scores[1] > scores[2]
+
+
+def test_a_search_without_a_word_of_its_own_changes_nothing() -> None:
+    sources = documents("The old mill by the brook.", "A mill was sold.", "Bread of the chapel.")
+    question = "Who sold the old mill?"
+    alone = relevance(Query(question), sources)
+    assert relevance(Query(question, searches=("old mill", "sold the mill")), sources) == alone
+    assert relevance(Query(question, searches=("old mill", "bread")), sources) != alone
