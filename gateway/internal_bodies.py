@@ -15,12 +15,16 @@ THINKING_TOKENS = 3000
 
 
 def text_of(body: dict[str, Any] | None) -> str:
-    """The first choice's text; empty if there is none."""
+    """The first choice's text, of all its text parts; empty if there is none. Half of a surrogate pair, with which no
+    text can be kept or sent, is a question mark."""
     choices = (body or {}).get("choices")
     first = choices[0] if isinstance(choices, list) and choices else {}
     message = first.get("message") if isinstance(first, dict) else None
     content = message.get("content") if isinstance(message, dict) else None
-    return content if isinstance(content, str) else ""
+    if isinstance(content, list):
+        texts = (part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text")
+        content = "".join(text for text in texts if isinstance(text, str))
+    return content.encode(errors="replace").decode() if isinstance(content, str) else ""
 
 
 def _thinks(deployment: Deployment) -> bool:

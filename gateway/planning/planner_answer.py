@@ -1,7 +1,7 @@
 """Reads what a planner answered: strictly where it keeps the schema, tolerantly where it means well (contract §5)."""
 
-import re
-from collections.abc import Collection
+import json
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from gateway import jsons
@@ -12,7 +12,10 @@ MOST_CHARS = 200_000
 QUERY_CHARS = 1000
 TEXT_CHARS = 500
 MOST_PRIORITY = 1000
-FENCE = re.compile(r"```(?:json)?\s*(.*?)```", re.DOTALL)
+MOST_OBJECTS = 8
+"""So many places of an answer are tried as the beginning of its plan."""
+THOUGHT = "</think>"
+FIRST_OBJECT = json.JSONDecoder()
 STRATEGIES = {
     "full": ProcessingStrategy.INCLUDE_FULL,
     "include": ProcessingStrategy.INCLUDE_FULL,
@@ -65,17 +68,43 @@ def is_plan(text: str, known: Collection[str]) -> bool:
 
 
 def _object(text: str) -> dict[str, Any] | None:
-    """The JSON object that a text is, or the one in it: fenced, or from its first brace to its last."""
-    fenced = FENCE.search(text)
-    inner = text[text.find("{") : text.rfind("}") + 1]
-    for candidate in (text, fenced.group(1) if fenced else "", inner):
+    """The plan that an answer is, or the last object in it that looks like one, whatever is said and thought before;
+    else any object."""
+    found = [value for value in map(_unwrapped, _values(text)) if isinstance(value, dict)]
+    plans = [value for value in found if "artifacts" in value or "search_queries" in value]
+    return next(reversed(plans or found), None)
+
+
+def _values(text: str) -> Iterator[Any]:
+    """The JSON values that an answer may mean. Each place costs one reading at most, so that no answer takes long."""
+    try:
+        yield jsons.loads(text)
+        return
+    except jsons.JSONDecodeError:
+        pass
+    at = text.rfind(THOUGHT) + 1  # what comes after the thoughts, else all of it
+    for _ in range(MOST_OBJECTS):
+        at = text.find("{", at)
+        if at < 0:
+            return
+        end = at + 1
         try:
-            value = jsons.loads(candidate) if candidate.strip() else None
-        except jsons.JSONDecodeError:
-            continue
-        if isinstance(value, dict):
-            return value
-    return None
+            _, end = FIRST_OBJECT.raw_decode(text, at)
+            yield jsons.loads(text[at:end])
+        except (ValueError, RecursionError):
+            end = at + 1
+        at = end
+
+
+def _unwrapped(value: Any) -> Any:
+    """A plan without what models without a schema like to put it in: its name, or a list."""
+    if isinstance(value, list):
+        entries = [item for item in value if isinstance(item, dict)]
+        return {"artifacts": entries} if entries and "artifact_id" in entries[0] else next(iter(entries), None)
+    if isinstance(value, dict) and len(value) == 1:
+        (inner,) = value.values()
+        return inner if isinstance(inner, dict) else value
+    return value
 
 
 def _decision(entry: Any, known: Collection[str]) -> ArtifactDecision | None:

@@ -12,7 +12,7 @@ import pytest
 from gateway.accounting.cost import price_internal
 from gateway.ceilings import Ceilings
 from gateway.errors import GatewayError, UpstreamInterrupted, UpstreamRefused, UpstreamUnreachable
-from gateway.internal_bodies import THINKING_TOKENS
+from gateway.internal_bodies import THINKING_TOKENS, text_of
 from gateway.internal_calls import COUNTED_CHARS, BilledModel, InternalModels, OpenBill
 from gateway.metrics import Metrics
 from gateway.models.exchange import Caller, Deployment, JsonAnswer, ModelFacts, StreamOpener
@@ -312,3 +312,16 @@ async def test_a_cancelled_call_and_one_over_a_ceiling_are_counted_as_such() -> 
         asking.cancel()
         await asyncio.wait([asking])
     assert metrics.snapshot().internal_calls == {("planner", "cancelled"): 1, ("planner", "over_token_ceiling"): 1}
+
+
+def test_s5_the_text_of_an_answer_is_all_its_parts_and_can_be_kept() -> None:
+    """Some servers answer in parts; half of a surrogate pair can be neither kept in a cache nor sent to anybody."""
+    parts = [
+        {"type": "thinking", "thinking": "hm"},
+        {"type": "text", "text": '{"search'},
+        {"type": "text", "text": '_"}'},
+    ]
+    assert text_of({"choices": [{"message": {"content": parts}}]}) == '{"search_"}'
+    assert text_of({"choices": [{"message": {"content": "a \ud83d summary"}}]}) == "a ? summary"
+    for odd in (None, 7, {}, [7, None], [{"type": "text", "text": 7}]):
+        assert text_of({"choices": [{"message": {"content": odd}}]}) == ""

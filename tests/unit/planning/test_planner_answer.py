@@ -1,6 +1,7 @@
 """What a planner answers is read strictly where it keeps the schema, and tolerantly where it means well."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -30,7 +31,17 @@ def test_s5_a_plan_as_the_schema_says() -> None:
 
 @pytest.mark.parametrize(
     "wrapped",
-    ["```json\n{}\n```", "Sure! Here is the plan:\n{}\nHope it helps.", "```\n{}```", "  {}  "],
+    [
+        "```json\n{}\n```",
+        "Sure! Here is the plan:\n{}\nHope it helps.",
+        "```\n{}```",
+        "  {}  ",
+        "```JSON\n{}\n```\nTell me where {it} is wrong.",
+        "```\nls\n```\n```json\n{}\n```",
+        '<think>Is it {"artifacts": []}, or {this}?</think>{}',
+        '{"artifact_plan": {}}',
+        "[{}]",
+    ],
 )
 def test_s5_prose_around_a_plan_is_passed_over(wrapped: str) -> None:
     plan = read_plan(wrapped.replace("{}", answer(entry())), KNOWN)
@@ -89,3 +100,21 @@ def test_s5_queries_alone_are_a_plan_of_at_most_four() -> None:
     plan = read_plan(answer(queries=["a  b", "a b", "c", "d", "e", "f"]), KNOWN)
     assert plan.search_queries == ("a b", "c", "d", "e")
     assert read_plan('{"search_queries": "one passage"}', KNOWN).search_queries == ("one passage",)
+
+
+def test_s5_a_list_of_decisions_is_a_plan() -> None:
+    plan = read_plan(json.dumps([entry(), entry("art_2", "exclude")]), KNOWN)
+    assert [d.artifact_id for d in plan.artifacts] == ["art_1", "art_2"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["```" + " " * (MOST_CHARS - 10), "{" * 100_000, '{"a":' * 30_000, "[" * 100_000, "```a" * 40_000, "{} " * 60_000],
+    ids=["fence never closed", "braces", "nested", "lists", "fences", "objects"],
+)
+def test_s5_no_answer_takes_long_to_be_found_rubbish(text: str) -> None:
+    """It is read where streams of other requests are relayed; 200,000 blanks behind a fence took ten minutes."""
+    begun = time.process_time()
+    with pytest.raises(RubbishPlan):
+        read_plan(text, KNOWN)
+    assert time.process_time() - begun < 1
