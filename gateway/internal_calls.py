@@ -129,6 +129,10 @@ class BilledModel:
     def max_input_tokens(self) -> int | None:
         return self.facts.max_input_tokens
 
+    @property
+    def max_output_tokens(self) -> int | None:
+        return self.facts.max_output_tokens
+
     async def ask(self, ask: Ask) -> str:
         """See `ports.InternalModel`. What came of it is counted in the words of `fallback_reason`."""
         outcome = "cancelled"

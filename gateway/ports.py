@@ -267,6 +267,9 @@ class InternalModel(Protocol):
     @property
     def max_input_tokens(self) -> int | None: ...
 
+    @property
+    def max_output_tokens(self) -> int | None: ...
+
     async def ask(self, ask: Ask) -> str:
         """The text of its answer.
 

@@ -14,6 +14,12 @@ from gateway.settings import ContextSettings
 
 TOKENS_PER_DECISION = 90
 TOKENS_BESIDE = 400
+MOST_TOKENS = 16_000
+"""What a plan takes at most, where nobody says how long the planner's answers may become."""
+LEAST_SHOWN = 4
+CHARS_PER_TOKEN = 2.5
+"""Of a prompt of many short previews; fewer than in most text."""
+LEAST_PROMPT_CHARS = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +54,13 @@ class ArtifactProcessor:
         Raises:
             InternalModelFailed: no answer in time, or rubbish; the message is the `fallback_reason`.
         """
-        messages, ids = planner_messages(task, self._settings.planner_prompt_chars)
+        most = most_tokens(planner)
+        room = prompt_chars(planner, self._settings.planner_prompt_chars)
+        messages, ids = planner_messages(task, room, max(LEAST_SHOWN, (most - TOKENS_BESIDE) // TOKENS_PER_DECISION))
         ask = Ask(
             purpose="planner",
             messages=messages,
-            max_tokens=TOKENS_BESIDE + TOKENS_PER_DECISION * len(ids),
+            max_tokens=min(most, TOKENS_BESIDE + TOKENS_PER_DECISION * len(ids)),
             timeout_seconds=self._settings.planner_timeout,
             schema=plan_schema(ids),
             is_useful=lambda text: is_plan(text, ids),
@@ -76,6 +84,21 @@ class ArtifactProcessor:
         summaries = {d.artifact_id: one for d, one in zip(wanted, made, strict=True) if isinstance(one, Summary)}
         failed = dict.fromkeys(one for one in made if isinstance(one, str))
         return Prepared(plan, summaries, tuple(failed))
+
+
+def most_tokens(planner: InternalModel) -> int:
+    """How long its answer may become: half of a small window is for what it is asked."""
+    window = planner.max_input_tokens
+    return min(planner.max_output_tokens or MOST_TOKENS, window // 2 if window else MOST_TOKENS)
+
+
+def prompt_chars(planner: InternalModel, most: int) -> int:
+    """How much a planner may be shown: `most` characters, and no more than its window takes beside its answer. A prompt
+    that it had to refuse would be no plan at all."""
+    if planner.max_input_tokens is None:
+        return most
+    left = int((planner.max_input_tokens - most_tokens(planner)) * CHARS_PER_TOKEN)
+    return min(most, max(LEAST_PROMPT_CHARS, left))
 
 
 async def _made(

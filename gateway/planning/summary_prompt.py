@@ -1,8 +1,10 @@
 """What a summarizer is asked, in one piece or in several that are put together (contract §5)."""
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
+END = re.compile(r"<(?=\s{0,9}/\s{0,9}text\b)", re.IGNORECASE)
 PROMPT_VERSION = 1
 """Part of the cache's key: raised whenever these words change."""
 TOKENS_PER_SUMMARY = 700
@@ -31,7 +33,7 @@ def summary_messages(task: SummaryTask, part: tuple[int, int] | None = None) -> 
     """
     which = f" Part {part[0]} of {part[1]}." if part else ""
     focus = f"\nKeep above all: {task.focus}" if task.focus else ""
-    text = task.text.replace("</text>", "<\\/text>")
+    text = END.sub(r"<\\", task.text)
     body = f"{task.what}.{which}{focus}\nAt most {TOKENS_PER_SUMMARY // 2} words.\n\n<text>\n{text}\n</text>"
     return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": body}]
 

@@ -323,5 +323,6 @@ def test_s5_the_text_of_an_answer_is_all_its_parts_and_can_be_kept() -> None:
     ]
     assert text_of({"choices": [{"message": {"content": parts}}]}) == '{"search_"}'
     assert text_of({"choices": [{"message": {"content": "a \ud83d summary"}}]}) == "a ? summary"
-    for odd in (None, 7, {}, [7, None], [{"type": "text", "text": 7}]):
+    odd_ones: list[Any] = [None, 7, {}, [7, None], [{"type": "text", "text": 7}]]
+    for odd in odd_ones:
         assert text_of({"choices": [{"message": {"content": odd}}]}) == ""

@@ -30,9 +30,15 @@ class Model:
 
     name = "openai/cheap"
 
-    def __init__(self, answer: str | Exception | Answer, max_input_tokens: int | None = None) -> None:
+    def __init__(
+        self,
+        answer: str | Exception | Answer,
+        max_input_tokens: int | None = None,
+        max_output_tokens: int | None = None,
+    ) -> None:
         self._answer = answer
         self.max_input_tokens = max_input_tokens
+        self.max_output_tokens = max_output_tokens
         self.asked: list[Ask] = []
         self.at_once = self.most_at_once = 0
 
@@ -79,6 +85,19 @@ async def test_s5_the_planner_is_one_call_with_the_ids_as_an_enumeration() -> No
     items = asked.schema["schema"]["properties"]["artifacts"]["items"]
     assert items["properties"]["artifact_id"]["enum"] == [one.artifact_id]
     assert asked.timeout_seconds == ContextSettings().planner_timeout
+
+
+async def test_s5_a_planner_is_asked_no_more_than_its_window_takes() -> None:
+    """What a small model had to refuse would be no plan at all, and a plan longer than it may answer none either."""
+    many = [artifact(f"{number} " + "word " * 2000) for number in range(300)]
+    model = Model(json.dumps({"search_queries": ["q"]}), max_input_tokens=4096, max_output_tokens=512)
+    await PROCESSOR.plan_context(task(*many), model)
+    roomy = Model(json.dumps({"search_queries": ["q"]}), max_input_tokens=128_000, max_output_tokens=16_384)
+    await PROCESSOR.plan_context(task(*many), roomy)
+    (small,), (large,) = model.asked, roomy.asked
+    assert small.max_tokens == 512
+    assert len(json.dumps(small.messages)) < (4096 - 512) * 3 < len(json.dumps(large.messages))
+    assert 512 < large.max_tokens <= 16_384
 
 
 @pytest.mark.parametrize(
