@@ -28,7 +28,7 @@ from gateway.logs import get_logger
 from gateway.metrics import Metrics
 from gateway.models.chain import ChainKey
 from gateway.models.conversation import INLINE_MESSAGES
-from gateway.models.metadata import CallCost, ContextUtilizationMetadata, ResponseMetadata
+from gateway.models.metadata import CallCost, ContextUtilizationMetadata, ResponseMetadata, nameless
 from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
 from gateway.ports import Clock, ConversationStore, TokenCounters
 from gateway.turns import chain_keys, stored_turn
@@ -155,9 +155,13 @@ class Settlement:
         }
 
     async def bill_dry_run(self, exchange: Exchange) -> None:
-        """Of a dry run only the bill of internal models is kept (contract §5)."""
-        if exchange.internal:
-            exchange.built = exchange.conversation_id = None
+        """Of a dry run only the bill of internal models is kept (contract §5), and why they were asked."""
+        if exchange.internal and exchange.built:
+            used = exchange.built.utilization
+            records = [replace(record, source=nameless(record.source)) for record in used.artifacts_processed]
+            utilization = replace(used, artifacts_processed=records)
+            exchange.built = replace(exchange.built, utilization=utilization)
+            exchange.conversation_id = None
             await self.settle(exchange, Outcome("complete"))
 
     def overflowed(self, exchange: Exchange) -> None:

@@ -332,6 +332,10 @@ def test_s5_a_dry_run_asks_the_planner_and_stores_its_bill_alone(
     assert told["planning_cost"]["total_cost"] > 0
     kept = stored(planning, dry["response_metadata"]["request_id"])["response_metadata"]
     assert kept["cost"]["planning_cost"] == kept["cost"]["total_cost"] == told["planning_cost"]["total_cost"]
+    why = ("planning_reason", "llm_planning_used", "fallback_reason", "strategy", "planning_usage")
+    assert [used({"response_metadata": kept})[name] for name in why] == [told[name] for name in why]
+    assert "Lamps" in str(told["artifacts_processed"])
+    assert "Lamps" not in str(kept), "a title is what somebody wrote"
     real = ask(planning, LONG)
     assert used(real)["cache_stats"] == {"hits": 0, "misses": 1}, "the dry run's summary is nowhere"
 
