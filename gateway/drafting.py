@@ -71,7 +71,7 @@ class Drafting:
         # Where more has to be read before this can be decided, the whole context is made once more.
         if not decision.use or not asked.has_planner or (fitted.anew and lacks_earlier(asked.history)):
             return self.unplanned(draft)
-        task = task_of(draft)
+        task = task_of(draft) if limits.tokens is not None else task  # a window of unknown size is not managed
         return replace(draft, task=task) if task.artifacts else replace(self.unplanned(draft, NOTHING), made=None)
 
     def _decision(self, asked: Asked, material: Material, unreduced: Unreduced) -> Decision:

@@ -305,6 +305,17 @@ def test_s5_a_forced_plan_without_a_planner_falls_back(start_gateway: GatewayFac
     assert models.planned == []
 
 
+def test_s4_nobody_is_paid_to_plan_a_window_of_unknown_size(planning: GatewayProcess, upstream: MockUpstream) -> None:
+    """Such a model is not managed (§4 I1): whatever a plan said, it would get everything."""
+    upstream.handler = models = InternalModels(every("summarize"))
+    answer = ask(planning, LONG, TIDES, model="unheard-of", context={"planning": "always"})
+    assert models.planned == []
+    told = used(answer)
+    assert (told["planning_reason"], told["fallback_reason"]) == ("forced", "nothing_to_plan")
+    assert told["llm_planning_used"] is False
+    assert LONG["content"] in text_of(models.answered[0])
+
+
 def test_s2_a_request_names_its_internal_models(planning: GatewayProcess, upstream: MockUpstream) -> None:
     """`context.models`, out of `model_list`."""
     upstream.handler = models = InternalModels(every("summarize", summarization_focus="whom it names"))

@@ -10,9 +10,11 @@ import openai
 import pytest
 
 from tests.acceptance.answers import assistant, bill_of, conversation_of, http, stored, stored_of, user
+from tests.acceptance.documents import lamps
 from tests.chaos.audit import rows
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
+from tests.support.internal_models import InternalModels, every
 from tests.support.mock_upstream import MockUpstream
 from tests.support.postgres import PostgresProcess
 from tests.support.process import wait_until
@@ -172,3 +174,26 @@ def test_s9_a_start_without_storage(
     chaos_postgres.start()
     wait_until(lambda: ready(gateway).status_code == 200, 15, "readiness")
     assert conversation_of(client.chat.completions.create(model="gpt-4o", messages=ASK))
+
+
+def test_s3_6_storage_down_is_known_before_a_planner_is_paid(
+    start_gateway: GatewayFactory, chaos_postgres: PostgresProcess, upstream: MockUpstream
+) -> None:
+    """An answer that could not be stored is not planned either; what leaves nothing stored is."""
+    url = chaos_postgres.new_database()
+    gateway = start_gateway({"storage": {"url": url, "timeout": 0.4}, "context": {"planning": "auto"}})
+    upstream.handler = models = InternalModels(every("summarize"))
+    body: dict[str, Any] = {
+        "model": "small",
+        "messages": [user("Who is the keeper of lamp 41?")],
+        "attachments": [{"title": "Lamps", "content": lamps(60)}],
+    }
+    chaos_postgres.kill9()
+    try:
+        with http(gateway) as client:
+            refused = client.post("/chat/completions", json=body)
+            answered = client.post("/chat/completions", json={**body, "store": False})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "storage_unavailable")
+        assert (answered.status_code, len(models.planned), len(models.summarized)) == (200, 1, 1)
+    finally:
+        up_again(chaos_postgres)
