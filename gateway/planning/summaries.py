@@ -49,13 +49,14 @@ class Summarizer:
         """
         key = SummaryKey(self.tenant, content_digest(artifact.content), focus, self.model.name, PROMPT_VERSION)
         found = await self._found(key, artifact, focus)
-        if len(found.text) >= len(artifact.content):
-            raise InternalModelFailed("summary_not_shorter")
         return Summary(found.text, found.hit)
 
     async def _found(self, key: SummaryKey, artifact: Artifact, focus: str) -> Found:
         async def make() -> str:
-            return await self._made(artifact, focus)
+            text = await self._made(artifact, focus)
+            if len(text) >= len(artifact.content):  # no use to anybody: it is not kept either
+                raise InternalModelFailed("summary_not_shorter")
+            return text
 
         return await self.cache.get_or_make(key, make, self.secret, read=self.reads, keep=self.keeps)
 
@@ -92,7 +93,8 @@ class Summarizer:
         return await self._reduced(joined, what, focus, room)
 
     async def _ask(self, task: SummaryTask, part: tuple[int, int] | None) -> str:
-        ask = Ask("summarizer", summary_messages(task, part), TOKENS_PER_SUMMARY, self.timeout_seconds)
+        most = min(TOKENS_PER_SUMMARY, self.model.max_output_tokens or TOKENS_PER_SUMMARY)
+        ask = Ask("summarizer", summary_messages(task, part), most, self.timeout_seconds)
         text = (await self.model.ask(ask)).strip()
         if not text:
             raise InternalModelFailed("summarizer_empty")

@@ -146,6 +146,20 @@ async def test_s5_a_summary_that_cannot_be_used_leaves_its_artifact(answer: str 
     assert (made.summaries, made.failed) == ({}, (reason,))
 
 
+async def test_s5_a_summary_that_is_no_shorter_is_not_kept() -> None:
+    """One bad answer would be every later request's for a week."""
+    one, cache = artifact("a" * 5000), SummaryCache(MemoryCache(10**6, SystemClock()), SystemClock(), 60.0, 30.0)
+    await PROCESSOR.execute_plan(wants(one), [one], summarizer(Model("y" * 6000), cache), SECONDS)
+    made = await PROCESSOR.execute_plan(wants(one), [one], summarizer(Model("short"), cache), SECONDS)
+    assert made.summaries[one.artifact_id].text == "short"
+
+
+async def test_s5_a_summarizer_is_not_asked_for_more_than_it_may_answer() -> None:
+    model = Model("short", max_output_tokens=200)
+    await PROCESSOR.execute_plan(wants(artifact("a" * 5000)), [artifact("a" * 5000)], summarizer(model), SECONDS)
+    assert [ask.max_tokens for ask in model.asked] == [200]
+
+
 async def test_s5_an_artifact_larger_than_the_window_is_summarized_by_map_and_reduce() -> None:
     window = TOKENS_PER_SUMMARY + PROMPT_TOKENS + 1000
     one = artifact("\n\n".join(f"paragraph {number} " + "word " * 100 for number in range(40)))
