@@ -96,9 +96,14 @@ def _wanted(wishes: Wishes, left: Sequence[Candidate], chars: float) -> list[Can
     for candidate in left:
         if isinstance(candidate.of, Artifact):
             by_artifact[candidate.of.artifact_id].append(candidate)
+    summaries = _summaries(wishes, by_artifact, chars)
+    chars -= sum(len(candidate.text) for candidate in summaries)
+    made = {candidate.of.artifact_id for candidate in summaries if isinstance(candidate.of, Artifact)}
     found: list[Candidate] = []
     extracts: list[list[Candidate]] = []  # of artifacts that follow each other: none of them takes all of the room
     for name, decision in wishes.decisions.items():
+        if name in made:
+            continue
         own = wishes.of(decision, by_artifact[name], chars)
         chars -= sum(len(candidate.text) for candidate in own)
         if decision.strategy is ProcessingStrategy.RAG_EXTRACT:
@@ -106,7 +111,18 @@ def _wanted(wishes: Wishes, left: Sequence[Candidate], chars: float) -> list[Can
             continue
         found += [*_merged(extracts), *own]
         extracts = []
-    return [*found, *_merged(extracts)]
+    return [*summaries, *found, *_merged(extracts)]
+
+
+def _summaries(wishes: Wishes, left: Mapping[str, list[Candidate]], chars: float) -> list[Candidate]:
+    """The summaries that were made, by priority: they are short and paid for, and no extract may take their room."""
+    found: list[Candidate] = []
+    for name, decision in wishes.decisions.items():
+        if decision.strategy is ProcessingStrategy.SUMMARIZE and left.get(name):
+            own = [candidate for candidate in wishes.of(decision, left[name], chars) if candidate.summary]
+            chars -= sum(len(candidate.text) for candidate in own)
+            found += own
+    return found
 
 
 def _merged(extracts: Sequence[Sequence[Candidate]]) -> list[Candidate]:

@@ -265,8 +265,8 @@ REFUSED = {
     "100,000 attachments of nothing": shaped(more=b',"attachments":' + many(100_000, {})),
     "100,000 tools of nothing": shaped(more=b',"tools":' + many(100_000, 1)),
     "100,000 parts of nothing": shaped(many(100_000, {})),
-    "100,000 results": b'{"model":"gpt-4o","messages":'
-    + many(100_000, {"role": "tool", "tool_call_id": "c", "content": ""})
+    "50,000 results": b'{"model":"gpt-4o","messages":'
+    + many(50_000, {"role": "tool", "tool_call_id": "c", "content": ""})
     + b"}",
 }
 

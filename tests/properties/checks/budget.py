@@ -13,7 +13,7 @@ UNFILLED = 300
 LOSSY = ("exclude", "rag_extract")
 MARGINS = {"loose": 1.2}
 NARROW = 3500
-COMPACTED = 1.6
+COMPACTED = 3
 """How many times as long as its compaction a prompt may be, few apart."""
 
 

@@ -83,6 +83,15 @@ def test_a_summary_stands_with_the_heuristics_extracts_beside_it() -> None:
     assert rendering.shown_chars == len(SUMMARY) + rendering.extract_chars
 
 
+def test_a_summary_that_was_paid_for_keeps_its_room_whatever_is_extracted_before_it() -> None:
+    query = "the lamp of the lighthouse was lit by keeper"
+    wants = (decided("art_lamp", EXTRACT, 1, extraction_query=query), decided("art_ships", SUMMARIZE, 2))
+    for trusted in (False, True):
+        found = fitted(TWO, BUDGET, planned(*wants, summaries={"art_ships": SUMMARY}, trusted=trusted))
+        assert SUMMARY in text(found)
+        assert found.selection.renderings["art_ships"].strategy is SUMMARIZE
+
+
 def test_a_summary_for_which_there_is_no_room_gives_way_to_an_extract() -> None:
     """Degrading step by step: no summary, then an extract, then a line that says what was left out."""
     wants = planned(decided("art_lamp", SUMMARIZE), summaries={"art_lamp": "word " * 900}, trusted=True)
