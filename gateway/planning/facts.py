@@ -61,7 +61,8 @@ def without_standing(material: Material, fitted: Fitted | Unreduced, stored: int
     if fitted.anew:
         return material.artifacts
     window = Window.of(material, fitted)
-    return [artifact for artifact in material.artifacts if not _stands(artifact, window, stored)]
+    undecided = [artifact for artifact in material.artifacts if not _stands(artifact, window, stored)]
+    return [a for a in undecided if not _is_out(a, window)] if _is_later_step(material, stored) else undecided
 
 
 def _stands(artifact: Artifact, window: Window, stored: int) -> bool:
@@ -69,6 +70,18 @@ def _stands(artifact: Artifact, window: Window, stored: int) -> bool:
     if index is not None:
         return index < stored and index in window.indexes
     return artifact.standing_name in window.in_earlier_blocks or window.decided(artifact) is not None
+
+
+def _is_out(artifact: Artifact, window: Window) -> bool:
+    """Whether nothing but a block of the current message could show it."""
+    index = artifact.place.message
+    return index is None or index not in window.indexes
+
+
+def _is_later_step(material: Material, stored: int) -> bool:
+    """Whether the turn under way has been forwarded before. What its block shows of what stands in no message of the
+    window was fixed then (contract §4 I6): no plan can change it, and nobody is paid for one."""
+    return material.frame is not None and material.current < stored
 
 
 class _Turns:

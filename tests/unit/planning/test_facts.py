@@ -98,6 +98,18 @@ async def test_what_was_reduced_stands_as_it_was_reduced_and_what_left_does_not(
     assert reason(facts(beyond, 6)) == "historical_artifacts"
 
 
+async def test_what_left_is_not_planned_again_in_each_step_of_a_turn() -> None:
+    """What the turn's block shows of it was fixed at the first step; a new result is decided on."""
+    asked = [*STEP, user("thanks"), assistant("welcome"), user("and now?")]
+    gone = Frame(first="msg_4")
+    assert reason(facts(await built(asked, 6, frame=gone), 6)) == "historical_artifacts"
+    step = [*asked, assistant(None, "c2"), tool("c2", f"{LOG} again")]
+    found = facts(await built(step, 8, frame=gone), 8)
+    assert (found.all_standing, found.new_historical, reason(found)) == (False, False, "small_total")
+    more = [*step, assistant(None, "c3"), tool("c3", "nothing")]
+    assert reason(facts(await built(more, 11, frame=gone), 11)) == "standing"
+
+
 async def test_a_document_stands_in_the_block_that_holds_it() -> None:
     paper = await built([user("hello")], 0, attachments=(_paper(),))
     assert reason(facts(paper, 0)) == "historical_artifacts"
