@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,12 +56,20 @@ class Corpus:
         places, terms = places[exact], terms[exact]
         return Hits(places, np.searchsorted(self.firsts, places, "right") - 1, terms)
 
-    def labels(self, wanted: Numbers) -> NDArray[np.bool_]:
-        """Which source's label holds which of these terms (distinct, sorted): sources by terms."""
-        found = np.zeros((len(self.sources), len(wanted)), bool)
-        terms = np.minimum(np.searchsorted(wanted, self._labels), len(wanted) - 1)
-        exact = wanted[terms] == self._labels
-        found[self._labelled[exact], terms[exact]] = True
+    def seek(self, terms: Sequence[str]) -> Hits:
+        """Every place of these distinct terms; `Hits.terms` are indexes into them. The numbers of terms are strange to
+        every other process: what goes by their order would be otherwise in each."""
+        wanted, first = np.unique(numbers_of([(term, 0) for term in terms]), return_index=True)
+        hits = self.find(wanted)
+        return replace(hits, terms=first[hits.terms])
+
+    def labels(self, terms: Sequence[str]) -> NDArray[np.bool_]:
+        """Which source's label holds which of these distinct terms: sources by terms."""
+        wanted, first = np.unique(numbers_of([(term, 0) for term in terms]), return_index=True)
+        found = np.zeros((len(self.sources), len(terms)), bool)
+        at = np.minimum(np.searchsorted(wanted, self._labels), len(wanted) - 1)
+        exact = wanted[at] == self._labels
+        found[self._labelled[exact], first[at[exact]]] = True
         return found
 
     def chunk_terms(self, chunk: int) -> slice:

@@ -58,14 +58,12 @@ def _first(scores: Scores, most: int) -> Scores:
 def _leading(corpus: Corpus, bridges: dict[str, float], kinds: dict[str, int]) -> Terms:
     """Those that stand in more chunks than one but not in many, the rarest first."""
     terms = list(kinds.items())
-    numbers = numbers_of(terms)
-    wanted, first = np.unique(numbers, return_index=True)
-    hits = corpus.find(wanted)
+    hits = corpus.seek([term for term, _ in terms])
     cells = np.unique(hits.terms * corpus.count + hits.chunks)
-    held = np.bincount(cells // corpus.count, minlength=len(wanted))
-    worth = rarity(held, corpus.count) * np.array([bridges[terms[i][0]] for i in first])
+    held = np.bincount(cells // corpus.count, minlength=len(terms))
+    worth = rarity(held, corpus.count) * np.array([bridges[term] for term, _ in terms])
     useful = [i for i in np.argsort(-worth, kind="stable") if 2 <= held[i] <= MOST_HOLDERS]
-    return [terms[first[i]] for i in useful[:MOST_BRIDGES]]
+    return [terms[i] for i in useful[:MOST_BRIDGES]]
 
 
 def _holds(corpus: Corpus, chunk: int, term: str) -> bool:

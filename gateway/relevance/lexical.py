@@ -1,10 +1,12 @@
 """Scores chunks by the terms they share with a text: BM25, with the sources' labels, and terms that stand together."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from gateway.relevance.corpus import Corpus, Hits, Scores
-from gateway.relevance.numbering import Numbers, numbers_of
+from gateway.relevance.numbering import Numbers
 from gateway.relevance.words import PIECE_OF, Terms
 
 K1, B = 1.2, 0.6
@@ -28,23 +30,28 @@ def lexical(corpus: Corpus, terms: Terms, weights: dict[str, float] | None = Non
     order = list(dict.fromkeys(term for term, _ in terms))[:MOST_TERMS]
     if not order or not corpus.count:
         return scores
-    sought = numbers_of([(term, 0) for term in order])
-    wanted, first = np.unique(sought, return_index=True)
-    weight = np.array([(weights or {}).get(order[i], 1.0) for i in first])
-    hits = corpus.find(wanted)
+    weight = np.array([(weights or {}).get(term, 1.0) for term in order])
+    hits = corpus.seek(order)
     share = np.where(corpus.kinds[hits.places] == PIECE_OF, PIECE_SHARE, 1.0)
-    cells = hits.chunks * len(wanted) + hits.terms
-    counts = np.bincount(cells, share, corpus.count * len(wanted)).reshape(corpus.count, len(wanted))
+    cells = hits.chunks * len(order) + hits.terms
+    counts = np.bincount(cells, share, corpus.count * len(order)).reshape(corpus.count, len(order))
     held = counts > 0
     worth = rarity(held.sum(0), corpus.count) * weight
     length = np.maximum(1, corpus.lengths / max(1.0, float(corpus.lengths.mean())))
-    scores = (counts * (K1 + 1) / (counts + (K1 * (1 - B + B * length))[:, None])) @ worth
-    scores *= 1 - COVERAGE + COVERAGE * (held @ worth) / max(1e-9, float(worth.sum()))
-    scores += TOGETHER_SHARE * _together(corpus, hits, worth, _follows(order, sought, wanted))
-    in_labels = corpus.labels(wanted)
-    of_labels = LABEL_SHARE * (in_labels @ (rarity(in_labels.sum(0), len(corpus.sources)) * weight))
+    scores = _product(counts * (K1 + 1) / (counts + (K1 * (1 - B + B * length))[:, None]), worth)
+    scores *= 1 - COVERAGE + COVERAGE * _product(held, worth) / max(1e-9, float(worth.sum()))
+    scores += TOGETHER_SHARE * _together(corpus, hits, worth)
+    in_labels = corpus.labels(order)
+    of_labels = LABEL_SHARE * _product(in_labels, rarity(in_labels.sum(0), len(corpus.sources)) * weight)
     total: Scores = scores + of_labels[corpus.source_of]
     return total
+
+
+def _product(matrix: NDArray[Any], vector: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Matrix times vector. Libraries of linear algebra add in an order that depends on where memory happens to lie: the
+    same request would then be answered otherwise in another process."""
+    found: NDArray[np.float64] = np.add.reduce(matrix * vector, axis=1)
+    return found
 
 
 def rarity(held: Numbers, of: int) -> NDArray[np.float64]:
@@ -52,21 +59,13 @@ def rarity(held: Numbers, of: int) -> NDArray[np.float64]:
     return np.where(held > 0, np.log(1 + (of - held + 0.5) / (held + 0.5)), 0.0)
 
 
-def _follows(order: list[str], sought: Numbers, wanted: Numbers) -> Numbers:
-    """For each of the wanted terms, which of them follows it in the question (-1: none)."""
-    rank = np.searchsorted(wanted, sought)
-    follows = np.full(len(wanted), -1)
-    follows[rank[:-1]] = rank[1:]
-    return follows
-
-
-def _together(corpus: Corpus, hits: Hits, worth: NDArray[np.float64], follows: Numbers) -> Scores:
-    """What a chunk gains by terms that stand in it as they do in the question: names, phrases."""
+def _together(corpus: Corpus, hits: Hits, worth: NDArray[np.float64]) -> Scores:
+    """What a chunk gains by terms that stand in it side by side as they do in the question: names, phrases."""
     if len(hits.places) < 2:
         return np.zeros(corpus.count)
     a, b = slice(None, -1), slice(1, None)
     near = (hits.chunks[a] == hits.chunks[b]) & (hits.places[b] - hits.places[a] <= NEAR)
-    near &= follows[hits.terms[a]] == hits.terms[b]
+    near &= hits.terms[a] + 1 == hits.terms[b]
     pairs = np.unique(hits.chunks[a][near] * len(worth) + hits.terms[a][near])
     chunks, terms = pairs // len(worth), pairs % len(worth)
-    return np.bincount(chunks, worth[terms] + worth[follows[terms]], corpus.count).astype(np.float64)
+    return np.bincount(chunks, worth[terms] + worth[terms + 1], corpus.count).astype(np.float64)

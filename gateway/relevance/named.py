@@ -5,7 +5,6 @@ import numpy as np
 from gateway.relevance.chunks.chunk import Chunk
 from gateway.relevance.corpus import Corpus, Scores
 from gateway.relevance.lexical import lexical, rarity
-from gateway.relevance.numbering import numbers_of
 from gateway.relevance.words import IDENTIFIER, NAME, Terms
 
 MOST_HOLDERS = 12
@@ -24,12 +23,11 @@ def named(corpus: Corpus, terms: Terms, weights: dict[str, float]) -> Scores | N
     identifiers = list(dict.fromkeys(term for term, kind in terms if kind in (IDENTIFIER, NAME)))
     if not identifiers or not corpus.count:
         return None
-    wanted, first = np.unique(numbers_of([(term, 0) for term in identifiers]), return_index=True)
-    hits = corpus.find(wanted)
+    hits = corpus.seek(identifiers)
     cells = np.unique(hits.terms * corpus.count + hits.chunks)
     of, chunks = cells // corpus.count, cells % corpus.count
-    held = np.bincount(of, minlength=len(wanted))
-    worth = rarity(held, corpus.count) * np.array([weights.get(identifiers[i], 1.0) for i in first])
+    held = np.bincount(of, minlength=len(identifiers))
+    worth = rarity(held, corpus.count) * np.array([weights.get(term, 1.0) for term in identifiers])
     rare = held[of] <= MOST_HOLDERS
     of, chunks = of[rare], chunks[rare]
     if not len(chunks):
