@@ -45,7 +45,7 @@ def ask(
     row("question", question.text)
     messages = [{"role": "system", "content": system}] if system else []
     messages.append({"role": "user", "content": question.text})
-    extra = {**fields, "context": {"max_input_tokens": MAX_INPUT_TOKENS}}
+    extra = {**fields, "context": {"max_input_tokens": MAX_INPUT_TOKENS, **fields.get("context", {})}}
     request: Json = {"model": MODEL, "messages": messages, **SAMPLING, "extra_body": extra}
     answer = _streamed(client, request) if stream else _at_once(client, request)
     found = question.fact.lower() in answer.text.lower()

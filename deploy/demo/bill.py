@@ -13,6 +13,7 @@ def show(bill: Json) -> None:
     _show_cost(bill)
     context = _part(bill, "context_utilization")
     _show_window(context)
+    _show_planning(context)
     for artifact in context.get("artifacts_processed") or []:
         _show_artifact(artifact)
     warnings = [str(warning) for warning in context.get("warnings") or []]
@@ -46,6 +47,17 @@ def _show_window(context: Json) -> None:
     included, excluded = _number(context, "messages_included"), _number(context, "messages_excluded")
     planning = context.get("planning_reason")
     row("messages", f"{included} in, {excluded} left out" + (f"; planning: {planning}" if planning else ""))
+
+
+def _show_planning(context: Json) -> None:
+    """Who was asked for a plan, and what came of it; nothing where nobody was."""
+    for name, calls in _part(context, "planning_usage").items():
+        if isinstance(calls, dict) and calls.get("calls"):
+            read, written = _number(calls, "prompt_tokens"), _number(calls, "completion_tokens")
+            row(name, f"{_number(calls, 'calls')} calls, {read} tokens read, {written} written")
+    if context.get("llm_planning_used") or context.get("fallback_reason"):
+        reason = context.get("fallback_reason")
+        row("plan", "followed" if context.get("llm_planning_used") else f"none: {reason}")
 
 
 def _show_artifact(artifact: Json) -> None:

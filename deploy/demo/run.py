@@ -44,6 +44,15 @@ model_list:
       # Invented, so that the bill shows figures.
       input_cost_per_token: 0.00000005
       output_cost_per_token: 0.0000002
+# One model for everything: it plans where a request asks for that, under a deadline that suits two slow cores.
+context:
+  planning: never
+  planner_model: smollm2
+  summarizer_model: smollm2
+  planner_timeout: 90
+  summarizer_timeout: 60
+  planning_max_seconds: 120
+  planner_prompt_chars: 2000
 storage: {{url: "sqlite:///{folder}/demo.db"}}
 """
 
@@ -120,6 +129,13 @@ def _story(children: Children, folder: Path) -> None:
     if {second.conversation_id, third.conversation_id} != {first.conversation_id}:
         raise DemoFailed("the follow-ups name another conversation")
 
+    heading("4. The context planned by a model")
+    paragraph("""The same document again, and now a model is asked what to look for: here the same small one,
+        which is hardly able to. Its plan cannot make the context worse than none; if it is late or rubbish,
+        the context is made without it. What it cost is on the bill either way.""")
+    planned = {"attachments": [{"content": handbook, "title": TITLE}], "context": {"planning": "always"}}
+    _check_planned(ask(gateway, BATTERIES, planned, INSTRUCTIONS))
+
 
 def _servers(children: Children, folder: Path) -> tuple[str, str]:
     """Starts the model and the gateway; returns the base URL of each."""
@@ -148,12 +164,20 @@ def _check_reduced(answer: Answer) -> None:
         raise DemoFailed("the bill does not show that the document was reduced")
 
 
+def _check_planned(answer: Answer) -> None:
+    context = answer.bill.get("context_utilization") or {}
+    if not ((context.get("planning_usage") or {}).get("planner") or {}).get("calls"):
+        raise DemoFailed("the bill does not show that a planner was asked")
+    if context.get("llm_planning_used") is not True and not context.get("fallback_reason"):
+        raise DemoFailed("the bill does not say why there is no plan")
+
+
 def _closing(seconds: float) -> None:
     heading("What was shown")
     paragraph("""A document of twice the window was answered from, since the gateway chose the passages
         that bear on the question. A follow-up needed neither the document nor the earlier messages. A stream
-        stayed a stream. Every answer came with a bill: tokens, cost, how the window was filled, and what
-        became of the document.""")
+        stayed a stream. A model planned a context as well as it could. Every answer came with a bill: tokens,
+        cost, planning included, how the window was filled, and what became of the document.""")
     heading("What to try next")
     paragraph("`make run` starts a gateway of your own, on port 8000, in front of any OpenAI-compatible API:")
     print(NEXT)

@@ -13,6 +13,8 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 
 BUDGET = 4096 - 512
+WAYS = [(how, bool(number % 2)) for number, how in enumerate(HOWS)]
+"""How a session goes on, every other one streamed: a stream is forwarded as a whole answer is."""
 
 
 def talk(session: AgentSession, turns: range, words: int = 150, steps: int = 2) -> None:
@@ -29,8 +31,7 @@ def runs(broken: list[int], count: int) -> list[int]:
     return [after - before for before, after in pairwise(ends)]
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize(("how", "stream"), WAYS)
 def test_s4_i7_ten_turns_of_an_agent_that_fit(
     gateway: GatewayProcess, upstream: MockUpstream, how: How, stream: bool
 ) -> None:
@@ -41,8 +42,7 @@ def test_s4_i7_ten_turns_of_an_agent_that_fit(
     assert session.forwarded[-1] == session.said[:-1]
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize(("how", "stream"), WAYS)
 def test_s4_i7_something_leaves_and_then_nothing_for_several_turns(
     gateway: GatewayProcess, upstream: MockUpstream, how: How, stream: bool
 ) -> None:

@@ -12,7 +12,7 @@ from tests.bench.history.talk import Client, Talk, answering
 from tests.bench.servers import gateway_config
 from tests.support.mock_upstream import MockUpstream
 
-SHORT, LONG = 20, 1_000
+SHORT, LONG = 20, 600
 GROWN, MEASURED = 40, 12
 """Turns by which the long one has grown since it was told, each of which may leave a frame; and turns measured."""
 
@@ -21,7 +21,7 @@ GROWN, MEASURED = 40, 12
     "form", [form for form in FORMS if form.name in ("id", "session", "agent-id", "agent-id-all", "agent-all")]
 )
 def test_s4_i7_a_turn_reads_and_writes_no_more_however_long_the_conversation(form: Form, tmp_path: Path) -> None:
-    """By id, by session and sent again, at 20 and at 1,000 messages: as many statements, rows and bytes."""
+    """By id, by session and sent again, at 20 and at 600 messages: as many statements, rows and bytes."""
     database = Sqlite(tmp_path)
     with MockUpstream() as upstream:
         upstream.handler, upstream.strict, upstream.count_prompt = answering, False, prompt_tokens

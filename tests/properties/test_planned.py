@@ -5,7 +5,7 @@ import pytest
 from tests.properties.cases import FLAVOURS, Flavour
 from tests.properties.running import CASES, check_singles, check_talks
 
-SHARE = 6
+SHARE = 8
 """Every so manieth case, beside all of those without a plan."""
 TALKS = 40
 
