@@ -7,6 +7,7 @@ import io
 from dataclasses import dataclass
 from typing import Any
 
+from gateway import jsons
 from gateway.artifacts.hypertext import html_text
 from gateway.artifacts.markup import is_tagged, marked_spans
 from gateway.artifacts.over_long import middle
@@ -153,9 +154,21 @@ def document_spans(text: str, min_chars: int, *, beside: bool) -> list[tuple[int
     if len(text) <= min_chars:
         return []
     spans = marked_spans(text, PART_CHARS)
-    if sum(end - start for start, end in spans) > len(text) / 2:
+    between = middle(text, min_chars)
+    if sum(end - start for start, end in spans) > len(text) / 2 and not _is_json(text[slice(*between)]):
         return spans
-    return [middle(text, min_chars)]
+    return [between]
+
+
+def _is_json(text: str) -> bool:
+    """Whether a text is JSON as a whole: tags inside its strings mark nothing."""
+    if text.strip()[:1] not in ("{", "["):
+        return False
+    try:
+        jsons.loads(text)
+    except jsons.JSONDecodeError:
+        return False
+    return True
 
 
 def _is_marked(text: str) -> bool:

@@ -1,7 +1,10 @@
 """The document in a text that nothing marks as one, and the user's words around it (contract §4 I4)."""
 
+import json
+
 import pytest
 
+from gateway.artifacts.documents import document_spans
 from gateway.artifacts.over_long import middle, own_words
 from tests.unit.making import build
 
@@ -70,3 +73,11 @@ async def test_what_is_asked_about_a_document_in_one_line_is_found(text: str) ->
     (message,) = built.fitted.forwarded.messages
     assert all(each in message["content"] for each in (ANSWER, LAST))
     assert built.fitted.tokens <= 1800
+
+
+def test_tags_inside_the_strings_of_json_mark_nothing() -> None:
+    """Else what stands around them counted as the user's own words, which no budget may take away."""
+    rows = [{"id": n, "text": "<page>" if n == 50 else "</page>" if n == 250 else "tide " * 9} for n in range(300)]
+    text = f"Which is it?\n\n{json.dumps(rows, indent=1)}\n\nSay one word."
+    ((start, end),) = document_spans(text, 8000, beside=False)
+    assert json.loads(text[start:end]) == rows
