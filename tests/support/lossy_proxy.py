@@ -2,67 +2,29 @@
 
 import contextlib
 import socket
-import threading
-from types import TracebackType
-from typing import Self
+
+from tests.support.forwarding_proxy import ForwardingProxy, hang_up
 
 ENDS = (b"0\r\n\r\n", b"data: [DONE]\n\n")
 
 
-class LossyProxy:
+class LossyProxy(ForwardingProxy):
     """Forwards connections to `port`; of the next `lose` requests the answers come in whole, and no further."""
 
     def __init__(self, port: int) -> None:
         self.lose = 0
         self.lost: list[bytes] = []
-        self._port = port
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self._threads: list[threading.Thread] = []
-        self._sockets: list[socket.socket] = []
-        self._start(self._accept)
+        super().__init__(port)
 
     @property
     def base_url(self) -> str:
         """What an OpenAI client takes as its base URL."""
-        return f"http://127.0.0.1:{self._server.getsockname()[1]}/v1"
+        return f"http://127.0.0.1:{self.port}/v1"
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for each in (self._server, *self._sockets):
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
-        for thread in self._threads:
-            thread.join(10)
-
-    def _start(self, work: object, *args: object) -> None:
-        thread = threading.Thread(target=work, args=args)  # type: ignore[arg-type]
-        self._threads.append(thread)
-        thread.start()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client = self._server.accept()[0]
-                gateway = socket.create_connection(("127.0.0.1", self._port), timeout=30)
-                self._sockets += [client, gateway]
-                self._start(self._carry, client, gateway)
-                self._start(self._answer, gateway, client)
-
-    def _carry(self, source: socket.socket, target: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while piece := source.recv(65536):
-                target.sendall(piece)
-        _hang_up(target)
-
-    def _answer(self, gateway: socket.socket, client: socket.socket) -> None:
+    def _answer(self, server: socket.socket, client: socket.socket) -> None:
         held = b""
         with contextlib.suppress(OSError):
-            while piece := gateway.recv(65536):
+            while piece := server.recv(65536):
                 if not self.lose:
                     client.sendall(piece)
                     continue
@@ -71,8 +33,8 @@ class LossyProxy:
                     self.lose -= 1
                     self.lost.append(held)
                     break
-        _hang_up(client)
-        _hang_up(gateway)
+        hang_up(client)
+        hang_up(server)
 
 
 def _whole(answer: bytes) -> bool:
@@ -83,8 +45,3 @@ def _whole(answer: bytes) -> bool:
         if line.startswith(b"content-length:"):
             return len(body) >= int(line.partition(b":")[2])
     return answer.endswith(ENDS)
-
-
-def _hang_up(sock: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        sock.shutdown(socket.SHUT_RDWR)
