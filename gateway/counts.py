@@ -52,7 +52,7 @@ class Counts:
     upstream_errors: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By model and code."""
     internal_calls: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """By purpose (`planner`, `summarizer`) and outcome: `ok`, `rubbish`, `cancelled`, or as in `fallback_reason`."""
+    """By purpose (`planner`, `summarizer`), outcome: `ok`, `cut`, `rubbish`, `cancelled`, else as `fallback_reason`."""
     decisions: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Bills by `planning_reason`, and whether a planner's plan was used (`true` or `false`)."""
     fallbacks: Counter[tuple[str]] = field(default_factory=Counter)

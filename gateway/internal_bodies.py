@@ -10,6 +10,8 @@ from gateway.models.internal import Ask
 FORMAT_REFUSALS = (400, 404, 415, 422, 501)
 COMPLETION_LIMITED = ("o1", "o3", "o4", "gpt-5")
 """Models of OpenAI's that know `max_completion_tokens` only, and no temperature but their own."""
+CUT_OFF = ("length", "content_filter")
+"""Reasons of an answer's end that are not its own."""
 THINKING_TOKENS = 3000
 """What these think is part of what they may answer."""
 
@@ -17,14 +19,23 @@ THINKING_TOKENS = 3000
 def text_of(body: dict[str, Any] | None) -> str:
     """The first choice's text, of all its text parts; empty if there is none. Half of a surrogate pair, with which no
     text can be kept or sent, is a question mark."""
-    choices = (body or {}).get("choices")
-    first = choices[0] if isinstance(choices, list) and choices else {}
-    message = first.get("message") if isinstance(first, dict) else None
+    message = _first_choice(body).get("message")
     content = message.get("content") if isinstance(message, dict) else None
     if isinstance(content, list):
         texts = (part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text")
         content = "".join(text for text in texts if isinstance(text, str))
     return content.encode(errors="replace").decode() if isinstance(content, str) else ""
+
+
+def is_cut(body: dict[str, Any] | None) -> bool:
+    """Whether the answer broke off before its end."""
+    return _first_choice(body).get("finish_reason") in CUT_OFF
+
+
+def _first_choice(body: dict[str, Any] | None) -> dict[str, Any]:
+    choices = (body or {}).get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    return first if isinstance(first, dict) else {}
 
 
 def _thinks(deployment: Deployment) -> bool:

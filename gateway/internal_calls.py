@@ -8,9 +8,9 @@ from gateway.accounting.cost import is_figure
 from gateway.ceilings import Ceilings
 from gateway.errors import GatewayError, UpstreamAuth, UpstreamError, UpstreamRefused, UpstreamUnreachable
 from gateway.fitting.count import REPLY_TOKENS
-from gateway.internal_bodies import body_of, formats_of, most_tokens, refuses_format, text_of
+from gateway.internal_bodies import body_of, formats_of, is_cut, most_tokens, refuses_format, text_of
 from gateway.models.exchange import Caller, Deployment, ModelFacts
-from gateway.models.internal import Ask, InternalModelFailed, OverCeiling
+from gateway.models.internal import Ask, InternalAnswer, InternalModelFailed, OverCeiling
 from gateway.models.spending import InternalCall, Purpose
 from gateway.ports import CallCounts, Clock, InternalRouter, TokenCounters, Upstream
 
@@ -133,20 +133,21 @@ class BilledModel:
     def max_output_tokens(self) -> int | None:
         return self.facts.max_output_tokens
 
-    async def ask(self, ask: Ask) -> str:
+    async def ask(self, ask: Ask) -> InternalAnswer:
         """See `ports.InternalModel`. What came of it is counted in the words of `fallback_reason`."""
         outcome = "cancelled"
         try:
-            text = await self._ask(ask)
-            outcome = "ok" if ask.is_useful(text) else "rubbish"
-            return text
+            answer = await self._ask(ask)
+            useful = "cut" if answer.is_cut else "ok"
+            outcome = useful if ask.is_useful(answer.text) else "rubbish"
+            return answer
         except InternalModelFailed as failed:
             outcome = str(failed).removeprefix(f"{ask.purpose}_")
             raise
         finally:
             self.models.counts.asked(ask.purpose, outcome)
 
-    async def _ask(self, ask: Ask) -> str:
+    async def _ask(self, ask: Ask) -> InternalAnswer:
         # Counting may have a vocabulary to load: streams of other requests must not wait for that.
         worst = await asyncio.to_thread(self.models.worst, self, ask)
         self.bill.ceilings.take(worst)
@@ -168,7 +169,7 @@ class BilledModel:
             raise InternalModelFailed(f"{ask.purpose}_unavailable") from error
         finally:
             await asyncio.shield(asyncio.ensure_future(self._book(ask, worst, body, charged)))
-        return text_of(body)
+        return InternalAnswer(text_of(body), is_cut(body))
 
     def call(self, purpose: Purpose, usage: dict[str, Any], *, estimated: bool) -> InternalCall:
         """A call of this model that used so much."""

@@ -9,7 +9,7 @@ from gateway.models.claim import Claim, ClaimRecord, RequestIdentity
 from gateway.models.conversation import ConversationMessage, ConversationRef, Earlier, Sought, StoredConversation
 from gateway.models.embedding import Embeddings, Tariff
 from gateway.models.exchange import Caller, Deployment, JsonAnswer, ModelFacts, StoredFile, StreamOpener
-from gateway.models.internal import Ask
+from gateway.models.internal import Ask, InternalAnswer
 from gateway.models.ledger import CompletionPage, CompletionQuery
 from gateway.models.records import ConversationRecord, ItemPage, ItemQuery, RecordPage, RecordQuery
 from gateway.models.relay import AnswerOpener, RelayedCall
@@ -270,8 +270,8 @@ class InternalModel(Protocol):
     @property
     def max_output_tokens(self) -> int | None: ...
 
-    async def ask(self, ask: Ask) -> str:
-        """The text of its answer.
+    async def ask(self, ask: Ask) -> InternalAnswer:
+        """The text of its answer, and whether that is all of it.
 
         Raises:
             InternalModelFailed: there is none, or not in time; the message is the `fallback_reason`.
@@ -283,8 +283,8 @@ class CallCounts(Protocol):
     """Where calls of internal models are counted for whoever runs the gateway."""
 
     def asked(self, purpose: Purpose, outcome: str) -> None:
-        """One was asked, or kept from being asked by a ceiling; `outcome` is `ok`, `rubbish`, `cancelled`, or what
-        `fallback_reason` says after the purpose."""
+        """One was asked, or kept from being asked by a ceiling; `outcome` is `ok`, `cut`, `rubbish`, `cancelled`, or
+        what `fallback_reason` says after the purpose."""
         ...
 
 

@@ -20,6 +20,14 @@ class OverCeiling(InternalModelFailed):
 
 
 @dataclass(frozen=True, slots=True)
+class InternalAnswer:
+    """What an internal model answered. `is_cut`: it broke off before its end, at `max_tokens` or by a filter."""
+
+    text: str
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Ask:
     """One question to an internal model. `purpose` is `planner` or `summarizer`; `schema` is OpenAI's `json_schema`
     for answers that have to keep one. `is_useful` says whether an answer can be used, for whoever counts them."""

@@ -67,7 +67,7 @@ class ArtifactProcessor:
         )
         answer = await planner.ask(ask)
         try:
-            return read_plan(answer, ids)
+            return read_plan(answer.text, ids)
         except RubbishPlan as rubbish:
             raise InternalModelFailed(str(rubbish)) from None
 

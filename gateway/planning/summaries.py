@@ -9,6 +9,7 @@ from gateway.models.artifacts import Artifact
 from gateway.models.internal import Ask, InternalModelFailed, OverCeiling
 from gateway.planning.summary_cache import Found, SummaryCache, SummaryKey
 from gateway.planning.summary_prompt import PROMPT_VERSION, TOKENS_PER_SUMMARY, SummaryTask, pieces, summary_messages
+from gateway.planning.whole_part import whole_part
 from gateway.ports import InternalModel
 
 CHARS_PER_TOKEN = 3
@@ -95,7 +96,12 @@ class Summarizer:
     async def _ask(self, task: SummaryTask, part: tuple[int, int] | None) -> str:
         most = min(TOKENS_PER_SUMMARY, self.model.max_output_tokens or TOKENS_PER_SUMMARY)
         ask = Ask("summarizer", summary_messages(task, part), most, self.timeout_seconds)
-        text = (await self.model.ask(ask)).strip()
-        if not text:
+        answer = await self.model.ask(ask)
+        if not answer.text.strip():
             raise InternalModelFailed("summarizer_empty")
+        if not answer.is_cut:
+            return answer.text.strip()
+        text = whole_part(answer.text)  # half a sentence says something else than a whole one, or half a figure
+        if not text:
+            raise InternalModelFailed("summarizer_cut")
         return text

@@ -34,6 +34,12 @@ def says(text: str, usage: dict[str, int] | None = None) -> dict[str, Any]:
     return {**body, "usage": usage} if usage else body
 
 
+def cut(text: str) -> dict[str, Any]:
+    body = says(text)
+    body["choices"][0]["finish_reason"] = "length"
+    return body
+
+
 class Upstream:
     """Replies by a function of the body; None of it hangs."""
 
@@ -104,7 +110,7 @@ def set_up(reply: Reply | None) -> tuple[Upstream, InternalModels, BilledModel]:
 
 async def test_s5_a_planner_is_asked_for_its_schema_and_billed_by_its_usage() -> None:
     upstream, _, model = set_up(lambda _: says("{}", {"prompt_tokens": 10, "completion_tokens": 5}))
-    assert await model.ask(PLAN) == "{}"
+    assert (await model.ask(PLAN)).text == "{}"
     (body,) = upstream.bodies
     assert body["response_format"] == {"type": "json_schema", "json_schema": SCHEMA}
     assert (body["max_tokens"], body["temperature"], body["model"]) == (100, 0, "cheap")
@@ -120,7 +126,7 @@ async def test_s5_an_upstream_without_schemas_is_asked_for_json_and_then_for_tex
 
     upstream, _, model = set_up(reply)
     for _ in range(2):
-        assert await model.ask(PLAN) == "{}"
+        assert (await model.ask(PLAN)).text == "{}"
     kinds = [body.get("response_format", {}).get("type") for body in upstream.bodies]
     assert kinds == ["json_schema", "json_object", None, None]  # what was refused is not asked for again
     assert len(model.bill.calls) == 2
@@ -163,7 +169,7 @@ async def test_s6_what_reports_no_usage_is_counted() -> None:
 @pytest.mark.parametrize("body", [{}, {"choices": []}, {"choices": [None]}, {"choices": [{"message": {"content": 7}}]}])
 async def test_s5_an_answer_of_wrong_types_is_no_text(body: dict[str, Any]) -> None:
     _, _, model = set_up(lambda _: body)
-    assert await model.ask(PLAN) == ""
+    assert (await model.ask(PLAN)).text == ""
 
 
 async def test_s5_a_model_that_its_upstream_does_not_know_is_not_asked_for_a_while() -> None:
@@ -215,7 +221,7 @@ async def test_s5_what_a_call_did_not_use_is_there_for_the_next() -> None:
     bill = open_bill(planning_max_tokens=135)
     model = models.served("cheap", PRIMARY, CALLER, bill, chosen=True)
     assert model is not None
-    assert [await model.ask(PLAN) for _ in range(2)] == ["{}", "{}"]
+    assert [(await model.ask(PLAN)).text for _ in range(2)] == ["{}", "{}"]
     with pytest.raises(InternalModelFailed, match="planner_over_token_ceiling"):
         await model.ask(PLAN)
     assert len(bill.calls) == len(upstream.bodies) == 2
@@ -290,6 +296,8 @@ async def test_s6_an_absurdly_long_answer_is_counted_by_its_beginning() -> None:
         (lambda _: refused(429, "slow down"), "over_quota"),
         (lambda _: UpstreamUnreachable("gone"), "unreachable"),
         (None, "timeout"),
+        (lambda _: cut('{"a": 1}'), "cut"),
+        (lambda _: cut("no pl"), "rubbish"),
     ],
 )
 async def test_what_came_of_a_call_is_counted(reply: Reply | None, outcome: str) -> None:

@@ -11,7 +11,7 @@ from gateway.clock import SystemClock
 from gateway.ids import artifact_id
 from gateway.models.artifacts import Artifact, ArtifactDecision, ArtifactPlan, ArtifactType, ContextGoal
 from gateway.models.artifacts import ProcessingStrategy as Strategy
-from gateway.models.internal import Ask, InternalModelFailed, OverCeiling
+from gateway.models.internal import Ask, InternalAnswer, InternalModelFailed, OverCeiling
 from gateway.planning.planner_prompt import PlannerTask
 from gateway.planning.processor import ArtifactProcessor
 from gateway.planning.summaries import CHARS_PER_TOKEN, PROMPT_TOKENS, Summarizer
@@ -22,7 +22,7 @@ from gateway.storage.cache import MemoryCache
 
 SECONDS = 30.0
 PROCESSOR = ArtifactProcessor(ContextSettings())
-Answer = Callable[[Ask], str]
+Answer = Callable[[Ask], str | InternalAnswer]
 
 
 class Model:
@@ -32,7 +32,7 @@ class Model:
 
     def __init__(
         self,
-        answer: str | Exception | Answer,
+        answer: str | InternalAnswer | Exception | Answer,
         max_input_tokens: int | None = None,
         max_output_tokens: int | None = None,
     ) -> None:
@@ -42,7 +42,7 @@ class Model:
         self.asked: list[Ask] = []
         self.at_once = self.most_at_once = 0
 
-    async def ask(self, ask: Ask) -> str:
+    async def ask(self, ask: Ask) -> InternalAnswer:
         self.asked.append(ask)
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
@@ -50,7 +50,8 @@ class Model:
         self.at_once -= 1
         if isinstance(self._answer, Exception):
             raise self._answer
-        return self._answer if isinstance(self._answer, str) else self._answer(ask)
+        said = self._answer(ask) if callable(self._answer) else self._answer
+        return InternalAnswer(said) if isinstance(said, str) else said
 
 
 def artifact(content: str) -> Artifact:
@@ -191,9 +192,9 @@ async def test_s5_a_summary_that_takes_longer_than_planning_may_is_not_waited_fo
     one, event = artifact("a" * 5000), asyncio.Event()
 
     class Slow(Model):
-        async def ask(self, ask: Ask) -> str:
+        async def ask(self, ask: Ask) -> InternalAnswer:
             await event.wait()
-            return "too late"
+            return InternalAnswer("too late")
 
     made = await PROCESSOR.execute_plan(wants(one), [one], summarizer(Slow("")), 0.02)
     assert (made.summaries, made.failed) == ({}, ("summarizer_over_time_ceiling",))
@@ -210,3 +211,32 @@ async def test_s5_a_part_that_fails_a_summary_says_whether_the_model_or_a_ceilin
     with pytest.raises(InternalModelFailed) as raised:
         await summarizer(model).summarize(artifact("one line of many\n" * 2000), "")
     assert raised.value is error
+
+
+async def test_s5_a_summary_that_broke_off_is_cut_back_to_what_is_whole() -> None:
+    """Half a sentence may say the opposite of the whole one, and half a figure is another figure."""
+    one = artifact("a" * 5000)
+    broken = InternalAnswer("The lamps are lit. Lamp 41 costs 1.", is_cut=True)
+    made = await PROCESSOR.execute_plan(wants(one), [one], summarizer(Model(broken)), SECONDS)
+    assert made.summaries[one.artifact_id].text == "The lamps are lit."
+
+
+async def test_s5_a_summary_of_which_nothing_is_whole_is_none() -> None:
+    one = artifact("a" * 5000)
+    model = Model(InternalAnswer("The keepers of the lamps and", is_cut=True))
+    made = await PROCESSOR.execute_plan(wants(one), [one], summarizer(model), SECONDS)
+    assert (made.summaries, made.failed) == ({}, ("summarizer_cut",))
+
+
+async def test_s5_pieces_of_a_summary_are_cut_back_each_by_itself() -> None:
+    """What is put together of them holds no half sentence either."""
+    one = artifact("\n\n".join(f"paragraph {number} " + "word " * 100 for number in range(40)))
+
+    def answer(ask: Ask) -> InternalAnswer:
+        return InternalAnswer("It is green. It is not", is_cut="Part " in ask.messages[1]["content"])
+
+    model = Model(answer, TOKENS_PER_SUMMARY + PROMPT_TOKENS + 1000)
+    made = await PROCESSOR.execute_plan(wants(one), [one], summarizer(model), SECONDS)
+    assert made.summaries[one.artifact_id].text == "It is green. It is not"
+    last = model.asked[-1].messages[1]["content"]
+    assert ("It is green." in last, "It is not" in last) == (True, False)
