@@ -16,9 +16,11 @@ from tests.support.nursery import Nursery
 from tests.support.postgres import Postgres, PostgresProcess
 from tests.support.repeatable import leave_out_local_constants
 from tests.support.services import own_postgres, own_valkey, postgres_server, valkey_server
+from tests.support.trust import read_certificates_once
 from tests.support.valkey import Valkey, ValkeyProcess
 
 leave_out_local_constants()
+read_certificates_once()
 
 STORAGES = ["sqlite", "postgres"]
 LONGEST = ("tests/properties/", "tests/acceptance/test_history_model.py", "tests/integration/test_turns_work.py")
