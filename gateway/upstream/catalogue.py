@@ -1,5 +1,6 @@
 """Prices and windows out of LiteLLM's map, read from its wheel without importing it (that costs seconds and 170 MB)."""
 
+import functools
 import importlib.util
 import json
 import re
@@ -18,9 +19,6 @@ CACHING = "supports_prompt_caching"
 
 class Catalogue:
     """LiteLLM's map; read at the first question and kept as small byte strings, one a model."""
-
-    def __init__(self) -> None:
-        self._entries: dict[str, bytes] | None = None
 
     def facts(self, model: str, entry: ModelEntry | None) -> ModelFacts:
         """What is known of a model.
@@ -72,11 +70,14 @@ class Catalogue:
         return {}
 
     def load(self) -> dict[str, bytes]:
-        """The map by model name, each entry as JSON; read once."""
-        if self._entries is None:
-            path = _map_path()
-            self._entries = entries_of(path.read_bytes()) if path else {}
-        return self._entries
+        """The map by model name, each entry as JSON; read once in a process."""
+        return _map()
+
+
+@functools.cache
+def _map() -> dict[str, bytes]:
+    path = _map_path()
+    return entries_of(path.read_bytes()) if path else {}
 
 
 def entries_of(raw: bytes) -> dict[str, bytes]:

@@ -19,9 +19,14 @@ from typing import Any
 
 from gateway.models.exchange import ModelFacts
 from gateway.tokens import TiktokenCounter
+from gateway.upstream.catalogue import Catalogue
 
-IMPORTED = ("gateway.cli", "gateway.app", "gateway.server", "alembic.command", "uvicorn.loops.uvloop", "uvloop")
-"""What every gateway imports until it serves."""
+IMPORTED = (
+    *("gateway.cli", "gateway.app", "gateway.server", "alembic.command", "uvicorn.loops.uvloop", "uvloop"),
+    *("sqlalchemy.ext.asyncio", "asyncpg", "gateway.pretokens", "gateway.relevance.relevance"),
+)
+"""What every gateway imports until it serves; and what one imports as soon as it stores in PostgreSQL, or has more to
+send than surely fits (that it does not sooner, `tests/integration/test_lazy_loading.py` sees to)."""
 MESSAGE_BYTES = 1 << 20
 
 
@@ -43,6 +48,7 @@ def main(control: socket.socket) -> None:
     for name in IMPORTED:
         importlib.import_module(name)
     _load_vocabulary()
+    Catalogue().load()
     gc.freeze()
     start = _serve(control)
     if start is not None:
