@@ -328,7 +328,7 @@ class Settings(_Section):
     @model_validator(mode="after")
     def _embedder_is_listed(self) -> Self:
         name = self.context.embedding_model
-        if name is not None and name != LOCAL and self.model(name) is None:
+        if name is not None and name != LOCAL and not self.lists(name):
             raise ValueError(f"context.embedding_model: model_list has no {name!r}, and it is not {LOCAL!r}")
         return self
 

@@ -272,6 +272,20 @@ def test_s5_a_model_on_this_machine_finds_by_meaning_without_any_provider(
     wait_until(found, 60, "vectors of the whole document", interval=1)
 
 
+def test_s9_an_embedder_may_be_one_that_a_wildcard_serves(
+    start_gateway: GatewayFactory, upstream: MockUpstream
+) -> None:
+    """As any other model: LiteLLM's `openai/*`."""
+    star = {"litellm_params": {"model": "openai/*", "api_base": upstream.base_url, "api_key": "sk-upstream"}}
+    models = [*default_config(upstream, "")["model_list"], {"model_name": "vectors/*", **star}]
+    context = {"embedding_model": "vectors/embed-3", "embedding_timeout": 5}
+    gateway = start_gateway({"context": context, "model_list": models})
+    upstream.routes[EMBED] = lambda record: Reply(json=embeddings(record.body or {}))
+    answer = chat(gateway, model="small", messages=[user(QUESTION)], attachments=[{"content": DOCUMENT}])
+    assert not warned(answer)
+    assert {(record.body or {})["model"] for record in asked(upstream)} == {"embed-3"}
+
+
 def test_s9_an_embedder_that_cannot_be_used_is_said_at_the_start(
     start_gateway: GatewayFactory, upstream: MockUpstream
 ) -> None:
