@@ -80,6 +80,7 @@ class Metrics:
         counts.bills[label, entry.status] += 1
         for call in entry.calls:
             self._count_call(label, call)
+        counts.unpriced[(label,)] += any(call.total is None for call in entry.calls)
         used = entry.metadata.get("context_utilization")
         if used is not None:
             self._count_planning(used)
@@ -124,8 +125,6 @@ class Metrics:
         total = call.total
         if total is not None:
             counts.costs[label, purpose] = counts.costs.get((label, purpose), Decimal(0)) + total
-        elif purpose == "primary":
-            counts.unpriced[(label,)] += 1
 
     def _count_planning(self, used: dict[str, Any]) -> None:
         """Takes in what a bill says of planning; its reasons are the gateway's own words."""

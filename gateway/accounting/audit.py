@@ -27,7 +27,8 @@ class Difference:
 
 @dataclass(slots=True)
 class Totals:
-    """Sums over rows: tokens of primary models, and the cost in USD of those rows that have a price."""
+    """Sums over rows: tokens of primary models, and the cost in USD. Of the `unpriced` rows, those without a total, the
+    cost holds those calls that have a price; `is_known`: at least one call in all has."""
 
     requests: int = 0
     partial: int = 0
@@ -37,6 +38,7 @@ class Totals:
     cost: Decimal = Decimal(0)
     unpriced: int = 0
     estimated: int = 0
+    is_known: bool = False
 
     def add(self, row: LedgerRow) -> None:
         """Takes a row in, by the figures that its client was told."""
@@ -49,9 +51,11 @@ class Totals:
         self.completion_tokens += row.completion_tokens
         self.estimated += row.estimated
         if isinstance(total, Decimal | int):
-            self.cost += total
-        else:
-            self.unpriced += 1
+            self.cost, self.is_known = self.cost + total, True
+            return
+        self.unpriced += 1
+        known = [each for call in row.entry.calls if (each := call.total) is not None]
+        self.cost, self.is_known = sum(known, self.cost), self.is_known or bool(known)
 
 
 @dataclass(slots=True)

@@ -95,7 +95,14 @@ def _table(title: str, totals: dict[str, Totals]) -> Iterable[str]:
 
 def _columns(t: Totals) -> tuple[str, ...]:
     counts = (t.requests, t.partial, t.failed, t.prompt_tokens, t.completion_tokens)
-    return (*map(str, counts), _usd(t.cost), str(t.unpriced), str(t.estimated))
+    return (*map(str, counts), _sum(t), str(t.unpriced), str(t.estimated))
+
+
+def _sum(t: Totals) -> str:
+    """The cost; the least that it can be, where calls without a known price are not in it."""
+    if t.unpriced and not t.is_known:
+        return "unknown"
+    return f"{'>=' if t.unpriced else ''}{_usd(t.cost)}"
 
 
 def _usd(value: Any) -> str:

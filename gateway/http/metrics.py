@@ -61,7 +61,7 @@ def _families(counts: Counts) -> Iterable[Any]:
     text = "From a request's arrival to the first chunk of its stream."
     yield _histogram("gateway_time_to_first_chunk_seconds", text, ["model"], counts.first_chunks)
     yield _counter("gateway_bills", "Rows of the ledger.", ["model", "status"], counts.bills)
-    text = "Bills whose model has no known price."
+    text = "Bills without a total: a model that was called for them, internal ones too, has no known price."
     yield _counter("gateway_unpriced_bills", text, ["model"], counts.unpriced)
     text = "Tokens by the model asked for, and for what."
     yield _counter("gateway_tokens", text, ["model", "purpose", "kind"], counts.tokens)

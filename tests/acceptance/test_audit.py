@@ -134,10 +134,10 @@ def test_s6_all_rows_balance(shop: Shop) -> None:
     assert lines[-1] == "all 10 rows balance"
     assert not done.stderr
     unpriced = next(line.split() for line in lines if line.startswith("unpriced"))
-    assert unpriced == ["unpriced", "1", "0", "0", "7", "5", "0.000000000000", "1", "0"]
+    assert unpriced == ["unpriced", "1", "0", "0", "7", "5", "unknown", "1", "0"]
     bob = next(line.split() for line in lines if line.startswith("bob"))
     known = [shop.expected[name] for name in ("above", "dear")]
-    assert bob == ["bob", "3", "0", "0", "300008", "16", f"{sum(c for c in known if c):.12f}", "1", "0"]
+    assert bob == ["bob", "3", "0", "0", "300008", "16", f">={sum(c for c in known if c):.12f}", "1", "0"]
     assert next(line.split() for line in lines if line.startswith("total"))[1:4] == ["10", "2", "1"]
 
 

@@ -19,6 +19,7 @@ from gateway.errors import (
 )
 from gateway.http.metrics import render
 from gateway.metrics import MOST_REASONS, MOST_UNLISTED, Metrics, endpoint_of
+from gateway.models.spending import Purpose
 from gateway.models.turn import LedgerEntry, TurnStatus
 
 PRICES = {"input_cost_per_token": Decimal("1e-06"), "output_cost_per_token": Decimal("2e-06")}
@@ -45,7 +46,7 @@ def test_a_bill() -> None:
     """Tokens and USD by the model asked for and by purpose; what has no price is in no sum."""
     metrics = Metrics(["a"])
     metrics.billed(entry("a", planner={"prompt_tokens": 3, "completion_tokens": 1}))
-    metrics.billed(entry("a", "partial", prices={}))
+    metrics.billed(entry("a", "partial", prices={}, summarizer={"prompt_tokens": 2}))
     found = samples(metrics)
     assert found["gateway_tokens_total", "prompt", "a", "primary"] == 20
     assert found["gateway_tokens_total", "completion", "a", "planner"] == 1
@@ -53,6 +54,16 @@ def test_a_bill() -> None:
     assert found["gateway_cost_usd_total", "a", "planner"] == 0.000005
     assert found["gateway_unpriced_bills_total", "a"] == 1
     assert (found["gateway_bills_total", "a", "complete"], found["gateway_bills_total", "a", "partial"]) == (1, 1)
+
+
+@pytest.mark.parametrize("purpose", ["planner", "summarizer", "embedder"])
+def test_a_bill_without_a_total_is_counted_whichever_call_has_no_price(purpose: Purpose) -> None:
+    metrics = Metrics(["a"])
+    priced = entry("a")
+    call = price_call(purpose, "nobodys", USAGE, {})
+    metrics.billed(replace(priced, calls=(*priced.calls, call, call)))
+    metrics.billed(priced)
+    assert samples(metrics)["gateway_unpriced_bills_total", "a"] == 1
 
 
 def test_requests_and_times() -> None:

@@ -211,7 +211,27 @@ def test_totals() -> None:
     assert found.total.prompt_tokens == 3000
     lines = list(summary(found))
     assert lines[-1] == "all 3 rows balance"
-    assert any(line.split() == ["total", "3", "1", "1", "3000", "30", "0.005200000000", "1", "1"] for line in lines)
+    assert any(line.split() == ["total", "3", "1", "1", "3000", "30", ">=0.005200000000", "1", "1"] for line in lines)
+
+
+def test_a_sum_that_lacks_something_says_so() -> None:
+    """What a planner without a price cost is not known: of that row the priced calls are in the sum, marked as the
+    least that it can be. Where nothing has a price there is no sum, and no 0."""
+    usage = {"prompt_tokens": 1000, "completion_tokens": 10}
+    found = Audit()
+    calls = price_call("primary", "m", usage, PRICES), price_call("planner", "local", usage, {})
+    found.add(row_of(*calls))
+    found.add(row_of(price_call("primary", "x", usage, {}), model="x"))
+    found.add(row_of(price_call("primary", "y", usage, PRICES), model="y"))
+    cells = {
+        line.split()[0]: line.split()[6:8] for line in summary(found) if line.startswith(("m ", "x ", "y ", "tot"))
+    }
+    assert cells == {
+        "m": [">=0.002600000000", "1"],
+        "x": ["unknown", "1"],
+        "y": ["0.002600000000", "0"],
+        "total": [">=0.005200000000", "2"],
+    }
 
 
 def test_what_does_not_balance_is_named_in_bounded_memory() -> None:
