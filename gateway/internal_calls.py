@@ -13,11 +13,11 @@ from gateway.models.exchange import Caller, Deployment, ModelFacts
 from gateway.models.internal import Ask, InternalAnswer, InternalModelFailed, OverCeiling
 from gateway.models.spending import InternalCall, Purpose
 from gateway.ports import CallCounts, Clock, InternalRouter, TokenCounters, Upstream
+from gateway.unknown_models import UnknownModels, is_unknown, place_of
 
 UNCHARGED = (UpstreamRefused, UpstreamAuth, UpstreamUnreachable)
 COUNTED_CHARS = 200_000
 """Of an absurdly long answer whose tokens nobody reported, the rest is taken to be like its beginning."""
-GONE_SECONDS = 300.0
 MOST_KEPT = 1000
 
 
@@ -30,10 +30,9 @@ class InternalModels:
         self._upstream = upstream
         self._router = router
         self._counters = counters
-        self._clock = clock
         self.counts = counts
         self._formats: dict[str, int] = {}
-        self._gone: dict[str, float] = {}
+        self._unknown = UnknownModels(clock)
 
     def served(
         self, name: str, primary: Deployment, caller: Caller, bill: "OpenBill", *, chosen: bool
@@ -41,7 +40,7 @@ class InternalModels:
         """The model, if it may be asked (contract §5: in `model_list`, or at the primary's own upstream with the same
         key), and is not known to be unknown there."""
         deployment = self._router.internal(name, chosen, primary, caller)
-        if deployment is None or self._gone.get(_place(deployment), 0.0) > self._clock.monotonic():
+        if deployment is None or self._unknown.has(deployment):
             return None
         return BilledModel(self, deployment, self._router.facts(name), bill)
 
@@ -52,7 +51,7 @@ class InternalModels:
         Raises:
             UpstreamError: as drawn in `errors.py`.
         """
-        place = _place(deployment)
+        place = place_of(deployment)
         formats = formats_of(ask.schema)
         first = min(self._formats.get(place, 0), len(formats) - 1) if ask.schema else 0
         for number in range(first, len(formats)):
@@ -61,19 +60,14 @@ class InternalModels:
             except UpstreamRefused as refusal:
                 last = number + 1 == len(formats)
                 if last or not refuses_format(refusal):
-                    self._remember_unknown(place, refusal)
+                    self._unknown.refused(deployment, refusal)
                     raise
                 continue
+            self._unknown.answered(deployment)
             if number and len(self._formats) < MOST_KEPT:
                 self._formats[place] = number
             return answer.body
         raise AssertionError("unreachable: the last format is returned or raised")
-
-    def _remember_unknown(self, place: str, refusal: UpstreamRefused) -> None:
-        if refusal.status == 404 or "model_not_found" in str(refusal.original):
-            if len(self._gone) >= MOST_KEPT:
-                self._gone.clear()
-            self._gone[place] = self._clock.monotonic() + GONE_SECONDS
 
     def spent(self, model: "BilledModel", ask: Ask, body: dict[str, Any] | None, *, charged: bool) -> InternalCall:
         """What a call used: as reported, else what was sent and what came, counted here."""
@@ -163,7 +157,7 @@ class BilledModel:
             raise InternalModelFailed(f"{ask.purpose}_timeout") from None
         except UpstreamError as error:
             charged = not isinstance(error, UNCHARGED)
-            raise InternalModelFailed(f"{ask.purpose}_{_reason(error)}") from error
+            raise InternalModelFailed(f"{ask.purpose}_{_reason(self.deployment, error)}") from error
         except GatewayError as error:
             charged = False
             raise InternalModelFailed(f"{ask.purpose}_unavailable") from error
@@ -181,12 +175,10 @@ class BilledModel:
         self.bill.ceilings.settle(worst, call)
 
 
-def _place(deployment: Deployment) -> str:
-    return f"{deployment.api_base} {deployment.provider_model}"
-
-
-def _reason(error: UpstreamError) -> str:
+def _reason(deployment: Deployment, error: UpstreamError) -> str:
     if isinstance(error, UpstreamRefused):
+        if is_unknown(deployment, error):
+            return "unknown_model"
         return "over_quota" if error.status == 429 else "refused"
     return {"upstream_timeout": "timeout", "upstream_unreachable": "unreachable"}.get(error.code or "", "failed")
 

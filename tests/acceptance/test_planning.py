@@ -117,6 +117,7 @@ def test_s5_a_summary_with_its_focus_stands_in_the_context(planning: GatewayProc
 RUBBISH: list[tuple[Reply, str]] = [
     (Reply(status=500), "planner_refused"),
     (Reply(status=429, headers={"retry-after": "1"}), "planner_over_quota"),
+    (Reply(status=404, body=b"<html>Nothing here yet</html>", content_type="text/html"), "planner_refused"),
     (Reply(cut_after=10), "planner_"),
     (Reply(text="I would include everything."), "planner_answer_no_json"),
     (Reply(json=[1, 2]), "planner_"),

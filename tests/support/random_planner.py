@@ -87,8 +87,8 @@ class RandomPlanner:
         )
 
     def _refused(self) -> Reply:
-        """Not 404: then the model is taken for unknown there, and not asked again for minutes."""
-        return Reply(status=self._chance.choice([400, 429, 500, 503]))
+        """Also 404s, which do not speak of the model."""
+        return Reply(status=self._chance.choice([400, 404, 429, 500, 503]))
 
     def _broken(self, kind: str, reply: Reply) -> Reply:
         if kind == "cut":

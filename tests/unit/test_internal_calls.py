@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
@@ -19,6 +20,7 @@ from gateway.models.exchange import Caller, Deployment, JsonAnswer, ModelFacts, 
 from gateway.models.internal import Ask, InternalModelFailed
 from gateway.settings import ContextSettings
 from gateway.tokens import Counters
+from gateway.upstream import faults
 
 PRIMARY = Deployment("gpt-4o", "gpt-4o", "openai/gpt-4o", "http://127.0.0.1:9/v1", "sk", operator_key=False)
 CHEAP = Deployment("cheap", "cheap", "openai/cheap", "http://127.0.0.1:9/v1", "sk", operator_key=False)
@@ -172,12 +174,60 @@ async def test_s5_an_answer_of_wrong_types_is_no_text(body: dict[str, Any]) -> N
     assert (await model.ask(PLAN)).text == ""
 
 
-async def test_s5_a_model_that_its_upstream_does_not_know_is_not_asked_for_a_while() -> None:
-    _, models, model = set_up(lambda _: refused(404, "The model `cheap` does not exist"))
-    with pytest.raises(InternalModelFailed):
+UNKNOWN: list[tuple[int, Any]] = [
+    (404, {"error": {"message": "The model `cheap` does not exist", "code": None}}),
+    (404, {"object": "error", "message": "The model `cheap` does not exist.", "code": 404}),
+    (404, {"error": "model 'cheap' not found"}),
+    (400, {"error": {"message": "There is no such model.", "code": "model_not_found"}}),
+]
+PASSING: list[tuple[int, Any]] = [
+    (404, b"<html>cheap hosting: nothing here</html>"),
+    (404, {"error": {"message": "Invalid URL (POST /v1/chat/completions)"}}),
+    (404, {"message": "no cheaper way", "path": "/v1/chat/completions"}),
+    (503, {"error": {"message": "The model `cheap` is being loaded"}}),
+]
+
+
+@pytest.mark.parametrize(("status", "original"), UNKNOWN)
+async def test_s5_a_model_that_its_upstream_does_not_know_is_not_asked_for_a_while(
+    status: int, original: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log tells it once, until it has answered again."""
+    replies: list[Any] = []
+    refusal = faults.refusal(status, json.dumps(original).encode(), {}, CHEAP)
+    _, models, _ = set_up(lambda _: replies.pop(0) if replies else refusal)
+
+    def served() -> BilledModel | None:
+        return models.served("cheap", PRIMARY, CALLER, open_bill(), chosen=True)
+
+    async def refused_once() -> None:
+        model = served()
+        assert model is not None
+        with pytest.raises(InternalModelFailed, match="planner_unknown_model"):
+            await model.ask(PLAN)
+        assert served() is None
+        HandClock.time += 61
+
+    await refused_once()
+    await refused_once()
+    assert [record.getMessage() for record in caplog.records] == ["internal_model_unknown"]
+    replies.append(says("{}"))
+    model = served()
+    assert model is not None
+    await model.ask(PLAN)
+    await refused_once()
+    assert len(caplog.records) == 2
+
+
+@pytest.mark.parametrize(("status", "original"), PASSING)
+async def test_s5_a_refusal_that_does_not_speak_of_the_model_is_a_call_that_failed(status: int, original: Any) -> None:
+    """A proxy that is being restarted says 404, too: the next request asks again."""
+    refusal = faults.refusal(
+        status, original if isinstance(original, bytes) else json.dumps(original).encode(), {}, CHEAP
+    )
+    _, models, model = set_up(lambda _: refusal)
+    with pytest.raises(InternalModelFailed, match="planner_refused"):
         await model.ask(PLAN)
-    assert models.served("cheap", PRIMARY, CALLER, open_bill(), chosen=True) is None
-    HandClock.time += 1000
     assert models.served("cheap", PRIMARY, CALLER, open_bill(), chosen=True) is not None
 
 
