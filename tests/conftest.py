@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.factory import ClientFactory, GatewayFactory, sqlite_url
-from tests.support.gateway_process import GatewayProcess, scrubbed_environment
+from tests.support.gateway_process import GatewayProcess, shared_nursery
 from tests.support.mock_upstream import MockUpstream
 from tests.support.nursery import Nursery
 from tests.support.postgres import Postgres, PostgresProcess
@@ -106,10 +106,10 @@ def upstream(module_upstream: MockUpstream) -> Iterator[MockUpstream]:
     assert not found, "the upstream was sent invalid requests"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="session", autouse=True)
 def nursery() -> Iterator[Nursery]:
     """Where gateways that tests start are forked: hundreds of starts import everything once."""
-    made = Nursery(scrubbed_environment())
+    made = shared_nursery()
     yield made
     made.close()
 

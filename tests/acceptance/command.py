@@ -5,17 +5,21 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.support.gateway_process import scrubbed_environment
+from tests.support.gateway_process import scrubbed_environment, shared_nursery
 
 
 def gateway_command(
     *arguments: str, directory: Path, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Runs `gateway …` with nothing of ours in its environment; a warning is an error."""
+    environment = scrubbed_environment() | dict(env or {})
+    nursery = shared_nursery()
+    if nursery.can(environment):
+        return nursery.run(arguments, environment, directory)
     return subprocess.run(
         [sys.executable, "-W", "error", "-m", "gateway", *arguments],
         cwd=directory,
-        env=scrubbed_environment() | dict(env or {}),
+        env=environment,
         capture_output=True,
         text=True,
         timeout=60,

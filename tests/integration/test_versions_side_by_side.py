@@ -5,9 +5,8 @@ import itertools
 import json
 import shutil
 import sqlite3
-import subprocess
-import sys
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -31,6 +30,7 @@ from gateway.storage.probe import revision_of, schema_state
 from gateway.storage.store import SqlStore
 from tests.integration.commits import NOW, contents, turn
 from tests.support.gateway_process import scrubbed_environment
+from tests.support.nursery import Nursery
 from tests.support.postgres import Postgres
 
 NUMBERS = itertools.count()
@@ -194,21 +194,16 @@ def test_the_commands_say_beside_whom_they_run(storage_url: str, next_version: P
 
 
 @pytest.mark.parametrize("before", [None, OLD, BEFORE])
-async def test_ten_replicas_migrate_at_once(transactions: Transactions, storage_url: str, tmp_path: Path, before: str | None) -> None:  # fmt: skip  # noqa: E501
+async def test_ten_replicas_migrate_at_once(transactions: Transactions, storage_url: str, tmp_path: Path, before: str | None, nursery: Nursery) -> None:  # fmt: skip  # noqa: E501
     """§9: ten real processes on an empty and on an old database with data: all succeed, the data is whole."""
     if before is not None:
         await upgrade(transactions, before)
         await store_as_old(transactions, "conv_1", "q1", "a1", new=True)
-    arguments = [sys.executable, "-m", "gateway", "migrate"]
     environment = scrubbed_environment() | {"DATABASE_URL": storage_url}
-    pipe = subprocess.PIPE
-    processes = [
-        await asyncio.create_subprocess_exec(*arguments, env=environment, cwd=tmp_path, stdout=pipe, stderr=pipe)
-        for _ in range(10)
-    ]
-    said_of = await asyncio.gather(*(process.communicate() for process in processes))
-    assert [process.returncode for process in processes] == [0] * 10, said_of
-    assert [err for _, err in said_of] == [b""] * 10
+    with ThreadPoolExecutor(10) as pool:
+        done = list(pool.map(lambda _: nursery.run(["migrate"], environment, tmp_path), range(10)))
+    assert [process.returncode for process in done] == [0] * 10, done
+    assert [process.stderr for process in done] == [""] * 10
     store = SqlStore(transactions, SystemClock())
     assert await store.ready()
     if before is not None:

@@ -1,8 +1,8 @@
 """A process that has imported the gateway and forks one for each start; `python -m tests.support.forking FD`.
 
 It is told by messages on socket FD what to start, and ends when the other side closes it. A start is a JSON object
-`{args, env, cwd}` with two descriptors: what the gateway prints goes to the first; to the second the pid is written
-in a line, and when the gateway has ended its exit status in another.
+`{args, env, cwd, strict}` with three descriptors: what the gateway prints goes to the first, its errors to the second;
+to the third the pid is written in a line, and when the gateway has ended its exit status in another.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ import runpy
 import select
 import socket
 import sys
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,9 +25,10 @@ from gateway.upstream.catalogue import Catalogue
 IMPORTED = (
     *("gateway.cli", "gateway.app", "gateway.server", "alembic.command", "uvicorn.loops.uvloop", "uvloop"),
     *("sqlalchemy.ext.asyncio", "asyncpg", "gateway.pretokens", "gateway.relevance.relevance"),
+    *("gateway.audit", "gateway.checks", "gateway.moving", "gateway.purge"),
 )
-"""What every gateway imports until it serves; and what one imports as soon as it stores in PostgreSQL, or has more to
-send than surely fits (that it does not sooner, `tests/integration/test_lazy_loading.py` sees to)."""
+"""What every gateway imports until it serves; what one imports as soon as it stores in PostgreSQL, or has more to send
+than surely fits (that it does not sooner, `tests/integration/test_lazy_loading.py` sees to); and the other commands."""
 MESSAGE_BYTES = 1 << 20
 
 
@@ -71,12 +73,13 @@ def _serve(control: socket.socket) -> dict[str, Any] | None:
             if descriptor in children:
                 _tell_end(children.pop(descriptor))
                 continue
-            message, (*descriptors,), _, _ = socket.recv_fds(control, MESSAGE_BYTES, 2)
+            message, (*descriptors,), _, _ = socket.recv_fds(control, MESSAGE_BYTES, 3)
             if not message:
                 return None
-            start, (output, told) = json.loads(message), descriptors
+            start, (output, errors, told) = json.loads(message), descriptors
             if pid := os.fork():
                 os.close(output)
+                os.close(errors)
                 child = Child(pid, os.pidfd_open(pid), told)
                 children[child.pidfd] = child
                 os.write(told, b"%d\n" % pid)
@@ -85,7 +88,7 @@ def _serve(control: socket.socket) -> dict[str, Any] | None:
             control.close()
             for child in children.values():
                 child.close()
-            _become(start, output)
+            _become(start, output, errors)
             return dict(start)
 
 
@@ -96,18 +99,21 @@ def _tell_end(child: Child) -> None:
     child.close()
 
 
-def _become(start: dict[str, Any], output: int) -> None:
-    """What `subprocess` does between fork and exec: a session, a directory, an environment, three descriptors."""
+def _become(start: dict[str, Any], output: int, errors: int) -> None:
+    """What `subprocess` does between fork and exec: a session, a directory, an environment, three descriptors; and
+    what `-W error` would."""
     os.setsid()
     os.chdir(start["cwd"])
     null = os.open(os.devnull, os.O_RDONLY)
-    for source, target in ((null, 0), (output, 1), (output, 2)):
+    for source, target in ((null, 0), (output, 1), (errors, 2)):
         os.dup2(source, target)
-    os.close(null)
-    os.close(output)
+    for source in (null, output, errors):
+        os.close(source)
     os.environ.clear()
     os.environ.update(start["env"])
     sys.argv = list(start["args"])
+    if start["strict"]:
+        warnings.simplefilter("error")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The gateway as its operators run it: a process of its own, on a port, with a configuration file."""
 
+import functools
 import json
 import os
 import shutil
@@ -149,6 +150,12 @@ def scrubbed_environment() -> dict[str, str]:
     }
     path = [str(REPOSITORY), *filter(None, [kept.get("PYTHONPATH")])]
     return kept | {"PYTHONPATH": os.pathsep.join(path)}
+
+
+@functools.cache
+def shared_nursery() -> Nursery:
+    """This process's, which starts when it is first needed."""
+    return Nursery(scrubbed_environment())
 
 
 def _is_ready(client: httpx.Client) -> bool:
