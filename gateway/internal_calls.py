@@ -179,7 +179,8 @@ def _reason(deployment: Deployment, error: UpstreamError) -> str:
     if isinstance(error, UpstreamRefused):
         if is_unknown(deployment, error):
             return "unknown_model"
-        return "over_quota" if error.status == 429 else "refused"
+        if error.status < 500:
+            return "over_quota" if error.status == 429 else "refused"
     return {"upstream_timeout": "timeout", "upstream_unreachable": "unreachable"}.get(error.code or "", "failed")
 
 

@@ -138,7 +138,8 @@ async def test_s5_an_upstream_without_schemas_is_asked_for_json_and_then_for_tex
     ("error", "reason"),
     [
         (refused(429, "quota"), "planner_over_quota"),
-        (refused(500, "oops"), "planner_refused"),
+        (refused(400, "no"), "planner_refused"),
+        (refused(500, "oops"), "planner_failed"),
         (UpstreamUnreachable("down"), "planner_unreachable"),
     ],
 )
@@ -226,7 +227,7 @@ async def test_s5_a_refusal_that_does_not_speak_of_the_model_is_a_call_that_fail
         status, original if isinstance(original, bytes) else json.dumps(original).encode(), {}, CHEAP
     )
     _, models, model = set_up(lambda _: refusal)
-    with pytest.raises(InternalModelFailed, match="planner_refused"):
+    with pytest.raises(InternalModelFailed, match="planner_failed" if status >= 500 else "planner_refused"):
         await model.ask(PLAN)
     assert models.served("cheap", PRIMARY, CALLER, open_bill(), chosen=True) is not None
 
