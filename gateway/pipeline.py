@@ -124,7 +124,7 @@ class Pipeline:
         """What would be forwarded and what it would cost; no model is called, nothing is stored (contract §5)."""
         exchange = await self._prepare(request)
         async with self._settlement.guard(exchange):
-            estimate = self._settlement.estimate(exchange)
+            estimate = await self._settlement.estimate(exchange)
             await self._settlement.bill_dry_run(exchange)
         return estimate
 

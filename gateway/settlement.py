@@ -11,6 +11,7 @@ from typing import Any
 from gateway import jsons
 from gateway.accounting.collect import StreamRecord
 from gateway.accounting.cost import price_call, price_internal, total_cost
+from gateway.accounting.estimate import estimated_cost
 from gateway.accounting.metadata import billed, extended_usage, planned, response_metadata
 from gateway.errors import (
     ConversationNotFound,
@@ -132,26 +133,25 @@ class Settlement:
                 await self._give_up(exchange, record, fault)
             raise fault from error
 
-    def estimate(self, exchange: Exchange) -> dict[str, Any]:
-        """A dry run: what would be forwarded, and the least and most that the primary call would cost."""
-        prompt = self._usage.prompt_tokens(exchange)
+    async def estimate(self, exchange: Exchange) -> dict[str, Any]:
+        """A dry run: what would be forwarded, the bill of internal models, and the least and most that the primary call
+        would cost."""
         exchange.conversation_id = None if exchange.history.created else exchange.conversation_id
-        limits = [exchange.request.forward.get(name) for name in ("max_completion_tokens", "max_tokens")]
+        forward = exchange.request.forward
+        limits = [forward.get(name) for name in ("max_completion_tokens", "max_tokens")]
         most = next((n for n in limits if isinstance(n, int)), exchange.facts.max_output_tokens)
-        costs: list[Decimal | None] = []
-        for completion in (0, most * exchange.request.choices if most else None):
-            if completion is None:
-                costs.append(None)
-                continue
-            usage = {"prompt_tokens": prompt, "completion_tokens": completion}
-            costs.append(price_call("primary", exchange.deployment.route, usage, exchange.facts.prices).total)
-        metadata = planned(self._metadata(exchange), exchange.internal)
+        most = most * exchange.request.choices if most else None
+        # It loads a vocabulary at first, and a prompt may be long: streams of other requests must not wait for that.
+        prompt = await asyncio.to_thread(self._usage.prompt_tokens, exchange)
+        tier = forward.get("service_tier")
+        costs = estimated_cost(exchange.facts.prices, prompt, most, tier if isinstance(tier, str) else None)
+        calls = tuple(map(price_internal, exchange.internal))
         return {
             "object": "context.dry_run",
             "model": exchange.request.model,
             "messages": exchange.messages,
-            "response_metadata": response_metadata(metadata),
-            "estimated_cost": {"min": costs[0], "max": costs[1]},
+            "response_metadata": response_metadata(billed(self._metadata(exchange), calls, total_cost(calls))),
+            "estimated_cost": costs,
         }
 
     async def bill_dry_run(self, exchange: Exchange) -> None:

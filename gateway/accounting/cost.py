@@ -18,7 +18,7 @@ from gateway.models.spending import InternalCall
 ZERO = Decimal(0)
 NO_PLANNING = ContextPlanningCost()
 EXACT = Context(prec=80, rounding=ROUND_HALF_EVEN)
-"""Room for every digit of a price times a count of tokens, so that only `_round` rounds."""
+"""Room for every digit of a price times a count of tokens, so that only `rounded` rounds."""
 MOST_TOKENS = 10**12
 TIER = re.compile(r"_above_(\d+)k_tokens")
 CACHED = ("cache_read_input_tokens", "prompt_cache_hit_tokens", "cached_tokens")
@@ -75,7 +75,7 @@ def price_call(
     if about:
         completion += _apart(usage, about, prompt + completion)
     completion_cost = _completion_cost(rates, output_rate, completion, about)
-    return CallCost(purpose, model, recorded, _round(prompt_cost), _round(completion_cost), estimated, rates.used)
+    return CallCost(purpose, model, recorded, rounded(prompt_cost), rounded(completion_cost), estimated, rates.used)
 
 
 def price_internal(call: InternalCall) -> CallCost:
@@ -194,7 +194,8 @@ def _all_of(values: Iterable[Decimal | None]) -> Decimal | None:
     return total
 
 
-def _round(value: Decimal) -> Decimal:
+def rounded(value: Decimal) -> Decimal:
+    """To 12 decimals, half-even (contract §6)."""
     return value.quantize(PICO, context=EXACT)
 
 

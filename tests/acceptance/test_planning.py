@@ -115,7 +115,7 @@ def test_s5_a_summary_with_its_focus_stands_in_the_context(planning: GatewayProc
 
 
 RUBBISH: list[tuple[Reply, str]] = [
-    (Reply(status=500), "planner_refused"),
+    (Reply(status=500), "planner_failed"),
     (Reply(status=429, headers={"retry-after": "1"}), "planner_over_quota"),
     (Reply(status=404, body=b"<html>Nothing here yet</html>", content_type="text/html"), "planner_refused"),
     (Reply(cut_after=10), "planner_"),
@@ -344,6 +344,8 @@ def test_s5_a_dry_run_asks_the_planner_and_stores_its_bill_alone(
     assert told["planning_cost"]["total_cost"] > 0
     kept = stored(planning, dry["response_metadata"]["request_id"])["response_metadata"]
     assert kept["cost"]["planning_cost"] == kept["cost"]["total_cost"] == told["planning_cost"]["total_cost"]
+    assert dry["response_metadata"]["cost"] == kept["cost"], "the client is told the same bill"
+    assert dry["response_metadata"]["usage"] == {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
     why = ("planning_reason", "llm_planning_used", "fallback_reason", "strategy", "planning_usage")
     assert [used({"response_metadata": kept})[name] for name in why] == [told[name] for name in why]
     assert "Lamps" in str(told["artifacts_processed"])
