@@ -9,6 +9,8 @@ from gateway.models.metadata import ArtifactUsageRecord, nameless
 from gateway.models.selection import Fitted, Material, Recalled, Rendering, Unreduced
 
 REDUCED = (ProcessingStrategy.RAG_EXTRACT, ProcessingStrategy.SUMMARIZE)
+STRONGEST = (ProcessingStrategy.SUMMARIZE, ProcessingStrategy.RAG_EXTRACT, ProcessingStrategy.INCLUDE_FULL)
+"""A summary with extracts beside it is told as a summary, an extract beside a pointer as an extract."""
 
 
 def plan_of(material: Material, fitted: Fitted) -> ArtifactPlan:
@@ -38,10 +40,10 @@ def records_of(material: Material, fitted: Fitted, *, named: bool = True) -> lis
         earlier = window.decided(artifact) if rendering is None or beside else None
         strategy = strategy_of(artifact, window, fitted)
         shown = _shown(artifact, strategy, rendering)
-        if beside and earlier is not None and earlier.strategy == ProcessingStrategy.SUMMARIZE:
-            strategy, shown = ProcessingStrategy.SUMMARIZE, min(artifact.size_chars, earlier.shown_chars + shown)
-        elif earlier is not None and not beside:
-            strategy, shown = ProcessingStrategy(earlier.strategy), earlier.shown_chars
+        if earlier is not None:  # what stands, and, if the question called for more, that beside it
+            here = Standing(earlier.artifact_id, strategy.value, shown)
+            told = _together(earlier, here) if beside else earlier
+            strategy, shown = ProcessingStrategy(told.strategy), min(artifact.size_chars, told.shown_chars)
         elif rendering is None and not fitted.anew and window.is_gone(artifact):
             continue
         record = ArtifactUsageRecord(
@@ -112,11 +114,13 @@ class Window:
         return cls(indexes, frozenset(fitted.forwarded.standing), earlier, _decisions(material, fitted, indexes))
 
     def decided(self, artifact: Artifact) -> Standing | None:
-        """What an earlier request decided, where that still stands."""
+        """What earlier requests decided, where that still stands: in its message and beside it in blocks."""
         name = artifact.content_id
-        if artifact.place.message is not None and artifact.place.message in self.indexes:
-            return self.decisions.get((artifact.place.message, name))
-        return self.decisions.get((None, name))
+        beside = self.decisions.get((None, name))
+        if artifact.place.message is None or artifact.place.message not in self.indexes:
+            return beside
+        own = self.decisions.get((artifact.place.message, name))
+        return _together(own, beside) if own is not None and beside is not None else own
 
     def is_gone(self, artifact: Artifact) -> bool:
         """Whether nothing of it stands in the window."""
@@ -138,9 +142,15 @@ def _decisions(
         for each in material.frame.decisions.get(material.messages[index].message_id or "", ()):
             place = index if (index, each.artifact_id) in placed else None
             before = found.get((place, each.artifact_id))
-            if before is None or before.shown_chars < each.shown_chars:
-                found[place, each.artifact_id] = each
+            found[place, each.artifact_id] = each if before is None else _together(before, each)
     return found
+
+
+def _together(one: Standing, other: Standing) -> Standing:
+    """What stands of the same artifact in two places: no block repeats what the window holds (contract §4 I6)."""
+    strategies = {one.strategy, other.strategy}
+    strongest = next((each.value for each in STRONGEST if each.value in strategies), one.strategy)
+    return Standing(one.artifact_id, strongest, one.shown_chars + other.shown_chars)
 
 
 def strategy_of(artifact: Artifact, window: Window, fitted: Fitted) -> ProcessingStrategy:

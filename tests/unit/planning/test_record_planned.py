@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from gateway.accounting.metadata import response_metadata
 from gateway.built import BuiltContext
 from gateway.conversation.frozen import as_frozen
@@ -15,6 +17,7 @@ from gateway.planning.facts import without_standing
 from gateway.planning.record import Window, records_of, standing_of, strategy_of
 from tests.unit.fitting.planning import (
     EXCLUDE,
+    EXTRACT,
     FULL,
     LAMP,
     SHIPS,
@@ -87,6 +90,24 @@ def test_a_summary_with_extracts_in_a_later_block_stays_a_summary() -> None:
     record = records(later, found)[OF_SHIPS]
     extract = found.selection.renderings[OF_SHIPS].shown_chars
     assert (record.strategy, record.processed_size_chars) == ("summarize", len(SUMMARY) + extract)
+
+
+@pytest.mark.parametrize("where", ["message", "block"])
+def test_what_is_recalled_beside_an_extract_is_counted_with_it(where: str) -> None:
+    """§6: the characters of it that are forwarded, in however many places they stand."""
+    made = MADE if where == "message" else material([ASK], paper("ships", SHIPS), paper("lamp", LAMP))
+    name = OF_SHIPS if where == "message" else "art_ships"
+    plan = planned(decided(name, EXTRACT, extraction_query="zebra"))
+    whole = fitted(made, WIDE, plan)
+    first = records(made, whole)[name]
+    assert (first.strategy, first.processed_size_chars < len(SHIPS)) == ("rag_extract", True)
+    missing = next(n for n in range(10, 80) if f"vessel number {n} carried" not in text(whole))
+    later, found = second_turn(plan, f"What did vessel number {missing} carry?", made=made)
+    assert f"vessel number {missing} carried" in found.forwarded.block
+    more = found.selection.renderings[name].shown_chars
+    record = records(later, found)[name]
+    assert more > 0
+    assert (record.strategy, record.processed_size_chars) == ("rag_extract", first.processed_size_chars + more)
 
 
 def test_a_summary_as_long_as_what_it_is_of_is_told_all_the_same() -> None:
