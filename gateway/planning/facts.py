@@ -56,8 +56,9 @@ def is_excerpted(material: Material, fitted: Fitted | Unreduced) -> bool:
 
 
 def without_standing(material: Material, fitted: Fitted | Unreduced, stored: int) -> Sequence[Artifact]:
-    """The artifacts for which nothing is decided yet. What was decided holds while they stand in the window as they
-    were forwarded, in full or reduced; once something has to leave, nothing does (contract §4 I7)."""
+    """The artifacts for which nothing is decided yet. What was decided holds while the window is as it was forwarded:
+    that they stand in it in full, or reduced, or that the pass which began it left them out; once something has to
+    leave, nothing does (contract §4 I7)."""
     if fitted.anew:
         return material.artifacts
     window = Window.of(material, fitted)
@@ -66,6 +67,8 @@ def without_standing(material: Material, fitted: Fitted | Unreduced, stored: int
 
 
 def _stands(artifact: Artifact, window: Window, stored: int) -> bool:
+    if window.is_left_out(artifact, stored):
+        return True
     index = artifact.place.message
     if index is not None:
         return index < stored and index in window.indexes

@@ -45,7 +45,9 @@ def records_of(material: Material, fitted: Fitted, *, named: bool = True) -> lis
             told = _together(earlier, here) if beside else earlier
             strategy, shown = ProcessingStrategy(told.strategy), min(artifact.size_chars, told.shown_chars)
         elif rendering is None and not fitted.anew and window.is_gone(artifact):
-            continue
+            if artifact.standing_name not in window.decided_on:
+                continue  # it left with its turn, which `messages_excluded` counts
+            strategy, shown = ProcessingStrategy.EXCLUDE, 0
         record = ArtifactUsageRecord(
             artifact_id=artifact.artifact_id,
             source=artifact.source if named else nameless(artifact.source),
@@ -100,18 +102,31 @@ def stand_reduced(material: Material, fitted: Fitted) -> bool:
 @dataclass(frozen=True, slots=True)
 class Window:
     """Which messages of a conversation are forwarded, which artifacts stand in full in blocks, new or earlier, and what
-    was decided before for those that stand in the window: by message and artifact, or in blocks by artifact alone."""
+    was decided before for those that stand in the window: by message and artifact, or in blocks by artifact alone.
+    `passed`: the window began with a pass, which left out what is older; `decided_on` names what it decided on of what
+    stands in no message.
+    """
 
     indexes: frozenset[int]
     in_block: frozenset[str]
     in_earlier_blocks: frozenset[str]
     decisions: Mapping[tuple[int | None, str], Standing]
+    passed: bool = False
+    decided_on: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, material: Material, fitted: Fitted | Unreduced) -> "Window":
         indexes = frozenset(fitted.forwarded.indexes)
         earlier = frozenset(name for i in indexes if i >= 0 for name in material.messages[i].standing)
-        return cls(indexes, frozenset(fitted.forwarded.standing), earlier, _decisions(material, fitted, indexes))
+        frame = None if fitted.anew else material.frame
+        return cls(
+            indexes,
+            frozenset(fitted.forwarded.standing),
+            earlier,
+            _decisions(material, fitted, indexes),
+            passed=frame is not None,
+            decided_on=frame.decided if frame is not None else frozenset(),
+        )
 
     def decided(self, artifact: Artifact) -> Standing | None:
         """What earlier requests decided, where that still stands: in its message and beside it in blocks."""
@@ -121,6 +136,17 @@ class Window:
             return beside
         own = self.decisions.get((artifact.place.message, name))
         return _together(own, beside) if own is not None and beside is not None else own
+
+    def is_left_out(self, artifact: Artifact, stored: int) -> bool:
+        """Whether the pass with which the window began decided to show nothing of it, and nothing does.
+
+        Args:
+            stored: so many messages are of earlier requests.
+        """
+        index = artifact.place.message
+        if index is not None:
+            return self.passed and index < stored and index not in self.indexes
+        return artifact.standing_name in self.decided_on and self.is_gone(artifact)
 
     def is_gone(self, artifact: Artifact) -> bool:
         """Whether nothing of it stands in the window."""

@@ -77,13 +77,11 @@ async def test_once_something_has_to_leave_nothing_stands() -> None:
     assert (found.all_standing, reason(found)) == (False, "historical_artifacts")
 
 
-async def test_what_was_reduced_stands_as_it_was_reduced_and_what_left_does_not() -> None:
-    """A pass reduces the result and leaves a frame: with it, the next turn has nothing to decide, but for a window that
-    begins behind it."""
+async def test_what_was_reduced_stands_as_it_was_reduced() -> None:
+    """A pass reduces the result and leaves a frame: with it, the next turn has nothing to decide."""
     bodies = [*STEP, user("which berth is free?")]
     context = await built(bodies, 4, budget=500)
     assert context.fitted.anew
-    names = [message.message_id for message in context.material.messages[:4]]
     asked = replace(context.material.messages[4], message_id="msg_4")
     before = History("conv_1", False, (), context.material.messages, stored=4)
     left = new_frame("gpt-4o", before, context, [asked])
@@ -93,16 +91,35 @@ async def test_what_was_reduced_stands_as_it_was_reduced_and_what_left_does_not(
     found = await built(longer, 6, budget=800, frame=left.frame)
     assert not found.fitted.anew
     assert reason(facts(found, 6)) == "standing"
-    beyond = await built(longer, 6, budget=800, frame=Frame(first="msg_4"))
-    assert names[0] == "msg_0"
-    assert reason(facts(beyond, 6)) == "historical_artifacts"
+
+
+async def test_what_a_pass_left_out_stands_as_left_out_until_something_has_to_leave() -> None:
+    """The result left with its turn, the document by itself: both were decided on by the pass that began the window.
+    Of a document that came since nothing is decided, and once more a pass has to decide, nothing of all."""
+    bodies = [*STEP, user("thanks " * 100), assistant("welcome"), user("and now?")]
+    gone = Frame(first="msg_4", decided=frozenset({_paper().standing_name}))
+    found = facts(await built(bodies, 6, attachments=(_paper(),), frame=gone), 6)
+    assert (found.artifacts, found.all_standing, reason(found)) == (2, True, "standing")
+    other = replace(_paper(), artifact_id="art_2", content=f"{LOG} other")
+    found = facts(await built(bodies, 6, attachments=(_paper(), other), frame=gone), 6)
+    assert (found.all_standing, reason(found)) == (False, "historical_artifacts")
+    longer = [*bodies[:-1], user("which berth is free? " + "so " * 300)]
+    again = await built(longer, 6, budget=400, attachments=(_paper(),), frame=gone)
+    assert again.fitted.anew
+    assert reason(facts(again, 6, budget=400)) == "historical_artifacts"
+
+
+async def test_what_left_is_nobodys_decision_where_no_pass_was() -> None:
+    """Another model has no frame: it was sent nothing of it, so that nothing stands."""
+    found = facts(await built([*STEP, user("and now?")], 4, attachments=(_paper(),)), 4)
+    assert (found.all_standing, reason(found)) == (False, "historical_artifacts")
 
 
 async def test_what_left_is_not_planned_again_in_each_step_of_a_turn() -> None:
-    """What the turn's block shows of it was fixed at the first step; a new result is decided on."""
+    """It stands as left out; a new result is decided on."""
     asked = [*STEP, user("thanks"), assistant("welcome"), user("and now?")]
     gone = Frame(first="msg_4")
-    assert reason(facts(await built(asked, 6, frame=gone), 6)) == "historical_artifacts"
+    assert reason(facts(await built(asked, 6, frame=gone), 6)) == "standing"
     step = [*asked, assistant(None, "c2"), tool("c2", f"{LOG} again")]
     found = facts(await built(step, 8, frame=gone), 8)
     assert (found.all_standing, found.new_historical, reason(found)) == (False, False, "small_total")
@@ -124,15 +141,12 @@ async def test_a_document_stands_in_the_block_that_holds_it() -> None:
     assert reason(facts(again, 2)) == "standing"
 
 
-async def test_a_document_that_left_counts_by_the_time_at_which_it_came() -> None:
+async def test_a_document_in_no_message_counts_by_the_time_at_which_it_came() -> None:
     bodies = [user("one"), assistant("1"), user("two"), assistant("2"), user("three")]
     path = [replace(m, created_at=NOW + timedelta(minutes=n)) for n, m in enumerate(stored(bodies[:4]))]
     for minutes, historical in ((0, False), (3, True)):
         paper = replace(_paper(), timestamp=NOW + timedelta(minutes=minutes))
-        gone = Frame(decided=frozenset({paper.standing_name}))
-        made = History(
-            "conv_1", False, (), (*path, *history(bodies[4:]).messages), stored=4, attachments=(paper,), frame=gone
-        )
+        made = History("conv_1", False, (), (*path, *history(bodies[4:]).messages), stored=4, attachments=(paper,))
         manager = ContextManager(ContextSettings(), Counters(), FileReader(NoCache(), 1.0))
         found = facts(await manager(chat(bodies[4:]), made, FACTS, Budget(WIDE, 128_000)), 4, turns=1)
         assert (found.all_standing, found.new_historical) == (False, historical), minutes

@@ -1,0 +1,58 @@
+"""What was decided for an artifact, and be it to leave it out, costs nothing again until something has to leave
+(contract §5)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.acceptance.answers import Json, chat, user
+from tests.acceptance.documents import prose
+from tests.support.factory import GatewayFactory
+from tests.support.internal_models import InternalModels, every
+from tests.support.mock_upstream import MockUpstream
+from tests.support.reply import Reply
+
+TURNS = 16
+COMES = (0, 4, 8, 12)
+
+
+def used(answer: Json) -> Json:
+    found: Json = answer["response_metadata"]["context_utilization"]
+    return found
+
+
+def says(text: str) -> Callable[[Json], Reply]:
+    return lambda body: Reply(text=text)
+
+
+@pytest.mark.parametrize("strategy", ["rag_extract", "exclude"])
+def test_s5_a_long_session_is_planned_only_where_something_is_new_or_has_to_leave(
+    start_gateway: GatewayFactory, upstream: MockUpstream, strategy: str
+) -> None:
+    """Documents come and are pushed out of the window: from then on they stand as left out, told as such, and the
+    planner is asked again only for new ones, or when the window is decided anew (its beginning changes)."""
+    gateway = start_gateway({"context": {"planning": "auto"}})
+    more: dict[str, Any] = {}
+    before: list[Json] = []
+    free = left_out = 0
+    for turn in range(TURNS):
+        said = prose(turn + 300, 120)
+        upstream.handler = models = InternalModels(every(strategy), primary=says(said))
+        asked = user(f"Tell me about harbour {turn}, shortly? {prose(turn, 60)}")
+        new = [{"title": f"A{turn}", "content": prose(100 + turn, 900)}] if turn in COMES else []
+        answer = chat(gateway, model="small", messages=[asked], attachments=new, **more)
+        more = {"conversation": answer["conversation"]}
+        now = models.answered[-1]["messages"]
+        anew = now[: len(before)] != before
+        told = used(answer)
+        if models.planned:
+            assert new or anew, (turn, told["planning_reason"])
+        if not (new or anew):
+            assert (told["planning_reason"], told["planning_cost"]["total_cost"]) == ("standing", 0), turn
+            free += 1
+            left_out += any(record["strategy"] == "exclude" for record in told["artifacts_processed"])
+        documents = {record["source"] for record in told["artifacts_processed"] if "attachment" in record["source"]}
+        assert len(documents) == sum(come <= turn for come in COMES), "each of the conversation is told"
+        before = now
+    assert (free >= 3, left_out >= 1) == (True, True), (free, left_out)
