@@ -64,6 +64,9 @@ class Drafting:
         unreduced = measured(material, limits, counting, tools, (settings.fits_share, settings.near_limit_share))
         decision = self._decision(asked, material, unreduced)
         fitted = fit(material, limits, counting, tools, unreduced=unreduced)
+        if fitted.anew and not unreduced.anew:  # room for what the question calls for: nothing stands any more
+            unreduced = replace(unreduced, anew=True)
+            decision = self._decision(asked, material, unreduced)
         task = PlannerTask(material.question, request.options.goal, limits.tokens, ())
         draft = Draft(asked, fitted, material, decision, counting, limits, tools, finder, unreduced, task)
         if asked.is_planned:
