@@ -90,7 +90,8 @@ class ContextPlanning:
         planners.ceilings.begin()
         try:
             plan = await self._processor.plan_context(task, planners.planner)
-            return await self._executed(request, plan, task.artifacts, planners)
+            may_be_summarized = [each for each in task.artifacts if each.artifact_id not in task.quoted]
+            return await self._executed(request, plan, may_be_summarized, planners)
         except InternalModelFailed as failed:
             return PlanMade(fallback_reason=str(failed))
         except Exception as fault:  # noqa: BLE001 - a fault in an optional part costs quality, never the answer

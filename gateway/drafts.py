@@ -1,5 +1,6 @@
 """What a context is drafted from, and what is known of it before a plan is made."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gateway.artifacts.restored import Told
@@ -7,8 +8,11 @@ from gateway.collecting import Files
 from gateway.fitting.budget import Budget
 from gateway.fitting.candidates import candidates
 from gateway.fitting.count import Counting
+from gateway.fitting.planned_in_full import changeable
+from gateway.fitting.recall import absent
 from gateway.fitting.tools import Limits, Tools
-from gateway.fitting.transcript import as_artifact, recent_texts, transcript
+from gateway.fitting.transcript import Said, as_artifact, recent_texts, transcript
+from gateway.models.artifacts import Artifact
 from gateway.models.conversation import History
 from gateway.models.exchange import ChatRequest, ModelFacts
 from gateway.models.selection import Fitted, Material, Unreduced
@@ -56,17 +60,31 @@ class Draft:
 
 
 def task_of(draft: Draft) -> PlannerTask:
-    """What a planner is asked: on the artifacts that a plan can change, in the heuristic's order."""
-    material = draft.material
-    undecided = list(without_standing(material, draft.unreduced, draft.asked.history.stored))
-    if not draft.fitted.anew:  # a user's own words are no attachment while they fit (contract §4 I4)
-        undecided = [artifact for artifact in undecided if artifact.place.span is None]
-    if draft.decision.reason == FORCED:
-        undecided = undecided or list(material.artifacts)
-    ranked = dict.fromkeys(id(each.of) for each in candidates(material, undecided, (), draft.tools.relevance))
+    """What a planner is asked: on the artifacts that a plan can change, in the heuristic's order. Without any, nobody
+    is to be paid."""
+    artifacts, quoted = _asked_about(draft)
+    ranked = dict.fromkeys(id(each.of) for each in candidates(draft.material, artifacts, (), draft.tools.relevance))
     places = {of: place for place, of in enumerate(ranked)}
-    artifacts = sorted(undecided, key=lambda artifact: places.get(id(artifact), len(places)))
-    if not artifacts and is_excerpted(material, draft.unreduced):  # a plan's queries find more in what was said
-        told = transcript(material, frozenset())
-        artifacts = [as_artifact(told)] if told else []
-    return replace(draft.task, artifacts=artifacts, recent=recent_texts(material))
+    artifacts.sort(key=lambda artifact: places.get(id(artifact), len(places)))
+    return replace(draft.task, artifacts=artifacts, recent=recent_texts(draft.material), quoted=quoted)
+
+
+def _asked_about(draft: Draft) -> tuple[list[Artifact], frozenset[str]]:
+    """The artifacts that a plan can change, and the ids of those of which it can only find other passages."""
+    material, fitted = draft.material, draft.fitted
+    undecided = without_standing(material, draft.unreduced, draft.asked.history.stored)
+    if fitted.anew:
+        told = transcript(material, frozenset()) if is_excerpted(material, draft.unreduced) else []
+        return list(undecided) or _as_one(told), frozenset()
+    free = {id(artifact) for artifact in changeable(material, fitted)}
+    artifacts = [artifact for artifact in undecided if id(artifact) in free]
+    if artifacts or draft.decision.reason != FORCED:
+        return artifacts, frozenset()
+    outside, told = absent(material, fitted)  # what stands frozen stays, but a plan's queries find more beside it
+    found = outside or _as_one(told)
+    return found, frozenset(artifact.artifact_id for artifact in found)
+
+
+def _as_one(told: Sequence[Said]) -> list[Artifact]:
+    """What was said, as the one artifact that a plain chat has: a plan's queries find more in it."""
+    return [as_artifact(told)] if told else []

@@ -25,7 +25,7 @@ def followed(material: Material, fitted: Fitted, planned: Planned, counting: Cou
     """
     if not planned.plan.artifacts:
         return fitted
-    artifacts = [replace(a, content=tools.compact(a.content)) for a in _undecided(material, fitted)]
+    artifacts = [replace(a, content=tools.compact(a.content)) for a in changeable(material, fitted)]
     wishes = Wishes(planned, replace(material, placed=tuple(artifacts), restored=(), attached=()), tools.relevance)
     covered = [a for a in artifacts if a.artifact_id in wishes.decisions]
     if not covered:
@@ -37,9 +37,9 @@ def followed(material: Material, fitted: Fitted, planned: Planned, counting: Cou
     return replace(found, anew=fitted.anew) if found.tokens < fitted.tokens else fitted
 
 
-def _undecided(material: Material, fitted: Fitted) -> list[Artifact]:
-    """Those that stand in full and in nothing that was forwarded before. Documents in a user's own message stay while
-    they fit (contract §4 I4)."""
+def changeable(material: Material, fitted: Fitted) -> list[Artifact]:
+    """The artifacts of which a plan can make less while everything fits: those that stand in full, and in nothing that
+    was forwarded before. Documents in a user's own message stay while they fit (contract §4 I4)."""
     selection, here = fitted.selection, set(fitted.forwarded.indexes)
     found = []
     for artifact in material.artifacts:

@@ -41,9 +41,9 @@ def with_recalled(
 
     A question that was forwarded before keeps the block that it had (contract §4 I6).
     """
-    if limits.filled is None or not _is_new_turn(material) or not material.question:
+    if limits.filled is None or not material.question:
         return frozen
-    artifacts, told = _absent(material, frozen)
+    artifacts, told = absent(material, frozen)
     found = _worth_it(candidates(material, artifacts, told, tools.relevance, searches)) if artifacts or told else []
     found = _unseen(material, frozen, found)
     if not found:
@@ -91,8 +91,11 @@ def _is_new_turn(material: Material) -> bool:
     return current.role == "user" and current.message_id is None
 
 
-def _absent(material: Material, frozen: Fitted) -> tuple[list[Artifact], list[Said]]:
-    """What does not stand in the window, or not in full."""
+def absent(material: Material, frozen: Fitted) -> tuple[list[Artifact], list[Said]]:
+    """What does not stand in a frozen window, or not in full, and may be shown beside it: artifacts, and what was said.
+    Nothing where the turn under way was forwarded before."""
+    if not _is_new_turn(material):
+        return [], []
     selection, messages = frozen.selection, material.messages
     standing = {name for i in frozen.forwarded.indexes if i >= 0 for name in messages[i].standing}
     standing |= set(frozen.forwarded.standing)

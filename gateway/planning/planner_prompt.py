@@ -47,13 +47,15 @@ EXAMPLE = (
 
 @dataclass(frozen=True, slots=True)
 class PlannerTask:
-    """What a plan is made for. `artifacts` in the heuristic's order, the most relevant first; `budget` in tokens."""
+    """What a plan is made for. `artifacts` in the heuristic's order, the most relevant first; `budget` in tokens.
+    `quoted`: the ids of those of which only passages can be shown, so that no summary of them is any use."""
 
     question: str
     goal: ContextGoal
     budget: int | None
     artifacts: Sequence[Artifact]
     recent: Sequence[str] = ()
+    quoted: frozenset[str] = frozenset()
 
 
 def planner_messages(
