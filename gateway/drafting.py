@@ -19,6 +19,8 @@ from gateway.fitting.count import Counting
 from gateway.fitting.fit import fit
 from gateway.fitting.measured import measured
 from gateway.fitting.tools import Limits, Tools
+from gateway.models.artifacts import ProcessingStrategy
+from gateway.models.economics import Comparison
 from gateway.models.exchange import ChatRequest
 from gateway.models.metadata import ContextUtilizationMetadata
 from gateway.models.planned import Planned
@@ -36,6 +38,7 @@ from gateway.settings import ContextSettings
 from gateway.utilization import utilization_of, with_hits
 
 SAVES_TOO_LITTLE = "plan_saves_too_little"
+CHANGES_NOTHING = "plan_changes_nothing"
 NOTHING_TO_PLAN = "nothing_to_plan"
 NOTHING = PlanMade(fallback_reason=NOTHING_TO_PLAN)
 
@@ -110,15 +113,17 @@ class Drafting:
         """
         fitted = fit(draft.material, draft.limits, draft.counting, draft.tools, planned=plan, unreduced=draft.unreduced)
         found = comparison(draft, fitted, spent)
-        is_free = draft.fitted.anew or draft.decision.reason == FORCED or _same(fitted, draft.fitted)
-        applied = is_free or found.pays is not False
-        if applied:
+        why = _why_not(draft, fitted, plan, found)
+        if why is None:
             built = self._with_summaries(self._built(draft, fitted), made)
             used = built.utilization
             used.llm_planning_used, used.strategy, used.fallback_reason = True, "llm_planned", made.fallback_reason
+        elif why == CHANGES_NOTHING:  # records still say what a guard kept
+            reason = made.fallback_reason or why
+            built = self.unplanned(replace(draft, fitted=fitted), replace(made, fallback_reason=reason))
         else:
-            built = self.unplanned(draft, replace(made, fallback_reason=SAVES_TOO_LITTLE))
-        built.utilization.economics = found.told(applied=applied)
+            built = self.unplanned(draft, replace(made, fallback_reason=why))
+        built.utilization.economics = found.told(applied=why is None)
         return built
 
     def _built(self, draft: Draft, fitted: Fitted) -> BuiltContext:
@@ -150,5 +155,11 @@ class Drafting:
         return Limits(budget.tokens, self._settings.history_share, target, estimated)
 
 
-def _same(one: Fitted, other: Fitted) -> bool:
-    return one.forwarded.messages == other.forwarded.messages
+def _why_not(draft: Draft, fitted: Fitted, plan: Planned, found: Comparison) -> str | None:
+    """Why a plan is not used; None if it is. Where something has to leave, it decides what, in any case."""
+    if draft.fitted.anew:
+        return None
+    if fitted.forwarded.messages == draft.fitted.forwarded.messages:
+        wants_less = any(d.strategy is not ProcessingStrategy.INCLUDE_FULL for d in plan.plan.artifacts)
+        return CHANGES_NOTHING if wants_less else None
+    return None if draft.decision.reason == FORCED or found.pays is not False else SAVES_TOO_LITTLE
