@@ -12,6 +12,7 @@ from gateway.upstream.providers import AZURE, OPENAI_COMPATIBLE, THROUGH_LITELLM
 NAMED_ALONE = (("claude-", "anthropic"), ("command-", "cohere_chat"))
 """Models that LiteLLM serves without a provider before their name."""
 
+ACCOUNT = ("openai-organization", "openai-project")
 MOST_KEPT = 1000
 
 
@@ -90,15 +91,21 @@ class ConfiguredRouter:
         the default upstream, which is OpenAI's unless the operator says otherwise."""
         if self.lists(name):
             try:
-                return self.deployment(name, caller)
+                found = self.deployment(name, caller)
             except GatewayError:  # no key for it: this request has no such model
                 return None
-        is_default = primary.api_base == self._settings.upstream.api_base.rstrip("/")
-        if primary.protocol != "openai" or primary.key_header != "authorization" or not (chosen or is_default):
-            return None
-        provider, slash, _ = primary.route.partition("/")
-        route = f"{provider}/{name}" if slash else name
-        return replace(primary, model=name, provider_model=name, route=route, parameters={})
+        else:
+            is_default = primary.api_base == self._settings.upstream.api_base.rstrip("/")
+            if primary.protocol != "openai" or primary.key_header != "authorization" or not (chosen or is_default):
+                return None
+            provider, slash, _ = primary.route.partition("/")
+            route = f"{provider}/{name}" if slash else name
+            found = replace(primary, model=name, provider_model=name, route=route, parameters={})
+        if (found.api_base, found.api_key) != (primary.api_base, primary.api_key):
+            return found
+        configured = {each.lower() for each in found.headers}
+        account = {each: value for each, value in _account_of(caller).items() if each not in configured}
+        return replace(found, headers={**account, **found.headers})
 
     def facts(self, model: str) -> ModelFacts:
         """What is known of a model: its entry's `model_info` over LiteLLM's map."""
@@ -191,3 +198,9 @@ def modifies_params(settings: Settings) -> bool:
 def _named_base(entry: ModelEntry) -> str:
     params = entry.litellm_params
     return params.api_base or str((params.model_extra or {}).get("base_url") or "")
+
+
+def _account_of(caller: Caller) -> dict[str, str]:
+    """Which organization and project of its key the client asks for: what an internal model reads of its request stays
+    there, and is paid for there."""
+    return {name: value for name, value in caller.headers.items() if name in ACCOUNT}

@@ -284,3 +284,23 @@ def test_s5_an_internal_model_without_a_key_for_this_caller_is_none() -> None:
     keyless = entry("cheap", model="anthropic/claude-haiku-4-5")
     found = router(entry(api_base="http://own/v1", api_key="sk-own"), keyless)
     assert found.internal("cheap", True, found.deployment("m", NOBODY), NOBODY) is None
+
+
+def test_s5_what_an_internal_model_reads_stays_in_the_clients_project() -> None:
+    """With the key of the primary model; to nobody else, and what the operator set for a model stands."""
+    account = {"openai-organization": "org-1", "openai-project": "proj-1"}
+    client = Caller("tenant", "sk-client", {**account, "openai-beta": "x", "x-title": "app"})
+    found = router()
+    served = found.internal("gpt-4o-mini", False, found.deployment("gpt-4o", client), client)
+    assert served is not None
+    assert served.headers == account
+    own = entry(api_base="http://own/v1", api_key="sk-own")
+    same = entry("same", api_base="http://own/v1", api_key="sk-own", organization="org-2")
+    other = entry("other", api_base="http://other/v1", api_key="sk-other")
+    listed = router(own, same, other)
+    primary = listed.deployment("m", client)
+    kept = {name: listed.internal(name, True, primary, client) for name in ("same", "other")}
+    assert {name: found.headers if found else None for name, found in kept.items()} == {
+        "same": {"openai-project": "proj-1", "OpenAI-Organization": "org-2"},
+        "other": {},
+    }
