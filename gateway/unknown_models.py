@@ -24,13 +24,13 @@ class UnknownModels:
 
     def has(self, deployment: Deployment) -> bool:
         """Whether it need not be asked now."""
-        return self._until.get(place_of(deployment), 0.0) > self._clock.monotonic()
+        return self._until.get(_account_at(deployment), 0.0) > self._clock.monotonic()
 
     def refused(self, deployment: Deployment, refusal: UpstreamRefused) -> None:
         """Takes in what an upstream said; anything but that it does not know the model changes nothing."""
         if not is_unknown(deployment, refusal):
             return
-        place = place_of(deployment)
+        place = _account_at(deployment)
         if place not in self._until:
             if len(self._until) >= MOST_KEPT:
                 self._until.clear()
@@ -39,12 +39,20 @@ class UnknownModels:
 
     def answered(self, deployment: Deployment) -> None:
         """It is there."""
-        self._until.pop(place_of(deployment), None)
+        self._until.pop(_account_at(deployment), None)
 
 
 def place_of(deployment: Deployment) -> str:
-    """Which model where: what is known of it holds for whoever asks."""
+    """Which model where: what it can do is the same for whoever asks."""
     return f"{deployment.api_base} {deployment.provider_model}"
+
+
+def _account_at(deployment: Deployment) -> str:
+    """Which model where and with whose account: a client's own may lack what all others have."""
+    place = place_of(deployment)
+    if deployment.operator_key:
+        return place
+    return f"{place} {hash((deployment.api_key, *sorted(deployment.headers.items())))}"
 
 
 def is_unknown(deployment: Deployment, refusal: UpstreamRefused) -> bool:

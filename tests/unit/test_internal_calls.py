@@ -20,6 +20,7 @@ from gateway.models.exchange import Caller, Deployment, JsonAnswer, ModelFacts, 
 from gateway.models.internal import Ask, InternalModelFailed
 from gateway.settings import ContextSettings
 from gateway.tokens import Counters
+from gateway.unknown_models import UnknownModels
 from gateway.upstream import faults
 
 PRIMARY = Deployment("gpt-4o", "gpt-4o", "openai/gpt-4o", "http://127.0.0.1:9/v1", "sk", operator_key=False)
@@ -218,6 +219,20 @@ async def test_s5_a_model_that_its_upstream_does_not_know_is_not_asked_for_a_whi
     await model.ask(PLAN)
     await refused_once()
     assert len(caplog.records) == 2
+
+
+def test_s8_what_one_clients_account_lacks_is_asked_for_with_anothers() -> None:
+    """An upstream says of a model that a key may not use what it says of one that is not there."""
+    refusal = faults.refusal(404, json.dumps(UNKNOWN[0][1]).encode(), {}, CHEAP)
+    assert isinstance(refusal, UpstreamRefused)
+    found = UnknownModels(HandClock())
+    mine, yours = (replace(CHEAP, operator_key=False, api_key=key) for key in ("sk-mine", "sk-yours"))
+    elsewhere = replace(mine, headers={"openai-project": "proj-2"})
+    found.refused(mine, refusal)
+    assert [found.has(each) for each in (mine, yours, elsewhere)] == [True, False, False]
+    operators = replace(CHEAP, operator_key=True)
+    found.refused(operators, refusal)
+    assert found.has(replace(operators, headers={"openai-project": "proj-2"})), "the operator's is everybody's"
 
 
 @pytest.mark.parametrize(("status", "original"), PASSING)
