@@ -26,6 +26,8 @@ STREAMED = {"usage refused", "error event", "left in the middle"}
 CHARGED = {"answered", "tools", "choices", "kept alive once"}
 """The fates that end with usage reported by the provider."""
 UNCHARGED = {"refused", "key refused", "reset", "overflow"}
+LEFT = {"left early", "left while planned", "left while summarized"}
+"""Those whose client leaves before the answer begins; the latter two only where contexts are planned."""
 LATE = "hasty"
 PATIENCE = 0.4
 TOOLS = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
@@ -125,13 +127,21 @@ class Provider:
 
     def __call__(self, record: Record) -> Reply:
         """The reply to one call."""
-        found = re.search(r"request #(\d+)", record.body["messages"][-1]["content"])
-        assert found is not None, "a request that nobody sent"
-        request = self.requests[int(found.group(1))]
+        request = self.request_of(record.body)
         call = self.account.arrived(request.number)
         if request.fate in CHARGED and not (request.fate == "kept alive once" and call == 1):
             self.account.charged[request.number] = Charged(request.model, request.usage, request.tier)
         return FATES[request.fate](request, call)
+
+    def request_of(self, body: JsonDict) -> Request:
+        """Whose call it is: the question, which names its request, stands at the end."""
+        found = re.findall(r"request #(\d+)", body["messages"][-1]["content"])
+        assert found, "a request that nobody sent"
+        return self.requests[int(found[-1])]
+
+    def holds(self, request: Request) -> bool:
+        """Whether the call is here that a client who leaves early does not wait for."""
+        return request.number in self.account.calls
 
 
 def _answer(request: Request, call: int = 2, **script: Any) -> Reply:
@@ -182,8 +192,8 @@ async def send_all(gateways: Sequence[GatewayProcess], provider: Provider, at_on
                 gateway = gateways[request.number % len(gateways)]
                 seen = Seen(request)
                 asking = asyncio.ensure_future(_send(client, f"{gateway.base_url}/chat/completions", seen))
-                if request.fate == "left early":
-                    while request.number not in provider.account.calls:  # noqa: ASYNC110 - another thread counts them
+                if request.fate in LEFT:
+                    while not (provider.holds(request) or asking.done()):  # noqa: ASYNC110 - another thread knows
                         await asyncio.sleep(0.01)
                     asking.cancel()
                 await asyncio.wait([asking])
