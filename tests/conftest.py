@@ -4,6 +4,7 @@ Names with `module_` live as long as a test module, since a gateway costs a seco
 is made as new for each test: `upstream` is cleared, and a gateway that a test has killed is started again.
 """
 
+import gc
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -30,6 +31,12 @@ LONGEST = ("tests/properties/", "tests/acceptance/test_history_model.py", "tests
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest first; else in the order of the files."""
     items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests are objects that stay: the collector need not look at them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
