@@ -56,3 +56,40 @@ def test_s5_a_long_session_is_planned_only_where_something_is_new_or_has_to_leav
         assert len(documents) == sum(come <= turn for come in COMES), "each of the conversation is told"
         before = now
     assert (free >= 3, left_out >= 1) == (True, True), (free, left_out)
+
+
+def test_s5_results_that_left_with_their_turns_are_not_planned_again(
+    start_gateway: GatewayFactory, upstream: MockUpstream
+) -> None:
+    """An agent that resends everything: the planner is asked where a result is new or the window is decided anew."""
+    gateway = start_gateway({"context": {"planning": "auto"}})
+    upstream.handler = models = InternalModels(every("rag_extract"))
+    said: list[Json] = []
+    before: list[Json] = []
+    reasons: list[str] = []
+
+    def send(text: Reply, *, new: bool) -> Json:
+        nonlocal before
+        models.primary, asked = (lambda body: text), len(models.planned)
+        answer = chat(gateway, model="small", messages=said)
+        now = models.answered[-1]["messages"]
+        anew = now[: len(before)] != before
+        told = used(answer)
+        if len(models.planned) > asked:
+            assert new or anew, (len(said), told["planning_reason"])
+        elif not (new or anew):
+            reasons.append(told["planning_reason"])
+        before = now
+        message: Json = answer["choices"][0]["message"]
+        said.append({"role": "assistant", **{k: message[k] for k in ("content", "tool_calls") if message.get(k)}})
+        return message
+
+    for turn in range(TURNS):
+        said.append(user(f"Tell me about harbour {turn}, shortly? {prose(turn, 60)}"))
+        if turn % 3 == 0:
+            calls = send(Reply(tool_calls=[("look_up", {"harbour": turn})]), new=False)["tool_calls"]
+            said.append({"role": "tool", "tool_call_id": calls[0]["id"], "content": prose(100 + turn, 900)})
+        send(Reply(text=prose(turn + 300, 120)), new=turn % 3 == 0)
+    assert reasons[0] == "no_artifacts"
+    assert set(reasons[1:]) == {"standing"}
+    assert len(reasons) > TURNS / 2
