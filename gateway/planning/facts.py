@@ -7,7 +7,7 @@ from gateway.models.artifacts import Artifact
 from gateway.models.exchange import ContextOptions
 from gateway.models.selection import Fitted, Material, Unreduced
 from gateway.planning.decision import PlanningFacts
-from gateway.planning.record import Window
+from gateway.planning.window import Window
 
 ALWAYS = "always"
 

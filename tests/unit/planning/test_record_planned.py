@@ -14,7 +14,8 @@ from gateway.models.metadata import ArtifactUsageRecord, ContextUtilizationMetad
 from gateway.models.planned import Planned
 from gateway.models.selection import Fitted, Material
 from gateway.planning.facts import without_standing
-from gateway.planning.record import Window, records_of, standing_of, strategy_of
+from gateway.planning.record import records_of, standing_of, strategy_of
+from gateway.planning.window import Window
 from tests.unit.fitting.planning import (
     EXCLUDE,
     EXTRACT,
