@@ -35,12 +35,12 @@ def records_of(material: Material, fitted: Fitted, *, named: bool = True) -> lis
     for artifact in (*material.artifacts, *recalled):
         rendering = fitted.selection.renderings.get(artifact.artifact_id)
         beside = artifact.artifact_id in fitted.selection.quoted
-        earlier = window.decided(artifact) if rendering is None or beside else None
+        earlier = window.decided(artifact) if rendering is None or beside else window.kept(artifact)
         strategy = strategy_of(artifact, window, fitted)
         shown = _shown(artifact, strategy, rendering)
         if earlier is not None:  # what stands, and, if the question called for more, that beside it
             here = Standing(earlier.artifact_id, strategy.value, shown)
-            told = together(earlier, here) if beside else earlier
+            told = earlier if rendering is None else together(earlier, here)
             strategy, shown = ProcessingStrategy(told.strategy), min(artifact.size_chars, told.shown_chars)
         elif rendering is None and not fitted.anew and window.is_gone(artifact):
             if artifact.standing_name not in window.decided_on:
@@ -101,6 +101,8 @@ def strategy_of(artifact: Artifact, window: Window, fitted: Fitted) -> Processin
     """What stands in the window of an artifact: what its rendering says, else what its message does."""
     rendering = fitted.selection.renderings.get(artifact.artifact_id)
     index = artifact.place.message
+    if window.is_kept_in_full(artifact):
+        return ProcessingStrategy.INCLUDE_FULL
     if index is not None and index not in window.indexes:
         full = rendering is not None and artifact.standing_name in window.in_block
         if full:
@@ -123,4 +125,8 @@ def strategy_of(artifact: Artifact, window: Window, fitted: Fitted) -> Processin
 def _shown(artifact: Artifact, strategy: ProcessingStrategy, rendering: Rendering | None) -> int:
     if strategy is ProcessingStrategy.EXCLUDE:
         return 0
-    return artifact.size_chars if rendering is None else rendering.shown_chars
+    if rendering is None or (
+        strategy is ProcessingStrategy.INCLUDE_FULL and rendering.strategy is ProcessingStrategy.EXCLUDE
+    ):
+        return artifact.size_chars  # it stands elsewhere
+    return rendering.shown_chars

@@ -16,7 +16,8 @@ class Window:
     """Which messages of a conversation are forwarded, which artifacts stand in full in blocks, new or earlier, and what
     was decided before for those that stand in the window: by message and artifact, or in blocks by artifact alone.
     `passed`: the window began with a pass, which left out what is older; `decided_on` names what it decided on of what
-    stands in no message.
+    stands in no message. `keeps_block`: a pass left the block of the turn under way as it was (contract §4 I6), and
+    `in_kept_block` stands there in full.
     """
 
     indexes: frozenset[int]
@@ -25,12 +26,15 @@ class Window:
     decisions: Mapping[tuple[int | None, str], Standing]
     passed: bool = False
     decided_on: frozenset[str] = frozenset()
+    keeps_block: bool = False
+    in_kept_block: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, material: Material, fitted: Fitted | Unreduced) -> "Window":
         indexes = frozenset(fitted.forwarded.indexes)
         earlier = frozenset(name for i in indexes if i >= 0 for name in material.messages[i].standing)
         frame = None if fitted.anew else material.frame
+        keeps_block = fitted.anew and fitted.selection.keeps_block and material.current in indexes
         return cls(
             indexes,
             frozenset(fitted.forwarded.standing),
@@ -38,6 +42,8 @@ class Window:
             _decisions(material, fitted, indexes),
             passed=frame is not None,
             decided_on=frame.decided if frame is not None else frozenset(),
+            keeps_block=keeps_block,
+            in_kept_block=frozenset(material.messages[material.current].standing if keeps_block else ()),
         )
 
     def decided(self, artifact: Artifact) -> Standing | None:
@@ -48,6 +54,15 @@ class Window:
             return beside
         own = self.decisions.get((artifact.place.message, name))
         return together(own, beside) if own is not None and beside is not None else own
+
+    def kept(self, artifact: Artifact) -> Standing | None:
+        """What the block that a pass left as it was shows of it, whatever the pass decided besides."""
+        return self.decisions.get((None, artifact.content_id)) if self.keeps_block else None
+
+    def is_kept_in_full(self, artifact: Artifact) -> bool:
+        """Whether that block is where it stands, in full."""
+        index = artifact.place.message
+        return artifact.standing_name in self.in_kept_block and (index is None or index not in self.indexes)
 
     def is_left_out(self, artifact: Artifact, stored: int) -> bool:
         """Whether the pass with which the window began decided to show nothing of it, and nothing does.

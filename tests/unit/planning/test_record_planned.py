@@ -68,6 +68,19 @@ def second_turn(plan: Planned, question: str = POEM, made: Material = MADE) -> t
     return later, fitted(later, 6000)
 
 
+def later_step(made: Material, found: Fitted, result: str) -> Material:
+    """The same turn one step later, with what the first request left."""
+    built = BuiltContext(found, ContextUtilizationMetadata("gpt-4o"), made, counting=counting(made))
+    new = [replace(message, message_id=f"msg_{n}") for n, message in enumerate(made.messages)]
+    left = new_frame("gpt-4o", History("conv_1", True, (), ()), built, new)
+    assert left is not None
+    frame = frame_of(body_of(left.frame))
+    bodies = [*(message.body for message in made.messages), assistant(None, "c9"), tool("c9", result)]
+    later = material(bodies, *made.attached, known=len(made.messages))
+    frozen = as_frozen(History("conv_1", False, (), later.messages, stored=len(made.messages), frame=frame))
+    return replace(later, messages=frozen.messages, frame=frame)
+
+
 def test_a_summary_is_on_the_record() -> None:
     found = records(MADE, fitted(MADE, WIDE, TRUSTED))
     assert (found[OF_SHIPS].strategy, found[OF_SHIPS].processed_size_chars) == ("summarize", len(SUMMARY))
@@ -168,3 +181,38 @@ def test_a_new_document_that_says_what_a_reduced_result_says_is_shown() -> None:
     later, _ = second_turn(TRUSTED)
     again = replace(paper("again", SHIPS), artifact_id=f"{OF_SHIPS}-2")
     assert fitted(replace(later, attached=(again,)), WIDE).forwarded.block.count("The vessel number 44 carried") == 1
+
+
+@pytest.mark.parametrize(
+    ("plan", "strategy"),
+    [(None, "include_full"), (planned(decided("art_ships", EXTRACT, extraction_query="zebra")), "rag_extract")],
+)
+def test_what_stands_in_the_block_that_a_pass_keeps_is_told_as_it_stands(plan: Planned | None, strategy: str) -> None:
+    """§4 I6: the block of a turn is fixed at its first step, whatever leaves later; the record says what is there."""
+    made = material([ASK], paper("ships", SHIPS))
+    first = fitted(made, WIDE, plan)
+    told = records(made, first)["art_ships"]
+    assert (told.strategy, told.processed_size_chars > 0) == (strategy, True)
+    later = later_step(made, first, LAMP * 3)
+    found = fitted(later, first.tokens + 1500)
+    assert (found.anew, found.selection.keeps_block) == (True, True)
+    assert found.forwarded.messages[0] == first.forwarded.messages[0]
+    record = records(later, found)["art_ships"]
+    assert (record.strategy, record.processed_size_chars) == (told.strategy, told.processed_size_chars)
+
+
+def test_an_old_result_whose_extract_stands_in_the_kept_block_is_told_as_that_extract() -> None:
+    ask = user("Which harbour did vessel number 44 carry its coal to?")
+    old = [user("ships?"), assistant(None, "c1"), tool("c1", SHIPS), assistant("yes"), user("x " * 500), assistant("y")]
+    made = material([*old, ask])
+    (name,) = [artifact.artifact_id for artifact in made.artifacts]
+    first = fitted(made, 700)
+    assert 2 not in first.forwarded.indexes
+    assert "vessel number 44" in first.forwarded.block
+    told = records(made, first)[name]
+    later = later_step(made, first, LAMP * 3)
+    found = fitted(later, 1600)
+    assert (found.anew, found.selection.keeps_block) == (True, True)
+    assert first.forwarded.block in text(found)
+    record = records(later, found)[name]
+    assert (record.strategy, record.processed_size_chars) == ("rag_extract", told.processed_size_chars)
