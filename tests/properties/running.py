@@ -30,7 +30,7 @@ CASES = int(os.environ.get("PROPERTY_CASES", "2050"))
 """Of each flavour; with the conversations that makes ten thousand."""
 NOT_YET: tuple[str, ...] = ()
 """What does not hold everywhere yet: counted, and no failure."""
-AGAIN = 5
+AGAIN = 10
 """Every so manieth request is asked twice: the same must be forwarded."""
 SHRINKING = 150
 SHOWN_CHARS = 6000
