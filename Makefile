@@ -49,8 +49,9 @@ run: $(VENV)/.gateway ## serve with config.yaml on http://127.0.0.1:8000
 demo: $(VENV)/.demo ## the main job against a real local model, no key and no service needed
 	@$(BIN)/python deploy/demo/run.py
 
+# What is compiled is kept, also where the environment forbids it: each worker compiles hundreds of modules else.
 test: $(VENV)/.dev ## every test, with real PostgreSQL and Valkey
-	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not chaos and not compat"
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not chaos and not compat"
 
 check: $(VENV)/.dev ## ruff, mypy --strict, import rules
 	@$(BIN)/ruff check .
