@@ -12,7 +12,7 @@ async def test_s6_the_sum_of_all_planned_bills_is_what_was_charged_for_all_model
 ) -> None:
     """Planners and summarizers that are late, broken, worthless, or left by the client; several choices, streams that
     are cut or left: each call on its bill once, firm ones as charged to the last digit, the others told apart."""
-    seconds = {"planner_timeout": 5.0, "summarizer_timeout": 5.0}
+    seconds = {"planner_timeout": 8.0, "summarizer_timeout": 8.0}
     config = {"model_list": planned_models(upstream), "context": {"planning": "auto", **seconds}}
     gateway = start_gateway({**config, "storage": {"url": storage_url}})
     upstream.handler = provider = PlannedProvider(planned(160, seed=11), seed=12)
