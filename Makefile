@@ -81,7 +81,7 @@ $(COMPAT)/node_modules.installed: tests/compat/node/package-lock.json $(COMPAT)/
 	@$(COMPAT)/node/bin/python tests/compat/node/npm.py ci
 	@touch $@
 
-compat: $(VENV)/.dev $(COMPAT_PYTHON) $(COMPAT)/node_modules.installed ## real clients, Python and JavaScript, against the gateway
+compat: $(VENV)/.dev $(VENV)/.demo $(COMPAT_PYTHON) $(COMPAT)/node_modules.installed ## real clients, Python and JavaScript, against the gateway; a real small model as its planner
 	@$(BIN)/python -m pytest -m compat tests/compat
 
 chaos: $(VENV)/.dev ## kill loops on SQLite and PostgreSQL
