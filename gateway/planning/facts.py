@@ -95,6 +95,8 @@ class _Turns:
         self._none = not count
         self._first = begins[-count] if 0 < count <= len(begins) else 0
         self._since: datetime | None = material.messages[self._first].created_at if self._first else None
+        begun = bool(material.messages) and material.messages[material.current].message_id is not None
+        self._until: datetime | None = material.messages[material.current].created_at if begun else None
 
     def hold(self, artifact: Artifact) -> bool:
         """Whether it is of one of them. What stands in no message goes by the time at which it came."""
@@ -102,4 +104,8 @@ class _Turns:
             return False
         if artifact.place.message is not None:
             return artifact.place.message >= self._first
-        return self._since is None or artifact.timestamp is None or artifact.timestamp >= self._since
+        came = artifact.timestamp
+        if came is None:
+            return True
+        is_current = self._until is not None and came >= self._until  # with the first step of the turn under way
+        return not is_current and (self._since is None or came >= self._since)

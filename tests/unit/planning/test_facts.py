@@ -127,6 +127,24 @@ async def test_what_left_is_not_planned_again_in_each_step_of_a_turn() -> None:
     assert reason(facts(await built(more, 11, frame=gone), 11)) == "standing"
 
 
+@pytest.mark.parametrize(
+    ("minutes", "expected"), [(-1, "historical_artifacts"), (0, "small_total"), (1, "small_total")]
+)
+async def test_what_came_with_the_turn_under_way_is_not_historical_in_its_later_steps(
+    minutes: int, expected: str
+) -> None:
+    """§5: of the turns before the current one. It is stored by then, as those are."""
+    bodies = [user("thanks"), assistant("welcome"), user("which berth?"), assistant(None, "c1"), tool("c1", LOG)]
+    path = [replace(message, created_at=NOW) for message in stored(bodies[:4])]
+    paper = replace(_paper(), timestamp=NOW + timedelta(minutes=minutes))
+    new = [replace(m, sequence_number=None) for m in history(bodies[4:]).messages]
+    made = History("conv_1", False, (), (*path, *new), stored=4, attachments=(paper,))
+    manager = ContextManager(ContextSettings(low_water=1), Counters(), FileReader(NoCache(), 1.0))
+    context = await manager(chat(bodies), made, FACTS, Budget(400, 128_000))
+    assert context.fitted.anew
+    assert reason(facts(context, 4, budget=400)) == expected
+
+
 async def test_a_document_stands_in_the_block_that_holds_it() -> None:
     paper = await built([user("hello")], 0, attachments=(_paper(),))
     assert reason(facts(paper, 0)) == "historical_artifacts"
