@@ -145,9 +145,9 @@ def _models(models: Any, settings: Settings) -> dict[str, str]:
     for role, name in models.items():
         if role not in ("context_planner", "summarizer"):
             raise invalid(f"context.models.{role}", "is not known; known are context_planner, summarizer")
-        if not isinstance(name, str) or not settings.lists(name):
+        if name is not None and not (isinstance(name, str) and settings.lists(name)):
             raise invalid(f"context.models.{role}", "must be a model of model_list")
-    return dict(models)
+    return {role: name for role, name in models.items() if name is not None}
 
 
 def _conversation(

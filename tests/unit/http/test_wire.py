@@ -147,6 +147,8 @@ def test_internal_models_may_be_served_by_a_star() -> None:
     settings = Settings.model_validate({"model_list": [entry]})
     body = {"model": "m", "messages": HELLO, "context": {"models": {"context_planner": "openai/gpt-4o-mini"}}}
     assert parse(body, settings=settings).options.models == {"context_planner": "openai/gpt-4o-mini"}
+    body["context"] = {"models": {"context_planner": None, "summarizer": "openai/gpt-4o-mini"}}
+    assert parse(body, settings=settings).options.models == {"summarizer": "openai/gpt-4o-mini"}, "null is not given"
     body["context"] = {"models": {"context_planner": "openai/"}}
     with pytest.raises(InvalidRequest):
         parse(body, settings=settings)
