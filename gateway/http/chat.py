@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from gateway.errors import GatewayError, StorageUnavailable
 from gateway.http.auth import UNKNOWN, Authenticator
@@ -66,7 +67,7 @@ class ChatCompletions:
         facts["stream"] = request.stream
         facts["tenant"] = caller.tenant
         if request.options.dry_run:
-            await send_json(send, 200, await until_disconnect(receive, self._pipeline.dry_run(request)))
+            await _send_dry_run(await until_disconnect(receive, self._pipeline.dry_run(request)), send)
             return
         identity = await identify(said, caller.tenant, raw, self._store) if said is not None else None
         if identity is None or said is None:
@@ -136,6 +137,14 @@ class ChatCompletions:
             scope["gateway"]["error_code"] = error.code
             end = event(error.body())
         await send({"type": "http.response.body", "body": end})
+
+
+async def _send_dry_run(estimate: dict[str, Any], send: Send) -> None:
+    bill = estimate["response_metadata"]
+    headers, total = named(bill["conversation_id"]), bill["cost"]["total_cost"]
+    if total is not None:
+        headers["x-gateway-response-cost"] = f"{total:f}"
+    await send_json(send, 200, estimate, headers)
 
 
 async def _send_completion(completion: Completion, scope: Scope, send: Send) -> None:

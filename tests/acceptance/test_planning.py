@@ -334,7 +334,10 @@ def test_s5_a_dry_run_asks_the_planner_and_stores_its_bill_alone(
     """No call of the primary model, nothing stored but the bill of internal calls, no summary kept."""
     focus = "what a dry run keeps"
     upstream.handler = models = InternalModels(every("summarize", summarization_focus=focus))
-    dry = ask(planning, LONG, context={"dry_run": True})
+    with http(planning) as plain:
+        body = {"model": "small", "messages": [QUESTION], "attachments": [LONG], "context": {"dry_run": True}}
+        answered = plain.post("/chat/completions", json=body)
+    dry = exact(answered.text)
     assert (len(models.planned), len(models.summarized), models.answered) == (1, 1, [])
     assert dry["object"] == "context.dry_run"
     assert "conversation" not in dry
@@ -345,6 +348,7 @@ def test_s5_a_dry_run_asks_the_planner_and_stores_its_bill_alone(
     kept = stored(planning, dry["response_metadata"]["request_id"])["response_metadata"]
     assert kept["cost"]["planning_cost"] == kept["cost"]["total_cost"] == told["planning_cost"]["total_cost"]
     assert dry["response_metadata"]["cost"] == kept["cost"], "the client is told the same bill"
+    assert Decimal(answered.headers["x-gateway-response-cost"]) == kept["cost"]["total_cost"]
     assert dry["response_metadata"]["usage"] == {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
     why = ("planning_reason", "llm_planning_used", "fallback_reason", "strategy", "planning_usage")
     assert [used({"response_metadata": kept})[name] for name in why] == [told[name] for name in why]

@@ -209,6 +209,8 @@ def test_s5_dry_run(one_gateway: GatewayProcess, upstream: MockUpstream, make_cl
         assert raw.status_code == 200
         assert raw.headers["content-type"] == "application/json"
         dry = exact(raw.text)
+        assert raw.headers["x-conversation-id"] == conversation == dry["response_metadata"]["conversation_id"]
+        assert Decimal(raw.headers["x-gateway-response-cost"]) == dry["response_metadata"]["cost"]["total_cost"] == 0
         assert len(upstream.chats) == 1
         assert len(stored_of(one_gateway, conversation)) == 1
         plain.post("/chat/completions", json=body)
