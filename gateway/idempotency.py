@@ -51,10 +51,11 @@ def decide(identity: RequestIdentity, record: ClaimRecord | None) -> Decision:
 @dataclass(slots=True, eq=False)
 class _Running:
     """A request in this process. `looked`: it is known whether it runs (`begun`); `over`: its end; `waiting`: how many
-    wait for that."""
+    wait for that. `ended`: it has been answered, and what is left is to commit its claim or to let it go."""
 
     claim: Claim | None = None
     begun: bool = False
+    ended: bool = False
     looked: asyncio.Event = field(default_factory=asyncio.Event)
     over: asyncio.Event = field(default_factory=asyncio.Event)
     waiting: int = 0
@@ -111,10 +112,10 @@ class Once:
         while (other := self._running.get(identity.place)) is not None:
             other.waiting += 1
             try:
-                await (other.looked if identity.named else other.over).wait()
+                await (other.looked if identity.named and not other.ended else other.over).wait()
             finally:
                 other.waiting -= 1
-            if identity.named and other.begun and not other.over.is_set():
+            if identity.named and other.begun and not other.ended and not other.over.is_set():
                 raise _refusal(identity, other)
         entry = self._running[identity.place] = _Running()
         try:
@@ -214,7 +215,10 @@ class Once:
         return Permit(claim, partial(self._end, identity, claim, entry), entry)
 
     def _end(self, identity: RequestIdentity, claim: Claim | None, entry: _Running | None) -> None:
-        """The request is over; but a commit that has begun runs to its end, whoever has left."""
+        """The request is over; but a commit that has begun runs to its end, whoever has left. Who has been told of its
+        failure may send it again at once, before the storage has let it go."""
+        if entry is not None:
+            entry.ended = True
         if claim is None:
             self._leave(identity, entry)
         elif claim.settling is not None and not claim.settling.done():

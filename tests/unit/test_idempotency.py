@@ -189,6 +189,20 @@ async def test_s3_what_failed_is_let_go(once: Once, storage: Storage) -> None:
     assert storage.rows[NAMED.place][:2] == ("done", "req_4")
 
 
+async def test_s3_who_was_told_of_a_failure_need_not_wait(once: Once, storage: Storage) -> None:
+    """Another body with the same key comes while the storage still lets go of the first: it runs once that is done."""
+    failed = await once.admit(NAMED, chat("req_first"))
+    assert isinstance(failed, Permit)
+    storage.gate.clear()
+    with failed:
+        pass
+    soon = asyncio.ensure_future(once.admit(OTHER_BODY, chat("req_2")))
+    await settle()
+    assert not soon.done()
+    storage.gate.set()
+    assert isinstance(await soon, Permit)
+
+
 async def test_s3_retries_wait_and_one_of_them_runs(once: Once, storage: Storage) -> None:
     """Retries wait for the first; it fails, one of them runs, and the others are answered from that one."""
     first = await once.admit(FIRST, chat("req_first"))
