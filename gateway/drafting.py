@@ -29,7 +29,7 @@ from gateway.models.selection import Fitted, Material, Unreduced
 from gateway.models.spending import InternalCall
 from gateway.planning.decision import Decision, should_use_llm_planning
 from gateway.planning.facts import facts_of
-from gateway.planning.models import is_expensive_primary
+from gateway.planning.models import ModelConfig
 from gateway.planning.planner_prompt import PlannerTask
 from gateway.ports import TokenCounters
 from gateway.relevance.finder import PassageFinder
@@ -83,7 +83,8 @@ class Drafting:
     def _decision(self, asked: Asked, material: Material, unreduced: Unreduced) -> Decision:
         """Whether a plan is called for, and by which row of the contract's table (§5)."""
         settings = self._settings
-        expensive = is_expensive_primary(asked.facts.prices, settings.expensive_input_cost_per_token)
+        models = ModelConfig.from_request(asked.request, settings)
+        expensive = models.is_expensive_primary(asked.facts.prices, settings.expensive_input_cost_per_token)
         facts = facts_of(
             asked.request.options,
             material,

@@ -39,8 +39,12 @@ class ModelConfig:
             frozenset(name for name in (planner, summarizer) if name),
         )
 
+    def is_expensive_primary(self, prices: Mapping[str, Decimal], threshold: Decimal) -> bool:
+        """Whether the primary model's input price (USD per token) is above the threshold; an unknown one is cheap
+        (contract §5).
 
-def is_expensive_primary(prices: Mapping[str, Decimal], threshold: Decimal) -> bool:
-    """Whether the input price (USD per token) is above the threshold; an unknown price is cheap (contract §5)."""
-    price = prices.get(INPUT_PRICE)
-    return price is not None and price > threshold
+        Args:
+            prices: the primary model's, by LiteLLM's names.
+        """
+        price = prices.get(INPUT_PRICE)
+        return price is not None and price > threshold

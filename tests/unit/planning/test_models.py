@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.planning.models import DEFAULT_INTERNAL, ModelConfig, is_expensive_primary
+from gateway.planning.models import DEFAULT_INTERNAL, ModelConfig
 from gateway.settings import ContextSettings
 from gateway.upstream.catalogue import Catalogue
 from tests.unit.making import OPTIONS, chat, user
@@ -38,7 +38,7 @@ def test_s5_the_request_names_internal_models_else_the_settings_else_there_is_a_
 @pytest.mark.parametrize(("price", "expensive"), [(None, False), ("0.000003", False), ("0.0000031", True)])
 def test_s5_an_unknown_price_is_cheap(price: str | None, expensive: bool) -> None:
     prices = {"input_cost_per_token": Decimal(price)} if price else {}
-    assert is_expensive_primary(prices, THRESHOLD) is expensive
+    assert ModelConfig("m").is_expensive_primary(prices, THRESHOLD) is expensive
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_s5_an_unknown_price_is_cheap(price: str | None, expensive: bool) -> Non
     [("claude-opus-4-5", True), ("gpt-4o", False), ("gpt-4o-mini", False), ("unheard-of", False)],
 )
 def test_s5_todays_prices_tell_expensive_models_from_others(model: str, expensive: bool) -> None:
-    assert is_expensive_primary(Catalogue().facts(model, None).prices, THRESHOLD) is expensive
+    assert ModelConfig(model).is_expensive_primary(Catalogue().facts(model, None).prices, THRESHOLD) is expensive
 
 
 def test_the_table_of_what_a_plan_saves_is_what_the_defaults_and_todays_prices_give() -> None:
