@@ -21,7 +21,7 @@ class Floor:
 
     def __init__(self, material: Material, limits: Limits, counting: Counting, tools: Tools, prices: Prices) -> None:
         self._material, self._counting, self._tools, self._prices = material, counting, tools, prices
-        self._budget, self._target = limits.tokens or 0, limits.aim
+        self._budget, self._target, self._filled = limits.tokens or 0, limits.aim, limits.filled or 0
         self.left_out = material.left
         self.keeps_block, self.block_fixed = material.has_block, material.is_block_fixed
         self.spares_current = False
@@ -41,6 +41,13 @@ class Floor:
             floor = self._least(self._material.current, self.pointers)
             tokens = self._counting.total(self._tools.assemble(self._material, floor))
         return floor, tokens
+
+    def aim(self, tokens: int) -> int:
+        """Tokens up to which it is filled above a floor of so many: where the block stays that fills a turn's first
+        step, the results of its latest one may take what is else left free for later."""
+        steps = tool_steps(self._material)
+        wanted = int(self._wanted(steps[-1])) if self.keeps_block and steps else 0
+        return max(self._target, tokens, min(self._filled, tokens + wanted))
 
     def _reached(self) -> tuple[Selection, int]:
         """System messages, the current message, and its tool steps as pointers; the oldest steps leave if they must."""

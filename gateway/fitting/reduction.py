@@ -40,7 +40,7 @@ class Reduction:
     def run(self) -> Fitted:
         """The best that fits."""
         best, tokens = self.floor.laid(may_spare=not self.wishes.decisions)
-        most, aim = tokens, max(self.target, tokens)
+        most, aim = tokens, self.floor.aim(tokens)
         choice = self._choice()
         told = transcript(self.material, self.floor.left_out)
         order = Order(

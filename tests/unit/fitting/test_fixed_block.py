@@ -6,6 +6,7 @@ from typing import Any
 from gateway.conversation.messages import new_message
 from gateway.models.conversation import ConversationMessage, History
 from gateway.models.frames import Frame
+from gateway.settings import ContextSettings
 from tests.unit.making import assistant, build_of, stored, tool, user
 from tests.unit.o200k import prompt_tokens
 
@@ -41,6 +42,16 @@ async def test_a_later_step_keeps_the_block_of_the_first() -> None:
         assert sum("context_data" in str(message["content"]) for message in forwarded.messages) == 1
         assert prompt_tokens(forwarded.messages) <= budget
         assert built.utilization.tokens_used >= 0.7 * budget
+
+
+async def test_a_block_that_fills_the_first_step_leaves_the_latest_result_something() -> None:
+    """What is else kept free for later is for the result that the model has not seen yet."""
+    history = in_steps("<context_data>\n" + "what was recalled " * 380 + "\n</context_data>\n\n", 2)
+    built = await build_of(history, 1600, settings=ContextSettings())
+    forwarded = built.fitted.forwarded
+    assert any(message is history.messages[4].rendered for message in forwarded.messages)
+    assert "the value of part 77 is 1309" in forwarded.messages[-1]["content"]
+    assert prompt_tokens(forwarded.messages) <= 1600
 
 
 async def test_a_block_that_cannot_be_kept_shrinks() -> None:
