@@ -1,5 +1,6 @@
 """What the internal models of one request may use at most: tokens, money, time (contract §5)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -46,17 +47,28 @@ class Ceilings:
         Raises:
             OverCeiling: that is more than is left; the message is the `fallback_reason`.
         """
-        tokens, cost = _tokens(worst), price_internal(worst).total
+        self.allow([worst])
+        self._used_tokens += _tokens(worst)
+        self._used_cost += price_internal(worst).total or 0
+
+    def allow(self, calls: Sequence[InternalCall]) -> None:
+        """Whether all of these may be made; sets nothing aside.
+
+        Raises:
+            OverCeiling: as above.
+        """
+        tokens, costs = sum(map(_tokens, calls)), [price_internal(call).total for call in calls]
+        purpose = calls[0].purpose
         if not self.seconds:
-            raise OverCeiling(f"{worst.purpose}_over_time_ceiling")
+            raise OverCeiling(f"{purpose}_over_time_ceiling")
         if self.tokens is not None and self._used_tokens + tokens > self.tokens:
-            raise OverCeiling(f"{worst.purpose}_over_token_ceiling")
-        if self.cost is not None and cost is None:
-            raise OverCeiling(f"{worst.purpose}_price_unknown")
-        if self.cost is not None and cost is not None and self._used_cost + cost > self.cost:
-            raise OverCeiling(f"{worst.purpose}_over_cost_ceiling")
-        self._used_tokens += tokens
-        self._used_cost += cost or 0
+            raise OverCeiling(f"{purpose}_over_token_ceiling")
+        if self.cost is None:
+            return
+        if None in costs:
+            raise OverCeiling(f"{purpose}_price_unknown")
+        if self._used_cost + sum(cost or 0 for cost in costs) > self.cost:
+            raise OverCeiling(f"{purpose}_over_cost_ceiling")
 
     def settle(self, worst: InternalCall, call: InternalCall) -> None:
         """Puts what a call did cost in the place of what was set aside for it."""

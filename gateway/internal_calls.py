@@ -1,6 +1,7 @@
 """Calls of internal models, planner and summarizer: made, limited in time, on the bill (contract §5, §6)."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,6 +86,11 @@ class InternalModels:
         most = most_tokens(model.deployment, ask)
         return model.call(ask.purpose, _usage(self._prompt(model, ask), most), estimated=True)
 
+    def least(self, model: "BilledModel", asks: Sequence[Ask]) -> list[InternalCall]:
+        """What calls use in any case: their prompts."""
+        prompts = [(ask.purpose, self._prompt(model, ask)) for ask in asks]
+        return [model.call(purpose, _usage(prompt, 0), estimated=True) for purpose, prompt in prompts]
+
     def _prompt(self, model: "BilledModel", ask: Ask) -> int:
         counter = self._counters.counter(model.facts)
         return REPLY_TOKENS + sum(counter.message(message) for message in ask.messages)
@@ -140,6 +146,15 @@ class BilledModel:
             raise
         finally:
             self.models.counts.asked(ask.purpose, outcome)
+
+    async def allow(self, asks: Sequence[Ask]) -> None:
+        """See `ports.InternalModel`."""
+        least = await asyncio.to_thread(self.models.least, self, asks)
+        try:
+            self.bill.ceilings.allow(least)
+        except OverCeiling as over:
+            self.models.counts.asked(asks[0].purpose, str(over).removeprefix(f"{asks[0].purpose}_"))
+            raise
 
     async def _ask(self, ask: Ask) -> InternalAnswer:
         # Counting may have a vocabulary to load: streams of other requests must not wait for that.

@@ -278,6 +278,14 @@ class InternalModel(Protocol):
         """
         ...
 
+    async def allow(self, asks: Sequence[Ask]) -> None:
+        """Before the first of several questions that are of use only together.
+
+        Raises:
+            OverCeiling: this request may not use what their prompts alone take; nobody is asked in vain.
+        """
+        ...
+
 
 class CallCounts(Protocol):
     """Where calls of internal models are counted for whoever runs the gateway."""

@@ -70,20 +70,22 @@ class Summarizer:
     async def _reduced(self, text: str, what: str, focus: str, room: int) -> str:
         """One call where the text fits, else a summary of its pieces' summaries."""
         if len(text) <= room:
-            return await self._ask(SummaryTask(text, what, focus), None)
+            return await self._ask(self._question(SummaryTask(text, what, focus), None))
         parts = pieces(text, room, MOST_PIECES)
         if not parts:
             raise InternalModelFailed("summarizer_artifact_too_large")
         at_once = asyncio.Semaphore(PIECES_AT_ONCE)
+        asks = [self._question(SummaryTask(part, what, focus), (n, len(parts))) for n, part in enumerate(parts, 1)]
+        await self.model.allow(asks)
 
-        async def one(number: int, part: str) -> str:
+        async def one(ask: Ask) -> str:
             async with at_once:
-                return await self._ask(SummaryTask(part, what, focus), (number, len(parts)))
+                return await self._ask(ask)
 
         failures: Sequence[BaseException] = ()
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(one(number, part)) for number, part in enumerate(parts, 1)]
+                tasks = [group.create_task(one(ask)) for ask in asks]
         except* InternalModelFailed as failed:
             failures = failed.exceptions
         if failures:  # where the model failed, too, that is what whoever waits for this summary has to know
@@ -93,9 +95,11 @@ class Summarizer:
             raise InternalModelFailed("summary_not_shorter")
         return await self._reduced(joined, what, focus, room)
 
-    async def _ask(self, task: SummaryTask, part: tuple[int, int] | None) -> str:
+    def _question(self, task: SummaryTask, part: tuple[int, int] | None) -> Ask:
         most = min(TOKENS_PER_SUMMARY, self.model.max_output_tokens or TOKENS_PER_SUMMARY)
-        ask = Ask("summarizer", summary_messages(task, part), most, self.timeout_seconds)
+        return Ask("summarizer", summary_messages(task, part), most, self.timeout_seconds)
+
+    async def _ask(self, ask: Ask) -> str:
         answer = await self.model.ask(ask)
         if not answer.text.strip():
             raise InternalModelFailed("summarizer_empty")

@@ -17,7 +17,7 @@ from gateway.internal_bodies import THINKING_TOKENS, text_of
 from gateway.internal_calls import COUNTED_CHARS, BilledModel, InternalModels, OpenBill
 from gateway.metrics import Metrics
 from gateway.models.exchange import Caller, Deployment, JsonAnswer, ModelFacts, StreamOpener
-from gateway.models.internal import Ask, InternalModelFailed
+from gateway.models.internal import Ask, InternalModelFailed, OverCeiling
 from gateway.settings import ContextSettings
 from gateway.tokens import Counters
 from gateway.unknown_models import UnknownModels
@@ -291,6 +291,29 @@ async def test_s5_what_a_call_did_not_use_is_there_for_the_next() -> None:
     with pytest.raises(InternalModelFailed, match="planner_over_token_ceiling"):
         await model.ask(PLAN)
     assert len(bill.calls) == len(upstream.bodies) == 2
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [({"planning_max_tokens": 150}, "token_ceiling"), ({"planning_max_cost": "0.00015"}, "cost_ceiling"), ({}, None)],
+)
+async def test_s5_several_calls_are_allowed_together_or_not_at_all(limits: dict[str, Any], reason: str | None) -> None:
+    """By their prompts, which are used in any case; nothing is set aside or billed by asking."""
+    upstream = Upstream(lambda _: says("{}", {"prompt_tokens": 10, "completion_tokens": 5}))
+    models = InternalModels(upstream, Router(), Counters(), HandClock(), Metrics(()))
+    bill = open_bill(**limits)
+    model = models.served("cheap", PRIMARY, CALLER, bill, chosen=True)
+    assert model is not None
+    asks = [replace(PLAN, max_tokens=1)] * 20
+    if reason is None:
+        await model.allow(asks)
+    else:
+        with pytest.raises(OverCeiling, match=f"planner_over_{reason}"):
+            await model.allow(asks)
+    assert (bill.calls, upstream.bodies) == ([], [])
+    await model.allow(asks[:1])
+    await model.ask(asks[0])
+    assert len(bill.calls) == 1
 
 
 async def test_s5_a_model_without_a_price_is_not_called_where_money_is_limited() -> None:

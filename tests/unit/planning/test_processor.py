@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -52,6 +52,9 @@ class Model:
             raise self._answer
         said = self._answer(ask) if callable(self._answer) else self._answer
         return InternalAnswer(said) if isinstance(said, str) else said
+
+    async def allow(self, asks: Sequence[Ask]) -> None:
+        """Nothing is limited."""
 
 
 def artifact(content: str) -> Artifact:
@@ -198,6 +201,22 @@ async def test_s5_a_summary_that_takes_longer_than_planning_may_is_not_waited_fo
 
     made = await PROCESSOR.execute_plan(wants(one), [one], summarizer(Slow("")), 0.02)
     assert (made.summaries, made.failed) == ({}, ("summarizer_over_time_ceiling",))
+
+
+async def test_s5_where_not_all_parts_may_be_asked_for_none_is() -> None:
+    """The summaries of some parts are of no use, and would be paid for."""
+
+    class Poor(Model):
+        async def allow(self, asks: Sequence[Ask]) -> None:
+            assert len(asks) > 2
+            raise OverCeiling("summarizer_over_token_ceiling")
+
+    model = Poor("A summary.", max_input_tokens=2000)
+    with pytest.raises(OverCeiling):
+        await summarizer(model).summarize(artifact("one line of many\n" * 2000), "")
+    assert model.asked == []
+    await summarizer(model).summarize(artifact("one line of many\n" * 20), "")
+    assert len(model.asked) == 1
 
 
 @pytest.mark.parametrize(
