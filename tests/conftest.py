@@ -114,11 +114,19 @@ def upstream(module_upstream: MockUpstream) -> Iterator[MockUpstream]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def nursery() -> Iterator[Nursery]:
-    """Where gateways that tests start are forked: hundreds of starts import everything once."""
-    made = shared_nursery()
-    yield made
-    made.close()
+def _end_of_nurseries() -> Iterator[None]:
+    yield
+    for litellm in (False, True):
+        shared_nursery(litellm=litellm).close()
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Nursery:
+    """Where gateways that tests start are forked: hundreds of starts import everything once.
+
+    A module whose gateways all speak through LiteLLM takes `shared_nursery(litellm=True)` in its place.
+    """
+    return shared_nursery()
 
 
 @pytest.fixture

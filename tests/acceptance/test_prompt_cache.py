@@ -11,11 +11,18 @@ from tests.acceptance.documents import prose
 from tests.support import anthropic_wire as wire
 from tests.support.anthropic_cache import PromptCache
 from tests.support.factory import GatewayFactory
-from tests.support.gateway_process import GatewayProcess
+from tests.support.gateway_process import GatewayProcess, shared_nursery
 from tests.support.mock_provider import MockProvider
+from tests.support.nursery import Nursery
 
 SYSTEM = {"role": "system", "content": prose(1, 1500)}
 TOOLS: Any = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Nursery:
+    """All gateways here speak through LiteLLM."""
+    return shared_nursery(litellm=True)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A process that has imported the gateway and forks one for each start; `python -m tests.support.forking FD`.
+"""A process that has imported the gateway and forks one for each start; `python -m tests.support.forking FD [litellm]`.
 
 It is told by messages on socket FD what to start, and ends when the other side closes it. A start is a JSON object
 `{args, env, cwd, strict}` with three descriptors: what the gateway prints goes to the first, its errors to the second;
@@ -21,6 +21,7 @@ from typing import Any
 from gateway.models.exchange import ModelFacts
 from gateway.tokens import TiktokenCounter
 from gateway.upstream.catalogue import Catalogue
+from gateway.upstream.litellm_library import OFFLINE, READ_ONLY
 
 IMPORTED = (
     *("gateway.cli", "gateway.app", "gateway.server", "alembic.command", "uvicorn.loops.uvloop", "uvloop"),
@@ -45,10 +46,12 @@ class Child:
         os.close(self.told)
 
 
-def main(control: socket.socket) -> None:
+def main(control: socket.socket, *, litellm: bool) -> None:
     """Returns when there is nobody left to start gateways for; does not return in a gateway but by SystemExit."""
     for name in IMPORTED:
         importlib.import_module(name)
+    if litellm:
+        _import_litellm()
     _load_vocabulary()
     Catalogue().load()
     gc.freeze()
@@ -60,6 +63,14 @@ def main(control: socket.socket) -> None:
 def _load_vocabulary() -> None:
     """At a gateway's first count it would take as long as all imports; how long, `make bench` says."""
     TiktokenCounter(ModelFacts("gpt-4o"), 1.0).text("words to count")
+
+
+def _import_litellm() -> None:
+    """As a gateway imports it at its first use, and the tokenizer that it loads at its first call."""
+    os.environ.update(OFFLINE)
+    warnings.filterwarnings("ignore", READ_ONLY, UserWarning)
+    importlib.import_module("litellm")
+    _ = importlib.import_module("litellm.main").encoding
 
 
 def _serve(control: socket.socket) -> dict[str, Any] | None:
@@ -117,4 +128,4 @@ def _become(start: dict[str, Any], output: int, errors: int) -> None:
 
 
 if __name__ == "__main__":
-    main(socket.socket(fileno=int(sys.argv[1])))
+    main(socket.socket(fileno=int(sys.argv[1])), litellm="litellm" in sys.argv[2:])

@@ -153,9 +153,9 @@ def scrubbed_environment() -> dict[str, str]:
 
 
 @functools.cache
-def shared_nursery() -> Nursery:
+def shared_nursery(*, litellm: bool = False) -> Nursery:
     """This process's, which starts when it is first needed."""
-    return Nursery(scrubbed_environment())
+    return Nursery(scrubbed_environment(), litellm=litellm)
 
 
 def _is_ready(client: httpx.Client) -> bool:

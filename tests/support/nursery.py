@@ -59,8 +59,10 @@ class Forked:
 class Nursery:
     """Starts its process when it is first needed; `close` ends it, but no gateway."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], *, litellm: bool = False) -> None:
+        """With `litellm` its gateways have imported that, too, which else takes each of them three seconds."""
         self._environment = dict(environment)
+        self._more = ("litellm",) if litellm else ()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._starting = threading.Lock()
@@ -118,7 +120,7 @@ class Nursery:
                 self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 with theirs:
                     self._process = subprocess.Popen(
-                        [sys.executable, "-m", "tests.support.forking", str(theirs.fileno())],
+                        [sys.executable, "-m", "tests.support.forking", str(theirs.fileno()), *self._more],
                         env=self._environment,
                         stdin=subprocess.DEVNULL,
                         pass_fds=[theirs.fileno()],
