@@ -239,6 +239,6 @@ def test_s6_a_relayed_call_is_logged(client: OpenAI, own_key_gateway: GatewayPro
     with pytest.raises(NotFoundError) as caught:
         client.vector_stores.retrieve("missing")
     request_id = caught.value.response.headers["x-request-id"]
-    line = next(one for one in own_key_gateway.log_lines() if one.get("request_id") == request_id)
+    line = own_key_gateway.logged(request_id)
     assert (line["method"], line["path"], line["status"]) == ("GET", "/v1/vector_stores/missing", 404)
     assert "sk-client" not in own_key_gateway.log_text()

@@ -84,6 +84,7 @@ def test_s2_store_false_keeps_no_content(
         assert stored(gateway, completion_id) == found
     data = everything_stored(gateway, module_storage_url, request)
     assert headers["x-request-id"].encode() in data, "the bill is there, so this looks in the right place"
+    gateway.logged(headers["x-request-id"])
     for secret in SECRETS:
         assert secret.encode() not in data
         assert secret not in gateway.log_text()

@@ -15,7 +15,7 @@ import httpx
 
 from tests.support.nursery import Nursery
 from tests.support.ports import free_port
-from tests.support.process import START_SECONDS, ChildProcess
+from tests.support.process import START_SECONDS, ChildProcess, wait_until
 
 GATEWAY = ("-m", "gateway")
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -117,6 +117,19 @@ class GatewayProcess(ChildProcess):
             if isinstance(value, dict):
                 parsed.append(value)
         return parsed
+
+    def logged(self, request_id: str) -> dict[str, Any]:
+        """The line of a request, which is written once its answer has been sent."""
+        found: list[dict[str, Any]] = []
+
+        def is_there() -> bool:
+            lines = (line for line in self.log_lines() if line.get("event") == "request")
+            found[:] = [line for line in lines if line.get("request_id") == request_id]
+            return bool(found)
+
+        wait_until(is_there, 10, f"the log of {request_id}")
+        (line,) = found
+        return line
 
     def log_text(self) -> str:
         """All that the server has printed, to look for what must not be there."""
