@@ -25,7 +25,6 @@ WORTH = 0.4
 ROUNDS = 4
 ESCAPES = (("&lt;", "<"), ("\\[", "["))
 """How a block writes what could be taken for its own delimiters and labels."""
-"""How what could end a block is written in it."""
 
 
 def with_recalled(

@@ -1,5 +1,6 @@
 """I6: the one block at the head of the current user message."""
 
+import json
 import re
 from dataclasses import dataclass
 
@@ -79,10 +80,18 @@ def check(seen: Seen, items: list[Item] | None) -> None:
 
 def _no_repetition(seen: Seen, items: list[Item]) -> None:
     window = [text_of(m["content"]) for m, i in zip(seen.forwarded, seen.indexes, strict=True) if i != seen.current]
-    attached = {a["content"] for a in seen.case.attachments}
+    attached = {form for a in seen.case.attachments for form in _forms(a["content"])}
     for item in items:
         for line in item.body.split("\n"):
             if len(line) < REPEATED or any(line in text for text in attached):
                 continue
             again = any(line in text for text in window)
             hold("I6 repetition", not again, f"the block repeats what the window holds: {line[:120]!r}")
+
+
+def _forms(content: str) -> set[str]:
+    """What is attached although a message says the same stands twice while both fit: as it is, or compacted."""
+    try:
+        return {content, json.dumps(json.loads(content), ensure_ascii=False, separators=(",", ":"))}
+    except ValueError:
+        return {content}
