@@ -90,6 +90,9 @@ class Talk:
     root: Node = field(default_factory=_root)
     head: Node = field(init=False)
     deleted: bool = False
+    runs: list[tuple[Node, Node]] = field(default_factory=list)
+    """Ends of it that a client once sent as all that it knew and went on from: the message before each, and the first
+    that was new. A client goes on to know the conversation so."""
 
     def __post_init__(self) -> None:
         self.head = self.root
@@ -146,6 +149,8 @@ class Plan:
     new: list[Json]
     instructions: tuple[Json, ...]
     forwarded: list[Json]
+    begins: Node | None = None
+    """The message before the first that was sent, where that is not the conversation's first."""
     at_head: bool = False
     """Whether it continues what was the head when it began: it is appended to what followed that by then."""
     restored: bool = False
@@ -197,6 +202,7 @@ class Model:
             seen += said_in([node])
         latest = node
         choices: list[Node] = []
+        before = plan.node
         for number, answer in enumerate(answers):
             body, forms = _remembered(answer, prefill, partial)
             if not text_of(body) and not body.get("tool_calls"):
@@ -216,6 +222,9 @@ class Model:
             )
         for choice in choices:
             choice.beside = tuple(choices)
+        first = next(iter(latest.path()[len(before.path()) :]), None)
+        if plan.begins is not None and talk is not None and first is not None and first.parent is before:
+            talk.runs.append((plan.begins, first))
         if plan.ask.store and talk is not None:
             talk.head = latest
 
@@ -239,18 +248,25 @@ class Model:
         """§3.1: a delta without assistant messages, else a resend from the beginning or a run that ends at the head."""
         sent = ask.messages[ask.offset :]
         compared = sent[:-1] if is_answer(sent[-1]) else sent
-        node, count = talk.root, 0
+        node, count, begins = talk.root, 0, talk.root
         if len(compared) < len(sent) or any(m["role"] == "assistant" for m in compared):
             node, count = furthest(talk.root, compared, 0)
-            if not count:
-                node, count = run_at_head(talk, compared)
+            for start, known in talk.runs:
+                found, more = furthest(start, compared, 0)
+                if more > count and known in found.path():
+                    node, count, begins = found, more, start
+            is_run = begins is not talk.root and any(m["role"] == "assistant" for m in compared[count:])
+            if not count or is_run:
+                at_head = run_at_head(talk, compared)
+                node, count, begins = at_head if at_head[1] else (node, count, begins)
         delta = not count and not any(m["role"] == "assistant" for m in compared)
         node = talk.head if delta else node
         in_force = node.instructions if node is not talk.root else talk.head.instructions
         instructions = ask.instructions or in_force
         new = sent[count:]
         forwarded = [*instructions, *visible(node.path(), new), *new]
-        return Plan(ask, talk, node, new, instructions, forwarded, node is talk.head)
+        run = begins if count and begins is not talk.root else None
+        return Plan(ask, talk, node, new, instructions, forwarded, run, node is talk.head)
 
     def _matched(self, ask: Ask) -> tuple[Talk, list[Json]] | None:
         """§3.2: the conversation of the chain up to the last answer, if there is exactly one; and the chain."""
@@ -275,7 +291,7 @@ class Model:
         ids = {*call_ids(chain), *(m["tool_call_id"] for m in chain if m["role"] == "tool")}
         assistant = sum(len(text_of(m) or "") for m in chain if is_answer(m))
         new = sent[count:]
-        plan = Plan(ask, talk, node, new, ask.instructions, ask.messages, node is talk.head)
+        plan = Plan(ask, talk, node, new, ask.instructions, ask.messages, at_head=node is talk.head)
         if ids & talk.call_ids() or assistant >= ENOUGH_SAID or node.restored:
             plan.forwarded = [*ask.instructions, *visible(node.path(), new), *new]
             plan.restored = _is_more(plan.forwarded, ask.messages)
@@ -297,9 +313,9 @@ def furthest(node: Node, sent: Sequence[Json], at: int) -> tuple[Node, int]:
     return best
 
 
-def run_at_head(talk: Talk, sent: Sequence[Json]) -> tuple[Node, int]:
+def run_at_head(talk: Talk, sent: Sequence[Json]) -> tuple[Node, int, Node]:
     """The longest beginning of what was sent that is the end of the head's path, or of the path of an answer that was
-    given beside it."""
+    given beside it; and the message before it."""
     for head in talk.head.beside or (talk.head,):
         path = head.path()
         for start in range(1, len(path)):
@@ -309,8 +325,8 @@ def run_at_head(talk: Talk, sent: Sequence[Json]) -> tuple[Node, int]:
                 end = end.add(node.body, node.instructions, node.forms)
             found, count = furthest(alone, sent, 0)
             if count and found is end:
-                return head, count
-    return talk.root, 0
+                return head, count, path[start - 1]
+    return talk.root, 0, talk.root
 
 
 def visible(path: Sequence[Node], follows: Sequence[Json]) -> list[Json]:
@@ -424,11 +440,10 @@ def _remembered(answer: Json, prefill: Json | None, partial: bool) -> tuple[Json
 
 
 def _is_more(forwarded: Sequence[Json], sent: Sequence[Json]) -> bool:
-    """Whether something came back that the client had left out: tool steps, or what belongs to an answer."""
+    """Whether tool steps came back that the client had left out. What belongs to a message that it sent comes back with
+    that in any case (§1)."""
 
-    def size(messages: Sequence[Json]) -> tuple[int, int]:
-        answers = [m for m in messages if m["role"] == "assistant"]
-        steps = sum(m["role"] == "tool" or bool(m.get("tool_calls")) for m in messages)
-        return steps, sum("reasoning_content" in m for m in answers)
+    def steps(messages: Sequence[Json]) -> int:
+        return sum(m["role"] == "tool" or bool(m.get("tool_calls")) for m in messages)
 
-    return any(more > less for more, less in zip(size(forwarded), size(sent), strict=True))
+    return steps(forwarded) > steps(sent)
