@@ -12,6 +12,7 @@ from tests.acceptance.answers import conversation_of, http, read_stream, stored_
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
+from tests.support.process import wait_until
 
 Json = dict[str, Any]
 ASK: Json = {"model": "small", "messages": [user("What is the time?")]}
@@ -206,10 +207,14 @@ def test_s3_an_abandoned_stream_runs_again(gateway: GatewayProcess, upstream: Mo
     with http(gateway) as client, client.stream("POST", "/chat/completions", json=body, headers=keyed("left")) as gone:
         next(gone.iter_lines())
     with http(gateway) as client:
-        for _ in range(100):
-            again = client.post("/chat/completions", json=body, headers=keyed("left"))
-            if again.status_code == 200:
-                break
+        answers = []
+
+        def is_free() -> bool:
+            answers.append(client.post("/chat/completions", json=body, headers=keyed("left")))
+            return bool(answers[-1].status_code == 200)
+
+        wait_until(is_free, 10, "the end of the stream that was left")
+    again = answers[-1]
     assert again.text.rstrip().endswith("[DONE]")
     assert "idempotent-replayed" not in again.headers
     assert len(upstream.chats) == 2
