@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.errors import GatewayError, StorageUnavailable
 from gateway.http.auth import UNKNOWN, Authenticator
-from gateway.http.edge import Receive, Scope, Send, named, send_json
+from gateway.http.edge import Receive, Scope, Send, costing, named, send_json
 from gateway.http.receive import chat_body, read_body, until_disconnect
 from gateway.http.repeats import Repeatable, identify, repeatable
 from gateway.http.replay import replay
@@ -141,15 +141,11 @@ class ChatCompletions:
 
 async def _send_dry_run(estimate: dict[str, Any], send: Send) -> None:
     bill = estimate["response_metadata"]
-    headers, total = named(bill["conversation_id"]), bill["cost"]["total_cost"]
-    if total is not None:
-        headers["x-gateway-response-cost"] = f"{total:f}"
+    headers = {**named(bill["conversation_id"]), **costing(bill["cost"]["total_cost"])}
     await send_json(send, 200, estimate, headers)
 
 
 async def _send_completion(completion: Completion, scope: Scope, send: Send) -> None:
-    headers = {**completion.headers, **named(completion.conversation_id)}
-    if completion.cost is not None:
-        headers["x-gateway-response-cost"] = f"{completion.cost:f}"
+    headers = {**completion.headers, **named(completion.conversation_id), **costing(completion.cost)}
     scope["gateway"]["conversation_id"] = completion.conversation_id
     await send_json(send, 200, completion.body, headers)

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from decimal import Decimal
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -137,3 +138,8 @@ async def send_json(send: Send, status: int, body: Any, headers: dict[str, str] 
 def named(conversation_id: str | None) -> dict[str, str]:
     """The header that names an answer's conversation, where there is one (contract §6)."""
     return {"x-conversation-id": conversation_id} if conversation_id else {}
+
+
+def costing(cost: Decimal | None) -> dict[str, str]:
+    """The header that says in USD what an answer cost, where that is known (contract §6)."""
+    return {} if cost is None else {"x-gateway-response-cost": f"{cost:f}"}

@@ -6,7 +6,7 @@ from typing import Any
 from gateway.accounting.cost import total_cost
 from gateway.accounting.stream import OWN, ChunkRelay
 from gateway.http.completions import answered
-from gateway.http.edge import Send, named, send_json
+from gateway.http.edge import Send, costing, named, send_json
 from gateway.http.sse import EVENT_STREAM, event
 from gateway.models.exchange import ChatRequest
 from gateway.models.turn import StoredCompletion
@@ -23,9 +23,7 @@ async def replay(send: Send, request: ChatRequest, stored: StoredCompletion) -> 
     body = answered(stored)
     headers = {**REPLAYED, **named(stored.ledger.conversation_id)}
     if not request.stream:
-        cost = total_cost(stored.ledger.calls)[0].total_cost
-        if cost is not None:
-            headers["x-gateway-response-cost"] = f"{cost:f}"
+        headers |= costing(total_cost(stored.ledger.calls)[0].total_cost)
         await send_json(send, 200, body, headers)
         return
     encoded = [(name.encode(), value.encode()) for name, value in {**EVENT_STREAM, **headers}.items()]

@@ -49,6 +49,13 @@ def bill_of(answer: BaseModel) -> Json:
     return found
 
 
+def used(answer: Json | BaseModel) -> Json:
+    """How the window was used, as an answer tells it: `context_utilization` of its bill."""
+    bill = bill_of(answer) if isinstance(answer, BaseModel) else answer["response_metadata"]
+    found: Json = bill["context_utilization"]
+    return found
+
+
 def exact(text: str | bytes) -> Any:
     """JSON with its numbers as they are written."""
     return json.loads(text, parse_float=Decimal)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from openai import BadRequestError, OpenAI
 
-from tests.acceptance.answers import Json, bill_of, conversation_of, user
+from tests.acceptance.answers import Json, conversation_of, used, user
 from tests.acceptance.documents import keeper, lamps, prompt_tokens, prose, text_of, tokens
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
@@ -25,11 +25,6 @@ def client(gateway: GatewayProcess, make_client: ClientFactory) -> OpenAI:
 def ask(client: OpenAI, *messages: Any, model: str = "small", **body: Any) -> Any:
     more: Any = {"tools": body.pop("tools")} if "tools" in body else {}
     return client.chat.completions.create(model=model, messages=list(messages), extra_body=body, **more)
-
-
-def used(answer: Any) -> Json:
-    found: Json = bill_of(answer)["context_utilization"]
-    return found
 
 
 def call(call_id: str, **arguments: Any) -> Json:

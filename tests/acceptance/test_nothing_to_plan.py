@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.answers import Json, chat, user
+from tests.acceptance.answers import Json, chat, used, user
 from tests.acceptance.documents import keeper, lamps, prose, text_of
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -26,11 +26,6 @@ def module_planning(module_start_gateway: GatewayFactory) -> GatewayProcess:
 def planning(module_planning: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
     """Planned by `gpt-4o-mini`, before `upstream`; `gpt-4o` holds everything."""
     return module_planning
-
-
-def used(answer: Json) -> Json:
-    found: Json = answer["response_metadata"]["context_utilization"]
-    return found
 
 
 def ask(gateway: GatewayProcess, text: str, **more: Any) -> Json:

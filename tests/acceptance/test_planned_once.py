@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.answers import Json, chat, user
+from tests.acceptance.answers import Json, chat, used, user
 from tests.acceptance.documents import prose
 from tests.support.factory import GatewayFactory
 from tests.support.internal_models import InternalModels, every
@@ -15,11 +15,6 @@ from tests.support.reply import Reply
 
 TURNS = 16
 COMES = (0, 4, 8, 12)
-
-
-def used(answer: Json) -> Json:
-    found: Json = answer["response_metadata"]["context_utilization"]
-    return found
 
 
 def says(text: str) -> Callable[[Json], Reply]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from tests.acceptance.answers import Json, assistant, bill_of, chat, exact, http, read_stream, stored, user
+from tests.acceptance.answers import Json, assistant, bill_of, chat, exact, http, read_stream, stored, used, user
 from tests.acceptance.documents import keeper, lamps, prompt_tokens, prose, text_of
 from tests.support.factory import ClientFactory, GatewayFactory, default_config
 from tests.support.gateway_process import GatewayProcess
@@ -39,11 +39,6 @@ def planning(module_planning: GatewayProcess, upstream: MockUpstream) -> Gateway
 def ask(gateway: GatewayProcess, *attachments: Json, **body: Any) -> Json:
     """The answer to the question about these documents, with a window that cannot hold them."""
     return chat(gateway, **{"model": "small", "messages": [QUESTION], "attachments": list(attachments), **body})
-
-
-def used(answer: Json) -> Json:
-    found: Json = answer["response_metadata"]["context_utilization"]
-    return found
 
 
 def strategies(answer: Json) -> list[str]:

@@ -1,17 +1,12 @@
 """What was decided costs nothing again while it stands; once something leaves, all is decided anew (contract §5)."""
 
-from tests.acceptance.answers import Json, chat, user
+from tests.acceptance.answers import Json, chat, used, user
 from tests.acceptance.documents import lamps, prose
 from tests.support.factory import GatewayFactory
 from tests.support.internal_models import InternalModels, every
 from tests.support.mock_upstream import MockUpstream
 
 TURNS = 14
-
-
-def used(answer: Json) -> Json:
-    found: Json = answer["response_metadata"]["context_utilization"]
-    return found
 
 
 def test_s5_a_planner_is_asked_again_exactly_where_something_left(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.answers import Json, chat, http, raw_request, stored, user
+from tests.acceptance.answers import Json, chat, http, raw_request, stored, used, user
 from tests.acceptance.documents import lamps, prose
 from tests.chaos.audit import rows
 from tests.support.factory import SMALL_MODEL_INFO, GatewayFactory, sqlite_url
@@ -26,11 +26,6 @@ PRICES = {"small": (Decimal("0.000001"), Decimal("0.000002")), "gpt-4o-mini": (D
 PICO = Decimal("1e-12")
 LEDGER = "SELECT request_id, status, estimated, total_cost_picousd FROM ledger"
 CALLS = "SELECT request_id, purpose, prompt_cost_picousd, completion_cost_picousd, estimated FROM ledger_calls"
-
-
-def used(answer: Json) -> Json:
-    found: Json = answer["response_metadata"]["context_utilization"]
-    return found
 
 
 class Books:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.answers import Json, chat, user
+from tests.acceptance.answers import chat, used, user
 from tests.acceptance.documents import keeper, lamps, prompt_tokens, prose, text_of
 from tests.support.factory import SMALL_MODEL_INFO, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -35,11 +35,6 @@ def planning(start_gateway: GatewayFactory, upstream: MockUpstream) -> GatewayPr
         {"model_name": "gpt-4o-mini", "litellm_params": {"model": "openai/gpt-4o-mini", **params}},
     ]
     return start_gateway({"model_list": listed, "context": {"planning": "auto"}})
-
-
-def used(answer: Json) -> Json:
-    found: Json = answer["response_metadata"]["context_utilization"]
-    return found
 
 
 def obeys(artifacts: list[Shown]) -> Reply:

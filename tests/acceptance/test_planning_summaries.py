@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.acceptance.answers import Json, chat, user
+from tests.acceptance.answers import Json, chat, used, user
 from tests.acceptance.documents import lamps, text_of
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -20,11 +20,6 @@ ASKED: Json = {
 @pytest.fixture
 def planning(start_gateway: GatewayFactory) -> GatewayProcess:
     return start_gateway({"context": {"planning": "auto"}})
-
-
-def used(answer: Json) -> Json:
-    found: Json = answer["response_metadata"]["context_utilization"]
-    return found
 
 
 def test_s5_a_summary_that_broke_off_is_used_as_far_as_it_is_whole(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from openai import BadRequestError, OpenAI
 
-from tests.acceptance.answers import Json, bill_of, conversation_of, exact, http, stored_of, user
+from tests.acceptance.answers import Json, conversation_of, exact, http, stored_of, used, user
 from tests.acceptance.documents import keeper, lamps, prompt_tokens, prose, text_of, tokens
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -20,11 +20,6 @@ DOCUMENT = lamps(300)
 @pytest.fixture
 def client(one_gateway: GatewayProcess, make_client: ClientFactory) -> OpenAI:
     return make_client(one_gateway)
-
-
-def used(answer: Any) -> Json:
-    found: Json = bill_of(answer)["context_utilization"]
-    return found
 
 
 def ask(client: OpenAI, *messages: Any, model: str = "small", **body: Any) -> Any:

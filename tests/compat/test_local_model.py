@@ -9,12 +9,11 @@ import sys
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
-from tests.acceptance.answers import Json, exact, http, user
+from tests.acceptance.answers import Json, exact, http, used, user
 from tests.acceptance.documents import text_of
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import REPOSITORY, GatewayProcess
@@ -103,16 +102,12 @@ def ask(gateway: GatewayProcess, attachments: list[Json], context: Json, questio
         answer = client.post("/chat/completions", json=body, timeout=2 * SECONDS)
     assert answer.status_code == 200, answer.text
     found: Json = exact(answer.text)
-    used, cost = _used(found), found["response_metadata"]["cost"]
-    assert used["tokens_used"] <= used["budget_tokens"]
-    assert used["llm_planning_used"] or used["fallback_reason"]
+    told, cost = used(found), found["response_metadata"]["cost"]
+    assert told["tokens_used"] <= told["budget_tokens"]
+    assert told["llm_planning_used"] or told["fallback_reason"]
     assert cost["total_cost"] == cost["prompt_cost"] + cost["completion_cost"] + cost["planning_cost"]
-    assert cost["planning_cost"] == used["planning_cost"]["total_cost"]
+    assert cost["planning_cost"] == told["planning_cost"]["total_cost"]
     return found
-
-
-def _used(answer: Json) -> Any:
-    return answer["response_metadata"]["context_utilization"]
 
 
 def _price(usage: Json) -> Decimal:
@@ -130,12 +125,12 @@ def _price(usage: Json) -> Decimal:
 def test_s5_a_small_real_model_plans(local: GatewayProcess, upstream: MockUpstream, attachments: list[Json]) -> None:
     """Followed or not, its one call is on the bill by what it reported."""
     context = {"models": {"context_planner": "smollm2"}, "planning": "always", "max_input_tokens": 1500}
-    used = _used(ask(local, attachments, context))
-    planner = used["planning_usage"]["planner"]
+    told = used(ask(local, attachments, context))
+    planner = told["planning_usage"]["planner"]
     assert planner["calls"] == 1
     assert planner["prompt_tokens"] > 200
-    assert used["planning_cost"]["planner_cost"] == _price(planner)
-    assert used["artifacts_processed"]
+    assert told["planning_cost"]["planner_cost"] == _price(planner)
+    assert told["artifacts_processed"]
 
 
 def test_s5_a_small_real_model_summarizes(local: GatewayProcess, upstream: MockUpstream) -> None:
@@ -143,14 +138,14 @@ def test_s5_a_small_real_model_summarizes(local: GatewayProcess, upstream: MockU
     upstream.handler = models = InternalModels(every("summarize", summarization_focus="batteries and light"))
     attachments = [{"title": "Handbook", "content": HANDBOOK[:9000]}]
     first, second = (ask(local, attachments, SUMMARY) for _ in range(2))
-    summarizer = _used(first)["planning_usage"]["summarizer"]
+    summarizer = used(first)["planning_usage"]["summarizer"]
     assert summarizer["calls"] >= 1
-    assert _used(first)["planning_cost"]["summarizer_cost"] == _price(summarizer)
-    made = [record for record in _used(first)["artifacts_processed"] if record["strategy"] == "summarize"]
-    if _used(first)["fallback_reason"] is None:
+    assert used(first)["planning_cost"]["summarizer_cost"] == _price(summarizer)
+    made = [record for record in used(first)["artifacts_processed"] if record["strategy"] == "summarize"]
+    if used(first)["fallback_reason"] is None:
         assert made
-    assert made or _used(first)["fallback_reason"] in NO_SUMMARY
-    assert _used(second)["cache_stats"]["hits"] >= len(made)
+    assert made or used(first)["fallback_reason"] in NO_SUMMARY
+    assert used(second)["cache_stats"]["hits"] >= len(made)
     for record in made:
         assert record["processed_size_chars"] < record["original_size_chars"]
         assert record["artifact_id"] in text_of(models.answered[0])
@@ -162,8 +157,8 @@ def test_s5_a_small_real_model_summarizes_what_is_longer_than_its_window(
     """By map and reduce: a call for each piece, and one for what they came to."""
     upstream.handler = InternalModels(every("summarize", summarization_focus="batteries and light"))
     context = {**SUMMARY, "models": {"summarizer": SHORT}, "max_input_tokens": 1500}
-    used = _used(ask(local, [{"title": "Handbook", "content": HANDBOOK[:7500]}], context))
-    summarizer = used["planning_usage"]["summarizer"]
+    told = used(ask(local, [{"title": "Handbook", "content": HANDBOOK[:7500]}], context))
+    summarizer = told["planning_usage"]["summarizer"]
     assert summarizer["calls"] >= 2
-    assert used["planning_cost"]["summarizer_cost"] == _price(summarizer)
-    assert used["fallback_reason"] in {None, *NO_SUMMARY}
+    assert told["planning_cost"]["summarizer_cost"] == _price(summarizer)
+    assert told["fallback_reason"] in {None, *NO_SUMMARY}

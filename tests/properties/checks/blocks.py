@@ -79,6 +79,8 @@ def check(seen: Seen, items: list[Item] | None) -> None:
 
 
 def _no_repetition(seen: Seen, items: list[Item]) -> None:
+    if not items:
+        return
     window = [text_of(m["content"]) for m, i in zip(seen.forwarded, seen.indexes, strict=True) if i != seen.current]
     attached = {form for a in seen.case.attachments for form in _forms(a["content"])}
     for item in items:
