@@ -7,56 +7,78 @@ from contextlib import asynccontextmanager
 from starlette.routing import Route, Router
 
 from gateway.artifacts.files import FileReader
-from gateway.calibrations import Margins, keep_calibrated
-from gateway.clock import SystemClock
-from gateway.context import ContextManager
-from gateway.context_planning import ContextPlanning
-from gateway.embedder import open_embedder
+from gateway.base.clock import SystemClock
+from gateway.config.loading import ConfigurationError
+from gateway.config.settings import LOCAL, Settings
+from gateway.context.manager import ContextManager
+from gateway.context.planner import ContextPlanning
 from gateway.embeddings.meaning import Meaning
 from gateway.embeddings.minilm import MiniLM
-from gateway.errors import StorageUnavailable
+from gateway.errors import GatewayError, StorageUnavailable
 from gateway.http.auth import Authenticator
-from gateway.http.chat import ChatCompletions
-from gateway.http.completions import StoredCompletions
-from gateway.http.conversations import Conversations
+from gateway.http.chat.endpoint import ChatCompletions
+from gateway.http.conversations.completions import StoredCompletions
+from gateway.http.conversations.endpoint import Conversations
+from gateway.http.conversations.transfer import ExportedConversation, ImportedConversations
 from gateway.http.edge import App, Direct, Draining, Edge
-from gateway.http.metrics import MetricsPage
-from gateway.http.relay import Relay
-from gateway.http.service import Live, Models, Ready
-from gateway.http.transfer import ExportedConversation, ImportedConversations
-from gateway.idempotency import Once
-from gateway.internal_calls import InternalModels
-from gateway.logs import get_logger
-from gateway.metrics import Metrics
-from gateway.pipeline import Pipeline
+from gateway.http.operations import Live, MetricsPage, Models, Ready
+from gateway.http.relay.endpoint import Relay
+from gateway.internal_models.calls import InternalModels
+from gateway.models.relevance import EmbeddingFault
+from gateway.operations.purge import sweep_for_ever, sweep_seconds
 from gateway.planning.summary_cache import SummaryCache
-from gateway.ports import Embedder
-from gateway.relevance.forgetting import ForgettingCache
-from gateway.relevance.kept import ContentIndexes
-from gateway.settings import Settings
-from gateway.settlement import Settlement
-from gateway.storage.cache import open_cache
+from gateway.ports import Embedder, TokenCounters
+from gateway.relevance.index_cache import ContentIndexes, ForgettingCache
+from gateway.storage.cache.memory import open_cache
 from gateway.storage.calibrations import SqlCalibrations
 from gateway.storage.claims import SqlClaims
-from gateway.storage.conversations import SqlConversations
-from gateway.storage.engine import Transactions, open_transactions
-from gateway.storage.migrate import migrate
-from gateway.storage.retention import Retention
+from gateway.storage.conversations.delete import Retention
+from gateway.storage.conversations.export import Transfer
+from gateway.storage.conversations.records import SqlConversations
+from gateway.storage.database.engine import Transactions, open_transactions
+from gateway.storage.database.migrate import migrate
 from gateway.storage.store import SqlStore
-from gateway.storage.transfer import Transfer
-from gateway.sweep import sweep_for_ever, sweep_seconds
-from gateway.tokens import Counters
-from gateway.upstream.catalogue import Catalogue
-from gateway.upstream.client import new_client
-from gateway.upstream.directory import UpstreamModels
-from gateway.upstream.dispatch import ProtocolUpstream
-from gateway.upstream.files import UpstreamFiles
-from gateway.upstream.litellm_library import Library
-from gateway.upstream.litellm_provider import LitellmUpstream
-from gateway.upstream.openai_compatible import HttpUpstream
-from gateway.upstream.passthrough import Passthrough
-from gateway.upstream.pool import ConnectionPool
-from gateway.upstream.routing import ConfiguredRouter, modifies_params, unsupported
+from gateway.telemetry.logs import get_logger
+from gateway.telemetry.metrics import Metrics
+from gateway.tokens.calibration import Margins, keep_calibrated
+from gateway.tokens.counter import Counters
+from gateway.turn.idempotency import Once
+from gateway.turn.pipeline import Pipeline
+from gateway.turn.settlement import Settlement
+from gateway.upstream.http.client import new_client
+from gateway.upstream.http.pool import ConnectionPool
+from gateway.upstream.litellm.library import Library
+from gateway.upstream.litellm.provider import LitellmUpstream
+from gateway.upstream.openai.chat import HttpUpstream
+from gateway.upstream.openai.embeddings import UpstreamEmbedder
+from gateway.upstream.openai.files import UpstreamFiles
+from gateway.upstream.openai.passthrough import Passthrough
+from gateway.upstream.routing.catalogue import Catalogue
+from gateway.upstream.routing.deployments import ProtocolUpstream
+from gateway.upstream.routing.router import ConfiguredRouter, UpstreamModels, modifies_params, unsupported
+
+# Which embedder `context.embedding_model` names.
+
+
+def open_embedder(
+    settings: Settings, http: HttpUpstream, router: ConfiguredRouter, counters: TokenCounters
+) -> Embedder | None:
+    """The embedder, not loaded or called yet; None where none is configured.
+
+    Raises:
+        ConfigurationError: it cannot be used.
+    """
+    name = settings.context.embedding_model
+    if name is None:
+        return None
+    try:
+        return MiniLM() if name == LOCAL else UpstreamEmbedder(http, router, counters, name)
+    except EmbeddingFault as error:
+        hint = "; install context-gateway[embeddings]" if name == LOCAL else ""
+        raise ConfigurationError(f"context.embedding_model: {name}: {error}{hint}") from None
+    except GatewayError as error:
+        raise ConfigurationError(f"context.embedding_model: {name}: {error.message}") from None
+
 
 RETRY_SECONDS = 1.0
 WARM_UP_AFTER = 0.25

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway import __version__
-from gateway.configuration import ConfigurationError, load_settings, process_environment
-from gateway.settings import Settings
+from gateway.config.loading import ConfigurationError, load_settings, process_environment
+from gateway.config.settings import Settings
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -84,20 +84,20 @@ def _serve(settings: Settings, _options: argparse.Namespace) -> int:
 
 
 def _migrate(settings: Settings, _options: argparse.Namespace) -> int:
-    from gateway.checks import migrate_now
+    from gateway.operations.check import migrate_now
 
     return _report(migrate_now(settings))
 
 
 def _check(settings: Settings, _options: argparse.Namespace) -> int:
-    from gateway.checks import check
+    from gateway.operations.check import check
 
     return _report(check(settings))
 
 
 def _audit(settings: Settings, options: argparse.Namespace) -> int:
-    from gateway.audit import audit
-    from gateway.clock import SystemClock
+    from gateway.base.clock import SystemClock
+    from gateway.operations.audit import audit
 
     try:
         status = audit(settings, options, SystemClock(), sys.stdout, sys.stderr)
@@ -109,22 +109,22 @@ def _audit(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def _purge(settings: Settings, options: argparse.Namespace) -> int:
-    from gateway.clock import SystemClock
-    from gateway.purge import purge
+    from gateway.base.clock import SystemClock
+    from gateway.operations.purge import purge
 
     return purge(settings, options, SystemClock(), sys.stdout, sys.stderr)
 
 
 def _export(settings: Settings, options: argparse.Namespace) -> int:
-    from gateway.clock import SystemClock
-    from gateway.moving import export_file
+    from gateway.base.clock import SystemClock
+    from gateway.operations.transfer import export_file
 
     return export_file(settings, options, SystemClock(), sys.stdout.buffer, sys.stderr)
 
 
 def _import(settings: Settings, options: argparse.Namespace) -> int:
-    from gateway.clock import SystemClock
-    from gateway.moving import import_file
+    from gateway.base.clock import SystemClock
+    from gateway.operations.transfer import import_file
 
     return import_file(settings, options, SystemClock(), sys.stdout, sys.stderr)
 

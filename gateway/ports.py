@@ -4,18 +4,39 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
+from gateway.models.bill import Purpose
 from gateway.models.calibration import Calibration, Report
-from gateway.models.claim import Claim, ClaimRecord, RequestIdentity
 from gateway.models.conversation import ConversationMessage, ConversationRef, Earlier, Sought, StoredConversation
-from gateway.models.embedding import Embeddings, Tariff
-from gateway.models.exchange import Caller, Deployment, JsonAnswer, ModelFacts, StoredFile, StreamOpener
+from gateway.models.exchange import (
+    AnswerOpener,
+    Caller,
+    Deployment,
+    JsonAnswer,
+    ModelFacts,
+    RelayedCall,
+    StoredFile,
+    StreamOpener,
+)
 from gateway.models.internal import Ask, InternalAnswer
-from gateway.models.ledger import CompletionPage, CompletionQuery
-from gateway.models.records import ConversationRecord, ItemPage, ItemQuery, RecordPage, RecordQuery
-from gateway.models.relay import AnswerOpener, RelayedCall
-from gateway.models.spending import Purpose
-from gateway.models.transfer import Imported, ImportedConversation
-from gateway.models.turn import StoredCompletion, TurnCommit
+from gateway.models.records import (
+    ConversationRecord,
+    Imported,
+    ImportedConversation,
+    ItemPage,
+    ItemQuery,
+    RecordPage,
+    RecordQuery,
+)
+from gateway.models.relevance import Embeddings, Tariff
+from gateway.models.turn import (
+    Claim,
+    ClaimRecord,
+    CompletionPage,
+    CompletionQuery,
+    RequestIdentity,
+    StoredCompletion,
+    TurnCommit,
+)
 
 
 class Clock(Protocol):

@@ -9,8 +9,8 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from gateway.accounting.cost import price_call, total_cost, usage_of
-from gateway.models.ledger import LARGEST_KEPT, LedgerRow
-from gateway.models.metadata import CallCost
+from gateway.models.bill import CallCost
+from gateway.models.turn import LARGEST_KEPT, LedgerRow
 
 MOST_KEPT = 1000
 """Rows that do not balance are named one by one up to this number, so that memory stays flat."""

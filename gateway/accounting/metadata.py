@@ -4,8 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.accounting.cost import planning_usage, price_internal, total_cost, usage_of
-from gateway.models.metadata import ArtifactUsageRecord, CallCost, ContextPlanningCost, CostMetadata, ResponseMetadata
-from gateway.models.spending import InternalCall
+from gateway.models.bill import (
+    ArtifactUsageRecord,
+    CallCost,
+    ContextPlanningCost,
+    CostMetadata,
+    InternalCall,
+    ResponseMetadata,
+)
 
 Sums = tuple[CostMetadata, ContextPlanningCost]
 

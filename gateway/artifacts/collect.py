@@ -6,12 +6,48 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from gateway.artifacts.documents import document_spans
-from gateway.artifacts.titles import title_of
-from gateway.ids import artifact_id
+from gateway.artifacts.documents import UnreadableDocument, document_spans, stored_document
+from gateway.artifacts.files import FilePlace
+from gateway.artifacts.in_messages import title_of
+from gateway.artifacts.reading import DocumentReader
+from gateway.base.ids import artifact_id
+from gateway.errors import InvalidRequest, NotFound
 from gateway.models.artifacts import Artifact, ArtifactType, Place, RequestAttachment
 from gateway.models.conversation import ConversationMessage, History, ReasoningStepRecord
-from gateway.models.steps import RESULT_ROLES, asked, calls_of, take_call
+from gateway.models.exchange import ChatRequest
+from gateway.models.tool_steps import RESULT_ROLES, asked, calls_of, take_call
+from gateway.models.window import LAST_EARLIER
+from gateway.ports import FileStore
+
+# Attachments that are named by a file's id become attachments with content (contract §2).
+
+
+async def with_content(request: ChatRequest, files: FileStore, documents: DocumentReader) -> ChatRequest:
+    """The request with the content of each attachment.
+
+    Raises:
+        NotFound: no such file for this client; names `attachments[i].attachment_id`.
+        InvalidRequest: the file is no readable document; names it too.
+    """
+    if all(attachment.content is not None for attachment in request.attachments):
+        return request
+    found = []
+    for index, attachment in enumerate(request.attachments):
+        if attachment.attachment_id is None:
+            found.append(attachment)
+            continue
+        where = f"attachments[{index}].attachment_id"
+        try:
+            file = await files.fetch(attachment.attachment_id, request.caller)
+            text = await documents.text(stored_document(file.name, file.media_type, file.content))
+        except NotFound as error:
+            raise NotFound(error.message, param=where, code="attachment_not_found") from error
+        except UnreadableDocument as error:
+            raise InvalidRequest(f"The file of {where} cannot be read: {error}.", param=where) from error
+        title = attachment.title or file.name
+        found.append(attachment.model_copy(update={"content": text, "title": title}))
+    return replace(request, attachments=tuple(found))
+
 
 TITLE_CHARS = 100
 
@@ -197,3 +233,29 @@ def _span_artifact(whole: str, prefix: str, place: Place, span: tuple[int, int])
         title=title_of(whole, span) or "document in the message",
         place=replace(place, span=span),
     )
+
+
+# The artifacts of messages that are older than those that may be forwarded (contract §4 I6).
+
+
+def artifacts_of_earlier(
+    messages: Sequence[ConversationMessage],
+    files: Mapping[FilePlace, str],
+    min_chars: int,
+    known: Iterable[Artifact],
+) -> tuple[Artifact, ...]:
+    """Each content once, where it was last, and none that is `known` of what may be forwarded: it is sought there.
+
+    `place.message` is the index by which `Material` knows the message.
+    """
+    count = len(messages)
+    found = extract_artifacts_from_messages(messages, count)
+    found += documents_in_messages(messages, count, min_chars, files)
+    names = {artifact.artifact_id for artifact in known}
+    latest = {artifact.artifact_id: artifact for artifact in sorted(found, key=lambda a: a.place.message or 0)}
+    return tuple(_moved(artifact, count) for name, artifact in latest.items() if name not in names)
+
+
+def _moved(artifact: Artifact, count: int) -> Artifact:
+    index = (artifact.place.message or 0) - count + LAST_EARLIER + 1
+    return replace(artifact, place=replace(artifact.place, message=index))

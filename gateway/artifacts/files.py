@@ -5,9 +5,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from gateway.artifacts.documents import InlineFile, inline_file
+from gateway.artifacts.documents import InlineFile, UnreadableDocument, inline_file
 from gateway.artifacts.reading import DocumentReader
-from gateway.artifacts.unreadable import UnreadableDocument
 from gateway.errors import InvalidRequest
 from gateway.models.artifacts import cache_group
 from gateway.models.conversation import ConversationMessage

@@ -1,4 +1,7 @@
-"""Texts of documents whose reading may take long, read where it can be ended (contract §7: bad input is a 4xx)."""
+"""Reads PDF and DOCX files, each in a process of its own with a limit of memory and time.
+
+A valid file may be made to take all of both; its reader is then ended, and nobody else waits for it (contract §7).
+"""
 
 import asyncio
 import contextlib
@@ -7,36 +10,43 @@ import sys
 from pathlib import Path
 
 import gateway
-from gateway.artifacts import confined
-from gateway.artifacts.documents import InlineFile
-from gateway.artifacts.unreadable import UnreadableDocument
+from gateway.artifacts.documents import InlineFile, UnreadableDocument
 
 SECONDS = 60.0
-"""For one document, once its turn has come."""
-TOO_MUCH = "reading it takes too much time or memory"
+"""Wall clock for one document, once its turn has come."""
+CPU_SECONDS = 60
+MEMORY_BYTES = 2**30
+TEXT_BYTES = 64 * 2**20
+UNREADABLE = 3
+"""Exit code: the file is no document of its kind. The reason is on standard output."""
+TOO_MUCH = 4
+"""Exit code: reading it takes too much memory, or gives too long a text."""
+TOO_MUCH_TEXT = "reading it takes too much time or memory"
+COMMAND = "import sys; sys.path[:0] = sys.argv[2:]; from gateway.artifacts import reading; reading.main(sys.argv[1])"
 
 
 class DocumentReader:
-    """Reads PDF and DOCX each in a process of its own: no more at once than there are processors."""
+    """Reads at most as many documents at once as there are processors, but at least two."""
 
     def __init__(self, seconds: float = SECONDS) -> None:
         self._seconds = seconds
-        self._places = asyncio.Semaphore(max(2, os.cpu_count() or 1))
+        self._slots = asyncio.Semaphore(max(2, os.cpu_count() or 1))
 
     async def text(self, file: InlineFile) -> str:
-        """
+        """The document's text.
+
         Raises:
             UnreadableDocument: it is no document of its kind, or takes too much time or memory.
         """
         if not file.is_slow:
             return await asyncio.to_thread(file.text)
-        async with self._places:
-            return await self._confined(file)
+        async with self._slots:
+            return await self._text_from_process(file)
 
-    async def _confined(self, file: InlineFile) -> str:
+    async def _text_from_process(self, file: InlineFile) -> str:
         folder = Path(gateway.__file__).parent.parent
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", str(confined.__file__), file.kind, str(folder)),
+            *(sys.executable, "-I", "-c", COMMAND, file.kind, str(folder)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
@@ -45,15 +55,45 @@ class DocumentReader:
             async with asyncio.timeout(self._seconds):
                 output, _ = await process.communicate(file.raw)
         except TimeoutError:
-            raise UnreadableDocument(TOO_MUCH) from None
+            raise UnreadableDocument(TOO_MUCH_TEXT) from None
         finally:
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
                     process.kill()
                 await asyncio.shield(process.wait())
-        if process.returncode == confined.UNREADABLE:
+        if process.returncode == UNREADABLE:
             raise UnreadableDocument(output.decode("utf-8", "replace"))
         if process.returncode:
-            ended = process.returncode == confined.TOO_MUCH or process.returncode < 0
-            raise UnreadableDocument(TOO_MUCH if ended else f"it is no readable {file.kind.upper()}")
+            ended = process.returncode == TOO_MUCH or process.returncode < 0
+            raise UnreadableDocument(TOO_MUCH_TEXT if ended else f"it is no readable {file.kind.upper()}")
         return output.decode()
+
+
+def main(kind: str) -> int:
+    """Runs in the process apart: reads a file from standard input and writes its text to standard output.
+
+    Returns:
+        The exit code: 0, `UNREADABLE` or `TOO_MUCH`.
+    """
+    _limit_resources()
+    try:
+        text = InlineFile(sys.stdin.buffer.read(), kind).text().encode("utf-8", "replace")
+    except UnreadableDocument as error:
+        sys.stdout.write(str(error))
+        return UNREADABLE
+    except MemoryError:
+        return TOO_MUCH
+    if len(text) > TEXT_BYTES:
+        return TOO_MUCH
+    sys.stdout.buffer.write(text)
+    return 0
+
+
+def _limit_resources() -> None:
+    """Not every system knows these limits; the waiting process's clock holds everywhere."""
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))

@@ -3,11 +3,11 @@
 from collections import defaultdict
 from typing import Any
 
-from gateway.assembly.wording import block, block_without, file_part, in_place
+from gateway.assembly.block import block, block_without, file_part, in_place
 from gateway.models.artifacts import Artifact, ProcessingStrategy
 from gateway.models.conversation import ConversationMessage
-from gateway.models.selection import Forwarded, Material, Rendering, Selection
-from gateway.models.steps import RESULT_ROLES
+from gateway.models.tool_steps import RESULT_ROLES
+from gateway.models.window import Forwarded, Material, Rendering, Selection
 
 MARK = "cache_control"
 

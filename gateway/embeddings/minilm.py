@@ -14,8 +14,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from gateway.models.embedding import EmbeddingFault, Embeddings, Vector, packed
 from gateway.models.exchange import Caller
+from gateway.models.relevance import EmbeddingFault, Embeddings, Vector, packed
 
 NAME = "all-MiniLM-L6-v2-onnx-int8"
 VOCABULARY = Path("embeddings", "data", NAME, "tokenizer.json")

@@ -3,12 +3,12 @@
 import hashlib
 import hmac
 
+from gateway.config.settings import AuthSettings
 from gateway.errors import InvalidRequest, StorageUnavailable, Unauthorized
 from gateway.http.edge import Scope
 from gateway.http.receive import header
 from gateway.models.exchange import Caller
 from gateway.ports import ConversationStore
-from gateway.settings import AuthSettings
 
 ANONYMOUS = "anonymous"
 UNKNOWN = "unknown"

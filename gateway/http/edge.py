@@ -8,11 +8,11 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 
-from gateway import jsons
+from gateway.base import jsons
+from gateway.base.ids import new_id
 from gateway.errors import GatewayError, InternalError, MethodNotAllowed, NotFound, ShuttingDown
-from gateway.ids import new_id
-from gateway.logs import get_logger
-from gateway.metrics import Metrics
+from gateway.telemetry.logs import get_logger
+from gateway.telemetry.metrics import Metrics
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

@@ -12,11 +12,11 @@ from typing import Any, cast
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from gateway import jsons
+from gateway.base import jsons
+from gateway.base.ids import new_id
+from gateway.config.settings import ServerSettings
 from gateway.errors import GatewayError, HeadersTooLarge, InvalidHttp, RequestTimeout, RequestTooLarge
-from gateway.ids import new_id
-from gateway.logs import get_logger
-from gateway.settings import ServerSettings
+from gateway.telemetry.logs import get_logger
 
 MAX_HEAD_BYTES = 2**16
 MAX_HEADERS = 256

@@ -4,11 +4,22 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from gateway import jsons
+from gateway.base import jsons
 from gateway.errors import InvalidRequest, RequestTooLarge, UnsupportedMediaType
+from gateway.http.chat.messages import plain_messages
 from gateway.http.edge import ClientDisconnected, Receive, Scope
-from gateway.http.messages import plain_messages
 from gateway.models.exchange import PlainMessages
+
+# Server-sent events as chat clients take them: `data:` alone, never a name (contract §6).
+
+
+EVENT_STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
+
+
+def event(data: object) -> bytes:
+    """One event."""
+    return b"data: " + jsons.dumps(data) + b"\n\n"
+
 
 T = TypeVar("T")
 LISTEN_AFTER = 0.1

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from gateway import jsons
+from gateway.base import jsons
 
 SIZE = 20
 SAID_FIELDS = ("tool_call_id", "name", "refusal", "function_call")

@@ -1,6 +1,6 @@
 """One exchange with a model: what is asked, of whom, and what came back."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -8,8 +8,48 @@ from decimal import Decimal
 from typing import Any, Literal, Protocol
 
 from gateway.models.artifacts import ContextGoal, RequestAttachment
-from gateway.models.claim import Claim
 from gateway.models.conversation import ConversationRef
+from gateway.models.turn import Claim
+
+# A call that the gateway only passes on: what goes up, and what comes down (contract §1).
+
+
+Headers = list[tuple[bytes, bytes]]
+"""Names in lower case, values as they came."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelayedCall:
+    """A request as it goes up. `target` is path and query below the upstream's base, percent-encoded as they came.
+
+    A body of bytes can be sent again if no connection came about; one in pieces is sent as it arrives.
+    """
+
+    method: str
+    target: str
+    headers: Headers = field(repr=False)
+    body: bytes | AsyncIterable[bytes] | None = field(repr=False)
+
+
+class RelayedAnswer(Protocol):
+    """An answer as upstream sent it: its body is raw, with whatever content encoding it has."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Headers: ...
+
+    def pieces(self) -> AsyncGenerator[bytes, None]:
+        """The body as it arrives.
+
+        Raises:
+            UpstreamInterrupted, UpstreamTimeout: it broke off, or fell silent.
+        """
+        ...
+
+
+AnswerOpener = AbstractAsyncContextManager[RelayedAnswer]
 
 
 @dataclass(frozen=True, slots=True)

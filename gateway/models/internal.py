@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.models.spending import Purpose
+from gateway.models.bill import Purpose
 
 
 def _is_text(answer: str) -> bool:

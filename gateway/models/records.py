@@ -4,6 +4,76 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from gateway.models.conversation import ConversationMessage
+from gateway.models.frames import NewFrame
+
+# A conversation on its way from one storage to another: read back from an export, checked, without ids of its own.
+
+
+KIND = "conversation.export"
+VERSION = 1
+Instructions = tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedMessage:
+    """A message with its place in the tree: `parent` is an index into the messages, `instructions` one into the
+    system messages; `request` is the id that its request had where it came from."""
+
+    message: ConversationMessage
+    name: str
+    parent: int | None
+    instructions: int | None
+    request: str
+    choice: int | None
+    restored: bool | None
+    events: list[dict[str, Any]] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedAttachment:
+    """A document of the conversation; `document` is what its title, source, label and content are."""
+
+    number: int
+    artifact_id: str
+    document: dict[str, Any]
+    created_at: datetime
+    said: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedFrame:
+    """What a model was sent; `anchor` is an index into the messages, which the frame names by the ids that they had."""
+
+    new: NewFrame
+    anchor: int
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedConversation:
+    """Everything that a conversation is. `head` is an index into the messages; `requests` are bills and completions
+    by the ids that they had, for information."""
+
+    created_at: datetime
+    metadata: dict[str, str] | None
+    head: int | None
+    in_force: int | None
+    sessions: tuple[str, ...]
+    instructions: tuple[Instructions, ...]
+    messages: tuple[ImportedMessage, ...]
+    attachments: tuple[ImportedAttachment, ...]
+    requests: dict[str, dict[str, Any]]
+    frames: tuple[ImportedFrame, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What became of it: a new conversation, and the session names that were taken already."""
+
+    conversation_id: str
+    taken_names: tuple[str, ...] = ()
+
 
 @dataclass(frozen=True, slots=True)
 class ConversationRecord:

@@ -1,16 +1,85 @@
 """What one request leaves behind: its messages, its answers and its bill, committed as a whole (contract §3.6)."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, Literal
 
 from gateway.models.artifacts import Artifact
+from gateway.models.bill import PICO, CallCost
 from gateway.models.chain import START, ChainKey, Mark
-from gateway.models.claim import Claim
 from gateway.models.conversation import ConversationMessage
 from gateway.models.frames import NewFrame
-from gateway.models.metadata import CallCost
+
+# Requests that are to be answered once: which one it is, who answers it, and what is known of it elsewhere.
+
+
+ClaimState = Literal["running", "done", "contested"]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestIdentity:
+    """Which request it is, by keyed digests: what was said in it cannot be had from them.
+
+    `named`: its client gave it an `Idempotency-Key`, of which `key` is the digest; else `key` is that of the request
+    itself, and `repeated` says that an SDK sends it once more.
+    """
+
+    tenant: str
+    key: bytes
+    body: bytes
+    named: bool
+    repeated: bool = False
+
+    @property
+    def place(self) -> tuple[str, bytes]:
+        """Where it is looked for."""
+        return self.tenant, self.key
+
+
+@dataclass(slots=True, eq=False)
+class Claim:
+    """The right to answer a request. It becomes the answer's record in the transaction that commits its turn.
+
+    `kept` is how long the record counts from then on. `shared`: the claim itself stands in the storage, where other
+    processes see it. `contested`: the same request came once more while this one ran, so that nobody can tell any
+    more whose the answer is.
+    """
+
+    identity: RequestIdentity
+    request_id: str
+    process: str
+    created_at: datetime
+    kept: timedelta
+    shared: bool = False
+    contested: bool = False
+    settling: asyncio.Future[None] | None = field(default=None, repr=False)
+
+    async def settle(self, commit: Coroutine[Any, Any, None]) -> None:
+        """Awaits the commit that settles it, and knows how that ended even if the caller is cancelled meanwhile."""
+        task = self.settling = asyncio.ensure_future(commit)
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.shield(task)
+
+    @property
+    def settled(self) -> bool:
+        """Whether a commit has made it a record, or has let it go."""
+        task = self.settling
+        return task is not None and task.done() and not task.cancelled() and task.exception() is None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRecord:
+    """What the storage knows of a request. `valid`: it has not expired, and who holds it is alive."""
+
+    state: ClaimState
+    request_id: str
+    body: bytes
+    created_at: datetime
+    valid: bool
+
 
 TurnStatus = Literal["complete", "partial", "failed"]
 
@@ -104,3 +173,55 @@ class StoredCompletion:
         """Whether its client can be given it again: nothing of it was left out or has been deleted since."""
         choices = (self.completion or {}).get("choices")
         return bool(choices) and all("role" in (choice.get("message") or {}) for choice in choices or ())
+
+
+# The ledger as it is read again: which rows, and each row with the figures that its columns repeat.
+
+
+LARGEST_KEPT = (2**63 - 1) * PICO
+"""The most USD that a column holds; the exact figure of a larger cost stands in the `response_metadata` alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerQuery:
+    """Which rows: from `since` on, before `until` (both in UTC), of one model, tenant or conversation."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+    model: str | None = None
+    tenant: str | None = None
+    conversation_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """A row with its calls. `entry.metadata` holds numbers as they are written; {} where it cannot be read."""
+
+    entry: LedgerEntry
+    prompt_tokens: int
+    completion_tokens: int
+    total_cost: Decimal | None
+    estimated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionQuery:
+    """A page of a tenant's stored completions: those of a conversation, a model, with such metadata.
+
+    `after` is the id (`chatcmpl-…` or `req_…`) of the last one seen, in the order of the pages.
+    """
+
+    conversation_id: str | None = None
+    model: str | None = None
+    metadata: tuple[tuple[str, str], ...] = ()
+    limit: int = 20
+    after: str | None = None
+    newest_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionPage:
+    """What a query found, and whether there is more behind it."""
+
+    found: tuple[StoredCompletion, ...]
+    has_more: bool

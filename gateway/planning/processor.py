@@ -1,16 +1,64 @@
 """`ArtifactProcessor`: asks the planner, and has made what its plan needs before anything is fitted (contract §5)."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Self
 
+from gateway.config.settings import ContextSettings
 from gateway.models.artifacts import Artifact, ArtifactDecision, ArtifactPlan, ProcessingStrategy
+from gateway.models.exchange import ChatRequest
 from gateway.models.internal import Ask, InternalModelFailed
-from gateway.planning.planner_answer import RubbishPlan, is_plan, read_plan
-from gateway.planning.planner_prompt import PlannerTask, plan_schema, planner_messages
+from gateway.planning.answer import RubbishPlan, is_plan, read_plan
+from gateway.planning.prompt import PlannerTask, plan_schema, planner_messages
 from gateway.planning.summaries import Summarizer, Summary
 from gateway.ports import InternalModel
-from gateway.settings import ContextSettings
+
+# Which models a request uses: its own, and the two internal ones (contract §5).
+
+
+DEFAULT_INTERNAL = "gpt-4o-mini"
+INPUT_PRICE = "input_cost_per_token"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """`primary` answers; `context_planner` and `summarizer` are internal, by the names that they are asked for by.
+
+    `chosen` are the internal ones that somebody named: the request, or the operator. The others are defaults, which
+    count only where they are known to be served.
+    """
+
+    primary: str
+    context_planner: str = DEFAULT_INTERNAL
+    summarizer: str = DEFAULT_INTERNAL
+    chosen: frozenset[str] = frozenset()
+
+    @classmethod
+    def from_request(cls, request: ChatRequest, settings: ContextSettings) -> Self:
+        """The request's `context.models`, else the settings (`CONTEXT_PLANNER_MODEL`, `SUMMARIZER_MODEL`), else
+        `gpt-4o-mini`."""
+        named = request.options.models
+        planner = named.get("context_planner") or settings.planner_model
+        summarizer = named.get("summarizer") or settings.summarizer_model
+        return cls(
+            request.model,
+            planner or DEFAULT_INTERNAL,
+            summarizer or DEFAULT_INTERNAL,
+            frozenset(name for name in (planner, summarizer) if name),
+        )
+
+    def is_expensive_primary(self, prices: Mapping[str, Decimal], threshold: Decimal) -> bool:
+        """Whether the primary model's input price (USD per token) is above the threshold; an unknown one is cheap
+        (contract §5).
+
+        Args:
+            prices: the primary model's, by LiteLLM's names.
+        """
+        price = prices.get(INPUT_PRICE)
+        return price is not None and price > threshold
+
 
 TOKENS_PER_DECISION = 90
 TOKENS_BESIDE = 400

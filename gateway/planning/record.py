@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from gateway.models.artifacts import Artifact, ArtifactDecision, ArtifactPlan, ProcessingStrategy
+from gateway.models.bill import ArtifactUsageRecord, nameless
 from gateway.models.frames import Standing
-from gateway.models.metadata import ArtifactUsageRecord, nameless
-from gateway.models.selection import Fitted, Material, Recalled, Rendering
-from gateway.planning.window import Window, together
+from gateway.models.window import Fitted, Material, Recalled, Rendering
+from gateway.planning.decision import Window, together
 
 REDUCED = (ProcessingStrategy.RAG_EXTRACT, ProcessingStrategy.SUMMARIZE)
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.ids import new_id
+from gateway.base.ids import new_id
 from gateway.models.artifacts import cache_group
 from gateway.models.internal import OverCeiling
 from gateway.ports import ClaimingCache, Clock

@@ -7,9 +7,9 @@ from functools import partial
 import sqlalchemy as sa
 
 from gateway.models.calibration import LEAST_MARGIN, MOST_MARGIN, Calibration
-from gateway.storage.engine import Transactions, insert_for
-from gateway.storage.rows import utc
-from gateway.storage.schema import calibrations
+from gateway.storage.database.engine import Transactions, insert_for
+from gateway.storage.database.schema import calibrations
+from gateway.storage.history.rows import utc
 
 MOST_READ = 1000
 

@@ -6,13 +6,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.models.claim import Claim, ClaimRecord, RequestIdentity
-from gateway.models.turn import TurnCommit
+from gateway.models.turn import Claim, ClaimRecord, RequestIdentity, TurnCommit
 from gateway.ports import Clock
-from gateway.storage import schema
-from gateway.storage.engine import Transactions, insert_for
-from gateway.storage.inserts import RowInsert
-from gateway.storage.rows import utc
+from gateway.storage.database import schema
+from gateway.storage.database.engine import Transactions, insert_for
+from gateway.storage.database.transactions import RowInsert
+from gateway.storage.history.rows import utc
 
 CONTESTED_FOR = timedelta(minutes=10)
 FRESH_FOR = timedelta(seconds=30)

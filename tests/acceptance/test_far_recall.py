@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway import jsons
+from gateway.base import jsons
 from tests.acceptance.answers import Json, http, user
 from tests.acceptance.documents import prompt_tokens, prose, text_of
 from tests.support.factory import GatewayFactory

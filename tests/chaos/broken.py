@@ -11,8 +11,8 @@ import os
 import sys
 from typing import Any
 
-from gateway.storage import bills, write
 from gateway.storage.store import SqlStore
+from gateway.storage.turns import bills, write
 
 GAP = 0.02
 KINDS = ("acknowledged before the commit", "bill and turn apart", "links apart", "recognition apart")

@@ -5,13 +5,20 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from gateway.ids import new_id
+from gateway.base.ids import new_id
 from gateway.models.artifacts import Artifact, ArtifactType
+from gateway.models.bill import CallCost
 from gateway.models.chain import START, extended, marks_of, message_digest
 from gateway.models.conversation import ConversationMessage, StoredConversation
-from gateway.models.ledger import CompletionQuery
-from gateway.models.metadata import CallCost
-from gateway.models.turn import LedgerEntry, NewAnswer, StoredCompletion, StoredTurn, TurnCommit, TurnStatus
+from gateway.models.turn import (
+    CompletionQuery,
+    LedgerEntry,
+    NewAnswer,
+    StoredCompletion,
+    StoredTurn,
+    TurnCommit,
+    TurnStatus,
+)
 from gateway.ports import ConversationStore
 
 NOW = datetime(2026, 11, 21, 12, 30, 15, 250_000, tzinfo=UTC)

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from gateway.clock import SystemClock
-from gateway.settings import StorageSettings
-from gateway.storage.engine import Transactions, open_transactions
-from gateway.storage.migrate import migrate
+from gateway.base.clock import SystemClock
+from gateway.config.settings import StorageSettings
+from gateway.storage.database.engine import Transactions, open_transactions
+from gateway.storage.database.migrate import migrate
 from gateway.storage.store import SqlStore
 
 TENANTS = itertools.count()

@@ -5,13 +5,13 @@ from typing import Any
 
 import httpx
 
-from gateway.accounting.collect import StreamRecord
+from gateway.accounting.stream import StreamRecord
+from gateway.config.settings import Settings
 from gateway.models.exchange import Caller, Deployment
-from gateway.settings import Settings
-from gateway.upstream.catalogue import Catalogue
-from gateway.upstream.litellm_library import Library
-from gateway.upstream.litellm_provider import LitellmUpstream
-from gateway.upstream.routing import ConfiguredRouter
+from gateway.upstream.litellm.library import Library
+from gateway.upstream.litellm.provider import LitellmUpstream
+from gateway.upstream.routing.catalogue import Catalogue
+from gateway.upstream.routing.router import ConfiguredRouter
 
 Json = dict[str, Any]
 LIBRARY = Library()

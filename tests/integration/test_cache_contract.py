@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway.clock import SystemClock
-from gateway.ids import new_id
+from gateway.base.clock import SystemClock
+from gateway.base.ids import new_id
+from gateway.config.settings import CacheSettings
 from gateway.ports import ClaimingCache
-from gateway.settings import CacheSettings
-from gateway.storage.cache import MemoryCache, open_cache
+from gateway.storage.cache.memory import MemoryCache, open_cache
 from tests.support.ports import free_port
 from tests.support.valkey import Valkey, ValkeyProcess
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from gateway.clock import SystemClock
-from gateway.ids import new_id
+from gateway.base.clock import SystemClock
+from gateway.base.ids import new_id
+from gateway.config.settings import CacheSettings
 from gateway.ports import ClaimingCache
-from gateway.settings import CacheSettings
-from gateway.storage.cache import open_cache
-from gateway.storage.redis_cache import GROUP_PREFIX, PREFIX
+from gateway.storage.cache.memory import open_cache
+from gateway.storage.cache.redis import GROUP_PREFIX, PREFIX
 from tests.support.delaying_proxy import DelayingProxy
 from tests.support.valkey import Valkey, ValkeyProcess
 

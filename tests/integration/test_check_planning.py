@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from gateway.checks import check
-from gateway.settings import Settings
+from gateway.config.settings import Settings
+from gateway.operations.check import check
 from tests.support.factory import sqlite_url
 from tests.support.mock_upstream import MockUpstream
 

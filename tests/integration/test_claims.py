@@ -6,12 +6,11 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from gateway.ids import new_id
-from gateway.models.claim import Claim, RequestIdentity
-from gateway.models.turn import StoredTurn, TurnCommit
-from gateway.storage import schema
+from gateway.base.ids import new_id
+from gateway.models.turn import Claim, RequestIdentity, StoredTurn, TurnCommit
 from gateway.storage.claims import SqlClaims
-from gateway.storage.engine import Transactions
+from gateway.storage.database import schema
+from gateway.storage.database.engine import Transactions
 from gateway.storage.store import SqlStore
 from tests.integration.commits import NOW, bill, turn
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.clock import SystemClock
+from gateway.base.clock import SystemClock
+from gateway.config.settings import StorageSettings
 from gateway.errors import StorageUnavailable
 from gateway.models.conversation import ConversationRef
 from gateway.models.turn import TurnCommit
-from gateway.settings import StorageSettings
-from gateway.storage.engine import open_transactions
-from gateway.storage.migrate import migrate
+from gateway.storage.database.engine import open_transactions
+from gateway.storage.database.migrate import migrate
 from gateway.storage.store import SqlStore
 from tests.integration.commits import bill, contents, listed, turn
 from tests.support.cutting_proxy import CuttingProxy, Moment

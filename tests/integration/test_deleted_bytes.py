@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.clock import SystemClock
-from gateway.settings import StorageSettings
-from gateway.storage.engine import Transactions, open_transactions
-from gateway.storage.migrate import migrate
-from gateway.storage.retention import Retention
+from gateway.base.clock import SystemClock
+from gateway.config.settings import StorageSettings
+from gateway.storage.conversations.delete import Retention
+from gateway.storage.database.engine import Transactions, open_transactions
+from gateway.storage.database.migrate import migrate
 from gateway.storage.store import SqlStore
 from tests.integration.commits import turn
 from tests.integration.test_deletion import WORD, Keeping, full_turn

@@ -10,15 +10,14 @@ import pytest
 import sqlalchemy as sa
 
 from gateway.accounting.audit import Audit
-from gateway.clock import SystemClock
+from gateway.base.clock import SystemClock
+from gateway.config.settings import StorageSettings
 from gateway.models.conversation import ConversationRef
-from gateway.models.ledger import LedgerQuery
-from gateway.models.turn import TurnCommit
-from gateway.settings import StorageSettings
-from gateway.storage import schema
-from gateway.storage.engine import Transactions, open_transactions
-from gateway.storage.ledger import ledger_pages
+from gateway.models.turn import LedgerQuery, TurnCommit
+from gateway.storage.database import schema
+from gateway.storage.database.engine import Transactions, open_transactions
 from gateway.storage.store import SqlStore
+from gateway.storage.turns.bills import ledger_pages
 from tests.integration.commits import NOW, USAGE, bill, contents, document, message, turn
 from tests.integration.traces import traces
 

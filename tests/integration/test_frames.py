@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 
-from gateway.clock import SystemClock
-from gateway.http.imports import parse_export
+from gateway.base.clock import SystemClock
+from gateway.http.conversations.import_check import parse_export
 from gateway.models.conversation import ConversationRef
 from gateway.models.frames import Frame, NewFrame, Standing
 from gateway.models.turn import TurnCommit
-from gateway.storage.cache import MemoryCache
-from gateway.storage.conversations import SqlConversations
-from gateway.storage.engine import Transactions
+from gateway.storage.cache.memory import MemoryCache
+from gateway.storage.conversations.export import Transfer
+from gateway.storage.conversations.records import SqlConversations
+from gateway.storage.database.engine import Transactions
 from gateway.storage.store import SqlStore
-from gateway.storage.transfer import Transfer
 from tests.integration.commits import turn
 from tests.integration.traces import traces
 

@@ -6,12 +6,12 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.conversation.messages import new_message
-from gateway.ids import new_id
+from gateway.base.ids import new_id
+from gateway.history.tool_pairs import new_message
 from gateway.models.chain import START, Mark
 from gateway.models.conversation import ConversationRef
-from gateway.storage import schema
-from gateway.storage.engine import Transactions
+from gateway.storage.database import schema
+from gateway.storage.database.engine import Transactions
 from gateway.storage.store import SqlStore
 from tests.integration.commits import turn
 from tests.unit.making import assistant, tool, user

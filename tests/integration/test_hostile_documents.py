@@ -10,9 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.artifacts.documents import InlineFile
+from gateway.artifacts.documents import InlineFile, UnreadableDocument
 from gateway.artifacts.reading import DocumentReader
-from gateway.artifacts.unreadable import UnreadableDocument
 from tests.acceptance.documents import docx, pdf, pdf_of
 
 

@@ -8,20 +8,21 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gateway.clock import SystemClock
+from gateway.base.clock import SystemClock
+from gateway.config.settings import CacheSettings, StorageSettings
 from gateway.errors import ItemNotFound
-from gateway.http.item_wire import parse_items
+from gateway.http.conversations.items import parse_items
 from gateway.models.conversation import ConversationRef
 from gateway.models.items import Item
-from gateway.models.reasoning import reasoning_events
 from gateway.models.records import ItemQuery
+from gateway.models.tool_steps import reasoning_events
 from gateway.models.turn import TurnCommit
-from gateway.settings import CacheSettings, StorageSettings
-from gateway.storage import rows, schema
-from gateway.storage.cache import open_cache
-from gateway.storage.conversations import SqlConversations
-from gateway.storage.engine import Transactions, open_transactions
-from gateway.storage.heal import heal
+from gateway.storage.cache.memory import open_cache
+from gateway.storage.conversations.records import SqlConversations
+from gateway.storage.database import schema
+from gateway.storage.database.engine import Transactions, open_transactions
+from gateway.storage.history import rows
+from gateway.storage.history.digests import heal
 from gateway.storage.store import SqlStore
 from tests.integration.commits import NOW, contents, message, turn
 

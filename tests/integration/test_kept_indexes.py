@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from gateway.ids import content_digest
+from gateway.base.ids import content_digest
+from gateway.config.settings import Settings
 from gateway.models.exchange import ModelFacts
-from gateway.settings import Settings
 from tests.support.factory import sqlite_url
 from tests.support.in_process import InProcess
 

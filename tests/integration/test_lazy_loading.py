@@ -12,7 +12,7 @@ SCRIPT = """
 import asyncio, json, sys
 import httpx
 from gateway.app import create_app
-from gateway.configuration import load_settings
+from gateway.config.loading import load_settings
 
 async def main():
     app = create_app(load_settings(sys.argv[1], {}))

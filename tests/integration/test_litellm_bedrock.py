@@ -12,7 +12,7 @@ import httpx
 import pytest
 import respx
 
-from gateway.assembly.breakpoints import wants_breakpoints, with_breakpoints
+from gateway.assembly.cache_breakpoints import wants_breakpoints, with_breakpoints
 from gateway.errors import UpstreamAuth, UpstreamInterrupted, UpstreamOverflow
 from gateway.models.exchange import ModelFacts
 from tests.integration.litellm_calls import TOOLS, Json, complete, deployment, streamed

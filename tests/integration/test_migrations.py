@@ -12,13 +12,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from gateway.clock import SystemClock
+from gateway.base.clock import SystemClock
+from gateway.config.settings import StorageSettings
 from gateway.errors import StorageUnavailable
-from gateway.settings import StorageSettings
-from gateway.storage import schema
-from gateway.storage.engine import Transactions, open_transactions
-from gateway.storage.migrate import migrate, migrations_folder
-from gateway.storage.probe import revision_of
+from gateway.storage.database import schema
+from gateway.storage.database.engine import Transactions, open_transactions
+from gateway.storage.database.migrate import migrate, migrations_folder, revision_of
 from gateway.storage.store import SqlStore
 from tests.support.gateway_process import scrubbed_environment
 

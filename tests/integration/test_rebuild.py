@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.conversation.messages import new_message
-from gateway.conversation.rebuild import Remembering, build_llm_messages
+from gateway.base.ids import new_id
 from gateway.errors import ConversationNotFound, InvalidRequest
-from gateway.ids import new_id
+from gateway.history.rebuild import Remembering, build_llm_messages
+from gateway.history.tool_pairs import new_message
 from gateway.models.chain import START, chain_key, marks_of
 from gateway.models.conversation import ConversationRef, History
 from gateway.models.exchange import Caller

@@ -6,15 +6,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import sqlalchemy as sa
 
-from gateway.clock import SystemClock, days_before
+from gateway.base.clock import SystemClock, days_before
+from gateway.config.settings import StorageSettings
 from gateway.errors import StorageUnavailable
-from gateway.settings import StorageSettings
-from gateway.storage import retention as module
-from gateway.storage import schema
-from gateway.storage.engine import Transactions, open_transactions
-from gateway.storage.retention import Retention
+from gateway.operations.purge import sweep, sweep_for_ever, sweep_seconds
+from gateway.storage.conversations import delete as module
+from gateway.storage.conversations.delete import Retention
+from gateway.storage.database import schema
+from gateway.storage.database.engine import Transactions, open_transactions
 from gateway.storage.store import SqlStore
-from gateway.sweep import sweep, sweep_for_ever, sweep_seconds
 from tests.integration.commits import NOW, turn
 from tests.integration.test_deletion import WORD, Keeping, full_turn, rows
 from tests.integration.traces import traces

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from gateway.clock import SystemClock
+from gateway.base.clock import SystemClock
+from gateway.config.settings import StorageSettings
 from gateway.errors import StorageUnavailable
 from gateway.models.conversation import ConversationRef
-from gateway.settings import StorageSettings
-from gateway.storage.engine import open_transactions
-from gateway.storage.migrate import migrate
+from gateway.storage.database.engine import open_transactions
+from gateway.storage.database.migrate import migrate
+from gateway.storage.database.transactions import Work
 from gateway.storage.store import SqlStore
-from gateway.storage.work import Work
 from tests.integration.commits import contents, listed, turn
 
 

@@ -6,14 +6,14 @@ from decimal import Decimal
 
 import pytest
 
-from gateway.clock import SystemClock
-from gateway.ids import new_id
+from gateway.base.clock import SystemClock
+from gateway.base.ids import new_id
 from gateway.models.conversation import ConversationRef, Earlier, TokenCounts
-from gateway.models.reasoning import reasoning_events
+from gateway.models.tool_steps import reasoning_events
 from gateway.models.turn import TurnCommit
-from gateway.storage.cache import MemoryCache
-from gateway.storage.conversations import SqlConversations
-from gateway.storage.engine import Transactions
+from gateway.storage.cache.memory import MemoryCache
+from gateway.storage.conversations.records import SqlConversations
+from gateway.storage.database.engine import Transactions
 from gateway.storage.store import SqlStore
 from tests.integration.commits import NOW, bill, contents, document, in_force, listed, message, turn
 

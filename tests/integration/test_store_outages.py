@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from gateway.clock import SystemClock
+from gateway.base.clock import SystemClock
+from gateway.config.settings import StorageSettings
 from gateway.errors import StorageUnavailable
 from gateway.models.conversation import ConversationRef
-from gateway.settings import StorageSettings
-from gateway.storage.engine import open_transactions
-from gateway.storage.migrate import migrate
+from gateway.storage.database.engine import open_transactions
+from gateway.storage.database.migrate import migrate
 from gateway.storage.store import SqlStore
 from tests.integration.commits import contents, listed, turn
 from tests.support.ports import free_port

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 
-from gateway import jsons
-from gateway.conversation.messages import new_message
-from gateway.ids import new_id
+from gateway.base import jsons
+from gateway.base.ids import new_id
+from gateway.history.tool_pairs import new_message
 from gateway.models.conversation import ConversationRef
-from gateway.storage import schema
-from gateway.storage.engine import Transactions
+from gateway.storage.database import schema
+from gateway.storage.database.engine import Transactions
 from gateway.storage.store import SqlStore
 from tests.integration.commits import NOW, contents, in_force, listed, message, turn
 

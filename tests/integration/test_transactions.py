@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from gateway.config.settings import StorageSettings
 from gateway.errors import StorageUnavailable
 from gateway.models.conversation import ConversationRef
-from gateway.settings import StorageSettings
-from gateway.storage.engine import Transactions, open_transactions
-from gateway.storage.faults import ATTEMPTS
-from gateway.storage.postgres import PostgresTransactions
+from gateway.storage.database.engine import Transactions, open_transactions
+from gateway.storage.database.postgres import PostgresTransactions
+from gateway.storage.database.transactions import ATTEMPTS
 from gateway.storage.store import SqlStore
 from tests.integration.commits import contents, turn
 from tests.support.postgres import Postgres

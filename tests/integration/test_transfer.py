@@ -11,17 +11,18 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 
-from gateway import jsons
-from gateway.clock import SystemClock
-from gateway.http.imports import parse_export
+from gateway.base import jsons
+from gateway.base.clock import SystemClock
+from gateway.config.settings import StorageSettings
+from gateway.http.conversations.import_check import parse_export
 from gateway.models.conversation import ConversationRef
 from gateway.models.turn import TurnCommit
-from gateway.settings import StorageSettings
-from gateway.storage import imports, schema
-from gateway.storage.engine import Transactions, open_transactions
-from gateway.storage.migrate import migrate
+from gateway.storage.conversations import imports
+from gateway.storage.conversations.export import Transfer
+from gateway.storage.database import schema
+from gateway.storage.database.engine import Transactions, open_transactions
+from gateway.storage.database.migrate import migrate
 from gateway.storage.store import SqlStore
-from gateway.storage.transfer import Transfer
 from tests.integration.commits import bill, contents, turn
 from tests.integration.exports import Json, bare, documents, user_message, without_ids
 from tests.integration.test_deletion import full_turn, rows
@@ -158,7 +159,7 @@ async def test_what_cannot_be_written_leaves_nothing(
         found.messages[1]["id"] = found.messages[0]["id"]
         return found
 
-    monkeypatch.setattr("gateway.storage.transfer.rows_of", spoilt)
+    monkeypatch.setattr("gateway.storage.conversations.export.rows_of", spoilt)
     with pytest.raises(sa.exc.IntegrityError):
         await imported(transfer, tenant, raw)
     assert await rows(transactions, schema.conversations, tenant=tenant) == []

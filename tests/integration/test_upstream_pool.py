@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 import httpx
 import pytest
 
-from gateway.upstream.connection import END
-from gateway.upstream.pool import ConnectionPool, Origin
+from gateway.upstream.http.connection import END
+from gateway.upstream.http.pool import ConnectionPool, Origin
 from tests.support.http_server import Answer, Record, ThreadedHttpServer
 
 REQUEST = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -135,7 +135,7 @@ async def test_a_connection_whose_last_bytes_came_late_serves_the_next_request_t
     pool: ConnectionPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After `[DONE]` the rest is awaited for a while; once it has come, that while is nobody's business any more."""
-    monkeypatch.setattr("gateway.upstream.connection.LINGER_SECONDS", 0.2)
+    monkeypatch.setattr("gateway.upstream.http.connection.LINGER_SECONDS", 0.2)
     head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

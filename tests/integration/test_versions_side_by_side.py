@@ -15,19 +15,18 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy.util import await_only
 
-from gateway.checks import check, migrate_now
-from gateway.clock import SystemClock
+from gateway.base.clock import SystemClock
+from gateway.config.settings import Settings, StorageSettings
 from gateway.errors import StorageUnavailable
 from gateway.models.conversation import ConversationRef
-from gateway.models.ledger import LedgerQuery
-from gateway.settings import Settings, StorageSettings
-from gateway.storage import migrate as migration
-from gateway.storage import schema
-from gateway.storage.engine import Transactions, open_transactions
-from gateway.storage.ledger import ledger_pages
-from gateway.storage.migrate import migrate, migrations_folder
-from gateway.storage.probe import revision_of, schema_state
+from gateway.models.turn import LedgerQuery
+from gateway.operations.check import check, migrate_now
+from gateway.storage.database import migrate as migration
+from gateway.storage.database import schema
+from gateway.storage.database.engine import Transactions, open_transactions
+from gateway.storage.database.migrate import migrate, migrations_folder, revision_of, schema_state
 from gateway.storage.store import SqlStore
+from gateway.storage.turns.bills import ledger_pages
 from tests.integration.commits import NOW, contents, turn
 from tests.support.gateway_process import scrubbed_environment
 from tests.support.nursery import Nursery

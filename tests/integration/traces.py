@@ -4,8 +4,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.storage import schema
-from gateway.storage.engine import Transactions
+from gateway.storage.database import schema
+from gateway.storage.database.engine import Transactions
 
 
 async def traces(transactions: Transactions, word: str) -> list[str]:

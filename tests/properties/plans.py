@@ -7,10 +7,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
-from gateway.fitting import fit as fitting
 from gateway.models.artifacts import Artifact, ArtifactDecision, ArtifactPlan, ProcessingStrategy
-from gateway.models.planned import Planned
-from gateway.models.selection import Fitted, Material
+from gateway.models.window import Fitted, Material, Planned
+from gateway.window import fit as fitting
 from tests.properties.checks.contents import MODELS_WORDS
 from tests.properties.materials import words
 

@@ -19,14 +19,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.models.exchange import ModelFacts
-from gateway.tokens import TiktokenCounter
-from gateway.upstream.catalogue import Catalogue
-from gateway.upstream.litellm_library import OFFLINE, READ_ONLY
+from gateway.tokens.counter import TiktokenCounter
+from gateway.upstream.litellm.library import OFFLINE, READ_ONLY
+from gateway.upstream.routing.catalogue import Catalogue
 
 IMPORTED = (
     *("gateway.cli", "gateway.app", "gateway.server", "alembic.command", "uvicorn.loops.uvloop", "uvloop"),
-    *("sqlalchemy.ext.asyncio", "asyncpg", "gateway.pretokens", "gateway.relevance.relevance"),
-    *("gateway.audit", "gateway.checks", "gateway.moving", "gateway.purge"),
+    *("sqlalchemy.ext.asyncio", "asyncpg", "gateway.tokens.counter", "gateway.relevance.rank"),
+    *(
+        "gateway.operations.audit",
+        "gateway.operations.check",
+        "gateway.operations.transfer",
+        "gateway.operations.purge",
+    ),
 )
 """What every gateway imports until it serves; what one imports as soon as it stores in PostgreSQL, or has more to send
 than surely fits (that it does not sooner, `tests/integration/test_lazy_loading.py` sees to); and the other commands."""

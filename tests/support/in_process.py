@@ -9,25 +9,24 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from gateway import jsons
 from gateway.artifacts.files import FileReader
-from gateway.context import ContextManager
+from gateway.base import jsons
+from gateway.base.ids import new_id
+from gateway.config.settings import Settings
+from gateway.context.manager import ContextManager
 from gateway.errors import NotFound
-from gateway.http.messages import plain_messages
-from gateway.http.wire import parse_chat_request
-from gateway.ids import new_id
-from gateway.metrics import Metrics
+from gateway.http.chat.messages import plain_messages
+from gateway.http.chat.validation import parse_chat_request
 from gateway.models.exchange import Caller, ChunkStream, Deployment, JsonAnswer, ModelFacts, StoredFile
-from gateway.pipeline import Pipeline
-from gateway.relevance.forgetting import ForgettingCache
-from gateway.relevance.kept import ContentIndexes
-from gateway.settings import Settings
-from gateway.settlement import Settlement
-from gateway.storage.cache import MemoryCache
-from gateway.storage.engine import open_transactions
-from gateway.storage.migrate import migrate
+from gateway.relevance.index_cache import ContentIndexes, ForgettingCache
+from gateway.storage.cache.memory import MemoryCache
+from gateway.storage.database.engine import open_transactions
+from gateway.storage.database.migrate import migrate
 from gateway.storage.store import SqlStore
-from gateway.tokens import Counters
+from gateway.telemetry.metrics import Metrics
+from gateway.tokens.counter import Counters
+from gateway.turn.pipeline import Pipeline
+from gateway.turn.settlement import Settlement
 
 Json = dict[str, Any]
 Answers = Callable[[Json], Json]

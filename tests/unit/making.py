@@ -6,15 +6,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gateway.artifacts.files import FileReader
-from gateway.built import BuiltContext
-from gateway.context import ContextManager
-from gateway.conversation.messages import new_message
-from gateway.fitting.budget import Budget
+from gateway.config.settings import ContextSettings
+from gateway.context.draft import BuiltContext
+from gateway.context.manager import ContextManager
+from gateway.history.tool_pairs import new_message
 from gateway.models.artifacts import Artifact, ContextGoal, RequestAttachment
 from gateway.models.conversation import ConversationMessage, ConversationRef, History
 from gateway.models.exchange import Caller, ChatRequest, ContextOptions, ModelFacts
-from gateway.settings import ContextSettings
-from gateway.tokens import Counters
+from gateway.tokens.counter import Counters
+from gateway.window.budget import Budget
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 FACTS = ModelFacts("gpt-4o", max_input_tokens=128_000, tokenizer="o200k_base")

@@ -7,7 +7,7 @@ from typing import Any
 
 import tiktoken
 
-from gateway.tokens import vocabulary_folder
+from gateway.tokens.counter import vocabulary_folder
 
 LOW_DETAIL, MOST_TILES, TILE = 85, 8, 170
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.models.exchange import ModelFacts
-from gateway.tokens import Counters
+from gateway.tokens.counter import Counters
 from tests.bench.cases import CASES, OPEN
 from tests.bench.connection import Answer
 from tests.bench.context.contents import session

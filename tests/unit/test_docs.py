@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from gateway import app, errors
-from gateway.configuration import environment_names
-from gateway.http.wire import CONTEXT_FIELDS
-from gateway.settings import SECTIONS, Settings
+from gateway.config.loading import environment_names
+from gateway.config.settings import SECTIONS, Settings
+from gateway.http.chat.validation import CONTEXT_FIELDS
 
 ROOT = Path(__file__).parents[2]
 CONFIGURATION = (ROOT / "docs/configuration.md").read_text()

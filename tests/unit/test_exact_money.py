@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway import jsons
+from gateway.base import jsons
 
 
 @given(st.decimals(0, 10**15, places=12))

@@ -19,7 +19,7 @@ draw()
 print(hashlib.sha256("".join(drawn).encode()).hexdigest())
 """
 LEAVING_OUT = "from tests.support.repeatable import leave_out_local_constants\nleave_out_local_constants()\n"
-MORE = "import gateway.app, gateway.settings, tests.support.history_machine\n"
+MORE = "import gateway.app, gateway.config.settings, tests.support.history_machine\n"
 
 
 def _examples(before: str) -> str:

@@ -16,11 +16,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from gateway.built import BuiltContext
-from gateway.context import ContextManager
-from gateway.drafts import Draft
+from gateway.config.settings import Settings
+from gateway.context.draft import BuiltContext, Draft
+from gateway.context.manager import ContextManager
 from gateway.models.exchange import ModelFacts
-from gateway.settings import Settings
 from tests.bench.context.contents import TOOLS, Json, session
 from tests.bench.report import machine
 from tests.support.in_process import InProcess

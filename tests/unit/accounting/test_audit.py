@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway import jsons
 from gateway.accounting.audit import MOST_KEPT, Audit, differences
 from gateway.accounting.cost import price_call, total_cost
 from gateway.accounting.metadata import billed, response_metadata
-from gateway.accounting.report import COLUMNS, csv_line, csv_row, summary
-from gateway.models.ledger import LARGEST_KEPT, LedgerRow
-from gateway.models.metadata import CallCost, ContextUtilizationMetadata, ResponseMetadata
-from gateway.models.turn import LedgerEntry
+from gateway.base import jsons
+from gateway.models.bill import CallCost, ContextUtilizationMetadata, ResponseMetadata
+from gateway.models.turn import LARGEST_KEPT, LedgerEntry, LedgerRow
+from gateway.operations.audit import COLUMNS, csv_line, csv_row, summary
 
 NAMES = [
     "input_cost_per_token",

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.accounting.cost import planning_usage, price_call, price_internal, total_cost, usage_of
 from gateway.accounting.metadata import extended_usage
-from gateway.models.metadata import CallCost
-from gateway.models.spending import InternalCall
+from gateway.models.bill import CallCost, InternalCall
 
 PRICES = {
     "input_cost_per_token": "2e-6",

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from gateway.accounting.economics import MOST_REQUESTS, compare, expected_requests
+from gateway.context.report import MOST_REQUESTS, compare, expected_requests
 
 PRIMARY = {"input_cost_per_token": Decimal("0.0000025"), "cache_read_input_token_cost": Decimal("0.00000125")}
 TIERED = {**PRIMARY, "input_cost_per_token_above_200k_tokens": Decimal("0.000005")}

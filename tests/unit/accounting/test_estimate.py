@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.accounting.cost import price_call
-from gateway.accounting.estimate import estimated_cost
+from gateway.accounting.cost import estimated_cost, price_call
 
 PLAIN = {"input_cost_per_token": Decimal("0.000003"), "output_cost_per_token": Decimal("0.000015")}
 CACHED = PLAIN | {

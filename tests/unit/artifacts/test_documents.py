@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.artifacts.documents import document_spans, inline_file
-from gateway.artifacts.unreadable import UnreadableDocument
+from gateway.artifacts.documents import UnreadableDocument, document_spans, inline_file
 
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from gateway.artifacts.collect import extract_artifacts_from_messages
-from gateway.artifacts.restored import steps_as_text
+from gateway.artifacts.steps_as_text import steps_as_text
 from gateway.assembly.messages import without_items
-from gateway.conversation.pairing import forwardable, regrouped, without_open_calls
+from gateway.history.tool_pairs import forwardable, regrouped, without_open_calls
 from gateway.models.conversation import ConversationMessage, History
 from tests.unit.making import assistant, build, stored, tool, user
 

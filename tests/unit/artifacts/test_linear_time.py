@@ -5,10 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.artifacts.documents import document_spans
-from gateway.artifacts.hypertext import html_text
-from gateway.artifacts.markup import is_tagged, marked_spans
-from gateway.relevance.chunks.passages import passages
+from gateway.artifacts.documents import document_spans, html_text
+from gateway.artifacts.in_messages import is_tagged, marked_spans
+from gateway.relevance.chunks.split import passages
 
 PIECES = [
     "<a>",

@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.artifacts.files import FileReader
-from gateway.artifacts.restored import steps_as_text
+from gateway.artifacts.steps_as_text import steps_as_text
 from gateway.assembly.messages import without_items
-from gateway.built import BuiltContext
-from gateway.context import Asking, ContextManager
-from gateway.conversation.messages import new_message
-from gateway.conversation.origins import for_origin
-from gateway.fitting.budget import Budget
+from gateway.config.settings import ContextSettings
+from gateway.context.draft import BuiltContext
+from gateway.context.manager import Asking, ContextManager
+from gateway.history.frames import for_origin
+from gateway.history.tool_pairs import new_message
 from gateway.models.conversation import ConversationMessage, History
 from gateway.models.exchange import Deployment
-from gateway.settings import ContextSettings
-from gateway.tokens import Counters
+from gateway.tokens.counter import Counters
+from gateway.window.budget import Budget
 from tests.support.strict_chat import violations
 from tests.unit.making import FACTS, NoCache, assistant, chat, stored, tool, user
 

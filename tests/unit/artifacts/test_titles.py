@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from gateway.artifacts.titles import title_of
+from gateway.artifacts.in_messages import title_of
 
 BODY = "the content"
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.assembly.breakpoints import wants_breakpoints, with_breakpoints
+from gateway.assembly.cache_breakpoints import wants_breakpoints, with_breakpoints
 from gateway.models.exchange import Deployment, ModelFacts
 from tests.unit.making import assistant, system, tool, user
 

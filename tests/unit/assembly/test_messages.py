@@ -7,7 +7,7 @@ import pytest
 from gateway.artifacts.collect import documents_in_messages, extract_artifacts_from_messages
 from gateway.assembly.messages import assemble
 from gateway.models.artifacts import ProcessingStrategy
-from gateway.models.selection import Material, Rendering, Selection
+from gateway.models.window import Material, Rendering, Selection
 from tests.unit.making import assistant, stored, tool, user
 
 MARKED = {"cache_control": {"type": "ephemeral"}}

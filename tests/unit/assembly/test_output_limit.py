@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.assembly.output_limit import with_output_limit
+from gateway.assembly.body import with_output_limit
 from gateway.models.exchange import Deployment, ModelFacts
 
 FACTS = ModelFacts("claude", max_input_tokens=200_000, max_output_tokens=64_000)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.assembly.wording import ELISION, block, block_without, extract_text, file_part, in_place
+from gateway.assembly.block import ELISION, block, block_without, extract_text, file_part, in_place
 from gateway.models.artifacts import Artifact, ArtifactType, Place, ProcessingStrategy, ToolCall
-from gateway.models.selection import Excerpt, Recalled, Rendering
+from gateway.models.window import Excerpt, Recalled, Rendering
 
 FULL, EXTRACT, NOTHING = ProcessingStrategy.INCLUDE_FULL, ProcessingStrategy.RAG_EXTRACT, ProcessingStrategy.EXCLUDE
 

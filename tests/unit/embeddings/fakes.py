@@ -7,9 +7,9 @@ from decimal import Decimal
 
 import numpy
 
-from gateway.embeddings.wanted import Wanted, digest
-from gateway.models.embedding import Embeddings, Tariff, packed
+from gateway.embeddings.search import Wanted, digest
 from gateway.models.exchange import Caller
+from gateway.models.relevance import Embeddings, Tariff, packed
 
 
 class HandClock:

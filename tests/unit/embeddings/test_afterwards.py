@@ -2,11 +2,11 @@
 
 import asyncio
 
-from gateway.embeddings.afterwards import Afterwards, Remains
+from gateway.embeddings.background import Afterwards, Remains
 from gateway.embeddings.search import key_of
 from gateway.models.artifacts import cache_group
 from gateway.models.exchange import Caller
-from gateway.storage.cache import MemoryCache
+from gateway.storage.cache.memory import MemoryCache
 from tests.unit.embeddings.fakes import HandClock, Scripted, texts
 
 CALLER = Caller("t")

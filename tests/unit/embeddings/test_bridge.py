@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gateway.embeddings.bridge import Bridge
+from gateway.embeddings.meaning import Bridge
 
 THREADS = ThreadPoolExecutor(2)
 

@@ -4,10 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.embeddings.fusion import fused, ranks
-from gateway.embeddings.wanted import Wanted
-from gateway.models.embedding import EmbeddingFault, Vector, packed, similarities
-from gateway.models.relevance import Passage
+from gateway.embeddings.search import Wanted, fused, ranks
+from gateway.models.relevance import EmbeddingFault, Passage, Vector, packed, similarities
 
 
 def vector(*numbers: float) -> Vector:

@@ -4,11 +4,10 @@ import asyncio
 
 import pytest
 
-from gateway.embeddings.search import Search, key_of, portions
-from gateway.embeddings.wanted import MOST_WANTED, Wanted
+from gateway.embeddings.search import MOST_WANTED, Search, Wanted, key_of, portions
 from gateway.errors import GatewayError, ModelNotFound, UpstreamInvalidResponse, UpstreamTimeout, UpstreamUnreachable
 from gateway.models.exchange import Caller
-from gateway.storage.cache import MemoryCache
+from gateway.storage.cache.memory import MemoryCache
 from tests.unit.embeddings.fakes import HandClock, Scripted, texts
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.embeddings.wanted import MOST_LATER, MOST_WANTED, digest, is_prose, queries, wanted
+from gateway.embeddings.search import MOST_LATER, MOST_WANTED, digest, is_prose, queries, wanted
 from gateway.models.relevance import Passage, Query, Source
 
 PROSE = "The keeper climbs the stairs of the lighthouse every evening and lights the lamp before the ships come in."

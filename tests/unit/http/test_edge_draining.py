@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from gateway import jsons
+from gateway.base import jsons
 from gateway.http.edge import Draining, Edge
-from gateway.http.service import Ready
-from gateway.metrics import Metrics
+from gateway.http.operations import Ready
+from gateway.telemetry.metrics import Metrics
 
 
 async def ask(edge: Edge, path: str) -> list[dict[str, Any]]:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from gateway import jsons
+from gateway.base import jsons
 from gateway.errors import InvalidRequest
-from gateway.http.imports import parse_export
+from gateway.http.conversations.import_check import parse_export
 from tests.integration.exports import Json, bare, user_message
 
 

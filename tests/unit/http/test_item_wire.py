@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
-from gateway.http.item_wire import parse_items
+from gateway.http.conversations.items import parse_items
 from gateway.models.conversation import ConversationMessage
 from gateway.models.items import custom_calls, items_of, without
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.http.relay_rules import Pattern, headers_down, headers_up, is_plain_path, named_calls
+from gateway.http.relay.rules import Pattern, headers_down, headers_up, is_plain_path, named_calls
 
 FITS = [
     ("POST /v1/batches", "POST", "/v1/batches", True),

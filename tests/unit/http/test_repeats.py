@@ -6,8 +6,8 @@ import pytest
 
 from gateway.errors import InvalidRequest, StorageUnavailable
 from gateway.http.auth import UNKNOWN
-from gateway.http.repeats import LARGE_BODY, identify, repeatable
-from gateway.models.claim import RequestIdentity
+from gateway.http.chat.repeats import LARGE_BODY, identify, repeatable
+from gateway.models.turn import RequestIdentity
 from gateway.ports import ConversationStore
 
 

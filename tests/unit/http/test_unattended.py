@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gateway.http import unattended
+from gateway.http.chat import repeats
+from gateway.http.chat.repeats import Unattended
 from gateway.http.edge import ClientDisconnected
-from gateway.http.unattended import Unattended
 
 
 class Permit(SimpleNamespace):
@@ -52,7 +52,7 @@ async def test_a_client_that_stays_gets_the_result_and_the_fault() -> None:
 async def test_what_nobody_waits_for_is_cut_and_what_is_wanted_is_not(
     monkeypatch: pytest.MonkeyPatch, wanted: bool
 ) -> None:
-    monkeypatch.setattr(unattended, "patience", lambda _retries: 0.01)
+    monkeypatch.setattr(repeats, "patience", lambda _retries: 0.01)
     answer, held, outcome = asyncio.Event(), permit(wanted=wanted), []
 
     async def work() -> None:
@@ -84,4 +84,4 @@ async def test_the_end_of_the_server_cuts_it() -> None:
 
 
 def test_patience_is_what_an_sdk_needs_to_try_again() -> None:
-    assert [unattended.patience(n) for n in (0, 1, 2, 10, 10**9)] == [1.0, 1.5, 2.5, 8.5, 8.5]
+    assert [repeats.patience(n) for n in (0, 1, 2, 10, 10**9)] == [1.0, 1.5, 2.5, 8.5, 8.5]

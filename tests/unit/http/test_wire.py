@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from gateway.config.settings import Settings
 from gateway.errors import InvalidRequest
-from gateway.http.wire import parse_chat_request
+from gateway.http.chat.validation import parse_chat_request
 from gateway.models.exchange import Caller, ChatRequest
-from gateway.settings import Settings
 from tests.unit.making import NOW, assistant, tool, user
 
 SETTINGS = Settings.model_validate(

@@ -6,11 +6,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.config.settings import Settings
 from gateway.errors import InvalidRequest
-from gateway.http.messages import ROLES
-from gateway.http.wire import parse_chat_request
+from gateway.http.chat.messages import ROLES
+from gateway.http.chat.validation import parse_chat_request
 from gateway.models.exchange import Caller, ChatRequest
-from gateway.settings import Settings
 from tests.unit.making import NOW
 
 SETTINGS = Settings()

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from gateway.config.settings import Settings
 from gateway.models.artifacts import ContextGoal, RequestAttachment
 from gateway.models.conversation import ConversationRef
 from gateway.models.exchange import ChatRequest
-from gateway.settings import Settings
 from tests.unit.http.test_wire import HELLO, parse
 from tests.unit.making import assistant, tool, user
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.models.reasoning import parse_reasoning_events_to_steps, reasoning_events
+from gateway.models.tool_steps import parse_reasoning_events_to_steps, reasoning_events
 from tests.unit.making import NOW, assistant, stored, tool, user
 
 TURN = [

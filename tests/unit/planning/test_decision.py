@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from gateway.config.settings import ContextSettings
 from gateway.planning.decision import PlanningFacts, should_use_llm_planning
-from gateway.settings import ContextSettings
 
 BARE = PlanningFacts(
     artifacts=1, planning="auto", mode="auto", has_planner=True, all_standing=False, new_historical=False,

@@ -8,17 +8,16 @@ from typing import Any
 import pytest
 
 from gateway.artifacts.files import FileReader
-from gateway.built import BuiltContext
-from gateway.context import ContextManager
-from gateway.fitting.budget import Budget
-from gateway.framing import new_frame
+from gateway.config.settings import ContextSettings
+from gateway.context.draft import BuiltContext
+from gateway.context.manager import ContextManager
 from gateway.models.artifacts import Artifact, ArtifactType
 from gateway.models.conversation import ConversationMessage, History
 from gateway.models.frames import Frame
-from gateway.planning.decision import PlanningFacts, should_use_llm_planning
-from gateway.planning.facts import facts_of
-from gateway.settings import ContextSettings
-from gateway.tokens import Counters
+from gateway.planning.decision import PlanningFacts, facts_of, should_use_llm_planning
+from gateway.tokens.counter import Counters
+from gateway.turn.framing import new_frame
+from gateway.window.budget import Budget
 from tests.unit.making import FACTS, NOW, OPTIONS, NoCache, assistant, chat, history, stored, tool, user
 
 LOG = "\n".join(f"{n:05} berth {n * 7} is free" for n in range(60))

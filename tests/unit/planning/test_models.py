@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.planning.models import DEFAULT_INTERNAL, ModelConfig
-from gateway.settings import ContextSettings
-from gateway.upstream.catalogue import Catalogue
+from gateway.config.settings import ContextSettings
+from gateway.planning.processor import DEFAULT_INTERNAL, ModelConfig
+from gateway.upstream.routing.catalogue import Catalogue
 from tests.unit.making import OPTIONS, chat, user
 
 THRESHOLD = ContextSettings().expensive_input_cost_per_token

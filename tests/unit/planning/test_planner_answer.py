@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.models.artifacts import ProcessingStrategy
-from gateway.planning.planner_answer import MOST_CHARS, MOST_PRIORITY, RubbishPlan, read_plan
+from gateway.planning.answer import MOST_CHARS, MOST_PRIORITY, RubbishPlan, read_plan
 
 KNOWN = ("art_1", "art_2")
 

@@ -2,11 +2,10 @@
 
 import re
 
-from gateway import jsons
-from gateway.ids import artifact_id
+from gateway.base import jsons
+from gateway.base.ids import artifact_id
 from gateway.models.artifacts import Artifact, ArtifactType, ContextGoal
-from gateway.planning.planner_prompt import PlannerTask, plan_schema, planner_messages
-from gateway.planning.previews import outline, preview
+from gateway.planning.prompt import PlannerTask, outline, plan_schema, planner_messages, preview
 
 
 def artifact(content: str, source: str = "step_1:search") -> Artifact:

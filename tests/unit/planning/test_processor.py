@@ -7,18 +7,17 @@ from typing import Any
 
 import pytest
 
-from gateway.clock import SystemClock
-from gateway.ids import artifact_id
+from gateway.base.clock import SystemClock
+from gateway.base.ids import artifact_id
+from gateway.config.settings import ContextSettings
 from gateway.models.artifacts import Artifact, ArtifactDecision, ArtifactPlan, ArtifactType, ContextGoal
 from gateway.models.artifacts import ProcessingStrategy as Strategy
 from gateway.models.internal import Ask, InternalAnswer, InternalModelFailed, OverCeiling
-from gateway.planning.planner_prompt import PlannerTask
 from gateway.planning.processor import ArtifactProcessor
-from gateway.planning.summaries import CHARS_PER_TOKEN, PROMPT_TOKENS, Summarizer
+from gateway.planning.prompt import PlannerTask
+from gateway.planning.summaries import CHARS_PER_TOKEN, PROMPT_TOKENS, TOKENS_PER_SUMMARY, Summarizer
 from gateway.planning.summary_cache import SummaryCache
-from gateway.planning.summary_prompt import TOKENS_PER_SUMMARY
-from gateway.settings import ContextSettings
-from gateway.storage.cache import MemoryCache
+from gateway.storage.cache.memory import MemoryCache
 
 SECONDS = 30.0
 PROCESSOR = ArtifactProcessor(ContextSettings())

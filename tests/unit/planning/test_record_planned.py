@@ -5,18 +5,17 @@ from dataclasses import replace
 import pytest
 
 from gateway.accounting.metadata import response_metadata
-from gateway.built import BuiltContext
-from gateway.conversation.frozen import as_frozen
-from gateway.framing import new_frame
+from gateway.context.draft import BuiltContext
+from gateway.history.frames import as_frozen
+from gateway.models.bill import ArtifactUsageRecord, ContextUtilizationMetadata, ResponseMetadata
 from gateway.models.conversation import History
 from gateway.models.frames import body_of, frame_of
-from gateway.models.metadata import ArtifactUsageRecord, ContextUtilizationMetadata, ResponseMetadata
-from gateway.models.planned import Planned
-from gateway.models.selection import Fitted, Material
-from gateway.planning.facts import without_standing
+from gateway.models.window import Fitted, Material, Planned
+from gateway.planning.decision import Window, without_standing
 from gateway.planning.record import records_of, standing_of, strategy_of
-from gateway.planning.window import Window
-from tests.unit.fitting.planning import (
+from gateway.turn.framing import new_frame
+from tests.unit.making import assistant, tool, user
+from tests.unit.window.planning import (
     EXCLUDE,
     EXTRACT,
     FULL,
@@ -31,7 +30,6 @@ from tests.unit.fitting.planning import (
     planned,
     text,
 )
-from tests.unit.making import assistant, tool, user
 
 ASK = user("When was the lamp lit on night 61, and by which keeper?")
 STEPS = [ASK, assistant(None, "c1", "c2"), tool("c1", SHIPS), tool("c2", LAMP)]

@@ -5,12 +5,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway.clock import SystemClock
+from gateway.base.clock import SystemClock
 from gateway.models.artifacts import cache_group
 from gateway.models.internal import OverCeiling
 from gateway.planning.summary_cache import CLAIM_SECONDS, Found, SummaryCache, SummaryKey
 from gateway.ports import Clock
-from gateway.storage.cache import MemoryCache
+from gateway.storage.cache.memory import MemoryCache
 
 SECRET = b"s" * 32
 KEY = SummaryKey("tenant", "ab" * 32, "prices", "gpt-4o-mini", 1)

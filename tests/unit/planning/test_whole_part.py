@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.planning.whole_part import whole_part
+from gateway.planning.summaries import whole_part
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gateway.models.relevance import Query, Source
-from gateway.relevance.relevance import relevance
+from gateway.relevance.rank import relevance
 
 
 def turns(*texts: str) -> list[Source]:

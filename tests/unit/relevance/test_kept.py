@@ -4,11 +4,9 @@ import pytest
 
 from gateway.models.artifacts import cache_group
 from gateway.models.relevance import Query, Source
-from gateway.relevance import index
-from gateway.relevance.finder import PassageFinder
-from gateway.relevance.forgetting import ForgettingCache
-from gateway.relevance.kept import ContentIndexes
-from gateway.storage.cache import MemoryCache
+from gateway.relevance import corpus
+from gateway.relevance.index_cache import ContentIndexes, ForgettingCache, PassageFinder
+from gateway.storage.cache.memory import MemoryCache
 
 LONG = "\n\n".join(f"Part {n}: the keeper of lamp {n} is Name{n}, " + "as is well known. " * 20 for n in range(20))
 SOURCES = [Source(LONG, "artifact", "lamps", True, 1), Source("Who keeps them?", "turn", "user", True, 2)]
@@ -28,13 +26,13 @@ class Clock:
 def indexed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts that were indexed, in order."""
     done: list[str] = []
-    real = index.chunks_of
+    real = corpus.chunks_of
 
     def noted(text: str) -> object:
         done.append(text)
         return real(text)
 
-    monkeypatch.setattr(index, "chunks_of", noted)
+    monkeypatch.setattr(corpus, "chunks_of", noted)
     return done
 
 

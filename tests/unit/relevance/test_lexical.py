@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gateway.models.relevance import Query, Source
-from gateway.relevance.relevance import relevance
+from gateway.relevance.rank import relevance
 from tests.unit.relevance.asking import documents, ranked
 
 DOCUMENTS = [

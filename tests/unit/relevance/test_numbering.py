@@ -2,8 +2,8 @@
 
 import random
 
-from gateway.relevance.numbering import numbered, numbers_of
-from gateway.relevance.words import LONGEST, Lexicon
+from gateway.relevance.term_ids import numbered, numbers_of
+from gateway.relevance.terms import LONGEST, Lexicon
 
 TEXT = """
 order Orders ORDERS HTTPServer getUserName user_id parseXMLFile2 v2.10.3 2024-05-17 10.0.12.7 12345 123456 W0042317

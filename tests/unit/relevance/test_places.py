@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gateway.models.relevance import Source
-from gateway.relevance.ordinals import Position, position
+from gateway.relevance.positions import Position, position
 from tests.unit.relevance.asking import ranked
 
 TOOLS = frozenset(["grep", "read", "ticket", "list"])

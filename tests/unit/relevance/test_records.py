@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from gateway.relevance.quantities import quantity
-from gateway.relevance.records import records_of
+from gateway.relevance.records import quantity, records_of
 
 BOATS = [{"boat": "Ida", "crew": [{"age": 30}, {"age": 41}]}, {"boat": "Elk", "crew": [], "home": {"port": "Hull"}}]
 

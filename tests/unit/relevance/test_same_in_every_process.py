@@ -9,9 +9,9 @@ SCORES = """
 import random
 from gateway.models.relevance import Query, Source
 from gateway.relevance.corpus import Corpus
-from gateway.relevance.index import index_texts
-from gateway.relevance.relevance import rankings
-from gateway.relevance.words import Lexicon
+from gateway.relevance.corpus import index_texts
+from gateway.relevance.rank import rankings
+from gateway.relevance.terms import Lexicon
 
 rng = random.Random(7)
 words = [f"{a}{b}" for a in ("har", "lam", "kee", "tid") for b in ("bour", "ps", "per", "es", "ORD-")]

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from gateway.models.relevance import Source
-from gateway.relevance.speakers import speaker
+from gateway.relevance.question import speaker
 from tests.unit.relevance.asking import documents, ranked, turns
 
 LOG = (

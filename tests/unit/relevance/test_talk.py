@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.models.relevance import Query
-from gateway.relevance.relevance import relevance
+from gateway.relevance.rank import relevance
 from tests.unit.relevance.asking import documents, ranked, turns
 
 TALK = (

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.errors import StorageUnavailable
 from gateway.models.turn import TurnCommit
-from gateway.storage.group import CommitGroup
+from gateway.storage.turns.commit import CommitGroup
 from tests.integration.commits import bill
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from gateway.config.settings import ModelEntry
 from gateway.models.exchange import ModelFacts
-from gateway.settings import ModelEntry
-from gateway.upstream.catalogue import Catalogue
+from gateway.upstream.routing.catalogue import Catalogue
 
 CATALOGUE = Catalogue()
 

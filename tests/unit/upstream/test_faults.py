@@ -18,8 +18,8 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.models.exchange import Deployment
-from gateway.upstream.connection import NotHttp
-from gateway.upstream.faults import refusal, relayed_headers, translated
+from gateway.upstream.http.connection import NotHttp
+from gateway.upstream.openai.faults import refusal, relayed_headers, translated
 
 OWN = Deployment("m", "m", "openai/m", "http://x/v1", "sk-secret", operator_key=True)
 CLIENTS = Deployment("m", "m", "openai/m", "http://x/v1", "sk-client", operator_key=False)

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
+from gateway.config.settings import Settings
 from gateway.errors import InvalidRequest
 from gateway.models.exchange import Caller, Deployment
-from gateway.settings import Settings
-from gateway.upstream.catalogue import Catalogue
-from gateway.upstream.litellm_arguments import arguments
-from gateway.upstream.routing import ConfiguredRouter
+from gateway.upstream.litellm.provider import arguments
+from gateway.upstream.routing.catalogue import Catalogue
+from gateway.upstream.routing.router import ConfiguredRouter
 
 BASE = {"messages": [], "model": "x"}
 OWNED = {"guardrail_list", "ttl"}

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from gateway.config.settings import ModelEntry, Settings
 from gateway.errors import ModelNotFound
 from gateway.models.exchange import Caller, Deployment
-from gateway.settings import ModelEntry, Settings
-from gateway.upstream.catalogue import Catalogue
-from gateway.upstream.providers import split_provider
-from gateway.upstream.routing import ConfiguredRouter, unsupported
+from gateway.upstream.routing.catalogue import Catalogue
+from gateway.upstream.routing.deployments import split_provider
+from gateway.upstream.routing.router import ConfiguredRouter, unsupported
 
 CLIENT = Caller("tenant", "sk-client")
 NOBODY = Caller("anonymous")

@@ -8,13 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.models.relevance import Query, Source
-from gateway.relevance.chunks.chunk import MAX_CHARS, Chunk
-from gateway.relevance.chunks.gathered import MOST_CHUNKS, gathered
-from gateway.relevance.chunks.packed import PackedChunks
-from gateway.relevance.chunks.passages import passages
-from gateway.relevance.index import index_texts
-from gateway.relevance.relevance import relevance
-from gateway.relevance.words import Lexicon
+from gateway.relevance.chunks.chunk import MAX_CHARS, MOST_CHUNKS, Chunk, PackedChunks, gathered
+from gateway.relevance.chunks.split import passages
+from gateway.relevance.corpus import index_texts
+from gateway.relevance.rank import relevance
+from gateway.relevance.terms import Lexicon
 
 ROWS = 3 * MOST_CHUNKS
 TINY = {

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.relevance.chunks.chunk import MAX_CHARS, Chunk
-from gateway.relevance.chunks.passages import passages
+from gateway.relevance.chunks.split import passages
 
 WORDS = st.sampled_from(
     [

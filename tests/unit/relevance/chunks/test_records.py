@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.relevance.chunks.passages import fields_of, passages
+from gateway.relevance.chunks.split import fields_of, passages
 from tests.unit.relevance.chunks.test_passages import covers
 
 RECORDS = [{"id": n, "text": f"record {n} " + "word " * (n % 7), "tags": ["a", {"b": n}]} for n in range(40)]

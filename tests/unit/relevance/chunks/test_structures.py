@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.relevance.chunks.chunk import MAX_CHARS
-from gateway.relevance.chunks.passages import passages
+from gateway.relevance.chunks.split import passages
 from tests.unit.relevance.chunks.test_passages import covers
 
 

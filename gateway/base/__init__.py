@@ -1,0 +1,1 @@
+"""What everything stands on: JSON, clocks, ids."""

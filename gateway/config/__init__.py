@@ -1,0 +1,1 @@
+"""Every setting, and the only reader of the environment and of config.yaml."""

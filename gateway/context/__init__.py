@@ -1,0 +1,1 @@
+"""Makes the context of a request: collect, measure, decide, plan, fit, report."""

@@ -1,0 +1,1 @@
+"""A conversation as it was: recognised, rebuilt, and as it was last forwarded."""

@@ -1,0 +1,147 @@
+"""`POST /v1/chat/completions`."""
+
+import asyncio
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from gateway.config.settings import Settings
+from gateway.errors import GatewayError, StorageUnavailable
+from gateway.http.auth import UNKNOWN, Authenticator
+from gateway.http.chat.repeats import Repeatable, Unattended, identify, repeatable, replay
+from gateway.http.chat.validation import parse_chat_request
+from gateway.http.edge import Receive, Scope, Send, costing, named, send_json
+from gateway.http.receive import EVENT_STREAM, chat_body, event, read_body, until_disconnect
+from gateway.models.conversation import ConversationRef
+from gateway.models.exchange import Caller, ChatRequest
+from gateway.models.turn import RequestIdentity, StoredCompletion
+from gateway.ports import Clock, ConversationStore
+from gateway.turn.idempotency import Once
+from gateway.turn.pipeline import Completion, Pipeline, StreamedAnswer
+
+LARGE_BODY = 2**20
+
+
+class ChatCompletions:
+    """Reads and validates, hands over to the pipeline, and sends what comes back."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        once: Once,
+        store: ConversationStore,
+        auth: Authenticator,
+        settings: Settings,
+        clock: Clock,
+    ) -> None:
+        self._pipeline = pipeline
+        self._once = once
+        self._store = store
+        self._auth = auth
+        self._settings = settings
+        self._clock = clock
+        self._unattended = Unattended()
+
+    async def close(self) -> None:
+        """Ends what goes on without a client."""
+        await self._unattended.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        arrived = (self._clock.now(), self._clock.monotonic())
+        said = repeatable(scope)
+        caller = await self._auth.caller(scope)
+        raw = await read_body(scope, receive, self._settings.server.max_body_bytes)
+        headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"] if k[:2] == b"x-"}
+        facts = scope["gateway"]
+        read = partial(self._read, raw, scope, headers, caller, arrived)
+        # Looking at very many small parts takes a while; streams of other requests must not wait for it.
+        request = read() if len(raw) < LARGE_BODY else await asyncio.to_thread(read)
+        if caller.tenant == UNKNOWN and (request.keeps_content or request.conversation != ConversationRef()):
+            raise StorageUnavailable("The storage cannot be reached.")
+        facts["model"] = request.model
+        facts["stream"] = request.stream
+        facts["tenant"] = caller.tenant
+        if request.options.dry_run:
+            await _send_dry_run(await until_disconnect(receive, self._pipeline.dry_run(request)), send)
+            return
+        identity = await identify(said, caller.tenant, raw, self._store) if said is not None else None
+        if identity is None or said is None:
+            await self._respond(request, scope, receive, send)
+        else:
+            await self._respond_once(identity, said, request, scope, receive, send)
+
+    async def _respond(self, request: ChatRequest, scope: Scope, receive: Receive, send: Send) -> None:
+        if request.stream:
+            await until_disconnect(receive, self._stream(request, scope, send))
+        else:
+            await self._answer(request, scope, receive, send)
+
+    async def _respond_once(
+        self,
+        identity: RequestIdentity,
+        said: Repeatable,
+        request: ChatRequest,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Runs it, unless it has been answered before: then with that answer."""
+        admitted = await until_disconnect(receive, self._once.admit(identity, request))
+        if isinstance(admitted, StoredCompletion):
+            scope["gateway"]["replayed"] = True
+            scope["gateway"]["conversation_id"] = admitted.ledger.conversation_id
+            await replay(send, request, admitted)
+            return
+        request = replace(request, claim=admitted.claim)
+        if request.stream or request.claim is None or not request.keeps_content:
+            with admitted:
+                await self._respond(request, scope, receive, send)
+            return
+        completion = await self._unattended.result(receive, admitted, said.retries, self._pipeline.answer(request))
+        await _send_completion(completion, scope, send)
+
+    def _read(
+        self, raw: bytes, scope: Scope, headers: dict[str, str], caller: Caller, arrived: tuple[datetime, float]
+    ) -> ChatRequest:
+        body, plain = chat_body(raw, scope)
+        request_id = scope["gateway"]["request_id"]
+        return parse_chat_request(body, headers, caller, self._settings, request_id, arrived, len(raw), plain)
+
+    async def _answer(self, request: ChatRequest, scope: Scope, receive: Receive, send: Send) -> None:
+        await _send_completion(await until_disconnect(receive, self._pipeline.answer(request)), scope, send)
+
+    async def _stream(self, request: ChatRequest, scope: Scope, send: Send) -> None:
+        answer = await self._pipeline.stream(request)
+        try:
+            await self._send_stream(answer, scope, send)
+        finally:
+            await answer.aclose()
+
+    async def _send_stream(self, answer: StreamedAnswer, scope: Scope, send: Send) -> None:
+        scope["gateway"]["conversation_id"] = answer.conversation_id
+        headers = {**answer.headers, **EVENT_STREAM, **named(answer.conversation_id)}
+        encoded = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": 200, "headers": encoded})
+        end = b"data: [DONE]\n\n"
+        try:
+            async for batch in answer.batches:
+                body = b"".join([event(chunk) for chunk in batch])
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+        except GatewayError as error:
+            # The answer has begun, so its status cannot change: an error event, and no [DONE] (contract §7).
+            scope["gateway"]["error_code"] = error.code
+            end = event(error.body())
+        await send({"type": "http.response.body", "body": end})
+
+
+async def _send_dry_run(estimate: dict[str, Any], send: Send) -> None:
+    bill = estimate["response_metadata"]
+    headers = {**named(bill["conversation_id"]), **costing(bill["cost"]["total_cost"])}
+    await send_json(send, 200, estimate, headers)
+
+
+async def _send_completion(completion: Completion, scope: Scope, send: Send) -> None:
+    headers = {**completion.headers, **named(completion.conversation_id), **costing(completion.cost)}
+    scope["gateway"]["conversation_id"] = completion.conversation_id
+    await send_json(send, 200, completion.body, headers)

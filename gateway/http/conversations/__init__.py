@@ -1,0 +1,1 @@
+"""The Conversations API, and stored completions."""

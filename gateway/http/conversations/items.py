@@ -1,0 +1,155 @@
+"""Reads the items that a client adds to a conversation, and makes the chat messages of them that they stand for."""
+
+from collections.abc import Callable
+from typing import Any
+
+from gateway.errors import InvalidRequest
+from gateway.http.chat.messages import invalid
+from gateway.models.chain import message_digest
+from gateway.models.conversation import ConversationMessage
+from gateway.models.items import chat_answer, chat_content, chat_said
+
+MOST_ITEMS = 20
+ROLES = ("user", "assistant", "system", "developer")
+STATUSES = ("completed", "incomplete", "in_progress")
+Item = dict[str, Any]
+
+
+def parse_items(value: Any) -> tuple[ConversationMessage, ...]:
+    """The messages that `items` stand for, without ids.
+
+    An assistant's thoughts, its text and the calls right behind it are one message; so are several calls in a row.
+
+    Raises:
+        InvalidRequest: one of them breaks a rule; names `items[i]…`.
+    """
+    if value is None:
+        raise InvalidRequest("items is required.", param="items", code="missing_required_parameter")
+    if not isinstance(value, list):
+        raise invalid("items", "must be a list")
+    if len(value) > MOST_ITEMS:
+        raise invalid("items", f"may hold {MOST_ITEMS} items at once")
+    reader = _Reader()
+    for index, item in enumerate(value):
+        reader.read(item, f"items[{index}]")
+    return reader.finished()
+
+
+class _Reader:
+    """Puts items together to messages, one after the other."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[dict[str, Any], str]] = []
+        self._answer: dict[str, Any] | None = None
+        self._thoughts: list[str] = []
+        self._thought_at = ""
+        self._kinds: dict[str, Callable[[Item, str], None]] = {
+            "message": self._message,
+            "function_call": self._function_call,
+            "function_call_output": self._output,
+            "custom_tool_call": self._custom_call,
+            "custom_tool_call_output": self._output,
+            "reasoning": self._reasoning,
+        }
+
+    def read(self, item: Any, where: str) -> None:
+        if not isinstance(item, dict):
+            raise invalid(where, "must be an object")
+        kind = item.get("type")
+        if kind is None and "role" in item:
+            kind = "message"
+        if not isinstance(kind, str) or kind not in self._kinds:
+            raise invalid(f"{where}.type", f"must be one of {', '.join(self._kinds)}: a chat can hold no other")
+        if item.get("status") is not None and item["status"] not in STATUSES:
+            raise invalid(f"{where}.status", f"must be one of {', '.join(STATUSES)}")
+        self._kinds[kind](item, where)
+
+    def finished(self) -> tuple[ConversationMessage, ...]:
+        self._no_thoughts()
+        return tuple(
+            ConversationMessage(role=body["role"], body=body, status=status, digest=message_digest(body))
+            for body, status in self._found
+        )
+
+    def _message(self, item: Item, where: str) -> None:
+        role = item.get("role")
+        if role not in ROLES:
+            raise invalid(f"{where}.role", f"must be one of {', '.join(ROLES)}")
+        if item.get("content") is None:
+            raise InvalidRequest(
+                f"{where}.content is required.", param=f"{where}.content", code="missing_required_parameter"
+            )
+        named = {"name": _text(item, "name", where)} if item.get("name") is not None else {}
+        if role == "assistant":
+            partial = item.get("status") == "incomplete"
+            said = chat_answer(item["content"], f"{where}.content", may_be_empty=partial)
+            self._begin_answer({**said, **named}, "partial" if partial else "complete")
+        else:
+            self._add({"role": role, "content": chat_said(item["content"], f"{where}.content"), **named})
+
+    def _function_call(self, item: Item, where: str) -> None:
+        function = {"name": _named(item, "name", where), "arguments": _text(item, "arguments", where)}
+        self._call({"id": _named(item, "call_id", where), "type": "function", "function": function})
+
+    def _custom_call(self, item: Item, where: str) -> None:
+        custom = {"name": _named(item, "name", where), "input": _text(item, "input", where)}
+        self._call({"id": _named(item, "call_id", where), "type": "custom", "custom": custom})
+
+    def _call(self, call: dict[str, Any]) -> None:
+        if self._answer is None or self._thoughts:
+            self._begin_answer({"content": None}, "complete")
+        if self._answer is not None:
+            self._answer.setdefault("tool_calls", []).append(call)
+
+    def _output(self, item: Item, where: str) -> None:
+        call_id = _named(item, "call_id", where)
+        if item.get("output") is None:
+            raise InvalidRequest(
+                f"{where}.output is required.", param=f"{where}.output", code="missing_required_parameter"
+            )
+        content = chat_content(item["output"], f"{where}.output")
+        self._add({"role": "tool", "tool_call_id": call_id, "content": content})
+
+    def _reasoning(self, item: Item, where: str) -> None:
+        self._no_thoughts()
+        content = item.get("content")
+        if not isinstance(content, list) or not content:
+            raise invalid(f"{where}.content", "must hold reasoning_text: a chat has no other form of thoughts")
+        for index, part in enumerate(content):
+            name = f"{where}.content[{index}]"
+            if not isinstance(part, dict) or part.get("type") != "reasoning_text":
+                raise invalid(f"{name}.type", "must be reasoning_text")
+            self._thoughts.append(_named(part, "text", name))
+        self._thought_at = where
+
+    def _begin_answer(self, said: dict[str, Any], status: str) -> None:
+        thoughts = {"reasoning_content": "\n\n".join(self._thoughts)} if self._thoughts else {}
+        self._thoughts = []
+        body = {"role": "assistant", **said, **thoughts}
+        self._found.append((body, status))
+        self._answer = body
+
+    def _add(self, body: dict[str, Any]) -> None:
+        self._no_thoughts()
+        self._answer = None
+        self._found.append((body, "complete"))
+
+    def _no_thoughts(self) -> None:
+        if self._thoughts:
+            raise invalid(self._thought_at, "must be followed by an assistant's message or a tool call")
+
+
+def _text(item: Item, name: str, where: str) -> str:
+    value = item.get(name)
+    if value is None:
+        raise InvalidRequest(f"{where}.{name} is required.", param=f"{where}.{name}", code="missing_required_parameter")
+    if not isinstance(value, str):
+        raise invalid(f"{where}.{name}", "must be a string")
+    return value
+
+
+def _named(item: Item, name: str, where: str) -> str:
+    value = _text(item, name, where)
+    if not value:
+        raise invalid(f"{where}.{name}", "must not be empty")
+    return value

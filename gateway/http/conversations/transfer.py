@@ -1,0 +1,72 @@
+"""`GET /v1/conversations/{id}/export` and `POST /v1/conversations/import`: conversations as documents, lossless."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+from gateway.errors import ConversationNotFound, StorageUnavailable
+from gateway.http.auth import UNKNOWN, Authenticator
+from gateway.http.conversations.import_check import parse_export
+from gateway.http.edge import Receive, Scope, Send, named, send_json
+from gateway.http.receive import read_body
+from gateway.models.records import Imported, ImportedConversation
+from gateway.ports import ConversationTransfer
+
+
+class ExportedConversation:
+    """Sends everything that a conversation is, in pieces."""
+
+    def __init__(self, transfer: ConversationTransfer, auth: Authenticator) -> None:
+        self._transfer = transfer
+        self._auth = auth
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        tenant = await _tenant(self._auth, scope)
+        conversation_id: str = scope["path_params"]["conversation_id"]
+        pieces = await self._transfer.export_conversation(tenant, conversation_id)
+        if pieces is None:
+            raise ConversationNotFound("No such conversation.", param="conversation_id")
+        headers = [(name.encode(), value.encode()) for name, value in named(conversation_id).items()]
+        headers.append((b"content-type", b"application/json"))
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        while (piece := await asyncio.to_thread(_next, pieces)) is not None:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+class ImportedConversations:
+    """Makes a new conversation of such a document."""
+
+    def __init__(self, transfer: ConversationTransfer, auth: Authenticator, max_body_bytes: int) -> None:
+        self._transfer = transfer
+        self._auth = auth
+        self._max_body_bytes = max_body_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        tenant = await _tenant(self._auth, scope)
+        raw = await read_body(scope, receive, self._max_body_bytes)
+        made = await asyncio.to_thread(parse_export, raw)
+        imported = await self._transfer.import_conversation(tenant, made)
+        await send_json(send, 200, as_imported(imported, made), named(imported.conversation_id))
+
+
+def as_imported(imported: Imported, made: ImportedConversation) -> dict[str, Any]:
+    """OpenAI's conversation object, and `warnings`."""
+    return {
+        "id": imported.conversation_id,
+        "object": "conversation",
+        "created_at": int(made.created_at.timestamp()),
+        "metadata": made.metadata or {},
+        "warnings": [f"the session {name!r} exists already: left out" for name in imported.taken_names],
+    }
+
+
+def _next(pieces: Iterator[bytes]) -> bytes | None:
+    return next(pieces, None)
+
+
+async def _tenant(auth: Authenticator, scope: Scope) -> str:
+    caller = await auth.caller(scope)
+    if caller.tenant == UNKNOWN:
+        raise StorageUnavailable("The storage cannot be reached.")
+    return caller.tenant

@@ -1,0 +1,159 @@
+"""`GET /metrics`: the counts in Prometheus' text format (contract §9)."""
+
+import asyncio
+import platform
+from collections.abc import Iterable
+from typing import Any
+
+from gateway import __version__
+from gateway.errors import ModelNotFound, StorageUnavailable
+from gateway.http.auth import Authenticator
+from gateway.http.edge import Draining, Receive, Scope, Send, send_json
+from gateway.http.receive import header
+from gateway.ports import ConversationStore, ModelDirectory
+from gateway.telemetry.metrics import SECONDS, Counts, Histogram, Metrics
+
+# `/health/*` and `/v1/models`.
+
+
+class Live:
+    """The process answers."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send_json(send, 200, {"status": "ok"})
+
+
+class Ready:
+    """503 while the storage cannot be reached or is not on the current schema, and while shutting down
+    (contract §9)."""
+
+    def __init__(self, store: ConversationStore, draining: Draining) -> None:
+        self._store = store
+        self._draining = draining
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            ready = await self._store.ready()
+            reason = "storage_schema_not_current"
+        except StorageUnavailable:
+            ready, reason = False, "storage_unavailable"
+        if self._draining.begun:
+            ready, reason = False, "shutting_down"
+        if ready:
+            await send_json(send, 200, {"status": "ok"})
+        else:
+            await send_json(send, 503, {"status": "unavailable", "reason": reason})
+
+
+class Models:
+    """The configured models; without any, those of the default upstream."""
+
+    def __init__(self, directory: ModelDirectory, auth: Authenticator) -> None:
+        self._directory = directory
+        self._auth = auth
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        caller = await self._auth.caller(scope)
+        models = await self._directory.models(caller)
+        wanted = scope["path_params"].get("model")
+        if wanted is None:
+            await send_json(send, 200, {"object": "list", "data": models})
+            return
+        for model in models:
+            if model.get("id") == wanted:
+                await send_json(send, 200, model)
+                return
+        raise ModelNotFound(f"The model {wanted!r} does not exist here.", param="model")
+
+
+class MetricsPage:
+    """For anyone who reaches the port, or (`server.metrics: key`) whoever has a key."""
+
+    def __init__(self, metrics: Metrics, auth: Authenticator, *, open_to_all: bool) -> None:
+        self._metrics = metrics
+        self._auth = auth
+        self._open_to_all = open_to_all
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not self._open_to_all:
+            await self._auth.caller(scope)
+        # Loading the library and writing thousands of lines take longer than a stream should have to wait.
+        content, kind = await asyncio.to_thread(render, self._metrics.snapshot(), header(scope, b"accept") or "")
+        headers = [(b"content-type", kind.encode()), (b"content-length", str(len(content)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": content})
+
+
+def render(counts: Counts, accept: str) -> tuple[bytes, str]:
+    """The counts as text, and its media type: Prometheus' or OpenMetrics', as `accept` says."""
+    from prometheus_client import CollectorRegistry, ProcessCollector
+    from prometheus_client.exposition import choose_encoder
+    from prometheus_client.registry import Collector
+
+    class Page(Collector):
+        def collect(self) -> Iterable[Any]:
+            return _families(counts)
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Page())
+    ProcessCollector(registry=registry)
+    encode, kind = choose_encoder(accept)
+    return encode(registry), kind
+
+
+def _families(counts: Counts) -> Iterable[Any]:
+    from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
+
+    about = {"version": __version__, "python": platform.python_version()}
+    yield InfoMetricFamily("gateway_build", "What is running.", about)
+    yield GaugeMetricFamily("gateway_requests_in_flight", "Requests being answered now.", counts.in_flight)
+    labels = ["endpoint", "method", "model", "stream", "status"]
+    yield _counter("gateway_requests", "Requests answered; 499: the client left.", labels, counts.requests)
+    text = "From a request's arrival to the end of its answer."
+    yield _histogram("gateway_request_duration_seconds", text, ["endpoint", "model", "stream"], counts.durations)
+    text = "From a request's arrival to the first chunk of its stream."
+    yield _histogram("gateway_time_to_first_chunk_seconds", text, ["model"], counts.first_chunks)
+    yield _counter("gateway_bills", "Rows of the ledger.", ["model", "status"], counts.bills)
+    text = "Bills without a total: a model that was called for them, internal ones too, has no known price."
+    yield _counter("gateway_unpriced_bills", text, ["model"], counts.unpriced)
+    text = "Tokens by the model asked for, and for what."
+    yield _counter("gateway_tokens", text, ["model", "purpose", "kind"], counts.tokens)
+    text = "USD by the model asked for, and for what; calls without a known price are in none."
+    yield _counter("gateway_cost_usd", text, ["model", "purpose"], counts.costs)
+    text = "Errors that upstreams gave instead of an answer."
+    yield _counter("gateway_upstream_errors", text, ["model", "code"], counts.upstream_errors)
+    yield from _of_planning(counts)
+
+
+def _of_planning(counts: Counts) -> Iterable[Any]:
+    text = "Calls of internal models, for what, and what came of them."
+    yield _counter("gateway_internal_calls", text, ["purpose", "outcome"], counts.internal_calls)
+    text = "Bills by why a plan was called for or not, and whether a planner's plan was used."
+    yield _counter("gateway_planning_decisions", text, ["reason", "planned"], counts.decisions)
+    text = "Bills by why there is no plan where one was called for, or not all of it."
+    yield _counter("gateway_planning_fallbacks", text, ["reason"], counts.fallbacks)
+    text = "Summaries that plans asked for: hit (paid for before, or by another request at once) or miss."
+    yield _counter("gateway_summaries", text, ["result"], counts.summaries)
+
+
+def _counter(name: str, text: str, labels: list[str], values: dict[Any, Any]) -> Any:
+    from prometheus_client.core import CounterMetricFamily
+
+    family = CounterMetricFamily(name, text, labels=labels)
+    for key, value in sorted(values.items()):
+        family.add_metric(key, float(value))
+    return family
+
+
+def _histogram(name: str, text: str, labels: list[str], values: dict[Any, Histogram]) -> Any:
+    from prometheus_client.core import HistogramMetricFamily
+
+    family = HistogramMetricFamily(name, text, labels=labels)
+    bounds = [*(repr(bound) for bound in SECONDS), "+Inf"]
+    for key, histogram in sorted(values.items()):
+        counted, buckets = 0, []
+        for bound, count in zip(bounds, histogram.counts, strict=True):
+            counted += count
+            buckets.append((bound, float(counted)))
+        family.add_metric(key, buckets, histogram.total)
+    return family

@@ -1,0 +1,1 @@
+"""Paths that are passed on to an upstream."""

@@ -1,0 +1,1 @@
+"""Calls of planner and summarizer: made, limited, billed."""

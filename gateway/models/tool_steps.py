@@ -1,0 +1,111 @@
+"""Tool steps as they stand in messages: calls and their results, as tools make them, and as functions did before
+there were tools (`function_call`, role `function`)."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from gateway.models.chain import is_step
+from gateway.models.conversation import ConversationMessage, ReasoningStepRecord
+
+RESULT_ROLES = ("tool", "function")
+CALL_FIELDS = ("tool_calls", "function_call")
+
+
+def calls_of(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The calls that an assistant's message makes; empty for any other. That of a function has no id."""
+    calls = [call for call in body.get("tool_calls") or () if isinstance(call, dict)]
+    function = body.get("function_call")
+    return [*calls, {"function": function}] if isinstance(function, dict) else calls
+
+
+def without_calls(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What an assistant said beside its calls."""
+    return {name: value for name, value in body.items() if name not in CALL_FIELDS}
+
+
+def take_call(calls: list[dict[str, Any]], result: Mapping[str, Any]) -> dict[str, Any]:
+    """The call that a result answers, taken out of `calls`: where ids are repeated, their order counts (§3.3). A
+    function's result names the function. Empty if there is none."""
+    for number, call in enumerate(calls):
+        if _answers(result, call):
+            return calls.pop(number)
+    return {}
+
+
+def asked(call: Mapping[str, Any]) -> tuple[str, str]:
+    """The name of the tool that was called, and the arguments as they were written."""
+    function, custom = call.get("function") or {}, call.get("custom") or {}
+    arguments = function.get("arguments") or custom.get("input") or ""
+    return str(function.get("name") or custom.get("name") or "tool"), str(arguments)
+
+
+def _answers(result: Mapping[str, Any], call: Mapping[str, Any]) -> bool:
+    if result.get("role") == "function":
+        return "id" not in call and (call.get("function") or {}).get("name") == result.get("name")
+    return str(call.get("id")) == str(result.get("tool_call_id"))
+
+
+# Reasoning events: the tool steps of an assistant's answer as they are stored with it (contract, Terms).
+
+
+def reasoning_events(
+    messages: Sequence[ConversationMessage], answered_at: datetime, message_ids: Sequence[str | None]
+) -> list[dict[str, Any]]:
+    """The tool steps that led to an answer: those at the end of `messages`, since the assistant's last text.
+
+    An event refers to the message that holds its result (`result_message_id`), so that the result is stored once.
+    """
+    start = len(messages)
+    while start and is_step(messages[start - 1].body):
+        start -= 1
+    events: list[dict[str, Any]] = []
+    calls: list[dict[str, Any]] = []
+    called_at: datetime | None = None
+    step = 0
+    for message, message_id in zip(messages[start:], message_ids[start:], strict=True):
+        if message.role == "assistant":
+            step += 1
+            calls, called_at = calls_of(message.body), message.created_at
+            continue
+        call = take_call(calls, message.body)
+        function = call.get("function") or {}
+        event = {
+            "type": "tool_step",
+            "step": step,
+            "tool": function.get("name", ""),
+            "tool_call_id": message.body.get("tool_call_id") or message.body.get("name"),
+            "arguments": function.get("arguments", ""),
+            "result_message_id": message_id,
+            "called_at": called_at.isoformat() if call and called_at else None,
+            "answered_at": (message.created_at or answered_at).isoformat(),
+        }
+        events.append(event)
+    return events
+
+
+def parse_reasoning_events_to_steps(
+    events: Sequence[Mapping[str, Any]], results: Mapping[str, Any] | None = None
+) -> list[ReasoningStepRecord]:
+    """Stored events back to records.
+
+    An event carries its `result` itself or names the message that holds it; `results` maps message ids to contents.
+    Events of other types are passed over, so that later versions may add some.
+    """
+    steps = []
+    for event in events:
+        if event.get("type") != "tool_step":
+            continue
+        result = event.get("result", (results or {}).get(str(event.get("result_message_id"))))
+        called, answered = event.get("called_at"), event.get("answered_at")
+        record = ReasoningStepRecord(
+            step=int(event.get("step", 0)),
+            tool=str(event.get("tool", "")),
+            tool_call_id=str(event.get("tool_call_id", "")),
+            arguments=str(event.get("arguments", "")),
+            result=result,
+            called_at=datetime.fromisoformat(called) if called else None,
+            answered_at=datetime.fromisoformat(answered) if answered else None,
+        )
+        steps.append(record)
+    return steps

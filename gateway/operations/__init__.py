@@ -1,0 +1,1 @@
+"""What an operator runs: check, audit, purge, transfer."""

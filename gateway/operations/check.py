@@ -1,0 +1,290 @@
+"""`gateway check` and `gateway migrate`: says of each thing that the configuration names whether it can be reached."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+
+import httpx
+
+from gateway.accounting.cost import price_internal
+from gateway.config.settings import ContextSettings, Settings
+from gateway.errors import GatewayError, Unauthorized
+from gateway.models.bill import InternalCall
+from gateway.models.exchange import Caller, Deployment
+from gateway.planning.processor import DEFAULT_INTERNAL
+from gateway.storage.database.engine import open_transactions
+from gateway.storage.database.migrate import SchemaState, migrate, reach_cache, schema_state, shown
+from gateway.upstream.http.client import new_client
+from gateway.upstream.http.pool import ConnectionPool
+from gateway.upstream.openai.probe import Reached, probed, reach
+from gateway.upstream.routing.router import ConfiguredRouter, unsupported
+
+# What checks find, and upstreams that are asked no more than once for it.
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One line of the report; a failed optional check is a warning."""
+
+    name: str
+    ok: bool
+    text: str
+    optional: bool = False
+
+
+class Reaching:
+    """Asks each address with each key once."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
+        self._known: dict[tuple[str, str | None], Reached] = {}
+
+    def knows(self, deployment: Deployment) -> bool:
+        """Whether it has been asked."""
+        return (deployment.api_base, deployment.api_key) in self._known
+
+    async def reached(self, deployment: Deployment) -> Reached:
+        """What it says, or said."""
+        key = deployment.api_base, deployment.api_key
+        if key not in self._known:
+            self._known[key] = await reach(self._client, deployment)
+        return self._known[key]
+
+
+# What `gateway check` says of planner and summarizer: whether anybody serves them, and at what price (contract §5).
+
+
+CALLER = Caller("check")
+MOST_NAMED = 5
+WITH_ITS_OWN = "; the client's own key will be used"
+WITHOUT = {
+    "planner": "contexts are made without a plan (`no_planner`)",
+    "summarizer": "what a plan wants summarized is extracted instead (`no_summarizer`)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Internal:
+    """A model by its name, and what for; `chosen`: the configuration names it, it is no default."""
+
+    name: str
+    roles: tuple[str, ...]
+    chosen: bool
+
+    @property
+    def title(self) -> str:
+        return f"{' and '.join(self.roles)} {self.name}"
+
+    @property
+    def without(self) -> str:
+        return "; ".join(WITHOUT[role] for role in self.roles)
+
+
+async def check_planning(settings: Settings, router: ConfiguredRouter, reaching: Reaching) -> AsyncIterator[Result]:
+    """Default models that nobody can ask are a warning; one that the configuration names has to be there. Nothing is
+    said of defaults where no request is planned unless it wants to be."""
+    context = settings.context
+    for internal in _internals(context):
+        if not internal.chosen and (context.planning == "never" or context.mode != "auto"):
+            continue
+        async for result in _served(settings, router, reaching, internal):
+            yield result
+
+
+def _internals(context: ContextSettings) -> list[_Internal]:
+    named = {"planner": context.planner_model, "summarizer": context.summarizer_model}
+    names = dict.fromkeys(name or DEFAULT_INTERNAL for name in named.values())
+    return [
+        _Internal(
+            name,
+            tuple(role for role, model in named.items() if (model or DEFAULT_INTERNAL) == name),
+            name in named.values(),
+        )
+        for name in names
+    ]
+
+
+async def _served(
+    settings: Settings, router: ConfiguredRouter, reaching: Reaching, internal: _Internal
+) -> AsyncIterator[Result]:
+    try:
+        where, places = _places(settings, router, internal)
+    except Unauthorized:
+        where, places = "in model_list" + WITH_ITS_OWN, []
+    except GatewayError as error:
+        yield Result(internal.title, False, f"{error.message} {internal.without}", optional=not internal.chosen)
+        return
+    if not where:
+        text = f"not in model_list, and not at the upstream of a model in it: {internal.without}"
+        yield Result(internal.title, False, text, optional=not internal.chosen)
+        return
+    for place in places:
+        asked = probed(place)
+        found = await reaching.reached(asked) if asked else None
+        if found and found.problem:
+            text = f"{where}: {found.problem}: {internal.without}"
+            yield Result(internal.title, False, text, optional=not internal.chosen)
+            return
+        if found and found.lacks(place.provider_model):
+            text = f"{where}, whose list of models does not have {place.provider_model}"
+            yield Result(internal.title, False, text, optional=True)
+            return
+    keyless = any(place.api_key is None and not place.operator_key for place in places)
+    yield Result(internal.title, True, where + WITH_ITS_OWN * keyless)
+    for warning in _prices(settings.context, router, internal):
+        yield Result(internal.title, False, warning, optional=True)
+
+
+def _places(settings: Settings, router: ConfiguredRouter, internal: _Internal) -> tuple[str, list[Deployment]]:
+    """Where it is served, in words, and its deployments there.
+
+    Raises:
+        Unauthorized: the client's key will be used.
+        GatewayError: its entry cannot be served.
+    """
+    if router.lists(internal.name):
+        return "in model_list", [router.deployment(internal.name, CALLER)]
+    found = {}
+    for model, primary in _primaries(settings, router):
+        served = router.internal(internal.name, internal.chosen, primary, CALLER)
+        if served is not None:
+            found[model] = served
+    if not settings.model_list:
+        return ("at the default upstream" if found else ""), list(found.values())
+    return (f"at the upstream of {_some(list(found))}" if found else ""), list(found.values())
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
+
+
+def _primaries(settings: Settings, router: ConfiguredRouter) -> Iterator[tuple[str, Deployment]]:
+    """The models that answer, as far as the configuration names them; the default upstream where it names none."""
+    for name in [entry.model_name for entry in settings.model_list if unsupported(entry) is None] or [""]:
+        try:
+            yield name, router.deployment(name, CALLER) if name else router.default(name, CALLER)
+        except GatewayError:  # named by the other checks
+            continue
+
+
+def _prices(context: ContextSettings, router: ConfiguredRouter, internal: _Internal) -> Iterator[str]:
+    usage = {"prompt_tokens": 1, "completion_tokens": 1}
+    call = InternalCall("planner", internal.name, usage, router.facts(internal.name).prices)
+    if price_internal(call).total is not None:
+        return
+    if context.planning_max_cost is not None:
+        yield f"never called: its price is not known, and `planning_max_cost` is set: {internal.without}"
+    else:
+        yield "its price is not known: what a request that it works for cost in all is not told (`total_cost` is null)"
+
+
+def check(settings: Settings) -> list[Result]:
+    """All checks: settings, storage, cache, and each distinct upstream address."""
+    return asyncio.run(_collect(_check, settings))
+
+
+def migrate_now(settings: Settings) -> list[Result]:
+    """Upgrades the schema; safe from any number of processes at once."""
+    return asyncio.run(_collect(_migrate, settings))
+
+
+async def _collect(work: Callable[[Settings], AsyncIterator[Result]], settings: Settings) -> list[Result]:
+    return [result async for result in work(settings)]
+
+
+async def _migrate(settings: Settings) -> AsyncIterator[Result]:
+    where = shown(settings.storage.url)
+    transactions = open_transactions(settings.storage)
+    try:
+        before = await transactions.run(schema_state)
+        await migrate(transactions, settings.storage.migration_timeout)
+        after = await transactions.run(schema_state)
+        text = f"{where}: already at {after}" if before == after else f"{where}: {before} -> {after}"
+        yield Result("schema", after.serves, text)
+    except GatewayError as error:
+        yield Result("schema", False, f"{where}: {_reason(error)}")
+    finally:
+        await transactions.close()
+
+
+async def _check(settings: Settings) -> AsyncIterator[Result]:
+    yield Result("configuration", True, f"{len(settings.model_list)} models")
+    for warning in settings.warnings:
+        yield Result("configuration", False, warning, optional=True)
+    async for result in _check_storage(settings):
+        yield result
+    if settings.cache.url:
+        problem = await reach_cache(settings.cache.url, settings.cache.timeout)
+        yield Result("cache", problem is None, problem or "reached", optional=True)
+    for entry in settings.model_list:
+        problem = unsupported(entry)
+        if problem:
+            yield Result(f"model {entry.model_name}", False, problem)
+    async for result in _check_upstreams(settings):
+        yield result
+
+
+async def _check_storage(settings: Settings) -> AsyncIterator[Result]:
+    where = shown(settings.storage.url)
+    transactions = open_transactions(settings.storage)
+    try:
+        state = await transactions.run(schema_state)
+        missing = "" if state.serves else f": {_missing(state)}"
+        can_be = settings.storage.auto_migrate and state.older
+        yield Result(f"storage {where}", state.serves or can_be, f"reached, schema {state}{missing}")
+    except GatewayError as error:
+        yield Result(f"storage {where}", False, _reason(error))
+    finally:
+        await transactions.close()
+
+
+def _missing(state: SchemaState) -> str:
+    if state.older:
+        return "run `gateway migrate`, or let `gateway serve` do it at its start"
+    return "newer than this version, which may not run on it"
+
+
+async def _check_upstreams(settings: Settings) -> AsyncIterator[Result]:
+    from gateway.upstream.routing.catalogue import Catalogue
+    from gateway.upstream.routing.router import ConfiguredRouter
+
+    client = new_client(ConnectionPool(10))
+    router, reaching = ConfiguredRouter(settings, Catalogue()), Reaching(client)
+    caller = Caller("check")
+    names: list[str | None] = [entry.model_name for entry in settings.model_list if unsupported(entry) is None]
+    try:
+        for name in names or [None]:
+            try:
+                deployment = router.deployment(name, caller) if name else router.default("", caller)
+            except Unauthorized:
+                yield Result(f"model {name}", True, "the client's own key will be used")
+                continue
+            except GatewayError:
+                yield Result("models", False, "model_list is empty, and the default upstream has no key")
+                continue
+            asked = probed(deployment)
+            if asked is None:
+                yield Result(f"model {name}", True, f"not asked: {deployment.route} is called through litellm")
+                continue
+            if reaching.knows(asked):
+                continue
+            problem = (await reaching.reached(asked)).problem
+            keyless = asked.api_key is None
+            text = problem or ("reached" if not keyless else "reached; the client's own key will be used")
+            yield Result(f"upstream {_address(asked.api_base)}", problem is None, text, optional=name is None)
+        async for result in check_planning(settings, router, reaching):
+            yield result
+    finally:
+        await client.aclose()
+
+
+def _address(base: str) -> str:
+    """A base URL without what may be a secret in it."""
+    return re.sub(r"(?<=://)[^/@]*@", "***@", base.partition("?")[0])
+
+
+def _reason(error: GatewayError) -> str:
+    cause = error.__cause__
+    return f"{error.message} ({type(cause).__name__})" if cause else error.message

@@ -1,0 +1,86 @@
+"""`gateway export` and `gateway import`: conversations as files."""
+
+import argparse
+import asyncio
+from pathlib import Path
+from typing import BinaryIO, TextIO
+
+from gateway.config.settings import Settings
+from gateway.errors import GatewayError, StorageUnavailable
+from gateway.http.auth import ANONYMOUS
+from gateway.http.conversations.import_check import parse_export
+from gateway.http.conversations.transfer import as_imported
+from gateway.models.records import Imported, ImportedConversation
+from gateway.ports import Clock
+from gateway.storage.conversations.export import Transfer
+from gateway.storage.database.migrate import open_current, shown
+
+STANDARD = "-"
+
+
+def export_file(settings: Settings, options: argparse.Namespace, clock: Clock, out: BinaryIO, err: TextIO) -> int:
+    """Writes the document to `--output`, else to `out`; returns 1 if there is no such conversation."""
+    try:
+        pieces = asyncio.run(_read(settings, clock, options.tenant, options.conversation))
+        if pieces is None:
+            err.write("No such conversation.\n")
+            return 1
+        if options.output == STANDARD:
+            out.writelines([*pieces, b"\n"])
+        else:
+            Path(options.output).write_bytes(b"".join(pieces) + b"\n")
+    except StorageUnavailable as error:
+        err.write(f"{shown(settings.storage.url)}: {error.message}\n")
+        return 1
+    except OSError as error:
+        err.write(f"{options.output}: {error.strerror}\n")
+        return 1
+    return 0
+
+
+def import_file(settings: Settings, options: argparse.Namespace, clock: Clock, out: TextIO, err: TextIO) -> int:
+    """Prints the new conversation's id; returns 1 if the file is no export or cannot be stored.
+
+    Raises:
+        ValueError: there are several tenants, and none is named.
+    """
+    tenant = options.tenant or _only_tenant(settings)
+    try:
+        made = parse_export(Path(options.file).read_bytes())
+        imported = asyncio.run(_write(settings, clock, tenant, made))
+    except StorageUnavailable as error:
+        err.write(f"{shown(settings.storage.url)}: {error.message}\n")
+        return 1
+    except GatewayError as error:
+        err.write(f"{options.file}: {error.message}\n")
+        return 1
+    except OSError as error:
+        err.write(f"{options.file}: {error.strerror}\n")
+        return 1
+    err.writelines(f"{warning}\n" for warning in as_imported(imported, made)["warnings"])
+    out.write(f"{imported.conversation_id}\n")
+    return 0
+
+
+def _only_tenant(settings: Settings) -> str:
+    tenants = {key.tenant for key in settings.auth.keys}
+    if len(tenants) > 1:
+        raise ValueError("--tenant is needed, as there are several: " + ", ".join(sorted(tenants)))
+    return tenants.pop() if tenants else ANONYMOUS
+
+
+async def _read(settings: Settings, clock: Clock, tenant: str | None, conversation_id: str) -> list[bytes] | None:
+    transactions = await open_current(settings.storage)
+    try:
+        pieces = await Transfer(transactions, clock).export_conversation(tenant, conversation_id)
+        return None if pieces is None else list(pieces)
+    finally:
+        await transactions.close()
+
+
+async def _write(settings: Settings, clock: Clock, tenant: str, made: ImportedConversation) -> Imported:
+    transactions = await open_current(settings.storage)
+    try:
+        return await Transfer(transactions, clock).import_conversation(tenant, made)
+    finally:
+        await transactions.close()

@@ -1,0 +1,83 @@
+"""Cuts a text into chunks along its own structure, whatever that is: records, rows, lines, functions, paragraphs."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from gateway.relevance.chunks import code, prose, records, tables
+from gateway.relevance.chunks.chunk import Chunk, gathered, trimmed
+
+FIRST_OF_TEXT = re.compile(r"[ \t]*[\[{]")
+FIRST_OF_LINE = re.compile(r"\n[ \t]*[\[{]")
+BEFORE_VALUE = re.compile(r"[\[{](?=[ \t\r\n]*[\"\[{])")
+LEAST_JSON = 800
+MOST_TRIES = 6
+
+
+def passages(text: str) -> list[Chunk]:
+    """Chunks in order, without overlap, none of them longer than `MAX_CHARS`; together they are the whole text but for
+    white space between them. It takes time in proportion to the text, whatever it holds. Tiny ones are gathered where
+    there are very many (`gathered`)."""
+    found: list[Chunk] = []
+    for begin, until, cut in _stretches(text, 0, len(text)):
+        found.extend(cut if cut is not None else _of_one_kind(text, begin, until))
+    return gathered(found)
+
+
+def fields_of(content: str, chunk: Chunk) -> list[tuple[str, Any]]:
+    """The values of a record or row by their names (of JSON: paths like `items.0.price`); empty for what has none."""
+    if chunk.kind == "row":
+        return list(tables.cells(chunk.heading, content[chunk.start : chunk.end]))
+    return records.fields(content, chunk.origin) if chunk.kind == "record" and chunk.origin >= 0 else []
+
+
+def _stretches(text: str, start: int, end: int) -> Iterator[tuple[int, int, list[Chunk] | None]]:
+    """JSON, with the chunks that it was cut into, and what stands before and after it."""
+    first, end = trimmed(text, start, end)
+    if first < end and text[first] in "{[":
+        cut, after = records.records(text, first, end)
+        if cut:
+            yield first, after, cut
+            start = after
+    at = start
+    for _ in range(MOST_TRIES):
+        opening = _opening(text, at, end)
+        if opening is None or end - opening <= LEAST_JSON:
+            break
+        at = opening + 1
+        cut, after = records.records(text, opening, end)
+        if cut and after - opening > LEAST_JSON:
+            yield *trimmed(text, start, opening), None
+            yield opening, after, cut
+            start = at = after
+    begin, until = trimmed(text, start, end)
+    if begin < until:
+        yield max(start, text.rfind("\n", 0, begin) + 1), until, None  # its first line is indented as others are
+
+
+def _opening(text: str, start: int, end: int) -> int | None:
+    """Where JSON may begin: at a bracket that is the first sign of its line, or stands before a value. Two searches for
+    what begins with one of few signs are far faster than one for either."""
+    if text.find("{", start, end) < 0 and text.find("[", start, end) < 0:
+        return None  # most logs and prose
+    before = BEFORE_VALUE.search(text, start, end)
+    until = before.start() if before else end
+    if start == 0 and (first := FIRST_OF_TEXT.match(text, 0, until)):
+        return first.end() - 1
+    first = FIRST_OF_LINE.search(text, max(0, start - 1), until)
+    return first.end() - 1 if first else before.start() if before else None
+
+
+def _of_one_kind(text: str, start: int, end: int) -> Iterator[Chunk]:
+    if start >= end:
+        return iter(())
+    if prose.is_hypertext(text, start, end):
+        return prose.blocks(text, start, end)
+    separator = tables.separator_of(text, start, end)
+    if separator is not None:
+        return tables.rows(text, start, end, separator)
+    if code.is_code(text, start, end):
+        return code.blocks(text, start, end)
+    if tables.is_lines(text, start, end):
+        return tables.blocks(text, start, end)
+    return prose.prose(text, start, end)

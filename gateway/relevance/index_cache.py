@@ -1,0 +1,179 @@
+"""Indexes of contents, kept in the process for later questions on the same texts."""
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from gateway.base.ids import content_digest
+from gateway.models.artifacts import cache_group
+from gateway.models.relevance import Passage, Query, Source
+from gateway.ports import ClaimingCache, Clock
+
+if TYPE_CHECKING:
+    from gateway.relevance.corpus import ContentIndex
+
+MOST_FORGOTTEN = 10_000
+"""Groups that are remembered as forgotten, so that a request which runs meanwhile does not bring them back."""
+
+
+class ContentIndexes:
+    """By tenant and digest of the content; the least recently used go first. Contexts are built in threads: every step
+    is locked, and short."""
+
+    def __init__(self, max_bytes: int, ttl: float, clock: Clock) -> None:
+        self._max_bytes, self._ttl, self._clock = max_bytes, ttl, clock
+        self._indexes: OrderedDict[str, tuple[float, ContentIndex]] = OrderedDict()
+        self._forgotten: OrderedDict[str, int] = OrderedDict()
+        self._size = 0
+        self._moment = 0
+        self._lock = Lock()
+
+    @property
+    def moment(self) -> int:
+        """How often something was forgotten so far: what is built from here on may be kept if it is not forgotten."""
+        return self._moment
+
+    def get(self, tenant: str, digest: str) -> "ContentIndex | None":
+        """The index of that content, None if it is not kept."""
+        group = cache_group(tenant, digest)
+        with self._lock:
+            found = self._indexes.get(group)
+            if found is None or found[0] <= self._clock.monotonic():
+                return None
+            self._indexes.move_to_end(group)
+            return found[1]
+
+    def keep(self, tenant: str, built: "Mapping[str, ContentIndex]", since: int) -> None:
+        """Keeps indexes by the digests of their contents, but for contents that were forgotten after `since`."""
+        until = self._clock.monotonic() + self._ttl
+        with self._lock:
+            for digest, index in built.items():
+                group = cache_group(tenant, digest)
+                if self._forgotten.get(group, 0) > since:
+                    continue
+                self._drop(group)
+                self._indexes[group] = until, index
+                self._size += index.size
+            while self._size > self._max_bytes and self._indexes:
+                self._drop(next(iter(self._indexes)))
+
+    def forget(self, *groups: str) -> None:
+        """Drops the indexes of these groups (`cache_group`), and those that are being built."""
+        with self._lock:
+            self._moment += 1
+            for group in groups:
+                self._drop(group)
+                self._forgotten[group] = self._moment
+                self._forgotten.move_to_end(group)
+            while len(self._forgotten) > MOST_FORGOTTEN:
+                self._forgotten.popitem(last=False)
+
+    def _drop(self, group: str) -> None:
+        found = self._indexes.pop(group, None)
+        if found is not None:
+            self._size -= found[1].size
+
+
+# Relevance as it is handed to fitting, for one request; numpy and the stemmers are loaded when something is ranked.
+
+
+if TYPE_CHECKING:
+    from gateway.relevance.corpus import ContentIndex
+    from gateway.relevance.terms import Lexicon
+
+KEPT_CHARS = 2000
+"""Shorter texts are indexed anew faster than they are looked up."""
+
+
+class PassageFinder:
+    """`models.relevance.Relevance`: each text is indexed once, and not at all if its index is kept.
+
+    Without `kept` nothing is kept beyond the request.
+    """
+
+    def __init__(self, kept: ContentIndexes | None, tenant: str) -> None:
+        self._kept, self._tenant = kept, tenant
+        self._since = kept.moment if kept else 0
+        self._known: dict[str, ContentIndex] = {}
+        self._built: dict[str, ContentIndex] = {}
+        self._digests: dict[str, None] = {}
+
+    def __call__(self, query: Query, sources: Sequence[Source]) -> list[list[Passage]]:
+        from gateway.relevance.rank import relevance
+
+        return relevance(query, sources, self._indexes)
+
+    @property
+    def digests(self) -> tuple[str, ...]:
+        """Of the contents whose indexes are kept, or will be by `keep`."""
+        return tuple(self._digests)
+
+    def keep(self) -> None:
+        """Keeps what was built. To be called once the conversation that holds the contents is stored."""
+        if self._kept is not None:
+            built = {digest: index.alone() for digest, index in self._built.items()}
+            self._kept.keep(self._tenant, built, self._since)
+
+    def _indexes(self, texts: Sequence[str], lexicon: "Lexicon") -> "list[ContentIndex]":
+        from gateway.relevance.corpus import index_texts
+
+        new = [text for text in dict.fromkeys(texts) if text not in self._known and not self._is_kept(text)]
+        for text, index in zip(new, index_texts(new, lexicon), strict=True):
+            self._known[text] = index
+            if self._kept is not None and len(text) >= KEPT_CHARS:
+                self._built[content_digest(text)] = index
+        return [self._known[text] for text in texts]
+
+    def _is_kept(self, text: str) -> bool:
+        if self._kept is None or len(text) < KEPT_CHARS:
+            return False
+        digest = content_digest(text)
+        self._digests[digest] = None
+        found = self._kept.get(self._tenant, digest)
+        if found is not None:
+            self._known[text] = found
+        return found is not None
+
+
+# A cache whose groups are forgotten together with the indexes of their contents.
+
+
+class ForgettingCache:
+    """`ClaimingCache`: whoever deletes a content from it deletes the index of that content, too (contract §5)."""
+
+    def __init__(self, cache: ClaimingCache, indexes: ContentIndexes) -> None:
+        self._cache, self._indexes = cache, indexes
+
+    async def get(self, key: str) -> bytes | None:
+        """See `CacheBackend`."""
+        return await self._cache.get(key)
+
+    async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        """See `CacheBackend`."""
+        return await self._cache.get_many(keys)
+
+    async def set(self, key: str, value: bytes, ttl: float, *, group: str | None = None) -> None:
+        """See `CacheBackend`."""
+        await self._cache.set(key, value, ttl, group=group)
+
+    async def forget(self, *groups: str) -> None:
+        """Forgets values and indexes of these groups."""
+        self._indexes.forget(*groups)
+        await self._cache.forget(*groups)
+
+    async def claim(self, key: str, owner: str, ttl: float) -> bool:
+        """See `ClaimingCache`."""
+        return await self._cache.claim(key, owner, ttl)
+
+    async def get_or_claim(self, key: str, claim: str, owner: str, ttl: float) -> tuple[bytes | None, bool]:
+        """See `ClaimingCache`."""
+        return await self._cache.get_or_claim(key, claim, owner, ttl)
+
+    async def release(self, key: str, owner: str) -> None:
+        """See `ClaimingCache`."""
+        await self._cache.release(key, owner)
+
+    async def close(self) -> None:
+        """See `CacheBackend`."""
+        await self._cache.close()

@@ -1,0 +1,1 @@
+"""The cache in memory and in Redis."""

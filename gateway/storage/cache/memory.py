@@ -1,0 +1,92 @@
+"""What may be forgotten at any time (adapters of `ports.CacheBackend`): process memory, or Redis."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from gateway.config.settings import CacheSettings
+from gateway.ports import ClaimingCache, Clock
+
+
+def open_cache(settings: CacheSettings, clock: Clock) -> ClaimingCache:
+    """Redis if `cache.url` names one, else memory; nothing is connected yet."""
+    if settings.url:
+        from gateway.storage.cache.redis import RedisCache
+
+        return RedisCache(settings.url, settings.timeout, clock)
+    return MemoryCache(settings.max_bytes, clock)
+
+
+class MemoryCache:
+    """Least recently used values leave when `max_bytes` are exceeded."""
+
+    def __init__(self, max_bytes: int, clock: Clock) -> None:
+        self._max_bytes = max_bytes
+        self._clock = clock
+        self._values: OrderedDict[str, tuple[float, bytes, str | None]] = OrderedDict()
+        self._groups: dict[str, set[str]] = {}
+        self._size = 0
+
+    async def get(self, key: str) -> bytes | None:
+        """The value, or None if it is unknown or its time is over."""
+        found = self._values.get(key)
+        if found is None:
+            return None
+        if found[0] <= self._clock.monotonic():
+            self._drop(key)
+            return None
+        self._values.move_to_end(key)
+        return found[1]
+
+    async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        """The value of each key, or None."""
+        return [await self.get(key) for key in keys]
+
+    async def set(self, key: str, value: bytes, ttl: float, *, group: str | None = None) -> None:
+        """Keeps a value for `ttl` seconds at most."""
+        self._drop(key)
+        self._values[key] = (self._clock.monotonic() + ttl, value, group)
+        if group is not None:
+            self._groups.setdefault(group, set()).add(key)
+        self._size += len(key) + len(value)
+        while self._size > self._max_bytes and self._values:
+            self._drop(next(iter(self._values)))
+
+    async def forget(self, *groups: str) -> None:
+        """Deletes all values of these groups."""
+        for group in groups:
+            for key in list(self._groups.get(group, ())):
+                self._drop(key)
+
+    async def claim(self, key: str, owner: str, ttl: float) -> bool:
+        """Whether `key` is `owner`'s now."""
+        if await self.get(key) not in (None, owner.encode()):
+            return False
+        await self.set(key, owner.encode(), ttl)
+        return True
+
+    async def get_or_claim(self, key: str, claim: str, owner: str, ttl: float) -> tuple[bytes | None, bool]:
+        """The value, or whether `claim` is `owner`'s now."""
+        value = await self.get(key)
+        return value, value is None and await self.claim(claim, owner, ttl)
+
+    async def release(self, key: str, owner: str) -> None:
+        """Gives a claim up, if it is still that owner's."""
+        if await self.get(key) == owner.encode():
+            self._drop(key)
+
+    async def close(self) -> None:
+        """Forgets everything."""
+        self._values.clear()
+        self._groups.clear()
+        self._size = 0
+
+    def _drop(self, key: str) -> None:
+        found = self._values.pop(key, None)
+        if found is None:
+            return
+        self._size -= len(key) + len(found[1])
+        if found[2] is not None:
+            others = self._groups[found[2]]
+            others.discard(key)
+            if not others:
+                del self._groups[found[2]]

@@ -1,0 +1,226 @@
+"""Redis or Valkey as a cache: keys, values, groups and claims (adapter of `ports.ClaimingCache`)."""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from gateway.ports import Clock
+from gateway.telemetry.logs import get_logger
+
+# Commands to one Redis that cost a request milliseconds at most, whatever has become of that Redis.
+
+
+PAUSE_SECONDS = 2.0
+AT_ONCE = 64
+"""Commands, each on a connection of its own, that are under way at the same time."""
+PROBE_WAIT = 5
+"""Requests wait for a probe that has just begun, until this part of a command's time is over."""
+ROUNDS = 5
+"""Rounds of the event loop after its time in which an answer that had come in time is still read: a loop that somebody
+held up finds the answer and the end of the time together."""
+log = get_logger("gateway.cache")
+
+
+class RedisLink:
+    """A request waits `timeout_seconds` for an answer. A command that takes longer goes on for a while without it, on
+    its own connection, so that no answer is ever read by somebody else. After a fault nobody waits any more: what
+    tells that Redis answers in time again is a probe beside the requests.
+    """
+
+    def __init__(self, url: str, timeout_seconds: float, clock: Clock) -> None:
+        self._url = url
+        self._timeout = timeout_seconds
+        self._longest = max(1.0, 2 * timeout_seconds)
+        self._clock = clock
+        self._client: Any = None
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._running: set[asyncio.Task[Any]] = set()
+        self._paused_until: float | None = None
+        self._probe: asyncio.Task[None] | None = None
+        self._wait_until = 0.0
+
+    async def send(self, *command: Any) -> Any:
+        """The answer; None also if there is none in time, or the command is refused."""
+        if self._paused_until is not None and not await self._is_back():
+            return None
+        task = self._start(self._asked(*command))
+        await asyncio.wait({task}, timeout=self._timeout)
+        for _ in range(ROUNDS):
+            if task.done():
+                return None if task.cancelled() else task.result()
+            await asyncio.sleep(0)
+        self._pause("too_slow")
+        return None
+
+    async def close(self) -> None:
+        """Gives up what is under way and closes the connections."""
+        for task in self._running:
+            task.cancel()
+        if self._running:
+            await asyncio.wait(self._running)
+        if self._client is not None:
+            await self._client.aclose()
+
+    async def _asked(self, *command: Any) -> Any:
+        try:
+            async with asyncio.timeout(self._longest), self._slots:
+                return await self._opened().execute_command(*command)
+        except ResponseError as refused:  # what it holds under that key is not ours: no reason to leave it alone
+            log.warning("cache_refused", reason=type(refused).__name__)
+        except Exception as error:  # noqa: BLE001 - whatever a broken server does to its client costs a miss
+            self._pause(type(error).__name__)
+        return None
+
+    def _opened(self) -> Any:
+        if self._client is None:
+            seconds = self._longest
+            self._client = Redis.from_url(self._url, socket_timeout=seconds, socket_connect_timeout=seconds)
+        return self._client
+
+    def _pause(self, reason: str) -> None:
+        if self._paused_until is None:
+            log.warning("cache_unavailable", reason=reason)
+        self._paused_until = self._clock.monotonic() + PAUSE_SECONDS
+
+    async def _is_back(self) -> bool:
+        loop = asyncio.get_running_loop()
+        if self._probe is None or self._probe.done():
+            if self._paused_until is not None and self._clock.monotonic() < self._paused_until:
+                return False
+            self._probe = self._start(self._probed())
+            self._wait_until = loop.time() + self._timeout / PROBE_WAIT
+        if (seconds := self._wait_until - loop.time()) > 0:
+            await asyncio.wait({self._probe}, timeout=seconds)
+        return self._paused_until is None
+
+    async def _probed(self) -> None:
+        """Ends the pause if Redis answers in time, once there is a connection; else it begins anew."""
+        answered = await self._asked("PING") and await self._answers_in_time()
+        if answered:
+            self._paused_until = None
+            log.info("cache_available")
+        else:
+            self._pause("probe")
+
+    async def _answers_in_time(self) -> bool:
+        began = asyncio.get_running_loop().time()
+        answer = await self._asked("PING")
+        return bool(answer) and asyncio.get_running_loop().time() - began <= self._timeout
+
+    def _start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.ensure_future(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+
+PREFIX = "context-gateway:"
+GROUP_PREFIX = PREFIX + "group:"
+SET_IN_GROUP = """
+if redis.call('TYPE', KEYS[2]).ok ~= 'set' then redis.call('DEL', KEYS[2]) end
+redis.call('SADD', KEYS[2], KEYS[1])
+if redis.call('PTTL', KEYS[2]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[2], ARGV[2]) end
+return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+"""
+"""A group is the set of its keys; it lives as long as the last of its values."""
+FORGET_GROUPS = """
+for _, group in ipairs(KEYS) do
+  if redis.call('TYPE', group).ok == 'set' then
+    for _, key in ipairs(redis.call('SMEMBERS', group)) do redis.call('DEL', key) end
+  end
+  redis.call('DEL', group)
+end
+return 1
+"""
+CLAIM = """
+local owner = redis.pcall('GET', KEYS[1])
+local left = redis.call('PTTL', KEYS[1])
+if type(owner) == 'string' and owner ~= ARGV[1] and left > 0 and left <= tonumber(ARGV[2]) then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
+"""
+"""What nobody of us could have left there, of another type or for longer than a claim lasts, claims nothing."""
+GET_OR_CLAIM = f"""
+local value = redis.pcall('GET', KEYS[2])
+if type(value) == 'string' then return value end
+{CLAIM}"""
+RELEASE = """
+if redis.pcall('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
+return 0
+"""
+MOST_OWED = 100_000
+OWED_AT_ONCE = 500
+
+
+class RedisCache:
+    """Every fault is a miss; after one, it is left alone until it answers again (`RedisLink`)."""
+
+    def __init__(self, url: str, timeout_seconds: float, clock: Clock) -> None:
+        self._link = RedisLink(url, timeout_seconds, clock)
+        self._owed: dict[str, None] = {}
+
+    async def get(self, key: str) -> bytes | None:
+        """The value, or None if it is unknown or the cache cannot be asked."""
+        return _bytes(await self._run("GET", PREFIX + key))
+
+    async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        """The value of each key; None for all of them if the cache cannot be asked."""
+        values = await self._run("MGET", *(PREFIX + key for key in keys)) if keys else []
+        if not isinstance(values, list) or len(values) != len(keys):
+            return [None] * len(keys)
+        return [_bytes(value) for value in values]
+
+    async def set(self, key: str, value: bytes, ttl: float, *, group: str | None = None) -> None:
+        """Keeps a value for `ttl` seconds, if the cache can be reached."""
+        if group is None:
+            await self._run("SET", PREFIX + key, value, "PX", _milliseconds(ttl))
+        else:
+            await self._run("EVAL", SET_IN_GROUP, 2, PREFIX + key, GROUP_PREFIX + group, value, _milliseconds(ttl))
+
+    async def forget(self, *groups: str) -> None:
+        """Deletes all values of these groups: now, or before the cache is next used if it cannot be reached now."""
+        self._owed |= dict.fromkeys(groups)
+        for group in list(self._owed)[:-MOST_OWED]:
+            del self._owed[group]
+        await self._forget_owed()
+
+    async def claim(self, key: str, owner: str, ttl: float) -> bool:
+        """Whether `key` is `owner`'s now, or nobody can be asked."""
+        return bool(await self._run("EVAL", CLAIM, 1, PREFIX + key, owner, _milliseconds(ttl)) != 0)
+
+    async def get_or_claim(self, key: str, claim: str, owner: str, ttl: float) -> tuple[bytes | None, bool]:
+        """The value, or whether `claim` is `owner`'s now, or nobody can be asked."""
+        found = await self._run("EVAL", GET_OR_CLAIM, 2, PREFIX + claim, PREFIX + key, owner, _milliseconds(ttl))
+        return (found, False) if isinstance(found, bytes) else (None, found != 0)
+
+    async def release(self, key: str, owner: str) -> None:
+        """Gives a claim up, if it is still that owner's."""
+        await self._run("EVAL", RELEASE, 1, PREFIX + key, owner)
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._link.close()
+
+    async def _forget_owed(self) -> bool:
+        """Whether nothing is left that is to be forgotten."""
+        while groups := list(self._owed)[:OWED_AT_ONCE]:
+            keys = [GROUP_PREFIX + group for group in groups]
+            if await self._link.send("EVAL", FORGET_GROUPS, len(keys), *keys) is None:
+                return False
+            for group in groups:
+                self._owed.pop(group, None)
+        return True
+
+    async def _run(self, *command: Any) -> Any:
+        return await self._link.send(*command) if await self._forget_owed() else None
+
+
+def _bytes(value: Any) -> bytes | None:
+    return value if isinstance(value, bytes) else None
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, int(seconds * 1000))

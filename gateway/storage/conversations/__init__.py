@@ -1,0 +1,1 @@
+"""Conversations and their items: records, deletion, export, import."""

@@ -1,0 +1,197 @@
+"""Deletes an item of a conversation for good: its words are in no message, block, step, answer or index afterwards."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from gateway.base import jsons
+from gateway.base.ids import content_digest
+from gateway.models.chain import message_digest
+from gateway.models.conversation import ConversationMessage
+from gateway.models.items import INSTRUCTION_PREFIX, called, instruction_items, without
+from gateway.models.tool_steps import RESULT_ROLES
+from gateway.storage.conversations.delete import held_by_none
+from gateway.storage.conversations.items import conversation_row, instructions_in_force, message_row_of, read_item
+from gateway.storage.database import schema
+from gateway.storage.database.engine import insert_if_new
+from gateway.storage.history import rows
+from gateway.storage.history.digests import heal
+from gateway.storage.turns.rows import message_row
+
+BATCH = 500
+CONVERSATIONS, MESSAGES = schema.conversations, schema.messages
+UNMARKED = dict.fromkeys(("path_digest", "said_digest", "plain", "rendered", "standing", "tokens"))
+ENVELOPE = ("id", "object", "created", "model", "usage", "service_tier", "system_fingerprint", "choices")
+
+
+def delete(
+    connection: sa.Connection, tenant: str, conversation_id: str, item_id: str, now: datetime
+) -> tuple[str, ...]:
+    """What hangs on a message that is gone hangs on the one before it from then on.
+
+    Returns:
+        The groups of the cache that must go, too: all that this conversation alone holds something of.
+
+    Raises:
+        ConversationNotFound: the tenant has no such conversation.
+        ItemNotFound: the conversation has no such item.
+    """
+    row = conversation_row(connection, tenant, conversation_id, lock=True)
+    read_item(connection, tenant, conversation_id, item_id)
+    values: dict[str, Any] = {"updated_at": now}
+    if item_id.startswith(INSTRUCTION_PREFIX):
+        values["instructions_digest"] = _delete_instruction(connection, row, item_id)
+    else:
+        stored = message_row_of(connection, conversation_id, item_id)
+        message = rows.message_of(stored, {})
+        tree = _Tree(connection, conversation_id)
+        below = tree.below(stored.id)
+        left = without(message, item_id)
+        if left is None:
+            values |= _remove(connection, row, stored)
+        else:
+            _rewrite(connection, left, now)
+        _forget(connection, conversation_id, [stored.id, *below])
+        if (call_id := called(message, item_id)) is not None:
+            _forget_step(connection, below, call_id, tree.results(stored.id))
+        _cut_completion(connection, stored, removed=left is None)
+        heal(connection, conversation_id)  # at once: a branch that the head is not in is found by its digests alone
+    values["forgotten_at"] = now
+    where = CONVERSATIONS.c.id == conversation_id
+    connection.execute(CONVERSATIONS.update().where(where).values(**values))
+    held = schema.cached_contents.c
+    digests = connection.execute(sa.select(held.digest).where(held.conversation_id == conversation_id)).scalars().all()
+    return held_by_none(connection, tenant, list(digests), but=conversation_id)
+
+
+class _Tree:
+    """A conversation's messages by what they hang on, without their bodies."""
+
+    def __init__(self, connection: sa.Connection, conversation_id: str) -> None:
+        columns = (MESSAGES.c.id, MESSAGES.c.parent_id, MESSAGES.c.role)
+        self._children: dict[str | None, list[str]] = {}
+        self._roles: dict[str, str] = {}
+        for each in connection.execute(sa.select(*columns).where(MESSAGES.c.conversation_id == conversation_id)):
+            self._children.setdefault(each.parent_id, []).append(each.id)
+            self._roles[each.id] = each.role
+
+    def below(self, message_id: str, *, results: bool = False) -> list[str]:
+        """All that hangs on a message, in any branch; or only the results that follow it at once."""
+        found: list[str] = []
+        ends = [message_id]
+        while ends:
+            children = self._children.get(ends.pop(), [])
+            if results:
+                children = [child for child in children if self._roles[child] in RESULT_ROLES]
+            found += children
+            ends += children
+        return found
+
+    def results(self, message_id: str) -> frozenset[str]:
+        """The tool results that a call, or a result, may be about."""
+        own = [message_id] if self._roles[message_id] in RESULT_ROLES else self.below(message_id, results=True)
+        return frozenset(own)
+
+
+def _remove(connection: sa.Connection, row: Any, stored: Any) -> dict[str, Any]:
+    """Takes a message out of the tree. Returns what changes of its conversation."""
+    hanging = MESSAGES.update().where(MESSAGES.c.conversation_id == row.id, MESSAGES.c.parent_id == stored.id)
+    connection.execute(hanging.values(parent_id=stored.parent_id))
+    connection.execute(MESSAGES.delete().where(MESSAGES.c.id == stored.id))
+    if row.head_id != stored.id:
+        return {}
+    digest = stored.instructions_digest if stored.parent_id is None else None
+    return {"head_id": stored.parent_id, "instructions_digest": digest}
+
+
+def _rewrite(connection: sa.Connection, left: ConversationMessage, now: datetime) -> None:
+    """A message without one of its items."""
+    fresh = message_row(left, str(left.message_id), None, 0, now)
+    values = {name: fresh[name] for name in ("body", "weight", "tokens")} | {"digest": message_digest(left.body)}
+    connection.execute(MESSAGES.update().where(MESSAGES.c.id == left.message_id).values(**values))
+
+
+def _forget(connection: sa.Connection, conversation_id: str, ids: list[str]) -> None:
+    """A deleted message and those behind it: blocks in them and what was forwarded there may quote it, and their chains
+    are not what they were."""
+    links, frames = schema.message_links, schema.frames
+    for batch in _batches(ids):
+        anchored = (frames.c.conversation_id == conversation_id, frames.c.message_id.in_(batch))
+        connection.execute(frames.delete().where(*anchored))
+        of_them = (links.c.conversation_id == conversation_id, links.c.message_id.in_(batch))
+        connection.execute(links.delete().where(*of_them))
+        connection.execute(MESSAGES.update().where(MESSAGES.c.id.in_(batch)).values(**UNMARKED))
+
+
+def _forget_step(connection: sa.Connection, ids: list[str], call_id: str, results: frozenset[str]) -> None:
+    """The tool steps of answers without that of a deleted call or result. Ids of calls may repeat, so those of the
+    results count."""
+    columns = sa.select(MESSAGES.c.id, MESSAGES.c.reasoning_events).where(MESSAGES.c.reasoning_events.is_not(None))
+    for batch in _batches(ids):
+        for each in connection.execute(columns.where(MESSAGES.c.id.in_(batch))).all():
+            events = jsons.loads_stored(each.reasoning_events)
+            kept = [
+                event
+                for event in events
+                if event.get("tool_call_id") != call_id or event.get("result_message_id", "") not in {"", *results}
+            ]
+            text = jsons.dumps_stored(kept) if kept else None
+            connection.execute(MESSAGES.update().where(MESSAGES.c.id == each.id).values(reasoning_events=text))
+
+
+def _cut_completion(connection: sa.Connection, stored: Any, *, removed: bool) -> None:
+    """The stored envelope of an answer may repeat what it said (`logprobs`, a prefill, a provider's extras)."""
+    imported = schema.imported_requests
+    of_it = (imported.c.conversation_id == stored.conversation_id, imported.c.request_id == stored.request_id)
+    connection.execute(imported.delete().where(*of_it))
+    table = schema.completions
+    query = sa.select(table.c.body).where(table.c.request_id == stored.request_id)
+    body = connection.execute(query).scalar() if stored.choice is not None else None
+    if body is None:
+        return
+    envelope = {name: value for name, value in jsons.loads_stored(body).items() if name in ENVELOPE}
+    choices = []
+    for choice in envelope.get("choices", ()):
+        if choice.get("index") != stored.choice:
+            choices.append(choice)
+        elif not removed:
+            bare = {name: value for name, value in choice.get("message", {}).items() if not value}
+            choices.append({"index": stored.choice, "finish_reason": choice.get("finish_reason"), "message": bare})
+    text = jsons.dumps_stored({**envelope, "choices": choices})
+    connection.execute(table.update().where(table.c.request_id == stored.request_id).values(body=text))
+
+
+def _delete_instruction(connection: sa.Connection, row: Any, item_id: str) -> str | None:
+    """Takes a system message out of all sets of them that the conversation ever had. Returns the digest of those in
+    force where there is no message that names them."""
+    in_force = instructions_in_force(connection, row)
+    gone = next(
+        body for body, item in zip(in_force, instruction_items(row.id, in_force), strict=True) if item["id"] == item_id
+    )
+    table = schema.instructions
+    in_force_at_start: str | None = row.instructions_digest
+    for each in connection.execute(sa.select(table).where(table.c.conversation_id == row.id)).all():
+        before = jsons.loads_stored(each.body)
+        if gone not in before:
+            continue
+        digest = _store_instructions(connection, row.id, [body for body in before if body != gone])
+        of_it = (MESSAGES.c.conversation_id == row.id, MESSAGES.c.instructions_digest == each.digest)
+        connection.execute(MESSAGES.update().where(*of_it).values(instructions_digest=digest))
+        connection.execute(table.delete().where(table.c.conversation_id == row.id, table.c.digest == each.digest))
+        in_force_at_start = digest if in_force_at_start == each.digest else in_force_at_start
+    return in_force_at_start
+
+
+def _store_instructions(connection: sa.Connection, conversation_id: str, left: list[Any]) -> str | None:
+    if not left:
+        return None
+    body = jsons.dumps_stored(left)
+    values = {"conversation_id": conversation_id, "digest": content_digest(body), "body": body}
+    connection.execute(insert_if_new(connection, schema.instructions), values)
+    return values["digest"]
+
+
+def _batches(ids: list[str]) -> Iterable[list[str]]:
+    return (ids[start : start + BATCH] for start in range(0, len(ids), BATCH))

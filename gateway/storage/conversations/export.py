@@ -1,0 +1,202 @@
+"""Reads everything that a conversation is, as one document (see `docs/api.md`, Moving conversations)."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from gateway.base import jsons
+from gateway.base.jsons import Fragment
+from gateway.models.records import KIND, VERSION, Imported, ImportedConversation
+from gateway.ports import Clock
+from gateway.storage.conversations.imports import rows_of, write_import
+from gateway.storage.database import schema
+from gateway.storage.database.engine import Transactions
+from gateway.storage.history import rows
+
+PAGE = 500
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A conversation's rows, of one moment."""
+
+    conversation: Any
+    sessions: Sequence[Any]
+    instructions: Sequence[Any]
+    messages: Sequence[Any]
+    attachments: Sequence[Any]
+    frames: Sequence[Any]
+    requests: Sequence[Any]
+    imported: Sequence[Any]
+
+
+async def read_rows(transactions: Transactions, tenant: str | None, conversation_id: str) -> Rows | None:
+    """One consistent snapshot; None if the tenant (None: whoever's) has no such conversation.
+
+    Raises:
+        StorageUnavailable: the storage cannot be reached.
+    """
+    if "\x00" in conversation_id:
+        return None
+    return await transactions.run(lambda connection: _read(connection, tenant, conversation_id))
+
+
+def _read(connection: sa.Connection, tenant: str | None, conversation_id: str) -> Rows | None:
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"))
+    table = schema.conversations
+    query = sa.select(table).where(table.c.id == conversation_id)
+    found = connection.execute(query if tenant is None else query.where(table.c.tenant == tenant)).first()
+    if found is None:
+        return None
+
+    def those_of(table: sa.Table, *order: str) -> list[Any]:
+        where = table.c.conversation_id == conversation_id
+        query = sa.select(table).where(where).order_by(*(table.c[name] for name in order))
+        return _pages(connection, query)
+
+    ledger, kept = schema.ledger, schema.completions
+    requests = sa.select(ledger, kept.c.body.label("completion"), kept.c.metadata.label("completion_metadata"))
+    requests = requests.select_from(ledger.outerjoin(kept))
+    requests = requests.where(ledger.c.tenant == found.tenant, ledger.c.conversation_id == conversation_id)
+    return Rows(
+        found,
+        those_of(schema.sessions, "name"),
+        those_of(schema.instructions, "digest"),
+        those_of(schema.messages, "sequence_number", "id"),
+        those_of(schema.attachments, "number"),
+        those_of(schema.frames, "created_at", "id"),
+        _pages(connection, requests.order_by(ledger.c.created_at, ledger.c.request_id)),
+        those_of(schema.imported_requests, "request_id"),
+    )
+
+
+def _pages(connection: sa.Connection, query: sa.Select[Any]) -> list[Any]:
+    """All rows, in steps: nobody else is to wait for the whole."""
+    found: list[Any] = []
+    with connection.execute(query.execution_options(yield_per=PAGE)) as result:
+        for page in result.partitions():
+            found += page
+    return found
+
+
+def document(found: Rows) -> Iterator[bytes]:
+    """The document in pieces. JSON that is stored as a text goes into it as it stands, every number as written."""
+    imported: dict[str, Json] = {row.request_id: jsons.loads_decimal(row.body) for row in found.imported}
+    origins = {new: str(request["id"]) for new, request in imported.items()}
+    numbers = {row.digest: number for number, row in enumerate(found.instructions)}
+    head = {
+        "object": KIND,
+        "version": VERSION,
+        "id": found.conversation.id,
+        "created_at": _time(found.conversation.created_at),
+        "metadata": _text(found.conversation.metadata),
+        "head": found.conversation.head_id,
+        "instructions_in_force": numbers.get(found.conversation.instructions_digest),
+        "sessions": [row.name for row in found.sessions],
+        "instructions": [Fragment(row.body) for row in found.instructions],
+    }
+    yield jsons.dumps(head)[:-1]
+    order = sorted(found.messages, key=lambda row: (row.sequence_number, rows.utc(row.created_at), row.id))
+    yield from _list("messages", order, lambda row: _message(row, numbers, origins))
+    yield from _list("attachments", found.attachments, _attachment)
+    yield from _list("frames", found.frames, _frame)
+    told = [request for request in imported.values() if len(request) > 1] + [_request(row) for row in found.requests]
+    yield from _list("requests", sorted(told, key=lambda request: (str(request.get("created_at")), request["id"])))
+    yield b"}"
+
+
+def _list(name: str, found: Sequence[Any], make: Callable[[Any], Json] = lambda each: each) -> Iterator[bytes]:
+    yield b',"%b":[' % name.encode()
+    for start in range(0, len(found), PAGE):
+        piece = jsons.dumps([make(each) for each in found[start : start + PAGE]])[1:-1]
+        yield b"," + piece if start else piece
+    yield b"]"
+
+
+def _message(row: Any, numbers: dict[str, int], origins: dict[str, str]) -> Json:
+    return {
+        "id": row.id,
+        "parent": row.parent_id,
+        "sequence_number": row.sequence_number,
+        "role": row.role,
+        "status": row.status,
+        "body": Fragment(row.body),
+        "rendered": _text(row.rendered),
+        "standing": _text(row.standing),
+        "reasoning_events": _text(row.reasoning_events),
+        "instructions": numbers.get(row.instructions_digest),
+        "request": origins.get(row.request_id, row.request_id),
+        "choice": row.choice,
+        "origin": row.origin,
+        "restored": row.restored,
+        "created_at": _time(row.created_at),
+    }
+
+
+def _attachment(row: Any) -> Json:
+    return {
+        "number": row.number,
+        "artifact_id": row.artifact_id,
+        "document": Fragment(row.body),
+        "said": bytes(row.said_digest).hex() if row.said_digest is not None else None,
+        "created_at": _time(row.created_at),
+    }
+
+
+def _frame(row: Any) -> Json:
+    return {
+        "model": row.model,
+        "message": row.message_id,
+        "full": row.full,
+        "frame": Fragment(row.body),
+        "created_at": _time(row.created_at),
+    }
+
+
+def _request(row: Any) -> Json:
+    return {
+        "id": row.request_id,
+        "completion_id": row.completion_id,
+        "model": row.model,
+        "status": row.status,
+        "stream": row.stream,
+        "error_code": row.error_code,
+        "created_at": _time(row.created_at),
+        "response_metadata": _text(row.response_metadata),
+        "completion": _text(row.completion),
+        "metadata": _text(row.completion_metadata),
+    }
+
+
+def _text(value: str | None) -> Fragment | None:
+    return None if value is None else Fragment(value)
+
+
+def _time(value: Any) -> str:
+    return rows.utc(value).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+# Conversations out of the storage and into it (adapter of `ports.ConversationTransfer`).
+
+
+class Transfer:
+    """Each way is one transaction; JSON is written and taken apart on threads, a piece at a time."""
+
+    def __init__(self, transactions: Transactions, clock: Clock) -> None:
+        self._transactions = transactions
+        self._clock = clock
+
+    async def export_conversation(self, tenant: str | None, conversation_id: str) -> Iterator[bytes] | None:
+        """See `ports.ConversationTransfer`."""
+        found = await read_rows(self._transactions, tenant, conversation_id)
+        return None if found is None else document(found)
+
+    async def import_conversation(self, tenant: str, made: ImportedConversation) -> Imported:
+        """See `ports.ConversationTransfer`."""
+        rows = await asyncio.to_thread(rows_of, tenant, made, self._clock.now())
+        return await self._transactions.run(lambda connection: write_import(connection, rows), write=True)

@@ -1,0 +1,135 @@
+"""Writes an imported conversation: under new ids, in one transaction, without digests (`storage/heal.py` adds them)."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from gateway.base import jsons
+from gateway.base.ids import content_digest, new_id
+from gateway.models.records import Imported, ImportedConversation, ImportedMessage
+from gateway.storage.database import schema
+from gateway.storage.database.engine import insert_if_new
+from gateway.storage.database.transactions import RowInsert
+from gateway.storage.history.frames import frame_row
+from gateway.storage.turns.rows import message_row
+
+BATCH = 500
+INSERT_MESSAGES = RowInsert(schema.messages)
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRows:
+    """The rows of a conversation that is new."""
+
+    conversation: Row
+    instructions: list[Row]
+    messages: list[Row]
+    attachments: list[Row]
+    requests: list[Row]
+    frames: list[Row]
+    sessions: tuple[str, ...]
+
+
+def rows_of(tenant: str, made: ImportedConversation, now: datetime) -> ImportRows:
+    """The rows that are to be written. It takes a while for many messages: not for the loop that streams share."""
+    conversation_id = new_id("conv_")
+    ids = sorted(new_id("msg_") for _ in made.messages)  # so that those of one moment keep their order
+    renamed = {each.name: message_id for each, message_id in zip(made.messages, ids, strict=True)}
+    requests = {old: new_id("req_") for old in {*made.requests, *(each.request for each in made.messages)}}
+    bodies = [jsons.dumps_stored(instructions) for instructions in made.instructions]
+    digests = [content_digest(body) for body in bodies]
+    shared = {"conversation_id": conversation_id}
+
+    def digest(index: int | None) -> str | None:
+        return None if index is None else digests[index]
+
+    def row(each: ImportedMessage, message_id: str) -> Row:
+        parent = None if each.parent is None else ids[each.parent]
+        standing = tuple(renamed.get(name, name) for name in each.message.standing)  # artifacts, or messages
+        events = None if each.events is None else [_renamed(event, renamed) for event in each.events]
+        return {
+            **message_row(each.message, message_id, parent, each.message.sequence_number or 0, now),
+            **shared,
+            "status": each.message.status,
+            "standing": jsons.dumps_text(standing) if standing else None,
+            "reasoning_events": None if events is None else jsons.dumps_stored(events),
+            "instructions_digest": digest(each.instructions),
+            "request_id": requests[each.request],
+            "choice": each.choice,
+            "restored": each.restored,
+        }
+
+    conversation = {
+        "id": conversation_id,
+        "tenant": tenant,
+        "head_id": None if made.head is None else ids[made.head],
+        "attachments": max((each.number + 1 for each in made.attachments), default=0),
+        "created_at": made.created_at,
+        "updated_at": now,
+        "metadata": None if made.metadata is None else jsons.dumps_text(made.metadata),
+        "instructions_digest": digest(made.in_force),
+        "framed": True if made.frames else None,
+    }
+    attachments = [
+        {
+            **shared,
+            "number": each.number,
+            "artifact_id": each.artifact_id,
+            "size": len(each.document["content"]),
+            "body": jsons.dumps_text(each.document),
+            "created_at": each.created_at,
+            "said_digest": each.said,
+        }
+        for each in made.attachments
+    ]
+    frames = [
+        frame_row(
+            conversation_id,
+            ids[each.anchor],
+            made.messages[each.anchor].message.sequence_number or 0,
+            replace(each.new, frame=each.new.frame.renamed(renamed)),
+            each.created_at,
+        )
+        for each in made.frames
+    ]
+    known = [
+        {**shared, "request_id": new, "body": jsons.dumps_stored(made.requests.get(old, {"id": old}))}
+        for old, new in requests.items()
+    ]
+    return ImportRows(
+        conversation=conversation,
+        instructions=[{**shared, "digest": d, "body": b} for d, b in dict(zip(digests, bodies, strict=True)).items()],
+        messages=[row(each, message_id) for each, message_id in zip(made.messages, ids, strict=True)],
+        attachments=attachments,
+        requests=known,
+        frames=frames,
+        sessions=made.sessions,
+    )
+
+
+def write_import(connection: sa.Connection, made: ImportRows) -> Imported:
+    """All of it. A session's name that the tenant has already stays with the conversation that has it."""
+    connection.execute(schema.conversations.insert().values(**made.conversation))
+    for start in range(0, len(made.messages), BATCH):
+        INSERT_MESSAGES(connection, made.messages[start : start + BATCH])
+    for table, found in (
+        (schema.instructions, made.instructions),
+        (schema.attachments, made.attachments),
+        (schema.imported_requests, made.requests),
+        (schema.frames, made.frames),
+    ):
+        for start in range(0, len(found), BATCH):
+            connection.execute(table.insert(), found[start : start + BATCH])
+    owner = {"tenant": made.conversation["tenant"], "conversation_id": made.conversation["id"]}
+    claim = insert_if_new(connection, schema.sessions)
+    taken = [name for name in made.sessions if connection.execute(claim.values(**owner, name=name)).rowcount != 1]
+    return Imported(made.conversation["id"], tuple(taken))
+
+
+def _renamed(event: dict[str, Any], ids: dict[str, str]) -> dict[str, Any]:
+    """A tool step that refers to the message with its result by that one's new id."""
+    name = event.get("result_message_id")
+    return {**event, "result_message_id": ids[name]} if isinstance(name, str) and name in ids else event

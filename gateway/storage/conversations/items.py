@@ -1,0 +1,272 @@
+"""Reads the items of a conversation's current branch: the system messages in force, then the path to its head.
+
+Where the path leads is found over small columns; bodies are read for one page alone.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from itertools import takewhile
+from typing import Any
+
+import sqlalchemy as sa
+
+from gateway.base import jsons
+from gateway.base.ids import content_digest, new_id
+from gateway.errors import ConversationNotFound, ItemNotFound
+from gateway.models.chain import START, Mark, Run, following
+from gateway.models.conversation import INSTRUCTION_ROLES, ConversationMessage
+from gateway.models.items import INSTRUCTION_PREFIX, Item, custom_calls, instruction_items, items_of, message_id_of
+from gateway.models.records import ItemPage, ItemQuery
+from gateway.models.tool_steps import RESULT_ROLES
+from gateway.storage.database import schema
+from gateway.storage.database.engine import insert_if_new
+from gateway.storage.history import rows
+from gateway.storage.history.digests import INSERT_LINKS, link_rows
+from gateway.storage.turns.rows import message_row
+from gateway.storage.turns.write import INSERT_MESSAGES
+
+MESSAGES = schema.messages
+
+
+def conversation_row(connection: sa.Connection, tenant: str, conversation_id: str, *, lock: bool = False) -> Any:
+    """
+    Raises:
+        ConversationNotFound: the tenant has none of that id.
+    """
+    table = schema.conversations
+    query = sa.select(table.c.id, table.c.head_id, table.c.instructions_digest)
+    query = query.where(table.c.tenant == tenant, table.c.id == conversation_id)
+    row = connection.execute(query.with_for_update() if lock else query).first()
+    if row is None:
+        raise ConversationNotFound("No such conversation.", param="conversation_id")
+    return row
+
+
+def read_page(connection: sa.Connection, tenant: str, conversation_id: str, query: ItemQuery) -> ItemPage:
+    """
+    Raises:
+        ConversationNotFound: the tenant has none of that id.
+        ItemNotFound: nothing of the branch has the id `after`.
+    """
+    row = conversation_row(connection, tenant, conversation_id)
+    found = _downwards(connection, row, query) if query.newest_first else _onwards(connection, row, query)
+    return ItemPage(tuple(found[: query.limit]), len(found) > query.limit)
+
+
+def read_item(connection: sa.Connection, tenant: str, conversation_id: str, item_id: str) -> Item:
+    """An item of any branch.
+
+    Raises:
+        ConversationNotFound: the tenant has no such conversation.
+        ItemNotFound: the conversation has no such item.
+    """
+    row = conversation_row(connection, tenant, conversation_id)
+    if item_id.startswith(INSTRUCTION_PREFIX):
+        items = instruction_items(row.id, instructions_in_force(connection, row))
+    else:
+        items = _items(connection, [message_row_of(connection, row.id, item_id)])
+    return items[_index(items, item_id, "item_id")]
+
+
+def message_row_of(connection: sa.Connection, conversation_id: str, item_id: str, param: str = "item_id") -> Any:
+    """The stored message that an item belongs to.
+
+    Raises:
+        ItemNotFound: there is none in this conversation.
+    """
+    where = (MESSAGES.c.id == message_id_of(item_id), MESSAGES.c.conversation_id == conversation_id)
+    row = connection.execute(sa.select(MESSAGES).where(*where, MESSAGES.c.status != "failed")).first()
+    if row is None:
+        raise ItemNotFound("No such item.", param=param)
+    return row
+
+
+def instructions_in_force(connection: sa.Connection, row: Any) -> list[dict[str, Any]]:
+    """The system messages that stand before the first message, at the conversation's head."""
+    digest = row.instructions_digest
+    if row.head_id is not None:
+        query = sa.select(MESSAGES.c.instructions_digest).where(MESSAGES.c.id == row.head_id)
+        digest = connection.execute(query).scalar()
+    table = schema.instructions
+    where = (table.c.conversation_id == row.id, table.c.digest == digest)
+    body = connection.execute(sa.select(table.c.body).where(*where)).scalar()
+    return list(jsons.loads_stored(body)) if body else []
+
+
+def calls_before(connection: sa.Connection, message_id: str | None) -> frozenset[str]:
+    """The ids of the custom tool calls that a result behind this message may answer."""
+    made = connection.execute(_CALLER, {"from": message_id}).first() if message_id is not None else None
+    return custom_calls(_message(made)) if made is not None else frozenset()
+
+
+def _downwards(connection: sa.Connection, row: Any, query: ItemQuery) -> list[Item]:
+    """From the latest item to the first; one more than the page holds, if there is one."""
+    start, after = row.head_id, query.after
+    if after is not None and not after.startswith(INSTRUCTION_PREFIX):
+        start = message_row_of(connection, row.id, after, "after").id
+    elif after is not None:
+        start = None
+    found = connection.execute(_UPWARDS, {"from": start, "count": query.limit + 2}).all() if start else []
+    items = _items(connection, found[::-1])
+    if not found or found[-1].parent_id is None:
+        items = [*instruction_items(row.id, instructions_in_force(connection, row)), *items]
+    items.reverse()
+    return items if after is None else items[_index(items, after, "after") + 1 :]
+
+
+def _onwards(connection: sa.Connection, row: Any, query: ItemQuery) -> list[Item]:
+    """From the first item to the latest; one more than the page holds, if there is one."""
+    after = query.after
+    items: list[Item] = []
+    cursor = None
+    if after is None or after.startswith(INSTRUCTION_PREFIX):
+        items = instruction_items(row.id, instructions_in_force(connection, row))
+    else:
+        cursor = message_row_of(connection, row.id, after, "after").id
+    path = connection.execute(_PATH, {"from": row.head_id, "to": cursor}).scalars().all() if row.head_id else []
+    if cursor is not None and (not path or path[0] != cursor):
+        raise ItemNotFound("No such item in the current branch.", param="after")
+    wanted = path[: query.limit + 2]
+    bodies = {each.id: each for each in connection.execute(sa.select(MESSAGES).where(MESSAGES.c.id.in_(wanted)))}
+    items += _items(connection, [bodies[each] for each in wanted])
+    return items if after is None else items[_index(items, after, "after") + 1 :]
+
+
+def _items(connection: sa.Connection, found: Sequence[Any]) -> list[Item]:
+    """The items of these messages, which follow each other."""
+    custom: frozenset[str] = frozenset()
+    if found and found[0].role in RESULT_ROLES:
+        custom = calls_before(connection, found[0].id)
+    items: list[Item] = []
+    for message in map(_message, found):
+        if message.role not in RESULT_ROLES:
+            custom = custom_calls(message)
+        items += items_of(message, custom)
+    return items
+
+
+def _message(row: Any) -> ConversationMessage:
+    return rows.message_of(row, {})
+
+
+def _index(items: Iterable[Item], item_id: str, param: str) -> int:
+    for index, item in enumerate(items):
+        if item["id"] == item_id:
+            return index
+    raise ItemNotFound("No such item.", param=param)
+
+
+def _upwards_query() -> sa.Select[tuple[Any, ...]]:
+    """From `:from` upwards, at most `:count` messages, the latest first."""
+    depth = sa.literal(1).label("depth")
+    first = sa.select(MESSAGES.c.id, MESSAGES.c.parent_id, depth).where(_starts)
+    cte = first.cte("chain", recursive=True)
+    within = cte.c.depth < sa.bindparam("count", type_=sa.Integer)
+    step = sa.select(MESSAGES.c.id, MESSAGES.c.parent_id, cte.c.depth + 1)
+    cte = cte.union_all(step.where(MESSAGES.c.id == cte.c.parent_id, within))
+    return sa.select(MESSAGES).join(cte, cte.c.id == MESSAGES.c.id).order_by(cte.c.depth)
+
+
+def _path_query() -> sa.Select[tuple[str]]:
+    """The ids of all messages that lead from `:to` (without one, from the first) to `:from`, the first first."""
+    depth = sa.literal(1).label("depth")
+    first = sa.select(MESSAGES.c.id, MESSAGES.c.parent_id, depth).where(_starts)
+    cte = first.cte("path", recursive=True)
+    end = sa.bindparam("to", type_=sa.String)
+    step = sa.select(MESSAGES.c.id, MESSAGES.c.parent_id, cte.c.depth + 1)
+    cte = cte.union_all(step.where(MESSAGES.c.id == cte.c.parent_id, sa.or_(end.is_(None), cte.c.id != end)))
+    return sa.select(cte.c.id).order_by(cte.c.depth.desc())
+
+
+def _caller_query() -> sa.Select[tuple[Any, ...]]:
+    """The first message from `:from` upwards that is no tool's result, but made the call."""
+    depth = sa.literal(1).label("depth")
+    first = sa.select(MESSAGES.c.id, MESSAGES.c.parent_id, MESSAGES.c.role, depth).where(_starts)
+    cte = first.cte("results", recursive=True)
+    step = sa.select(MESSAGES.c.id, MESSAGES.c.parent_id, MESSAGES.c.role, cte.c.depth + 1)
+    cte = cte.union_all(step.where(MESSAGES.c.id == cte.c.parent_id, cte.c.role.in_(RESULT_ROLES)))
+    return sa.select(MESSAGES).join(cte, cte.c.id == MESSAGES.c.id).where(MESSAGES.c.role.not_in(RESULT_ROLES))
+
+
+_starts = MESSAGES.c.id == sa.bindparam("from", type_=sa.String)
+_UPWARDS = _upwards_query()
+_PATH = _path_query()
+_CALLER = _caller_query()
+
+
+# Adds items to a conversation, under its lock (contract §3.7).
+
+
+def add(
+    connection: sa.Connection,
+    tenant: str,
+    conversation_id: str,
+    messages: Sequence[ConversationMessage],
+    request_id: str,
+    now: datetime,
+) -> list[Item]:
+    """Appends messages at the conversation's head. System messages before the first message are those in force from
+    then on.
+
+    Returns:
+        The items that were made.
+
+    Raises:
+        ConversationNotFound: the tenant has none of that id.
+    """
+    row = conversation_row(connection, tenant, conversation_id, lock=True)
+    head, digest, number, restored = row.head_id, row.instructions_digest, 0, None
+    mark: Mark | None = START
+    made: list[Item] = []
+    if head is None:
+        leading = list(takewhile(lambda message: message.role in INSTRUCTION_ROLES, messages))
+        messages = messages[len(leading) :]
+        digest, made = _instruct(connection, row, [message.body for message in leading])
+    else:
+        last = connection.execute(sa.select(MESSAGES).where(MESSAGES.c.id == head)).one()
+        digest, number, restored = last.instructions_digest, last.sequence_number + 1, last.restored
+        mark = _mark_after(last, messages)
+    shared = {"conversation_id": conversation_id, "request_id": request_id, "instructions_digest": digest}
+    values: list[dict[str, Any]] = []
+    links: list[dict[str, Any]] = []
+    run: Run | None = None
+    custom = calls_before(connection, head)
+    for message in messages:
+        message_id = new_id("msg_")
+        found = message_row(message, message_id, head, number + len(values), now)
+        if mark is not None:
+            before = mark
+            mark, run = following(before, run, message.body, status=message.status)
+            links += link_rows(conversation_id, message_id, before, mark)
+            found |= {"path_digest": mark.path, "said_digest": mark.said, "plain": mark.plain}
+        values.append({**found, **shared, "status": message.status, "restored": restored})
+        custom = custom_calls(message) if message.role != "tool" else custom
+        made += items_of(replace(message, message_id=message_id), custom)
+        head = message_id
+    INSERT_MESSAGES(connection, values)
+    INSERT_LINKS(connection, list({link["digest"]: link for link in links}.values()))
+    changed = {"head_id": head, "updated_at": now, "instructions_digest": None if head else digest}
+    table = schema.conversations
+    connection.execute(table.update().where(table.c.id == conversation_id).values(**changed))
+    return made
+
+
+def _mark_after(last: Any, messages: Sequence[ConversationMessage]) -> Mark | None:
+    """Where the chain stands; None where that needs more than the last row. Messages without digests get theirs when
+    the conversation is next asked for (ADR 8)."""
+    answers_in_a_row = last.role == "assistant" and bool(messages) and messages[0].role == "assistant"
+    if last.path_digest is None or answers_in_a_row:
+        return None
+    return Mark(bytes(last.path_digest), bytes(last.said_digest), bool(last.plain))
+
+
+def _instruct(connection: sa.Connection, row: Any, new: Sequence[dict[str, Any]]) -> tuple[str | None, list[Item]]:
+    """More system messages for a conversation without messages: the digest of all of them, and the new items."""
+    before = instructions_in_force(connection, row)
+    if not new:
+        return row.instructions_digest, []
+    body = jsons.dumps_stored([*before, *new])
+    values = {"conversation_id": row.id, "digest": content_digest(body), "body": body}
+    connection.execute(insert_if_new(connection, schema.instructions), values)
+    return values["digest"], instruction_items(row.id, [*before, *new])[len(before) :]

@@ -1,0 +1,164 @@
+"""Conversations as such: made, looked up, listed (adapter of `ports.ConversationRecords`)."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from gateway.base import jsons
+from gateway.errors import ConversationNotFound
+from gateway.models.conversation import ConversationMessage
+from gateway.models.items import Item
+from gateway.models.records import ConversationRecord, ItemPage, ItemQuery, RecordPage, RecordQuery
+from gateway.ports import CacheBackend, Clock
+from gateway.storage.conversations import delete_item, items
+from gateway.storage.database import schema
+from gateway.storage.database.engine import Transactions
+from gateway.storage.history import rows
+from gateway.storage.turns.completions import holds
+
+TABLE = schema.conversations
+
+
+class SqlConversations:
+    """See `ports.ConversationRecords`."""
+
+    def __init__(self, transactions: Transactions, clock: Clock, cache: CacheBackend) -> None:
+        self._transactions = transactions
+        self._clock = clock
+        self._cache = cache
+
+    async def create(
+        self,
+        tenant: str,
+        conversation_id: str,
+        metadata: dict[str, str],
+        messages: Sequence[ConversationMessage],
+        request_id: str,
+    ) -> ConversationRecord:
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> ConversationRecord:
+            values = {"id": conversation_id, "tenant": tenant, "created_at": now, "updated_at": now, "attachments": 0}
+            connection.execute(TABLE.insert().values(**values, metadata=_written(metadata)))
+            if messages:
+                items.add(connection, tenant, conversation_id, messages, request_id, now)
+            return read_record(connection, tenant, conversation_id)
+
+        return await self._transactions.run(work, write=True)
+
+    async def find(self, tenant: str, conversation_id: str) -> ConversationRecord:
+        return await self._transactions.run(lambda connection: read_record(connection, tenant, conversation_id))
+
+    async def update(self, tenant: str, conversation_id: str, metadata: dict[str, str]) -> ConversationRecord:
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> ConversationRecord:
+            where = (TABLE.c.tenant == tenant, TABLE.c.id == conversation_id)
+            connection.execute(TABLE.update().where(*where).values(metadata=_written(metadata), updated_at=now))
+            return read_record(connection, tenant, conversation_id)
+
+        return await self._transactions.run(work, write=True)
+
+    async def list_page(self, tenant: str, query: RecordQuery) -> RecordPage:
+        return await self._transactions.run(lambda connection: _read_page(connection, tenant, query))
+
+    async def items(self, tenant: str, conversation_id: str, query: ItemQuery) -> ItemPage:
+        return await self._transactions.run(
+            lambda connection: items.read_page(connection, tenant, conversation_id, query)
+        )
+
+    async def item(self, tenant: str, conversation_id: str, item_id: str) -> Item:
+        return await self._transactions.run(
+            lambda connection: items.read_item(connection, tenant, conversation_id, item_id)
+        )
+
+    async def add_items(
+        self, tenant: str, conversation_id: str, messages: Sequence[ConversationMessage], request_id: str
+    ) -> list[Item]:
+        now = self._clock.now()
+        return await self._transactions.run(
+            lambda connection: items.add(connection, tenant, conversation_id, messages, request_id, now),
+            write=True,
+        )
+
+    async def delete_item(self, tenant: str, conversation_id: str, item_id: str) -> ConversationRecord:
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> tuple[ConversationRecord, tuple[str, ...]]:
+            groups = delete_item.delete(connection, tenant, conversation_id, item_id, now)
+            return read_record(connection, tenant, conversation_id), groups
+
+        record, groups = await self._transactions.run(work, write=True)
+        if groups:
+            await self._cache.forget(*groups)
+        await self._transactions.wipe()
+        return record
+
+
+def read_record(connection: sa.Connection, tenant: str, conversation_id: str) -> ConversationRecord:
+    """
+    Raises:
+        ConversationNotFound: the tenant has none of that id.
+    """
+    where = (TABLE.c.tenant == tenant, TABLE.c.id == conversation_id)
+    row = connection.execute(_RECORDS.where(*where)).first()
+    if row is None:
+        raise ConversationNotFound("No such conversation.", param="conversation_id")
+    return _record(row)
+
+
+def _read_page(connection: sa.Connection, tenant: str, query: RecordQuery) -> RecordPage:
+    where = [TABLE.c.tenant == tenant, *_during(query)]
+    where += [holds(connection, TABLE.c.metadata, pair) for pair in query.metadata]
+    if query.session is not None:
+        named = schema.sessions
+        of_name = sa.select(named.c.conversation_id).where(named.c.tenant == tenant, named.c.name == query.session)
+        where.append(TABLE.c.id.in_(of_name))
+    place = sa.tuple_(TABLE.c.created_at, TABLE.c.id)
+    if query.after is not None:
+        own = (TABLE.c.tenant == tenant, TABLE.c.id == query.after)
+        last = connection.execute(sa.select(TABLE.c.created_at, TABLE.c.id).where(*own)).first()
+        if last is None:
+            raise ConversationNotFound("No such conversation.", param="after")
+        seen = sa.tuple_(sa.literal(last.created_at, TABLE.c.created_at.type), sa.literal(last.id))
+        where.append(place < seen if query.newest_first else place > seen)
+    order = [column.desc() if query.newest_first else column.asc() for column in (TABLE.c.created_at, TABLE.c.id)]
+    found = connection.execute(_RECORDS.where(*where).order_by(*order).limit(query.limit + 1)).all()
+    return RecordPage(tuple(_record(row) for row in found[: query.limit]), len(found) > query.limit)
+
+
+def _during(query: RecordQuery) -> list[sa.ColumnElement[bool]]:
+    """The times that were asked for."""
+    columns: list[tuple[sa.Column[Any], datetime | None, datetime | None]] = [
+        (TABLE.c.created_at, query.created_from, query.created_until),
+        (TABLE.c.updated_at, query.updated_from, query.updated_until),
+    ]
+    found: list[sa.ColumnElement[bool]] = []
+    for column, since, until in columns:
+        found += [column >= since] if since is not None else []
+        found += [column < until] if until is not None else []
+    return found
+
+
+def _record(row: Any) -> ConversationRecord:
+    values = row._mapping
+    metadata = jsons.loads(values["metadata"]) if values["metadata"] else {}
+    times = (rows.utc(values["created_at"]), rows.utc(values["updated_at"]))
+    return ConversationRecord(values["id"], *times, metadata, values["session"])
+
+
+def _written(metadata: dict[str, str]) -> str | None:
+    return jsons.dumps_text(metadata) if metadata else None
+
+
+def _records_query() -> sa.Select[tuple[Any, ...]]:
+    """Conversations with their sessions' names."""
+    names = schema.sessions
+    session = sa.select(sa.func.min(names.c.name)).where(names.c.conversation_id == TABLE.c.id).scalar_subquery()
+    columns = (TABLE.c.id, TABLE.c.created_at, TABLE.c.updated_at, TABLE.c.metadata)
+    return sa.select(*columns, session.label("session"))
+
+
+_RECORDS = _records_query()

@@ -1,0 +1,1 @@
+"""Schema, engines, transactions."""

@@ -1,0 +1,173 @@
+"""PostgreSQL: a pool of asyncpg connections. What was certainly rolled back is tried again."""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from gateway.base.ids import new_id
+from gateway.config.settings import StorageSettings
+from gateway.errors import StorageUnavailable
+from gateway.storage.database.transactions import ATTEMPTS, Phase, T, Work, judge
+from gateway.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+POOLER_OPTIONS = ("statement_cache_size", "prepared_statement_cache_size")
+PAUSE_SECONDS = 0.02
+log = get_logger("gateway.storage")
+
+
+class PostgresTransactions:
+    """A pool of asyncpg connections."""
+
+    remote = True
+
+    def __init__(self, url: URL, settings: StorageSettings) -> None:
+        self._url, self._pooled = behind_pooler(url)
+        self._timeout = settings.timeout
+        self._running: set[asyncio.Future[Any]] = set()
+        self._free = asyncio.Semaphore(settings.pool_size)
+        limits = {} if self._pooled else {"server_settings": _server_limits(settings.timeout)}
+        self._engine = self._open(
+            pool_size=settings.pool_size,
+            max_overflow=0,
+            pool_timeout=settings.timeout,
+            pool_use_lifo=True,
+            connect_args={**self._connect_args(), "command_timeout": 2.5 * settings.timeout, **limits},
+        )
+
+    def _open(self, **options: Any) -> "AsyncEngine":
+        from sqlalchemy.ext.asyncio import create_async_engine
+
+        # hide_parameters: they are what people wrote, and errors are logged
+        return create_async_engine(self._url, hide_parameters=True, **options)
+
+    def _connect_args(self) -> dict[str, Any]:
+        connect: dict[str, Any] = {"timeout": self._timeout}
+        if not self._pooled:
+            return connect
+        names = {"prepared_statement_name_func": lambda: new_id("stmt_")}
+        return {**connect, "statement_cache_size": 0, "prepared_statement_cache_size": 0, **names}
+
+    async def run(self, work: Work[T], *, write: bool = False) -> T:
+        """One transaction. What has a connection runs to its end even if the caller is cancelled meanwhile: breaking
+        off what a driver is doing would cost the connection. A write also keeps its place in the queue, a read gives
+        it up."""
+        if write:
+            return await self._to_its_end(self._queued(work))
+        await self._turn()
+        return await self._to_its_end(self._tried(work, write=False))
+
+    async def _to_its_end(self, transaction: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.ensure_future(transaction)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return await asyncio.shield(task)
+
+    async def _queued(self, work: Work[T]) -> T:
+        await self._turn()
+        return await self._tried(work, write=True)
+
+    async def _turn(self) -> None:
+        """First come, first served: in SQLAlchemy's own queue who comes later can overtake, and under load the one
+        overtaken waits until its time is over.
+
+        Raises:
+            StorageUnavailable: no connection became free in time.
+        """
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._free.acquire()
+        except TimeoutError:
+            raise StorageUnavailable("The storage's connections are all in use.") from None
+
+    async def _tried(self, work: Work[T], *, write: bool) -> T:
+        """Runs `work` with a connection that is free by now, and again if the database rolled it back."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + self._timeout
+        attempt = 1
+        try:
+            while True:
+                phase = Phase()
+                try:
+                    return await self._once(work, phase)
+                except (OSError, SQLAlchemyError, TypeError) as error:
+                    again, fault = judge(error, phase, write=write)
+                    if not again or attempt == ATTEMPTS or clock() > end:
+                        raise fault from error
+                    log.info("transaction_tried_again", attempt=attempt, reason=type(error).__name__)
+                await asyncio.sleep(random.uniform(0, PAUSE_SECONDS * attempt))
+                attempt += 1
+        finally:
+            self._free.release()
+
+    async def _once(self, work: Work[T], phase: Phase) -> T:
+        async with self._engine.connect() as connection:
+            phase.connected = True
+            try:
+                result = await connection.run_sync(work)
+                phase.committing = True
+                await connection.commit()
+            except TimeoutError:
+                await _abandon(connection)
+                raise
+            return result
+
+    @contextlib.asynccontextmanager
+    async def unhurried(self) -> AsyncIterator["AsyncEngine"]:
+        """Connections apart from the pool, for statements that may take minutes: migrations."""
+        limits = {} if self._pooled else {"server_settings": {"application_name": "gateway migrate"}}
+        engine = self._open(poolclass=NullPool, connect_args={**self._connect_args(), **limits})
+        try:
+            yield engine
+        finally:
+            await engine.dispose()
+
+    async def wipe(self) -> bool:
+        """Nothing to do: what rows said before is PostgreSQL's to overwrite (autovacuum)."""
+        return True
+
+    async def wipe_owed(self) -> None:
+        """Nothing is ever owed."""
+
+    async def close(self) -> None:
+        """Once transactions that nobody waits for any more have come to their end."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=self._timeout)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._timeout):
+                await self._engine.dispose()
+
+
+async def _abandon(connection: "AsyncConnection") -> None:
+    """A server that does not answer answers no ROLLBACK either: its connection is cut, not asked."""
+    if connection.invalidated:
+        return
+    raw = await connection.get_raw_connection()
+    driver: Any = raw.driver_connection
+    driver.terminate()
+    await connection.invalidate()
+
+
+def behind_pooler(url: URL) -> tuple[URL, bool]:
+    """The URL without its options for poolers, and whether it has one: with `statement_cache_size=0` nothing is kept
+    from one transaction to the next, as another connection may serve that (PgBouncer's transaction mode)."""
+    pooled = any(str(url.query.get(name)) == "0" for name in POOLER_OPTIONS)
+    return url.difference_update_query(POOLER_OPTIONS if pooled else POOLER_OPTIONS[:1]), pooled
+
+
+def _server_limits(timeout: float) -> dict[str, str]:
+    """The server's own limits, in milliseconds: it lets go of locks also when this process no longer can."""
+    return {
+        "application_name": "gateway",
+        "lock_timeout": str(max(1, int(1000 * timeout))),
+        "statement_timeout": str(max(1, int(2000 * timeout))),
+        "idle_in_transaction_session_timeout": str(max(1, int(4000 * timeout))),
+    }

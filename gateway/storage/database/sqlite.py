@@ -1,0 +1,190 @@
+"""SQLite: one connection on one thread, and what to do when its file is locked, full, spoilt or gone."""
+
+import asyncio
+import os
+import sqlite3
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DatabaseError, OperationalError
+from sqlalchemy.pool import StaticPool
+
+from gateway.errors import StorageUnavailable
+from gateway.storage.database.transactions import T, Work
+
+BEGIN_READ = "BEGIN"
+"""Whoever else writes to the file, what was committed can be read."""
+BEGIN_WRITE = "BEGIN IMMEDIATE"
+"""Asks for the writer's place at once: a transaction that has read before can no longer wait for it."""
+LASTING = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN,
+           sqlite3.SQLITE_READONLY}  # fmt: skip
+"""After these a connection may keep on failing when the file is whole again."""
+
+BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+PAUSE_SECONDS = 0.01
+
+WIPE_MILLISECONDS = 200
+"""How long others are waited for when the log is to be emptied: so long nobody else gets the thread."""
+VACUUM_AT_ONCE = 16 * 2**20
+VACUUM_LARGEST = 256 * 2**20
+"""Bytes of a file that is written anew upon a deletion (a tenth of a second), and of one that is by the next sweep (a
+few seconds). Beyond that it is the operator's affair."""
+_SIZE = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
+
+
+class SqliteTransactions:
+    """One connection on one thread: SQLite has one writer anyway. Every commit is synced to disk."""
+
+    remote = False
+
+    def __init__(self, url: URL, timeout: float) -> None:
+        if url.database and url.database != ":memory:":
+            try:
+                Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ValueError(f"storage.url: {error.filename}: {error.strerror}") from None
+        engine = sa.create_engine(
+            url,
+            hide_parameters=True,
+            poolclass=StaticPool,
+            connect_args={"timeout": timeout, "check_same_thread": False},
+        )
+        sa.event.listen(engine, "connect", lambda connection, _record: _prepare(connection, timeout))
+        self._use(engine, url.database or "", timeout)
+
+    def _use(self, engine: sa.Engine, path: str, timeout: float) -> None:
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="sqlite")
+        self._engine = engine
+        self._path = path
+        self._timeout = timeout
+        self._connection: sa.Connection | None = None
+        self._file: tuple[int, int] | None = None
+        self._owes_wipe = False
+
+    async def run(self, work: Work[T], *, write: bool = False) -> T:
+        """One transaction on SQLite's thread. A write runs to its end even if the caller is cancelled meanwhile, also
+        one that has not begun; a read that has not begun is given up."""
+        done = asyncio.get_running_loop().run_in_executor(self._executor, self._transaction, work, write)
+        return await (asyncio.shield(done) if write else done)
+
+    def _transaction(self, work: Work[T], write: bool) -> T:
+        try:
+            return self._run(work, BEGIN_WRITE if write else BEGIN_READ)
+        except (OperationalError, sqlite3.OperationalError) as error:
+            self._let_go(error)
+            raise StorageUnavailable("The storage cannot be used right now.") from error
+        except (DatabaseError, sqlite3.DatabaseError) as error:
+            if type(error) not in (DatabaseError, sqlite3.DatabaseError):
+                raise
+            self._let_go(error)
+            raise StorageUnavailable("The storage's file is no usable database.") from error
+
+    def _run(self, work: Work[T], begin: str) -> T:
+        """Begins and ends the transaction with the driver itself, on one connection that stays: what SQLAlchemy does
+        around a transaction costs more than a small one."""
+        connection = self._opened()
+        driver: Any = connection.connection.driver_connection
+        driver.execute(begin).close()
+        try:
+            result = work(connection)
+            driver.execute("COMMIT").close()
+        except BaseException:
+            if driver.in_transaction:
+                driver.execute("ROLLBACK").close()
+            raise
+        return result
+
+    def _opened(self) -> sa.Connection:
+        """The connection, if its file still has its name: what is written to one that has not is lost.
+
+        Raises:
+            StorageUnavailable: the file was removed, and an empty one in its place would hide the loss; or another
+                stands there, to which SQLite would apply what the old one's log still holds.
+        """
+        if self._connection is None:
+            self._connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+            self._file = _identity(self._path)
+        elif self._file is not None and (found := _identity(self._path)) != self._file:
+            raise StorageUnavailable(f"The storage's file was {'replaced while in use' if found else 'removed'}.")
+        return self._connection
+
+    def _let_go(self, error: DatabaseError | sqlite3.Error) -> None:
+        """Opens the file anew at the next transaction, if this connection may not get well again."""
+        orig = error.orig if isinstance(error, DatabaseError) else error
+        if getattr(orig, "sqlite_errorcode", 0) & 0xFF in LASTING:
+            self._close_connection()
+
+    async def wipe(self) -> bool:
+        """Leaves no copy of what was deleted: in the write-ahead log, nor in pages from which rows were moved, which
+        only writing the file anew overwrites. A large file waits for `wipe_owed` with that."""
+        return await self._wiped(VACUUM_AT_ONCE)
+
+    async def _wiped(self, largest: int) -> bool:
+        done = await asyncio.get_running_loop().run_in_executor(self._executor, self._wipe, largest)
+        self._owes_wipe = not done
+        return done
+
+    async def wipe_owed(self) -> None:
+        """Does so if somebody was in the way when it was to be done, or the file was large."""
+        if self._owes_wipe:
+            await self._wiped(VACUUM_LARGEST)
+
+    def _wipe(self, largest: int) -> bool:
+        """Returns whether all has been done that will be."""
+        if self._connection is None:
+            return True
+        driver: Any = self._connection.connection.driver_connection
+        try:
+            driver.execute(f"PRAGMA busy_timeout = {WIPE_MILLISECONDS}").close()
+            try:
+                (size,) = driver.execute(_SIZE).fetchone()
+                if size <= largest:
+                    driver.execute("VACUUM").close()
+                busy, _, _ = driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            finally:
+                driver.execute(f"PRAGMA busy_timeout = {int(1000 * self._timeout)}").close()
+        except sqlite3.Error:
+            return False
+        return not busy and not largest < size <= VACUUM_LARGEST
+
+    async def close(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._executor, self._close_connection)
+        self._executor.shutdown()
+
+    def _close_connection(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        self._engine.dispose()
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Which file has that name; None if there is none, as for a database in memory."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _prepare(connection: Any, timeout: float) -> None:
+    connection.isolation_level = None  # transactions are begun here, not by the driver
+    _keep_log(connection, time.monotonic() + timeout)
+    for pragma in ("synchronous = FULL", "foreign_keys = ON", "secure_delete = ON"):
+        connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _keep_log(connection: Any, end: float) -> None:
+    """Several processes may meet at a new file: for the change to a write-ahead log SQLite does not wait by itself."""
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").close()
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in BUSY or time.monotonic() > end:
+                raise
+        time.sleep(PAUSE_SECONDS)

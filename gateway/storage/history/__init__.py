@@ -1,0 +1,1 @@
+"""Reads and recognises stored conversations."""

@@ -1,0 +1,152 @@
+"""What a model was sent of a conversation: a row where it is not what the messages say (contract §4 I7, ADR 12)."""
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from gateway.base import jsons
+from gateway.base.ids import new_id
+from gateway.models.conversation import ConversationMessage
+from gateway.models.frames import Frame, NewFrame, body_of, frame_of
+from gateway.storage.database import schema
+from gateway.storage.database.transactions import RowInsert
+
+FEW_READ, MOST_READ = 8, 200
+"""So many rows are looked through, the latest first, for the full one that counts; if it is not among the few, the
+most; `framing.MOST_ADDITIONS` is less. However many a long conversation has, the others are not read."""
+MOST_TRIED = 3
+UNDECIDED = Frame(additions=-1)
+INSERT_FRAMES = RowInsert(schema.frames)
+
+
+def read_frame(
+    connection: sa.Connection, conversation_id: str, model: str, path: Sequence[ConversationMessage]
+) -> Frame | None:
+    """What was sent to a model along a path: the latest full frame on it and what was added since. Where the client
+    has gone back on its path, that of the branch that it leaves counts, as far as it is shared.
+
+    Rows of other branches are passed over by their ids; only those that count are read.
+    """
+    if not path:
+        return None
+    here = {message.message_id for message in path}
+    where = {"conversation": conversation_id, "model": model}
+    few = connection.execute(_LATEST, {**where, "rows": FEW_READ}).all()
+    found = _found(connection, few, here, path[-1], is_all=len(few) < FEW_READ)
+    if found is UNDECIDED:
+        rows = connection.execute(_LATEST, {**where, "rows": MOST_READ}).all()
+        found = _found(connection, rows, here, path[-1], is_all=True)
+    return found
+
+
+def _found(
+    connection: sa.Connection, rows: Sequence[Any], here: set[str | None], last: ConversationMessage, *, is_all: bool
+) -> Frame | None:
+    """The frame that the latest rows make; `UNDECIDED` if that takes older ones, too."""
+    if not is_all and rows[-1].sequence_number > (last.sequence_number or 0):
+        return UNDECIDED
+    beyond = _beyond(connection, rows, last)
+    for way in (here | beyond, here) if beyond else (here,):
+        ids, is_whole = _since_full(rows, way)
+        if not (is_whole or is_all):
+            return UNDECIDED
+        found = _read(connection, ids)
+        if way is here:
+            return found
+        if found is not None and (found.first is None or found.first in here):
+            is_borrowed = any(row.message_id not in here for row in rows if row.id in ids)
+            return replace(found, borrowed=True) if is_borrowed else found
+    return None
+
+
+def _beyond(connection: sa.Connection, rows: Sequence[Any], last: ConversationMessage) -> set[str]:
+    """Messages on the way from the end of a path to where it was last forwarded from: a client that changes a message
+    leaves them, but what was forwarded before that message stays as it was then."""
+    number = last.sequence_number or 0
+    later = sorted((row for row in rows if row.sequence_number > number), key=lambda row: row.created_at, reverse=True)
+    for row in later[:MOST_TRIED]:
+        where = {"from": row.message_id, "floor": number}
+        way = {each.id: each.parent_id for each in connection.execute(_UPWARDS, where)}
+        if last.message_id in way.values():
+            return set(way)
+    return set()
+
+
+def _since_full(rows: Sequence[Any], way: AbstractSet[str | None]) -> tuple[list[str], bool]:
+    """The ids of the frames on a way, the latest first, to the full one; and whether that is among them."""
+    ids: list[str] = []
+    for row in rows:
+        if row.message_id in way:
+            ids.append(row.id)
+            if row.full:
+                return ids, True
+    return ids, False
+
+
+def _read(connection: sa.Connection, ids: Sequence[str]) -> Frame | None:
+    if not ids:
+        return None
+    bodies = {row.id: row.body for row in connection.execute(_BODIES, {"ids": list(ids)})}
+    found: Frame | None = None
+    for each in reversed(ids):
+        frame = frame_of(jsons.loads_stored(bodies[each]))
+        found = frame if found is None else found.followed_by(frame)
+    return found
+
+
+def write_frame(
+    connection: sa.Connection, conversation_id: str, anchor: str | None, number: int, new: NewFrame, now: datetime
+) -> None:
+    """Stores a frame behind the message `anchor`, the last that was forwarded; `number` is its place in its chain."""
+    if anchor is not None:
+        INSERT_FRAMES(connection, [frame_row(conversation_id, anchor, number, new, now)])
+
+
+def frame_row(conversation_id: str, anchor: str, number: int, new: NewFrame, now: datetime) -> dict[str, Any]:
+    """The row of a frame."""
+    return {
+        "id": new_id("frame_"),
+        "conversation_id": conversation_id,
+        "model": new.model,
+        "message_id": anchor,
+        "sequence_number": number,
+        "full": new.full,
+        "body": jsons.dumps_stored(body_of(new.frame)),
+        "created_at": now,
+    }
+
+
+def _latest_query() -> sa.Select[tuple[Any, ...]]:
+    table = schema.frames
+    where = (
+        table.c.conversation_id == sa.bindparam("conversation", type_=sa.String),
+        table.c.model == sa.bindparam("model", type_=sa.String),
+    )
+    order = (table.c.sequence_number.desc(), table.c.created_at.desc(), table.c.id.desc())
+    columns = (table.c.id, table.c.message_id, table.c.full, table.c.sequence_number, table.c.created_at)
+    return sa.select(*columns).where(*where).order_by(*order).limit(sa.bindparam("rows", type_=sa.Integer))
+
+
+def _bodies_query() -> sa.Select[tuple[Any, ...]]:
+    table = schema.frames
+    return sa.select(table.c.id, table.c.body).where(table.c.id.in_(sa.bindparam("ids", expanding=True)))
+
+
+def _upwards_query() -> sa.Select[tuple[Any, ...]]:
+    """From `:from` upwards, messages whose place in their chain is behind `:floor`."""
+    table = schema.messages
+    columns = (table.c.id, table.c.parent_id)
+    behind = table.c.sequence_number > sa.bindparam("floor", type_=sa.Integer)
+    first = sa.select(*columns).where(table.c.id == sa.bindparam("from", type_=sa.String), behind)
+    cte = first.cte("upwards", recursive=True)
+    cte = cte.union_all(sa.select(*columns).where(table.c.id == cte.c.parent_id, behind))
+    return sa.select(cte.c.id, cte.c.parent_id)
+
+
+_LATEST = _latest_query()
+_UPWARDS = _upwards_query()
+_BODIES = _bodies_query()

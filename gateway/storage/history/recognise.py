@@ -1,0 +1,311 @@
+"""Finds the place in a stored conversation where a resend continues: a few looks at an index, however long it is."""
+
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
+from typing import Any
+
+import sqlalchemy as sa
+
+from gateway.models.chain import ChainKey, Mark, call_ids, extended, is_continued, is_step, joined, message_digest
+from gateway.models.conversation import INSTRUCTION_ROLES, NOWHERE, Place, Sought
+from gateway.storage.database import schema
+
+MARKED = (
+    schema.messages.c.id.label("message_id"),
+    schema.messages.c.path_digest,
+    schema.messages.c.said_digest,
+    schema.messages.c.plain,
+    schema.messages.c.restored,
+)
+AT_ONCE = 200
+LIKELY = 8
+CHUNK = 200
+STEPS = 1000
+"""So many messages of one turn are looked through for a step that its client still sends."""
+
+
+def recognised(connection: sa.Connection, tenant: str, keys: Sequence[ChainKey]) -> str | None:
+    """The one conversation that continues with one of these chains; None if none does, or more than one (contract
+    §3.2). The ids of tool calls decide between several."""
+    for key in keys:
+        found = _conversations(connection, tenant, key.digest, None)
+        if len(found) > 1 and key.calls:
+            found = _conversations(connection, tenant, key.digest, key.calls)
+        if found:
+            return found[0] or None if len(found) == 1 else None
+    return None
+
+
+def _conversations(connection: sa.Connection, tenant: str, digest: bytes, calls: bytes | None) -> list[str]:
+    """At most two; what left no conversation is one, too, that nobody can continue."""
+    table = schema.chains
+    query = sa.select(table.c.conversation_id).where(table.c.digest == digest, table.c.tenant == tenant)
+    if calls is not None:
+        query = query.where(table.c.calls == calls)
+    return [str(row[0]) for row in connection.execute(query.distinct().limit(2))]
+
+
+def place_behind(row: Any, kept: int = 0) -> Place:
+    """The place behind a stored message, from its row with MARKED columns."""
+    if row.message_id is None:
+        return NOWHERE
+    if row.path_digest is None:
+        return Place(row.message_id, kept=kept)
+    mark = Mark(bytes(row.path_digest), bytes(row.said_digest), bool(row.plain))
+    return Place(row.message_id, mark, kept, restored=bool(row.restored))
+
+
+def locate(connection: sa.Connection, conversation_id: str, head_id: str | None, sought: Sought) -> Place | None:
+    """Where the sought messages continue that conversation; None if nothing of them is known.
+
+    Compared in order from the beginning first, else as a run that ends at the head (contract §3.1).
+    """
+    search = _Search(connection, conversation_id, sought)
+    found = search.as_sent() or search.as_said()
+    if not sought.keys and not sought.maybe_delta and (found is None or search.is_part_of_run(found)):
+        found = search.run_to(head_id) or found
+    return found
+
+
+class _Search:
+    def __init__(self, connection: sa.Connection, conversation_id: str, sought: Sought) -> None:
+        self._connection = connection
+        self._conversation = conversation_id
+        self._sought = sought
+
+    def as_sent(self) -> Place | None:
+        """By the chain as it was sent, from the last answer on, the deepest first."""
+        marks, bodies = self._sought.marks, self._sought.bodies
+        last = next((i for i in range(len(bodies) - 1, -1, -1) if bodies[i]["role"] == "assistant"), 0)
+        places = range(max(last, len(marks) - AT_ONCE), len(marks))
+        return self._deepest([(marks[i].path, i) for i in places])
+
+    def as_said(self) -> Place | None:
+        """By what was said in it; then as far as the chain goes on from there."""
+        sought = self._sought
+        said = [i for i in range(len(sought.marks)) if sought.said(i) and not is_continued(sought.bodies, i)]
+        found = self._deepest([(sought.marks[i].said, i) for i in said[-LIKELY:]])
+        if found is None:
+            found = self._halving(said[:-LIKELY])
+        if found is None:
+            return self._onwards(NOWHERE)
+        return self._onwards(self._verified(found))
+
+    def is_part_of_run(self, place: Place) -> bool:
+        """Whether a place was found by how a run was once sent, not from the beginning, and answers follow it."""
+        answers = any(body["role"] == "assistant" for body in self._sought.bodies[place.kept :])
+        return answers and place.mark.said != self._sought.marks[place.kept - 1].said
+
+    def run_to(self, head_id: str | None) -> Place | None:
+        """As a run that ends at the head, or at another of the answers that were given with it; answers that are
+        stored nowhere may follow it."""
+        bodies = self._sought.bodies
+        answers = [i for i, body in enumerate(bodies) if body["role"] == "assistant"]
+        if head_id is None:
+            return None
+        for end in self._choices(head_id):
+            for last in reversed(answers[-LIKELY:]):
+                if _is_run(self._upwards(end), bodies, last):
+                    return self._onwards(self._place(end, last + 1))
+        return None
+
+    def _choices(self, head_id: str) -> Iterator[str]:
+        """The head, and only then the answers of the same request beside it (contract §3.4)."""
+        yield head_id
+        yield from (row.id for row in self._connection.execute(_CHOICES, {"head": head_id}).all())
+
+    def _halving(self, places: list[int]) -> Place | None:
+        """The deepest of these that is known: whatever leads to a known place is known."""
+        best: Place | None = None
+        low, high = 0, len(places)
+        while low < high:
+            middle = (low + high) // 2
+            at = places[middle]
+            found = self._deepest([(self._sought.marks[at].said, at)])
+            if found is None:
+                high = middle
+            else:
+                best, low = found, middle + 1
+        return best
+
+    def _onwards(self, place: Place) -> Place | None:
+        """The same words and the same steps again, as far as they are known; None if that leaves nothing.
+
+        Behind a place that was found as its client once sent it, the chain goes on as it is stored.
+        """
+        bodies = self._sought.bodies
+        while place.kept < len(bodies):
+            marks: list[tuple[bytes, int]] = []
+            mark = place.mark
+            for index in range(place.kept, min(len(bodies), place.kept + AT_ONCE)):
+                mark = extended(mark, bodies[index])
+                marks.append((mark.path, index))
+            found = self._deepest(marks)
+            if found is None:
+                break
+            place = found
+        return self._skipping(place) if place.kept else None
+
+    def _skipping(self, place: Place) -> Place:
+        """Steps of the turn under way, where steps before them were left out."""
+        bodies = self._sought.bodies
+        steps = list(takewhile(lambda i: not self._sought.said(i), range(place.kept, len(bodies))))[:AT_ONCE]
+        if place.message_id is None or not any(call_ids(bodies[i]) for i in steps):
+            return place
+        digests = [message_digest(bodies[i]) for i in steps]
+        where = {"conversation": self._conversation, "after": place.message_id, "said": place.mark.said}
+        rows = self._connection.execute(_STEPS, {**where, "digests": digests}).all()
+        known = {row.digest: row.id for row in rows}
+        for count in range(len(digests), 0, -1):
+            last = known.get(digests[count - 1])
+            if last is not None and self._leads(place.message_id, last, digests[:count]):
+                return self._place(last, steps[count - 1] + 1)
+        return place
+
+    def _leads(self, first: str, last: str, digests: list[str]) -> bool:
+        """Whether the way from one message to another holds all these messages in their order."""
+        rest = list(digests)
+        for row in self._upwards(last):
+            if row.id == first:
+                return not rest
+            if row.is_said:
+                return False
+            if rest and row.digest == rest[-1]:
+                rest.pop()
+        return False
+
+    def _verified(self, place: Place) -> Place:
+        """What was said is the same up to there. If steps or system messages were sent, too, each of them must be one
+        of those that are stored; else the request continues before the first that is not."""
+        index = place.kept - 1
+        if all(self._sought.said(i) for i in range(place.kept)):
+            return place
+        difference, base = _compared(self._upwards(place.message_id), self._sought, index)
+        if difference is None:
+            return place
+        return self._place(base, difference) if base is not None else NOWHERE
+
+    def _deepest(self, places: Sequence[tuple[bytes, int]]) -> Place | None:
+        """The place behind the deepest of these digests, each with its index, that is linked."""
+        if not places:
+            return None
+        table = schema.message_links
+        where = (table.c.conversation_id == self._conversation, table.c.digest.in_([digest for digest, _ in places]))
+        joined = table.join(schema.messages, schema.messages.c.id == table.c.message_id)
+        query = sa.select(table.c.digest, *MARKED).select_from(joined).where(*where)
+        known = {bytes(row.digest): row for row in self._connection.execute(query)}
+        return next((place_behind(known[each], i + 1) for each, i in reversed(places) if each in known), None)
+
+    def _place(self, message_id: str, kept: int) -> Place:
+        query = sa.select(*MARKED).where(schema.messages.c.id == message_id)
+        return place_behind(self._connection.execute(query).one(), kept)
+
+    def _upwards(self, message_id: str | None) -> Iterator[Any]:
+        """Light rows from a message up to the first of its chain, read as they are needed."""
+        while message_id is not None:
+            rows = self._connection.execute(_UPWARDS, {"from": message_id, "count": CHUNK}).all()
+            yield from rows
+            message_id = rows[-1].parent_id if len(rows) == CHUNK else None
+
+
+def _compared(rows: Iterator[Any], sought: Sought, index: int) -> tuple[int | None, str | None]:
+    """Compares what was sent, from `index` backwards, with a stored chain that says the same. Returns the index of the
+    first message that is not stored there (None if all are) and the stored message before it.
+
+    Where a conversation is recognised by what was said, system messages make no difference (contract §3.2).
+    """
+    difference: int | None = None
+    base: str | None = None
+    at = index
+    known: dict[int, str] = {}
+
+    def skipping_system(at: int) -> int:
+        while at >= 0 and sought.keys and sought.bodies[at]["role"] in INSTRUCTION_ROLES:
+            at -= 1
+        return at
+
+    for row in rows:
+        at = skipping_system(at)
+        if at < 0:
+            break
+        if row.path_digest is not None and bytes(row.path_digest) == sought.marks[at].path:
+            return difference, base if base is not None else row.id
+        while at >= 0 and row.is_said and not sought.said(at):
+            if is_step(sought.bodies[at]) or not sought.keys:  # it is stored nowhere in this part of the chain
+                difference, base = at, None
+            at -= 1
+        if at < 0:
+            break
+        digest = known.get(at) or known.setdefault(at, message_digest(sought.bodies[at]))
+        if row.digest == digest or row.is_said:
+            base = row.id if base is None else base
+            at -= 1
+            while row.digest != digest and at >= 0 and is_continued(sought.bodies, at):
+                at -= 1  # a prefill that is stored with its completion
+    if skipping_system(at) >= 0:
+        return 0, None
+    return difference, base
+
+
+def _is_run(rows: Iterator[Any], bodies: Sequence[dict[str, Any]], last: int) -> bool:
+    """Whether the messages up to `last` are the end of a stored chain, but for steps that were left out."""
+    at = last
+    for row in rows:
+        if at < 0:
+            break
+        if row.digest == message_digest(bodies[at]):
+            at -= 1
+        elif row.is_said:
+            first = at
+            while first and is_continued(bodies, first - 1):
+                first -= 1
+            if first == at or row.digest != message_digest(joined(bodies[first : at + 1])):
+                return False
+            at = first - 1
+    return at < 0
+
+
+def _upwards_query() -> sa.Select[tuple[Any, ...]]:
+    """From `:from` upwards, at most `:count` messages, without their bodies."""
+    table = schema.messages
+    depth = sa.literal(1).label("depth")
+    columns = (table.c.id, table.c.parent_id, table.c.digest, table.c.path_digest, table.c.said_digest)
+    first = sa.select(*columns, depth).where(table.c.id == sa.bindparam("from", type_=sa.String))
+    cte = first.cte("chain", recursive=True)
+    within = cte.c.depth < sa.bindparam("count", type_=sa.Integer)
+    step = sa.select(*columns, cte.c.depth + 1).where(sa.and_(table.c.id == cte.c.parent_id, within))
+    cte = cte.union_all(step)
+    parent = table.alias("parent")
+    new = sa.or_(parent.c.said_digest.is_(None), parent.c.said_digest != cte.c.said_digest)
+    joined = cte.outerjoin(parent, parent.c.id == cte.c.parent_id)
+    is_said = sa.and_(new, sa.func.length(cte.c.said_digest) > 0).label("is_said")
+    return sa.select(cte, is_said).select_from(joined).order_by(cte.c.depth)
+
+
+def _steps_query() -> sa.Select[tuple[Any, ...]]:
+    """The latest messages with `:digests` that add nothing to what was said at `:after`."""
+    table = schema.messages
+    number = sa.select(table.c.sequence_number).where(table.c.id == sa.bindparam("after", type_=sa.String))
+    from_there = number.scalar_subquery()
+    where = (
+        table.c.conversation_id == sa.bindparam("conversation", type_=sa.String),
+        table.c.sequence_number > from_there,
+        table.c.sequence_number <= from_there + STEPS,
+        table.c.said_digest == sa.bindparam("said", type_=sa.LargeBinary),
+        table.c.digest.in_(sa.bindparam("digests", expanding=True)),
+    )
+    return sa.select(table.c.id, table.c.digest).where(*where).order_by(table.c.created_at, table.c.id)
+
+
+def _choices_query() -> sa.Select[tuple[str]]:
+    """The other answers of the request that `:head` answers."""
+    table, head = schema.messages, schema.messages.alias("head")
+    same = [head.c[name] == table.c[name] for name in ("request_id", "conversation_id", "parent_id")]
+    where = (head.c.id == sa.bindparam("head"), table.c.id != head.c.id, table.c.choice.is_not(None))
+    query = sa.select(table.c.id).join(head, sa.and_(*same))
+    return query.where(head.c.choice.is_not(None), *where).order_by(table.c.choice)
+
+
+_UPWARDS = _upwards_query()
+_STEPS = _steps_query()
+_CHOICES = _choices_query()

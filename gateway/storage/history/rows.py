@@ -1,0 +1,117 @@
+"""Between rows and the data models."""
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from gateway.base import jsons
+from gateway.models.artifacts import Artifact, ArtifactType
+from gateway.models.bill import PICO, CallCost
+from gateway.models.conversation import ConversationMessage, TokenCounts
+from gateway.models.tool_steps import RESULT_ROLES, parse_reasoning_events_to_steps
+from gateway.models.turn import LedgerEntry
+
+MOST = 2**63 - 1
+
+
+def pico(value: Decimal | None) -> int | None:
+    """USD as whole picodollars; costs have no further decimals (contract §6)."""
+    return None if value is None else whole(value / PICO)
+
+
+def whole(value: Any) -> int:
+    """A figure as the database can keep it; what an upstream reports beyond that stands in the metadata alone."""
+    return max(-MOST, min(MOST, int(value)))
+
+
+def usd(value: int | None) -> Decimal | None:
+    """Picodollars as USD."""
+    return None if value is None else value * PICO
+
+
+def utc(value: datetime) -> datetime:
+    """SQLite gives times back without their zone."""
+    return value if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+def message_of(row: Any, results: dict[str, Any]) -> ConversationMessage:
+    """A stored message; `results` maps ids of messages to contents, for the reasoning events that refer to them."""
+    body = jsons.loads_stored(row.body)
+    if row.role in RESULT_ROLES:
+        results[row.id] = body.get("content")
+    events = jsons.loads_stored(row.reasoning_events) if row.reasoning_events else ()
+    rendered = jsons.loads_stored(row.rendered) if row.rendered else None
+    return ConversationMessage(
+        role=row.role,
+        body=body,
+        reasoning_steps=tuple(parse_reasoning_events_to_steps(events, results)) if events else (),
+        sequence_number=row.sequence_number,
+        message_id=row.id,
+        status=row.status,
+        digest=row.digest,
+        rendered=rendered,
+        standing=tuple(jsons.loads(row.standing)) if row.standing else (),
+        created_at=utc(row.created_at),
+        instructions_digest=row.instructions_digest,
+        origin=row.origin,
+        unproven=row.restored is not None and not row.restored,
+        tokens=TokenCounts(rendered or body, jsons.loads(row.tokens) if row.tokens else {}),
+    )
+
+
+def attachment_of(row: Any) -> Artifact:
+    """A stored attachment as the artifact that it is."""
+    body = jsons.loads(row.body)
+    return Artifact(
+        artifact_id=row.artifact_id,
+        artifact_type=ArtifactType.DOCUMENT,
+        content=body["content"],
+        size_chars=row.size,
+        source=body["source"],
+        timestamp=utc(row.created_at),
+        title=body["title"],
+        metadata={
+            "attachment_type": body["attachment_type"],
+            "label": body["label"],
+            "said_digest": bytes(row.said_digest) if row.said_digest is not None else None,
+        },
+    )
+
+
+def call_of(row: Any) -> CallCost:
+    """A priced call of the ledger."""
+    return CallCost(
+        purpose=row.purpose,
+        model=row.model,
+        usage=_figures(row.usage),
+        prompt_cost=usd(row.prompt_cost_picousd),
+        completion_cost=usd(row.completion_cost_picousd),
+        estimated=row.estimated,
+        rates=_figures(row.rates),
+    )
+
+
+def entry_of(row: Any, calls: tuple[CallCost, ...] = ()) -> LedgerEntry:
+    """A row of the ledger."""
+    return LedgerEntry(
+        request_id=row.request_id,
+        tenant=row.tenant,
+        conversation_id=row.conversation_id,
+        completion_id=row.completion_id,
+        model=row.model,
+        status=row.status,
+        stream=row.stream,
+        created_at=utc(row.created_at),
+        metadata=_figures(row.response_metadata),
+        calls=calls,
+        error_code=row.error_code,
+    )
+
+
+def _figures(text: str) -> dict[str, Any]:
+    """A stored object with its numbers as they are written; {} if somebody has spoilt it, which an audit finds."""
+    try:
+        value = jsons.loads_decimal(text)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,1 @@
+"""Writes turns and bills."""

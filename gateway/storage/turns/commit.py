@@ -1,0 +1,111 @@
+"""Writes turns and bills, each once, also when nobody can say whether a COMMIT got through."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from gateway.errors import StorageUnavailable
+from gateway.models.turn import TurnCommit
+from gateway.storage.database import schema
+from gateway.storage.database.transactions import CommitUnknown, Transactions
+from gateway.storage.turns.write import left_behind, write_turns
+from gateway.telemetry.logs import get_logger
+
+# Commits that arrive while others are being written go together into the next transaction.
+
+
+MOST = 200
+Write = Callable[[list[TurnCommit]], Awaitable[None]]
+
+
+class CommitGroup:
+    """One transaction costs a thread's turn and a sync to disk, however much it writes: under load these are shared."""
+
+    def __init__(self, write: Write) -> None:
+        self._write = write
+        self._waiting: list[tuple[TurnCommit, asyncio.Future[None]]] = []
+        self._writer: asyncio.Task[None] | None = None
+
+    async def add(self, commit: TurnCommit) -> None:
+        """Returns once it is on disk. It is written even if the caller is cancelled meanwhile.
+
+        Raises:
+            StorageUnavailable: the storage could not be written to.
+        """
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((commit, done))
+        if self._writer is None:
+            self._writer = asyncio.ensure_future(self._drain())
+        await asyncio.shield(done)
+
+    async def _drain(self) -> None:
+        try:
+            await asyncio.sleep(0)  # whoever is about to commit in this very turn of the loop comes along
+            while self._waiting:
+                batch, self._waiting = self._waiting[:MOST], self._waiting[MOST:]
+                await self._write_together(batch)
+        finally:
+            self._writer = None
+
+    async def _write_together(self, batch: list[tuple[TurnCommit, asyncio.Future[None]]]) -> None:
+        try:
+            await self._write([commit for commit, _ in batch])
+        except StorageUnavailable as error:
+            for _, done in batch:
+                _fail(done, error)
+        except Exception as error:  # noqa: BLE001 - one of them cannot be written: the others are not to suffer for it
+            if len(batch) == 1:
+                _fail(batch[0][1], error)
+                return
+            for each in batch:
+                await self._write_together([each])
+        else:
+            for _, done in batch:
+                if not done.done():
+                    done.set_result(None)
+
+
+def _fail(done: asyncio.Future[None], error: Exception) -> None:
+    if not done.done():
+        done.set_exception(error)
+        done.exception()  # whether or not anyone still waits for it
+
+
+ATTEMPTS = 3
+log = get_logger("gateway.storage")
+
+
+async def record(transactions: Transactions, commits: Sequence[TurnCommit], now: datetime) -> list[str]:
+    """One transaction. A turn and its bill stand in the same one, so the ledger says of both whether they are there:
+    after a COMMIT that was lost, and for what has been tried before, it is asked first.
+
+    Returns the groups of the cache that must go (`write_turns`).
+
+    Raises:
+        StorageUnavailable: nothing could be written, or nobody can say yet whether it was.
+    """
+    if not any(commit.again for commit in commits):
+        try:
+            return await transactions.run(lambda connection: write_turns(connection, commits, now), write=True)
+        except CommitUnknown:
+            log.warning("commit_unknown", requests=len(commits))
+    for _ in range(ATTEMPTS):
+        try:
+            return await transactions.run(lambda connection: _write_rest(connection, commits, now), write=True)
+        except (CommitUnknown, IntegrityError) as error:  # the earlier COMMIT went through while this one was tried
+            last = error
+    raise StorageUnavailable("The storage does not say what was committed.") from last
+
+
+def _write_rest(connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime) -> list[str]:
+    column = schema.ledger.c.request_id
+    query = sa.select(column).where(column.in_([commit.ledger.request_id for commit in commits]))
+    known = set(connection.execute(query).scalars())
+    gone = write_turns(connection, [commit for commit in commits if commit.ledger.request_id not in known], now)
+    for commit in commits:
+        if commit.ledger.request_id in known and commit.turn is not None:
+            gone += left_behind(connection, commit.turn, commit.ledger.tenant)
+    return gone

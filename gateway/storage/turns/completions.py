@@ -1,0 +1,102 @@
+"""Reads stored completions with their bills: one by id, or a page of a tenant's (contract §6)."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import sqlalchemy as sa
+
+from gateway.base import jsons
+from gateway.models.turn import CompletionPage, CompletionQuery, StoredCompletion
+from gateway.storage.database import schema
+from gateway.storage.history import rows
+from gateway.storage.turns.bills import calls_of
+
+Condition = sa.ColumnElement[bool]
+
+
+def read_completion(connection: sa.Connection, tenant: str, completion_id: str) -> StoredCompletion | None:
+    """By `chatcmpl-…` or `req_…`."""
+    found = _read(connection, [_is(tenant, completion_id)], (), 1)
+    return found[0] if found else None
+
+
+def read_page(connection: sa.Connection, tenant: str, query: CompletionQuery) -> CompletionPage | None:
+    """In the order in which their requests arrived, or the other way round; None if `after` is none of the tenant's."""
+    table = schema.ledger.c
+    where: list[Condition] = [table.tenant == tenant]
+    if query.conversation_id is not None:
+        where.append(table.conversation_id == query.conversation_id)
+    if query.model is not None:
+        where.append(table.model == query.model)
+    where += [holds(connection, schema.completions.c.metadata, pair) for pair in query.metadata]
+    if query.after is not None:
+        last = connection.execute(sa.select(table.created_at, table.request_id).where(_is(tenant, query.after))).first()
+        if last is None:
+            return None
+        where.append(_behind(last, newest_first=query.newest_first))
+    order = [column.desc() if query.newest_first else column.asc() for column in (table.created_at, table.request_id)]
+    found = _read(connection, where, order, query.limit + 1)
+    return CompletionPage(tuple(found[: query.limit]), len(found) > query.limit)
+
+
+def _is(tenant: str, completion_id: str) -> Condition:
+    table = schema.ledger.c
+    column = table.request_id if completion_id.startswith("req_") else table.completion_id
+    return sa.and_(table.tenant == tenant, column == completion_id)
+
+
+def _behind(last: Any, *, newest_first: bool) -> Condition:
+    table = schema.ledger.c
+    if newest_first:
+        earlier = sa.or_(table.created_at < last.created_at, table.request_id < last.request_id)
+        return sa.and_(table.created_at <= last.created_at, earlier)
+    later = sa.or_(table.created_at > last.created_at, table.request_id > last.request_id)
+    return sa.and_(table.created_at >= last.created_at, later)
+
+
+def holds(connection: sa.Connection, column: sa.ColumnElement[Any], pair: tuple[str, str]) -> Condition:
+    """Whether stored metadata, an object of strings in compact JSON, holds the pair.
+
+    Its text is searched: as quotes inside strings are escaped, `{"key":"value"` or `,"key":"value"` can stand nowhere
+    but where the pair does. Databases differ in how they look into JSON, and PostgreSQL refuses some that is valid.
+    """
+    member = jsons.dumps_text(dict([pair]))[1:-1]
+    found = sa.func.instr if connection.dialect.name == "sqlite" else sa.func.strpos
+    return sa.or_(found(column, "{" + member) > 0, found(column, "," + member) > 0)
+
+
+def _read(
+    connection: sa.Connection, where: Iterable[Condition], order: Iterable[Any], limit: int
+) -> list[StoredCompletion]:
+    joined = schema.ledger.outerjoin(schema.completions)
+    columns = (schema.ledger, schema.completions.c.body, schema.completions.c.metadata)
+    query = sa.select(*columns).select_from(joined).where(*where).order_by(*order).limit(limit)
+    found = connection.execute(query).all()
+    ids = [row._mapping["request_id"] for row in found]
+    calls = calls_of(connection, ids)
+    answers = _answers(connection, ids)
+    return [
+        _completion(row, tuple(calls.get(each, ())), answers.get(each, {}))
+        for each, row in zip(ids, found, strict=True)
+    ]
+
+
+def _answers(connection: sa.Connection, request_ids: list[str]) -> dict[str, dict[int, Any]]:
+    """The remembered answers of these requests, by choice."""
+    table = schema.messages
+    query = sa.select(table.c.request_id, table.c.choice, table.c.body)
+    found: dict[str, dict[int, Any]] = {}
+    for row in connection.execute(query.where(table.c.request_id.in_(request_ids), table.c.choice.is_not(None))):
+        found.setdefault(row.request_id, {})[row.choice] = jsons.loads_stored(row.body)
+    return found
+
+
+def _completion(row: Any, calls: tuple[Any, ...], messages: dict[int, Any]) -> StoredCompletion:
+    entry = rows.entry_of(row, calls)
+    if row._mapping["body"] is None:
+        return StoredCompletion(entry)
+    body = jsons.loads_stored(row._mapping["body"])
+    for choice in body.get("choices", ()):
+        choice["message"] = {**messages.get(choice.get("index"), {}), **choice["message"]}
+    metadata = row._mapping["metadata"]
+    return StoredCompletion(entry, body, jsons.loads(metadata) if metadata else None)

@@ -1,0 +1,221 @@
+"""The rows of a turn's messages: a chain of new ones with their digests and links, and the answers as siblings."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import takewhile
+from typing import Any
+
+import sqlalchemy as sa
+
+from gateway.base import jsons
+from gateway.base.ids import new_id
+from gateway.models.chain import START, Mark, call_ids, extended, is_bare
+from gateway.models.conversation import ConversationMessage
+from gateway.models.tool_steps import RESULT_ROLES
+from gateway.models.turn import LedgerEntry, StoredTurn
+from gateway.storage.database import schema
+from gateway.storage.history.digests import heal, link_rows
+
+REDUCIBLE_BYTES = 8000
+REDUCED_BYTES = 500
+FAILED = {"status": "failed", "path_digest": None, "said_digest": None, "plain": None}
+"""A failed turn is in no chain (contract §3.6)."""
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """What a turn hangs on: the stored message before it. `seen`: its client has seen that one as the last, too."""
+
+    parent: str | None
+    number: int
+    mark: Mark
+    restored: bool
+    seen: bool
+
+
+def hook_of(connection: sa.Connection, turn: StoredTurn, head: str | None) -> Hook:
+    """What a turn is hung on now: the head if it began there, else the message that it continues.
+
+    A head that has moved to another branch meanwhile does not lead back to what the turn has seen: it stays there.
+    """
+    follows = turn.at_head and (turn.parent_id in (head, None) or _leads_to(connection, turn.parent_id, head))
+    parent = head if follows else turn.parent_id
+    row = connection.execute(_PARENT, {"id": parent}).first() if parent is not None else None
+    if row is None and parent is not None and parent != head:  # it was deleted while the model was answering
+        parent = head
+        row = connection.execute(_PARENT, {"id": parent}).first()
+    if row is None:
+        return Hook(None, 0, START, restored=turn.restored, seen=turn.parent_id is None)
+    if row.path_digest is None:  # another version of the gateway wrote it
+        heal(connection, turn.conversation_id)
+        row = connection.execute(_PARENT, {"id": parent}).one()
+    mark = Mark(bytes(row.path_digest), bytes(row.said_digest), bool(row.plain))
+    restored = bool(row.restored) or turn.restored
+    return Hook(parent, row.sequence_number + 1, mark, restored, seen=parent == turn.parent_id)
+
+
+def without_known(connection: sa.Connection, turn: StoredTurn, hook: Hook) -> tuple[StoredTurn, Hook]:
+    """The turn without the messages that another request has stored there meanwhile: two that bring the same edit at
+    once store it once (contract §3.4)."""
+    if turn.at_head or not hook.seen or not turn.marks or hook.mark.path != turn.base.path:
+        return turn, hook
+    table = schema.message_links
+    digests = [mark.path for mark in turn.marks]
+    where = (table.c.conversation_id == turn.conversation_id, table.c.digest.in_(digests))
+    known = {bytes(row.digest): row.message_id for row in connection.execute(sa.select(table).where(*where))}
+    count = len(list(takewhile(known.__contains__, digests)))
+    if not count:
+        return turn, hook
+    parent, base = known[digests[count - 1]], turn.marks[count - 1]
+    row = connection.execute(_PARENT, {"id": parent}).one()
+    mark = Mark(bytes(row.path_digest), bytes(row.said_digest), bool(row.plain))
+    there = {m.message_id: known[each] for m, each in zip(turn.new_messages[:count], digests, strict=False)}
+    answers = tuple(replace(each, reasoning_events=_renamed(each.reasoning_events, there)) for each in turn.answers)
+    rest = replace(
+        turn,
+        frame=None if turn.frame is None else replace(turn.frame, frame=turn.frame.frame.renamed(there)),
+        parent_id=parent,
+        new_messages=turn.new_messages[count:],
+        marks=turn.marks[count:],
+        base=base,
+        answers=answers,
+    )
+    restored = bool(row.restored) or hook.restored
+    return rest, Hook(parent, row.sequence_number + 1, mark, restored, seen=True)
+
+
+def without_quotes(turn: StoredTurn) -> StoredTurn:
+    """A turn whose request may have read what has been deleted since: without what the gateway repeated of it, in
+    blocks and tool steps. What its client and the model said stays theirs."""
+    new = [replace(message, rendered=None, standing=(), tokens=None) for message in turn.new_messages]
+    answers = [replace(answer, reasoning_events=[]) for answer in turn.answers]
+    return replace(turn, new_messages=tuple(new), answers=tuple(answers), counts=(), frame=None)
+
+
+def _renamed(events: list[dict[str, Any]], there: dict[str | None, str]) -> list[dict[str, Any]]:
+    """Tool steps that refer to results by the ids under which these are stored."""
+    return [{**each, "result_message_id": there.get(each["result_message_id"], each["result_message_id"])}
+            for each in events]  # fmt: skip
+
+
+def message_rows(
+    turn: StoredTurn, entry: LedgerEntry, hook: Hook, digest: str | None, now: datetime
+) -> tuple[list[tuple[Row, list[Row]]], str | None]:
+    """New messages as a chain, then the answers as siblings, each with its links; and the message that the next turn
+    continues."""
+    found: list[tuple[Row, list[Row]]] = []
+    failed = entry.status == "failed"
+    shared = {
+        "conversation_id": turn.conversation_id,
+        "request_id": entry.request_id,
+        "instructions_digest": digest,
+        "restored": hook.restored or None,
+    }
+    before, seen, parent, number = hook.mark, turn.base, hook.parent, hook.number
+    for message, view in zip(turn.new_messages, turn.marks, strict=True):
+        message_id = message.message_id or new_id("msg_")
+        row = {**message_row(message, message_id, parent, number, now), **shared, "status": "complete"}
+        if turn.unproven and call_ids(message.body):
+            row["restored"] = False
+        mark = _mark(message, before, seen, view)
+        links = link_rows(turn.conversation_id, message_id, before, mark)
+        if hook.seen and view != mark:
+            links += link_rows(turn.conversation_id, message_id, seen, view)
+        found.append(({**row, **(FAILED if failed else _digests(mark))}, links))
+        before, seen, parent, number = mark, view, message_id, number + 1
+    latest = parent
+    for answer in turn.answers:
+        message = answer.message
+        message_id = message.message_id or new_id("msg_")
+        row = {**message_row(message, message_id, parent, number, now), **shared, "choice": answer.choice}
+        events = jsons.dumps_stored(answer.reasoning_events) if answer.reasoning_events else None
+        mark = _mark(message, before, seen, answer.mark)
+        links = link_rows(turn.conversation_id, message_id, before, mark)
+        for view in (answer.mark, *answer.forms) if hook.seen else ():
+            links += link_rows(turn.conversation_id, message_id, seen, view)
+        found.append(({**row, **_digests(mark), "reasoning_events": events, "status": message.status}, links))
+        if answer is turn.answers[0]:
+            latest = message_id
+    return found, latest
+
+
+def _mark(message: ConversationMessage, before: Mark, seen: Mark, view: Mark) -> Mark:
+    """The mark of a message as it is stored: the one that its client sees, if the chain before it is the same."""
+    reworded = message.rendered is not None
+    if before.path != seen.path or before.said != seen.said:
+        return extended(before, message.body, status=message.status, reworded=reworded)
+    plain = before.plain and not reworded and (view == seen or is_bare(message.body))
+    return Mark(view.path, view.said, plain)
+
+
+def _digests(mark: Mark) -> Row:
+    return {"path_digest": mark.path, "said_digest": mark.said, "plain": mark.plain}
+
+
+def message_row(
+    message: ConversationMessage, message_id: str, parent: str | None, number: int, now: datetime
+) -> dict[str, Any]:
+    """The columns that the message itself fills."""
+    body = jsons.dumps_stored(message.body)
+    return {
+        "id": message_id,
+        "parent_id": parent,
+        "sequence_number": number,
+        "role": message.role,
+        "body": body,
+        "digest": message.digest,
+        "weight": _weight(message, len(body)),
+        "rendered": jsons.dumps_stored(message.rendered) if message.rendered is not None else None,
+        "standing": jsons.dumps_text(message.standing) if message.standing else None,
+        "reasoning_events": None,
+        "choice": None,
+        "origin": message.origin,
+        "created_at": message.created_at or now,
+        "path_digest": None,
+        "said_digest": None,
+        "plain": None,
+        "restored": None,
+        "tokens": _tokens(message),
+    }
+
+
+def _tokens(message: ConversationMessage) -> str | None:
+    """The counts of the form that is forwarded again; those of any other form say nothing."""
+    form = message.body if message.rendered is None else message.rendered
+    tokens = message.tokens
+    return jsons.dumps_text(tokens.by) if tokens is not None and tokens.by and tokens.of is form else None
+
+
+def _weight(message: ConversationMessage, size: int) -> int:
+    """Bytes that a message takes up in a window at least: tool results and documents can be reduced to a label."""
+    reducible = message.role in RESULT_ROLES or (message.role == "user" and size > REDUCIBLE_BYTES)
+    return min(size, REDUCED_BYTES) if reducible else size
+
+
+def _leads_to(connection: sa.Connection, first: str | None, last: str | None) -> bool:
+    """Whether `last` comes after `first` on one branch."""
+    return connection.execute(_BETWEEN, {"first": first, "last": last}).first() is not None
+
+
+def _between_query() -> sa.Select[tuple[Any, ...]]:
+    """Walks up from `:last` as far as `:first` could be."""
+    table = schema.messages
+    first = sa.bindparam("first", type_=sa.String)
+    floor = sa.select(table.c.sequence_number).where(table.c.id == first).scalar_subquery()
+    columns = (table.c.id, table.c.parent_id)
+    walk = sa.select(*columns).where(table.c.id == sa.bindparam("last", type_=sa.String))
+    cte = walk.cte("between", recursive=True)
+    step = sa.and_(table.c.id == cte.c.parent_id, table.c.sequence_number >= floor)
+    cte = cte.union_all(sa.select(*columns).where(step))
+    return sa.select(cte.c.id).where(cte.c.id == first)
+
+
+def _parent_query() -> sa.Select[tuple[Any, ...]]:
+    table = schema.messages
+    columns = (table.c.sequence_number, table.c.path_digest, table.c.said_digest, table.c.plain, table.c.restored)
+    return sa.select(*columns).where(table.c.id == sa.bindparam("id"))
+
+
+_PARENT = _parent_query()
+_BETWEEN = _between_query()

@@ -1,0 +1,181 @@
+"""The one place where a turn and its bill are written (contract §3.6, §3.7)."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from gateway.base import jsons
+from gateway.base.ids import content_digest
+from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
+from gateway.storage.claims import settle_claims
+from gateway.storage.conversations.delete import forget_names, held_by_none
+from gateway.storage.database import schema
+from gateway.storage.database.engine import insert_if_new
+from gateway.storage.database.transactions import RowInsert
+from gateway.storage.history.digests import INSERT_LINKS
+from gateway.storage.history.frames import write_frame
+from gateway.storage.history.rows import utc
+from gateway.storage.turns.bills import write_bills
+from gateway.storage.turns.rows import hook_of, message_rows, without_known, without_quotes
+
+NOTHING_MORE = {"metadata": None, "instructions_digest": None, "forgotten_at": None, "framed": None}
+"""Of a conversation that a turn begins: these come with `POST /v1/conversations` alone."""
+
+INSERT_CONVERSATION = RowInsert(schema.conversations)
+INSERT_MESSAGES = RowInsert(schema.messages)
+INSERT_COMPLETION = RowInsert(schema.completions)
+
+
+def write_turns(connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime) -> list[str]:
+    """Everything that requests leave behind. Turns are appended whole in the order in which they commit: a turn that
+    began at the head is hung on what the head is now.
+
+    Returns the groups of the cache that must go, as the conversation that they were filled for is gone.
+    """
+    gone: list[str] = []
+    write_bills(connection, commits, now)
+    for commit in commits:
+        if commit.turn is not None:
+            gone += _write_turn(connection, commit.turn, commit.ledger, now)
+        elif commit.ledger.conversation_id is not None:
+            _keep_bill(connection, commit.ledger.request_id, commit.ledger.conversation_id)
+    settle_claims(connection, commits, now)
+    return gone
+
+
+def left_behind(connection: sa.Connection, turn: StoredTurn, tenant: str) -> tuple[str, ...]:
+    """What `write_turns` says of a turn that is recorded already: the groups of the cache that must go, none while its
+    conversation is there."""
+    if connection.execute(_LOCK, {"id": turn.conversation_id}).first() is not None:
+        return ()
+    return held_by_none(connection, tenant, turn.cached, but=turn.conversation_id)
+
+
+def _keep_bill(connection: sa.Connection, request_id: str, conversation_id: str) -> None:
+    """A bill that comes without its turn: of a conversation that is gone, or never came to be, it names nothing."""
+    if connection.execute(_LOCK, {"id": conversation_id}).first() is None:
+        forget_names(connection, schema.ledger.c.request_id == request_id)
+
+
+def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry, now: datetime) -> tuple[str, ...]:
+    row = connection.execute(_LOCK, {"id": turn.conversation_id}).first()
+    if row is None and not turn.created:
+        forget_names(connection, schema.ledger.c.request_id == entry.request_id)
+        # Deleted while the model was answering: deleted is deleted, the bill stays.
+        return held_by_none(connection, entry.tenant, turn.cached, but=turn.conversation_id)
+    if row is not None and row.forgotten_at is not None and utc(row.forgotten_at) >= entry.created_at:
+        turn = without_quotes(turn)
+    failed = entry.status == "failed"
+    head, attached = (row.head_id, row.attachments) if row is not None else (None, 0)
+    digest, instructions = _instructions(turn)
+    hook = hook_of(connection, turn, head)
+    if not failed:
+        turn, hook = without_known(connection, turn, hook)
+    messages, latest = message_rows(turn, entry, hook, digest, now)
+    values = {
+        "head_id": head if failed else latest,
+        "attachments": attached if failed else attached + len(turn.attachments),
+        "updated_at": now,
+        "used_until": None,
+    }
+    if turn.frame is not None and not failed:
+        values["framed"] = True
+    if row is None:
+        named = {"id": turn.conversation_id, "tenant": entry.tenant, "created_at": now}
+        INSERT_CONVERSATION(connection, [{**NOTHING_MORE, **values, **named}])
+    else:
+        connection.execute(_UPDATE, {**values, "conversation": turn.conversation_id})
+    if instructions is not None:
+        connection.execute(insert_if_new(connection, schema.instructions), instructions)
+    INSERT_MESSAGES(connection, [row for row, _ in messages])
+    if turn.counts:
+        connection.execute(_COUNTS, [{"message": key, "counts": jsons.dumps_text(by)} for key, by in turn.counts])
+    if not failed:
+        links = [link for _, links in messages for link in links]
+        INSERT_LINKS(connection, list({link["digest"]: link for link in reversed(links)}.values()))
+        _write_attachments(connection, turn, attached, now)
+    if turn.frame is not None and not failed:
+        anchor = turn.new_messages[-1].message_id if turn.new_messages else hook.parent
+        write_frame(connection, turn.conversation_id, anchor, hook.number + len(turn.new_messages) - 1, turn.frame, now)
+    if turn.completion is not None:
+        _write_completion(connection, turn, entry.request_id)
+    if turn.cached:
+        shared = {"conversation_id": turn.conversation_id, "tenant": entry.tenant}
+        held = [{**shared, "digest": digest} for digest in turn.cached]
+        connection.execute(insert_if_new(connection, schema.cached_contents), held)
+    return ()
+
+
+def _instructions(turn: StoredTurn) -> tuple[str | None, dict[str, Any] | None]:
+    """System messages are kept once per conversation; the messages of a turn name those in force."""
+    if not turn.instructions:
+        return None, None
+    body = jsons.dumps_stored(turn.instructions)
+    digest = content_digest(body)
+    return digest, {"conversation_id": turn.conversation_id, "digest": digest, "body": body}
+
+
+def _write_attachments(connection: sa.Connection, turn: StoredTurn, first: int, now: datetime) -> None:
+    values = [
+        {
+            "conversation_id": turn.conversation_id,
+            "number": number,
+            "artifact_id": artifact.artifact_id.partition("-")[0],
+            "size": artifact.size_chars,
+            "body": jsons.dumps_text(
+                {
+                    "title": artifact.title,
+                    "source": artifact.source,
+                    "content": artifact.content,
+                    "label": artifact.metadata.get("label"),
+                    "attachment_type": artifact.metadata.get("attachment_type", "document"),
+                }
+            ),
+            "created_at": now,
+            "said_digest": turn.marks[-1].said if turn.marks else turn.base.said,
+        }
+        for number, artifact in enumerate(turn.attachments, first)
+    ]
+    if values:
+        connection.execute(schema.attachments.insert(), values)
+
+
+def _write_completion(connection: sa.Connection, turn: StoredTurn, request_id: str) -> None:
+    """The answer's envelope; what its messages say stands in `messages` alone, here only their empty fields."""
+    completion = turn.completion or {}
+    choices = [
+        {**choice, "message": _told_apart(choice.get("message") or {}, whole=turn.prefilled)}
+        for choice in completion.get("choices", ())
+    ]
+    values = {
+        "request_id": request_id,
+        "conversation_id": turn.conversation_id,
+        "body": jsons.dumps_stored({**completion, "choices": choices}),
+        "metadata": jsons.dumps_text(turn.completion_metadata) if turn.completion_metadata is not None else None,
+    }
+    INSERT_COMPLETION(connection, [values])
+
+
+def _told_apart(message: dict[str, Any], *, whole: bool) -> dict[str, Any]:
+    """What the remembered message does not say: its empty fields; after a prefill all, as remembered is both."""
+    return {k: v for k, v in message.items() if whole or not v}
+
+
+def _lock_query() -> sa.Select[tuple[Any, ...]]:
+    table = schema.conversations
+    found = sa.select(table.c.head_id, table.c.attachments, table.c.forgotten_at)
+    return found.where(table.c.id == sa.bindparam("id")).with_for_update()
+
+
+def _counts_query() -> sa.Update:
+    """A count is no content: it is filled in where there is none, and never changed."""
+    table = schema.messages
+    lacking = sa.and_(table.c.id == sa.bindparam("message"), table.c.tokens.is_(None))
+    return table.update().where(lacking).values(tokens=sa.bindparam("counts"))
+
+
+_LOCK = _lock_query()
+_COUNTS = _counts_query()
+_UPDATE = schema.conversations.update().where(schema.conversations.c.id == sa.bindparam("conversation"))

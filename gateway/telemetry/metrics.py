@@ -1,0 +1,218 @@
+"""Counts of what happened, for `GET /metrics` (contract §9).
+
+Plain dicts and arrays, written on the event loop's thread only: counting costs a few microseconds a request and needs
+neither locks nor Prometheus' library, which `http/metrics.py` loads when somebody asks. Nothing here names a tenant.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any
+
+from gateway.accounting.cost import usage_of
+from gateway.errors import UpstreamError, UpstreamOverflow, UpstreamRefused
+from gateway.models.bill import CallCost, Purpose
+from gateway.models.turn import LedgerEntry
+
+# What `gateway/metrics.py` counts, as plain values: a snapshot of it is what `GET /metrics` writes out.
+
+
+SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+
+
+class Histogram:
+    """How often a time was within each of `SECONDS`, beyond them last."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(SECONDS) + 1)
+        self.total = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Takes a time in."""
+        self.counts[bisect_left(SECONDS, seconds)] += 1
+        self.total += seconds
+
+    def copy(self) -> "Histogram":
+        """As it is now."""
+        copied = Histogram()
+        copied.counts, copied.total = self.counts.copy(), self.total
+        return copied
+
+
+@dataclass(slots=True)
+class Counts:
+    """Everything counted since the process began; the keys are the labels' values in the order named."""
+
+    in_flight: int = 0
+    requests: Counter[tuple[str, str, str, str, str]] = field(default_factory=Counter)
+    """By endpoint, method, model, stream (`true` or `false`) and status; 499: the client left before an answer."""
+    durations: dict[tuple[str, str, str], Histogram] = field(default_factory=dict)
+    """By endpoint, model and stream."""
+    first_chunks: dict[tuple[str], Histogram] = field(default_factory=dict)
+    """By model."""
+    bills: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By model and the turn's status; a row of the ledger each."""
+    unpriced: Counter[tuple[str]] = field(default_factory=Counter)
+    """Bills whose model has no known price, by model."""
+    tokens: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    """By model asked for, purpose (`primary`, `planner`, `summarizer`, `embedder`), and kind: `prompt` or
+    `completion`."""
+    costs: dict[tuple[str, str], Decimal] = field(default_factory=dict)
+    """USD, by model asked for and purpose."""
+    upstream_errors: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By model and code."""
+    internal_calls: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By purpose (`planner`, `summarizer`), outcome: `ok`, `cut`, `rubbish`, `cancelled`, else as `fallback_reason`."""
+    decisions: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Bills by `planning_reason`, and whether a planner's plan was used (`true` or `false`)."""
+    fallbacks: Counter[tuple[str]] = field(default_factory=Counter)
+    """By `fallback_reason`."""
+    summaries: Counter[tuple[str]] = field(default_factory=Counter)
+    """Summaries that plans asked for: `hit` (paid for by somebody else or before) or `miss`."""
+
+
+OTHER = "other"
+MOST_UNLISTED = 100
+LONGEST_NAME = 128
+MOST_REASONS = 50
+"""Of reasons for a fallback; there are about half as many."""
+ENDPOINTS = ("/health/live", "/health/ready", "/metrics", "/v1/chat/completions", "/v1/models")
+RELAYED = frozenset(
+    (
+        "audio",
+        "batches",
+        "completions",
+        "embeddings",
+        "files",
+        "fine_tuning",
+        "images",
+        "moderations",
+        "responses",
+        "uploads",
+        "vector_stores",
+    )
+)
+METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"))
+
+
+class Metrics:
+    """Where the parts of the gateway say what happened."""
+
+    def __init__(self, listed: Iterable[str]) -> None:
+        """`listed` are the names of `model_list`. Other names come from clients: they are counted under their own
+        name once an upstream has answered for them, and no more than `MOST_UNLISTED` of them."""
+        self._counts = Counts()
+        self._labels = {name: name for name in listed}
+        self._most_labels = len(self._labels) + MOST_UNLISTED
+
+    def began(self) -> None:
+        """A request has come."""
+        self._counts.in_flight += 1
+
+    def ended(self, method: str, path: str, status: int, seconds: float, facts: dict[str, object]) -> None:
+        """A request has its answer; `facts` are the edge's (`model` and `stream`, where there are any)."""
+        counts = self._counts
+        counts.in_flight -= 1
+        endpoint, model = endpoint_of(path), facts.get("model")
+        label = self._labels.get(model, OTHER) if isinstance(model, str) else ""
+        stream = "true" if facts.get("stream") else "false"
+        method = method if method in METHODS else OTHER
+        counts.requests[endpoint, method, label, stream, str(status)] += 1
+        key = (endpoint, label, stream)
+        (counts.durations.get(key) or counts.durations.setdefault(key, Histogram())).observe(seconds)
+
+    def first_chunk(self, model: str, seconds: float) -> None:
+        """A stream's first chunk is about to be sent, so long after its request came."""
+        chunks = self._counts.first_chunks
+        key = (self._labels.get(model, OTHER),)
+        (chunks.get(key) or chunks.setdefault(key, Histogram())).observe(seconds)
+
+    def billed(self, entry: LedgerEntry) -> None:
+        """A request has its bill."""
+        if entry.status == "complete" and entry.model not in self._labels:
+            self._name(entry.model)
+        counts, label = self._counts, self._labels.get(entry.model, OTHER)
+        counts.bills[label, entry.status] += 1
+        for call in entry.calls:
+            self._count_call(label, call)
+        counts.unpriced[(label,)] += any(call.total is None for call in entry.calls)
+        used = entry.metadata.get("context_utilization")
+        if used is not None:
+            self._count_planning(used)
+
+    def asked(self, purpose: Purpose, outcome: str) -> None:
+        """See `ports.CallCounts`."""
+        self._counts.internal_calls[purpose, outcome] += 1
+
+    def upstream_failed(self, model: str, error: Exception) -> None:
+        """An upstream gave an error instead of an answer; also one that the client never sees, because the request
+        could be mended. Anything else than an upstream's error is not counted."""
+        if isinstance(error, UpstreamError):
+            self._counts.upstream_errors[self._labels.get(model, OTHER), _code(error)] += 1
+
+    def snapshot(self) -> Counts:
+        """The counts of this moment, for another thread to look at."""
+        now = self._counts
+        return replace(
+            now,
+            requests=now.requests.copy(),
+            durations={key: each.copy() for key, each in now.durations.items()},
+            first_chunks={key: each.copy() for key, each in now.first_chunks.items()},
+            bills=now.bills.copy(),
+            unpriced=now.unpriced.copy(),
+            tokens=now.tokens.copy(),
+            costs=now.costs.copy(),
+            upstream_errors=now.upstream_errors.copy(),
+            internal_calls=now.internal_calls.copy(),
+            decisions=now.decisions.copy(),
+            fallbacks=now.fallbacks.copy(),
+            summaries=now.summaries.copy(),
+        )
+
+    def _name(self, model: str) -> None:
+        if len(self._labels) < self._most_labels and len(model) <= LONGEST_NAME and model.isprintable():
+            self._labels[model] = model
+
+    def _count_call(self, label: str, call: CallCost) -> None:
+        counts, purpose, usage = self._counts, call.purpose, usage_of(call.usage)
+        counts.tokens[label, purpose, "prompt"] += usage.prompt_tokens
+        counts.tokens[label, purpose, "completion"] += usage.completion_tokens
+        total = call.total
+        if total is not None:
+            counts.costs[label, purpose] = counts.costs.get((label, purpose), Decimal(0)) + total
+
+    def _count_planning(self, used: dict[str, Any]) -> None:
+        """Takes in what a bill says of planning; its reasons are the gateway's own words."""
+        counts, reason, fallback = self._counts, used["planning_reason"], used["fallback_reason"]
+        if reason is not None:
+            counts.decisions[reason, "true" if used["llm_planning_used"] else "false"] += 1
+        if fallback is not None:
+            known = (fallback,) in counts.fallbacks or len(counts.fallbacks) < MOST_REASONS
+            counts.fallbacks[(fallback if known else OTHER,)] += 1
+        for result, number in (("hit", used["cache_stats"]["hits"]), ("miss", used["cache_stats"]["misses"])):
+            if number:
+                counts.summaries[(result,)] += number
+
+
+def endpoint_of(path: str) -> str:
+    """The path without what clients made up: ids and names."""
+    if path in ENDPOINTS:
+        return path
+    for endpoint in ENDPOINTS[3:]:
+        if path.startswith(endpoint + "/"):
+            return endpoint + "/{id}"
+    first = path[4:].partition("/")[0] if path.startswith("/v1/") else ""
+    return f"/v1/{first}" if first in RELAYED else OTHER
+
+
+def _code(error: UpstreamError) -> str:
+    """Bounded: an upstream's own words are no label."""
+    if isinstance(error, UpstreamOverflow):
+        return "context_length_exceeded"
+    if isinstance(error, UpstreamRefused):
+        return f"upstream_{error.status}"
+    return type(error).code or OTHER

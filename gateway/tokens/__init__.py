@@ -1,0 +1,1 @@
+"""Counts tokens offline, and learns from what upstreams report."""

@@ -1,0 +1,123 @@
+"""Margins of models: in memory for requests, in storage for other processes and for the next start (ADR 13)."""
+
+import asyncio
+import contextlib
+import hashlib
+from collections import OrderedDict
+from functools import lru_cache
+
+from gateway.errors import StorageUnavailable
+from gateway.models.calibration import Calibration, Report, calibrated, merged
+from gateway.models.exchange import ModelFacts
+from gateway.ports import CalibrationStore, Clock
+from gateway.telemetry.logs import get_logger
+
+WRITE_SECONDS = 20.0
+"""How often what was learned is written."""
+READ_EVERY = 15
+"""So many times that long, what other processes have learned is read."""
+WORTH_WRITING = 0.005
+MOST_KEPT = 1000
+NAME_CHARS = 180
+log = get_logger("gateway.tokens.calibration")
+
+
+class Margins:
+    """What is known of each model. Requests only read and change memory; `keep` alone asks the storage."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._known: OrderedDict[str, Calibration] = OrderedDict()
+        self._stored: dict[str, Calibration] = {}
+        self._changed: set[str] = set()
+        self._looked_up = asyncio.Event()
+
+    async def looked_up(self, seconds: float) -> None:
+        """Waits until the storage was asked, at most so long."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._looked_up.wait(), seconds)
+
+    def of(self, facts: ModelFacts, counted_by: str) -> float:
+        """The model's tokens for one that is counted; until something is learned, as configured."""
+        known = self._known.get(key_of(facts.name, facts.served_at, facts.tokenizer, counted_by))
+        return known.margin if known is not None else facts.token_margin
+
+    def learn(self, facts: ModelFacts, report: Report, counted_by: str, *, exact: bool) -> None:
+        """One more report.
+
+        Args:
+            exact: whether the model's own tokenizer counted: only an overflow shows that it is another, then.
+        """
+        key = key_of(facts.name, facts.served_at, facts.tokenizer, counted_by)
+        now = self._clock.now()
+        known = self._known.get(key) or Calibration(facts.token_margin, 0, now)
+        learned = calibrated(known, report, now, exact=exact and facts.token_margin == 1.0)
+        if learned is known:
+            return
+        self._known[key] = learned
+        self._changed.add(key)
+        if len(self._known) > MOST_KEPT:  # names may come from clients
+            oldest, _ = self._known.popitem(last=False)
+            self._changed.discard(oldest)
+
+    async def try_to_keep(self, store: CalibrationStore) -> bool:
+        """`keep`, whatever comes of it; returns whether it worked."""
+        try:
+            await self.keep(store)
+            return True
+        except StorageUnavailable as error:
+            log.info("calibrations_not_kept", reason=error.message)
+        except Exception as fault:  # noqa: BLE001 - a row that cannot be read must not end it while the server runs
+            log.fault("calibrations_not_kept", fault)
+        finally:
+            self._looked_up.set()
+        return False
+
+    @property
+    def is_worth_writing(self) -> bool:
+        """Whether more than a trifle was learned since the last writing."""
+        return any(self._differs(key) for key in self._changed)
+
+    async def keep(self, store: CalibrationStore) -> None:
+        """Reads what others have learned, writes what was learned here.
+
+        Raises:
+            StorageUnavailable: nothing is lost by that; it is to be tried again.
+        """
+        stored = await store.load()
+        for key, found in stored.items():
+            if key in self._changed and key in self._known:
+                self._known[key] = merged(self._known[key], self._stored.get(key), found)
+            else:
+                self._known[key] = found
+        self._stored = stored
+        news = {key: self._known[key] for key in self._changed if key in self._known and self._differs(key)}
+        if not news:
+            return
+        await store.save(news)
+        self._stored |= news
+        self._changed -= {key for key, written in news.items() if self._known.get(key) == written}
+
+    def _differs(self, key: str) -> bool:
+        known, stored = self._known.get(key), self._stored.get(key)
+        return known is not None and (stored is None or abs(known.margin - stored.margin) >= WORTH_WRITING)
+
+
+@lru_cache(maxsize=1024)
+def key_of(name: str, served_at: str, tokenizer: str | None, counted_by: str) -> str:
+    """What a model is known by: its name, where it is served (as a digest: addresses may hold passwords), and what
+    counts its tokens."""
+    text = f"{served_at}\0{name}\0{tokenizer}"
+    digest = hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
+    readable = "".join(c if c.isascii() and c.isprintable() else "?" for c in name[:NAME_CHARS])
+    return f"{readable} {digest} {counted_by}"
+
+
+async def keep_calibrated(margins: Margins, store: CalibrationStore, seconds: float = WRITE_SECONDS) -> None:
+    """Keeps memory and storage alike until it is cancelled. Whatever goes wrong costs exactness, never a request."""
+    waited = READ_EVERY
+    while True:
+        if waited >= READ_EVERY or margins.is_worth_writing:
+            waited = 0 if await margins.try_to_keep(store) else READ_EVERY
+        waited += 1
+        await asyncio.sleep(seconds)

@@ -1,0 +1,1 @@
+"""One request from its beginning to its commit."""

@@ -1,0 +1,78 @@
+"""The state of one request on its way, and what came of it."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from gateway.accounting.stream import StreamRecord
+from gateway.base.ids import new_id
+from gateway.context.draft import BuiltContext
+from gateway.models.bill import InternalCall
+from gateway.models.conversation import History
+from gateway.models.exchange import ChatRequest, Deployment, JsonAnswer, ModelFacts
+from gateway.models.turn import TurnStatus
+from gateway.window.budget import Budget
+
+RELAYED_UP = ("openai-organization", "openai-project", "openai-beta")
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request between its preparation and its settlement. `built` is None in mode `off`."""
+
+    request: ChatRequest
+    deployment: Deployment
+    facts: ModelFacts
+    budget: Budget
+    history: History
+    built: BuiltContext | None
+    completion_id: str = field(default_factory=lambda: new_id("chatcmpl-"))
+    conversation_id: str | None = None
+    upstream_id: str | None = None
+    ask_usage: bool = True
+    overflowed: Budget | None = None
+    """What a prompt of this request was to fit that upstream did not take; it was fitted once more, then."""
+    called: bool = False
+    delivered: bool = False
+    committing: bool = False
+    given_up: bool = False
+    sent_at: float | None = None
+    timings: dict[str, float] = field(default_factory=dict)
+    internal: list[InternalCall] = field(default_factory=list)
+    """Calls of internal models that were made for it, in their order: they are billed whatever becomes of it."""
+
+    def __post_init__(self) -> None:
+        if self.conversation_id is None:
+            self.conversation_id = self.history.conversation_id
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """What is forwarded."""
+        return self.built.fitted.forwarded.messages if self.built else list(self.request.messages)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The client's headers that go up (contract §1)."""
+        return {name: value for name, value in self.request.caller.headers.items() if name in RELAYED_UP}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a model gave: the answer as OpenAI shapes it, and usage as upstream reported it (None if it did not)."""
+
+    status: TurnStatus
+    completion: dict[str, Any] | None = None
+    usage: dict[str, Any] | None = None
+    error_code: str | None = None
+    charged: bool = True
+
+    @classmethod
+    def of(cls, answer: JsonAnswer) -> "Outcome":
+        """Of a whole answer."""
+        usage = answer.body.get("usage")
+        return cls("complete", answer.body, usage if isinstance(usage, dict) else None)
+
+    @classmethod
+    def of_stream(cls, record: StreamRecord, status: TurnStatus = "complete", error: str | None = None) -> "Outcome":
+        """Of what a stream delivered. What upstream reports on the way is no figure of what came after it."""
+        whole = status == "complete" or record.complete
+        return cls(status, record.completion(), record.usage if whole else None, error)

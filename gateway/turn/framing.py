@@ -1,0 +1,145 @@
+"""What a request leaves of the messages that it forwarded: a frame, where they are not what is stored (ADR 12)."""
+
+from collections.abc import Sequence
+
+from gateway.context.draft import NO_MATERIAL, BuiltContext
+from gateway.models.conversation import UNREAD, ConversationMessage, History
+from gateway.models.frames import Form, Frame, NewFrame, Standing
+from gateway.models.window import Fitted, Material
+from gateway.planning.record import standing_of
+from gateway.window.counting import Counting
+
+MOST_ADDITIONS = 50
+"""So many frames may follow a full one; then what they say is written as one, so that reading stays cheap."""
+
+
+def new_frame(model: str, history: History, built: BuiltContext, new: Sequence[ConversationMessage]) -> NewFrame | None:
+    """The frame of an answered request; None if it forwarded nothing but what the stored messages and earlier frames
+    say.
+
+    Args:
+        history: the conversation as it was before frames were put over it.
+        new: the request's messages under their ids, as they will be stored.
+    """
+    if history is UNREAD or built.material is NO_MATERIAL:
+        return None
+    request = _Request(history, built.material, built.fitted, built.counting, new)
+    added = request.added()
+    before = history.frame
+    if built.fitted.anew or (before is None and history.unread):
+        return NewFrame(model, full=True, frame=request.whole(added))
+    is_borrowed = before is not None and before.borrowed
+    if not (added.forms or added.decisions or is_borrowed):
+        return None
+    if before is not None and (is_borrowed or before.additions >= MOST_ADDITIONS):
+        return NewFrame(model, full=True, frame=request.within(before.followed_by(added)))
+    return NewFrame(model, full=False, frame=added)
+
+
+class _Request:
+    def __init__(
+        self,
+        history: History,
+        material: Material,
+        fitted: Fitted,
+        counting: Counting | None,
+        new: Sequence[ConversationMessage],
+    ) -> None:
+        self._before = history.frame or Frame()
+        self._anew, self._unread = fitted.anew, bool(history.unread)
+        self._sent_all = history.unproven or history.created
+        self._material, self._fitted, self._counting = material, fitted, counting
+        self._stored = {m.message_id: m for m in (*history.messages[: history.stored], *new) if m.message_id}
+        known = len(material.messages) - len(new)
+        old = [message.message_id for message in material.messages[:known]]
+        self._names = [*old, *(message.message_id for message in new)]
+
+    def added(self) -> Frame:
+        """What was forwarded otherwise than is stored, or, unless everything was decided anew, is frozen already."""
+        forms: dict[str, Form] = {}
+        standing: dict[str, tuple[str, ...]] = {}
+        foreign: set[str] = set()
+        forwarded = self._fitted.forwarded
+        for index, sent in zip(forwarded.indexes, forwarded.messages, strict=True):
+            name = self._names[index] if index >= 0 else None
+            if name is None or name not in self._stored or self._is_known(name, index, sent):
+                continue
+            message = self._stored[name]
+            forms[name] = None if sent == message.body else sent
+            if sent is forwarded.rendered:
+                standing[name] = forwarded.standing
+                foreign |= set() if self._is_of_messages_sent() else {name}
+            elif sent is self._material.messages[index].rendered:
+                standing[name] = self._material.messages[index].standing
+                foreign |= {name} & self._before.foreign
+        return Frame(
+            forms=forms,
+            standing=standing,
+            decisions=self._decisions(),
+            foreign=frozenset(foreign),
+            counts={name: self._count(form) for name, form in forms.items()},
+        )
+
+    def whole(self, added: Frame) -> Frame:
+        """All that counts from now on, where everything was decided anew."""
+        material, selection = self._material, self._fitted.selection
+        first = self._names[selection.first] if (selection.first or self._unread) and self._names else None
+        return Frame(
+            first=first,
+            left=frozenset(name for i in selection.left_out if (name := self._names[i]) is not None),
+            forms=added.forms,
+            standing=added.standing,
+            decisions={**self._kept_decisions(), **added.decisions},
+            decided=frozenset(a.standing_name for a in (*material.restored, *material.attached)) | self._before.decided,
+            foreign=added.foreign,
+            counts=added.counts,
+        )
+
+    def _kept_decisions(self) -> dict[str, tuple[Standing, ...]]:
+        """Those for what stands in the block of the turn under way, where that was kept."""
+        name = self._names[self._material.current] if self._names else None
+        if name is None or not self._fitted.selection.keeps_block:
+            return {}
+        return {name: self._before.decisions.get(name, ())}
+
+    def within(self, frame: Frame) -> Frame:
+        """Of a frame what the window still holds."""
+        here = {self._names[index] for index in self._fitted.forwarded.indexes if index >= 0}
+        return Frame(
+            first=frame.first,
+            left=frame.left & self._stored.keys(),
+            forms={name: form for name, form in frame.forms.items() if name in here},
+            standing={name: names for name, names in frame.standing.items() if name in here},
+            decisions={name: found for name, found in frame.decisions.items() if name in here},
+            decided=frame.decided,
+            foreign=frame.foreign & here,
+            counts={name: counts for name, counts in frame.counts.items() if name in here},
+        )
+
+    def _is_known(self, name: str, index: int, sent: dict[str, object]) -> bool:
+        """Whether a message would be forwarded in that form again with nothing more said about it."""
+        stored, shown = self._stored[name], self._material.messages[index]
+        if sent.get("tool_calls") != stored.body.get("tool_calls"):
+            return True  # calls that nobody answered, or that are told as text: that shows from the messages themselves
+        if not self._anew and name in self._before.forms:
+            form = self._before.forms[name]
+            return sent is (shown.body if form is None else shown.rendered)
+        default = stored.body if stored.rendered is None else stored.rendered
+        return sent is default or sent == default
+
+    def _is_of_messages_sent(self) -> bool:
+        """Whether nothing stands in the block but what the client sent as messages with this request."""
+        apart = (*self._material.restored, *self._material.attached)
+        return self._sent_all and not any(a.artifact_id in self._fitted.selection.renderings for a in apart)
+
+    def _decisions(self) -> dict[str, tuple[Standing, ...]]:
+        """What stands in messages of the window and is less than the whole, by the message that it stands in."""
+        found: dict[str, list[Standing]] = {}
+        for index, standing in standing_of(self._material, self._fitted):
+            name = self._names[index]
+            if name is not None:
+                found.setdefault(name, []).append(standing)
+        return {name: tuple(each) for name, each in found.items()}
+
+    def _count(self, form: Form) -> dict[str, int]:
+        return self._counting.counted(form) if form is not None and self._counting is not None else {}

@@ -1,0 +1,368 @@
+"""Steps 7 and 8: what an exchange cost, and its one transaction. Whatever happened, there is a bill (contract §6)."""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any
+
+from gateway.accounting.cost import estimated_cost, price_call, price_internal, total_cost
+from gateway.accounting.metadata import billed, extended_usage, planned, response_metadata
+from gateway.accounting.stream import StreamRecord
+from gateway.base import jsons
+from gateway.errors import (
+    ConversationNotFound,
+    GatewayError,
+    InternalError,
+    InvalidRequest,
+    StorageUnavailable,
+    UpstreamAuth,
+    UpstreamRefused,
+    UpstreamUnreachable,
+)
+from gateway.models.bill import CallCost, ContextUtilizationMetadata, ResponseMetadata, nameless
+from gateway.models.chain import ChainKey
+from gateway.models.conversation import INLINE_MESSAGES
+from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
+from gateway.ports import Clock, ConversationStore, TokenCounters
+from gateway.telemetry.logs import get_logger
+from gateway.telemetry.metrics import Metrics
+from gateway.turn.exchange import Exchange, Outcome
+from gateway.turn.stored import chain_keys, stored_turn
+from gateway.turn.usage import UsageCount
+
+# Bills that the storage did not take when their request ended: they wait in memory until it does (contract §6).
+
+
+log = get_logger("gateway.turn.settlement")
+MOST_WAITING = 10_000
+RETRY_SECONDS = 5.0
+
+
+class LateBills:
+    """The content of such turns is gone: their clients were told that they were not stored."""
+
+    def __init__(self, store: ConversationStore) -> None:
+        self._store = store
+        self._waiting: deque[TurnCommit] = deque(maxlen=MOST_WAITING)
+        self._retrying: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __iter__(self) -> Iterator[LedgerEntry]:
+        return (commit.ledger for commit in self._waiting)
+
+    def add(self, commit: TurnCommit) -> None:
+        """Keeps a bill; it is tried again with the next commit, and from time to time where there is none."""
+        self._waiting.append(commit)
+        if self._retrying is None or self._retrying.done():
+            self._retrying = asyncio.ensure_future(self._retry())
+
+    async def record(self) -> None:
+        """Writes what waits, as far as the storage takes it now."""
+        while self._waiting:
+            commit = self._waiting.popleft()
+            try:
+                await self._store.commit(commit)
+            except StorageUnavailable:
+                self._waiting.appendleft(commit)
+                log.warning("bills_not_recorded_yet", waiting=len(self._waiting))
+                return
+            except asyncio.CancelledError:
+                self._waiting.appendleft(commit)
+                raise
+            except Exception as fault:  # noqa: BLE001 - a bill that cannot be written must not keep back the others
+                log.fault("bill_not_recorded", fault, **named(commit.ledger))
+
+    async def _retry(self) -> None:
+        while self._waiting:
+            await asyncio.sleep(RETRY_SECONDS)
+            await self.record()
+
+    async def stop(self) -> None:
+        """Ends trying again of its own accord."""
+        if self._retrying is not None:
+            self._retrying.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._retrying
+
+
+def named(entry: LedgerEntry) -> dict[str, object]:
+    """What the log says of a bill that is lost: whose it is, and its figures."""
+    figures = {name: entry.metadata.get(name) for name in ("usage", "cost")}
+    return {"request_id": entry.request_id, "model": entry.model, **figures}
+
+
+UNCHARGED = (UpstreamRefused, UpstreamAuth, UpstreamUnreachable, InvalidRequest, ConversationNotFound)
+CHAIN_BYTES = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """A settled exchange: what the client is told of it."""
+
+    document: bytes
+    """`response_metadata` as JSON: written once, for the answer and for the ledger."""
+    usage: dict[str, Any]
+    conversation_id: str | None
+    total: Decimal | None
+
+    def named(self) -> dict[str, Any]:
+        """The top-level fields of an answer or of a finish chunk."""
+        return _named(jsons.Fragment(self.document), self.conversation_id)
+
+
+def _named(metadata: Any, conversation_id: str | None) -> dict[str, Any]:
+    conversation = {"conversation": {"id": conversation_id}} if conversation_id else {}
+    return {"response_metadata": metadata, **conversation}
+
+
+class Settlement:
+    """Accounts for exchanges and commits them."""
+
+    def __init__(
+        self, store: ConversationStore, counters: TokenCounters, clock: Clock, metrics: Metrics, match: str
+    ) -> None:
+        self._store = store
+        self._match = match
+        self.metrics = metrics
+        self._usage = UsageCount(counters)
+        self.clock = clock
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._late = LateBills(store)
+        self._settling: dict[str, Exchange] = {}
+        self._committing: dict[str, LedgerEntry] = {}
+
+    def known(self, exchange: Exchange) -> dict[str, Any]:
+        """What the first chunk of a stream says: ids, plan and budget."""
+        self.metrics.first_chunk(exchange.request.model, self.clock.monotonic() - exchange.request.started)
+        return _named(response_metadata(planned(self._metadata(exchange), exchange.internal)), exchange.conversation_id)
+
+    async def settle(self, exchange: Exchange, outcome: Outcome) -> Bill:
+        """Prices the call and commits turn and bill in one transaction.
+
+        Raises:
+            StorageUnavailable: the turn could not be stored: the client must not be told that it was.
+        """
+        request_id = exchange.request.request_id
+        self._settling[request_id] = exchange
+        try:
+            return await self._settle(exchange, outcome)
+        finally:
+            self._settling.pop(request_id, None)
+
+    async def _settle(self, exchange: Exchange, outcome: Outcome) -> Bill:
+        completion = outcome.completion or {}
+        if isinstance(completion.get("id"), str):
+            exchange.upstream_id = completion["id"]
+        calls = tuple(map(price_internal, exchange.internal))
+        usage: dict[str, Any] = {}
+        if exchange.called:
+            usage, estimated = await self._usage.of(exchange, outcome)
+            tier = completion.get("service_tier")
+            priced = {**usage, "service_tier": tier} if isinstance(tier, str) else usage
+            model = exchange.deployment.route
+            primary = price_call("primary", model, priced, exchange.facts.prices, estimated=estimated)
+            calls = (primary, *calls)
+        sums = total_cost(calls)
+        metadata = response_metadata(billed(self._metadata(exchange), calls, sums))
+        document = jsons.dumps(metadata)
+        await self._commit(exchange, outcome, metadata, document, calls)
+        return Bill(document, extended_usage(usage, calls, sums), exchange.conversation_id, sums[0].total_cost)
+
+    @asynccontextmanager
+    async def guard(self, exchange: Exchange, record: StreamRecord | None = None) -> AsyncIterator[None]:
+        """Whatever ends an exchange early, what it cost and what was delivered of it is kept."""
+        try:
+            yield
+        except (asyncio.CancelledError, GeneratorExit):
+            if self._claim(exchange):
+                self._later(self._give_up(exchange, record, None))
+            raise
+        except GatewayError as error:
+            if self._claim(exchange) and await self._give_up(exchange, record, error) and exchange.conversation_id:
+                error.headers = {**error.headers, "x-conversation-id": exchange.conversation_id}
+            raise
+        except Exception as error:  # a fault of our own must not lose the bill, nor show its insides
+            log.fault("exchange_failed", error, request_id=exchange.request.request_id)
+            fault = InternalError("The gateway failed to answer this request.")
+            if self._claim(exchange):
+                await self._give_up(exchange, record, fault)
+            raise fault from error
+
+    async def estimate(self, exchange: Exchange) -> dict[str, Any]:
+        """A dry run: what would be forwarded, the bill of internal models, and the least and most that the primary call
+        would cost."""
+        exchange.conversation_id = None if exchange.history.created else exchange.conversation_id
+        forward = exchange.request.forward
+        limits = [forward.get(name) for name in ("max_completion_tokens", "max_tokens")]
+        most = next((n for n in limits if isinstance(n, int)), exchange.facts.max_output_tokens)
+        most = most * exchange.request.choices if most else None
+        # It loads a vocabulary at first, and a prompt may be long: streams of other requests must not wait for that.
+        prompt = await asyncio.to_thread(self._usage.prompt_tokens, exchange)
+        tier = forward.get("service_tier")
+        costs = estimated_cost(exchange.facts.prices, prompt, most, tier if isinstance(tier, str) else None)
+        calls = tuple(map(price_internal, exchange.internal))
+        return {
+            "object": "context.dry_run",
+            "model": exchange.request.model,
+            "messages": exchange.messages,
+            "response_metadata": response_metadata(billed(self._metadata(exchange), calls, total_cost(calls))),
+            "estimated_cost": costs,
+        }
+
+    async def bill_dry_run(self, exchange: Exchange) -> None:
+        """Of a dry run only the bill of internal models is kept (contract §5), and why they were asked."""
+        if exchange.internal and exchange.built:
+            used = exchange.built.utilization
+            records = [replace(record, source=nameless(record.source)) for record in used.artifacts_processed]
+            utilization = replace(used, artifacts_processed=records)
+            exchange.built = replace(exchange.built, utilization=utilization)
+            exchange.conversation_id = None
+            await self.settle(exchange, Outcome("complete"))
+
+    def overflowed(self, exchange: Exchange) -> None:
+        """Learns from a prompt that upstream did not take although it was to fit."""
+        self._usage.learn_refusal(exchange)
+
+    def abandon(self, exchange: Exchange) -> None:
+        """An answer that nobody waits for any more; does nothing once it is settled."""
+        if self._claim(exchange):
+            self._later(self._give_up(exchange, None, None))
+
+    def _claim(self, exchange: Exchange) -> bool:
+        """Whether giving up is still to be done: once, if any model was called and no commit is under way."""
+        first = bool(exchange.called or exchange.internal) and not exchange.committing and not exchange.given_up
+        exchange.given_up = exchange.given_up or first
+        return first
+
+    async def drain(self, seconds: float) -> None:
+        """Waits for what is still being recorded, at shutdown; bills that no storage takes by then go to the log."""
+        await self._late.stop()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._tasks:
+                    await asyncio.wait(self._tasks)
+                await self._late.record()
+        for entry in (*self._committing.values(), *self._late):
+            log.warning("bill_not_recorded", **named(entry))
+        for request_id in self._settling.keys() - self._committing.keys():  # it was still being counted
+            log.warning("bill_not_recorded", request_id=request_id, model=self._settling[request_id].request.model)
+
+    def _later(self, work: Any) -> None:
+        task: asyncio.Task[Any] = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _give_up(self, exchange: Exchange, record: StreamRecord | None, error: GatewayError | None) -> bool:
+        """Keeps a turn that did not end well: `partial` if something was delivered, else `failed`. Returns whether
+        it could be kept."""
+        code = error.code if error else "client_disconnected"
+        if error is not None:
+            self.metrics.upstream_failed(exchange.request.model, error)
+        outcome = Outcome("failed", error_code=code, charged=not isinstance(error, UNCHARGED))
+        try:
+            if record is not None and record.begun and exchange.delivered:
+                outcome = Outcome.of_stream(record, "partial", code)
+            await self.settle(exchange, outcome)
+            return True
+        except StorageUnavailable:
+            log.warning("turn_not_stored", request_id=exchange.request.request_id, status=outcome.status)
+        except Exception as fault:  # noqa: BLE001 - whatever is wrong with the answer, the bill is kept
+            log.fault("turn_not_kept", fault, request_id=exchange.request.request_id)
+            await self._keep_bill(exchange, code)
+        return False
+
+    async def _keep_bill(self, exchange: Exchange, code: str | None) -> None:
+        """The bill alone, for an answer that cannot be understood."""
+        exchange.built = None
+        with contextlib.suppress(StorageUnavailable):
+            await self.settle(exchange, Outcome("failed", error_code=code))
+
+    async def _commit(
+        self,
+        exchange: Exchange,
+        outcome: Outcome,
+        metadata: dict[str, Any],
+        document: bytes,
+        calls: tuple[CallCost, ...],
+    ) -> None:
+        request = exchange.request
+        turn = await self._turn(exchange, outcome) if exchange.conversation_id and exchange.built else None
+        chains = await self._chains(exchange, outcome)
+        entry = LedgerEntry(
+            request_id=request.request_id,
+            tenant=request.caller.tenant,
+            conversation_id=exchange.conversation_id,
+            completion_id=exchange.completion_id,
+            model=request.model,
+            status=outcome.status,
+            stream=request.stream,
+            created_at=request.arrived_at,
+            metadata=metadata,
+            document=document,
+            calls=calls,
+            error_code=outcome.error_code,
+        )
+        exchange.committing = True  # from here on it runs to its end, whoever leaves
+        self._committing[request.request_id] = entry
+        try:
+            await self._store.commit(TurnCommit(entry, turn, chains, request.claim))
+        except StorageUnavailable:
+            billed_alone = replace(entry, error_code=entry.error_code or "turn_not_stored")
+            claim = request.claim if turn is None else None
+            self._late.add(TurnCommit(billed_alone, chains=chains, claim=claim, again=True))
+            if turn is not None:
+                raise
+            log.warning("bill_not_recorded_yet", request_id=request.request_id, waiting=len(self._late))
+            return
+        except Exception:  # the answer cannot be stored as it is; its bill still can
+            exchange.committing = False
+            raise
+        finally:
+            del self._committing[request.request_id]
+            if exchange.committing:
+                self.metrics.billed(entry)
+        if self._late:
+            self._later(self._late.record())
+
+    async def _turn(self, exchange: Exchange, outcome: Outcome) -> StoredTurn:
+        """What is remembered; of very many messages put together where no stream has to wait for it."""
+        if len(exchange.history.messages) < INLINE_MESSAGES:
+            return stored_turn(exchange, outcome)
+        return await asyncio.to_thread(stored_turn, exchange, outcome)
+
+    async def _chains(self, exchange: Exchange, outcome: Outcome) -> tuple[ChainKey, ...]:
+        """What is left of the chain, also where nothing else is (contract §3.2)."""
+        if self._match == "off" or outcome.status == "failed":
+            return ()
+        try:
+            secret = await self._store.secret()
+        except StorageUnavailable:
+            return ()  # there is nothing to leave it in, and nothing that could be recognised by it
+        if exchange.request.size < CHAIN_BYTES:
+            return chain_keys(exchange, outcome, secret)
+        return await asyncio.to_thread(chain_keys, exchange, outcome, secret)
+
+    def _metadata(self, exchange: Exchange) -> ResponseMetadata:
+        request = exchange.request
+        now = self.clock.monotonic()
+        timings = {name: round(1000 * seconds, 3) for name, seconds in exchange.timings.items()}
+        timings["upstream"] = round(1000 * (now - exchange.sent_at), 3) if exchange.sent_at is not None else 0.0
+        timings["total"] = round(1000 * (now - request.started), 3)
+        off = ContextUtilizationMetadata(request.model, goal=request.options.goal.value)
+        return ResponseMetadata(
+            request_id=request.request_id,
+            conversation_id=exchange.conversation_id,
+            upstream_id=exchange.upstream_id,
+            model=request.model,
+            routing_path=[request.model, exchange.deployment.route],
+            usage=None,
+            cost=None,
+            context_utilization=exchange.built.utilization if exchange.built else off,
+            timings_ms={"rebuild": 0.0, "plan": 0.0, **timings},
+        )

@@ -1,0 +1,215 @@
+"""The part of an exchange that is remembered: new messages, answers with their reasoning, attachments."""
+
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from gateway.base.ids import new_id
+from gateway.history.recognition import people_of, sent_in
+from gateway.models.chain import (
+    START,
+    ChainKey,
+    Mark,
+    call_ids,
+    calling,
+    chain_key,
+    content_text,
+    extended,
+    is_step,
+    marks_of,
+    message_digest,
+    says_nothing,
+)
+from gateway.models.conversation import UNREAD, ConversationMessage, TokenCounts
+from gateway.models.tool_steps import reasoning_events, without_calls
+from gateway.models.turn import NewAnswer, StoredTurn
+from gateway.turn.exchange import Exchange, Outcome
+from gateway.turn.framing import new_frame
+from gateway.window.counting import Counting
+
+# Token counts go where the messages go: a request counts only what is new to it.
+
+
+def with_counts(turn: StoredTurn, counting: Counting | None) -> StoredTurn:
+    """The turn with the counts that its request made. One that surely fits makes none, and keeps none."""
+    if counting is None or not counting.is_exact:
+        return turn
+
+    def message(new: ConversationMessage) -> ConversationMessage:
+        form = new.rendered if new.rendered is not None else new.body
+        return replace(new, tokens=TokenCounts(form, counting.counted(form)))
+
+    def answer(new: NewAnswer) -> NewAnswer:
+        body = new.message.body
+        return replace(new, message=replace(new.message, tokens=TokenCounts(body, counting.counted_answer(body))))
+
+    return replace(
+        turn,
+        new_messages=tuple(map(message, turn.new_messages)),
+        answers=tuple(map(answer, turn.answers)),
+        counts=tuple(counting.counted_anew()),
+    )
+
+
+def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
+    """What the conversation gains. A failed turn keeps its messages for the audit and has no answer.
+
+    A trailing assistant message is a prefill: stored is prefill plus completion (contract §3.4).
+    """
+    request, history, built = exchange.request, exchange.history, exchange.built
+    if built is None or exchange.conversation_id is None:
+        raise ValueError("an exchange in mode off or with store: false leaves no turn")
+    new = [m.stored_as(new_id("msg_"), request.arrived_at) for m in history.new_messages]
+    current = built.material.current - (len(built.material.messages) - len(new))
+    block = built.fitted.forwarded
+    by_model = built.fitted.anew or history.frame is not None  # then it is this model's affair, and stands in the frame
+    if block.rendered is not None and 0 <= current < len(new) and not by_model:
+        new[current] = replace(new[current], rendered=block.rendered, standing=block.standing)
+    frame = new_frame(request.model, history, built, new)
+    prefill = new.pop() if new and new[-1].role == "assistant" and outcome.status != "failed" else None
+    chain = chain_of(exchange)
+    marks = (*chain.marks, *(chain.end for _ in new[len(chain.marks) :]))  # the prefill of a failed turn is kept
+    messages = [*history.messages[: history.stored], *new]
+    events = reasoning_events(messages, request.arrived_at, [m.message_id for m in messages])
+    choices = (outcome.completion or {}).get("choices", ()) if outcome.status != "failed" else ()
+    answers = [
+        _new_answer(choice, number, outcome, chain, exchange.deployment.origin, events)
+        for number, choice in enumerate(choices)
+        if isinstance(choice.get("message"), dict)
+    ]
+    answers.sort(key=lambda answer: answer.choice)
+    completion = None
+    if outcome.completion is not None and outcome.status != "failed":
+        own = ("response_metadata", "conversation")
+        completion = {k: v for k, v in outcome.completion.items() if k not in own}
+        completion["id"] = exchange.completion_id
+        if outcome.usage is not None:
+            completion["usage"] = outcome.usage
+    turn = StoredTurn(
+        conversation_id=exchange.conversation_id,
+        created=history.created and history.session is None,  # a session's conversation is there when it is claimed
+        parent_id=history.parent_id,
+        at_head=history.at_head,
+        instructions=history.instructions,
+        new_messages=tuple(new),
+        answers=tuple(answers),
+        attachments=built.new_attachments,
+        completion=completion,
+        completion_metadata=request.metadata,
+        prefilled=prefill is not None,
+        cached=built.cached,
+        base=chain.base,
+        marks=marks,
+        restored=history.keeps_restored,
+        unproven=history.unproven,
+        frame=frame,
+    )
+    return with_counts(turn, built.counting)
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The chain of a request as its client sees it: the marks before and after each new message, a prefill apart."""
+
+    base: Mark
+    marks: tuple[Mark, ...]
+    prefill: dict[str, Any] | None
+
+    @property
+    def end(self) -> Mark:
+        return self.marks[-1] if self.marks else self.base
+
+    def forms(self, message: dict[str, Any], answer: dict[str, Any], status: str) -> tuple[Mark, ...]:
+        """The marks of the ways in which an answer may be sent again: as it is remembered (`message`), and after a
+        prefill also without that, or behind it (contract §3.4)."""
+        whole = extended(self.end, message, status=status)
+        if self.prefill is None:
+            return (whole,)
+        apart = marks_of([self.prefill, answer], self.end)[-1]
+        return tuple(dict.fromkeys((whole, extended(self.end, answer, status=status), apart)))
+
+    def callings(self, message: dict[str, Any], answer: dict[str, Any]) -> tuple[bytes, ...]:
+        """What was said up to an answer with tool calls, in the same ways."""
+        if self.prefill is None:
+            return (calling(self.end, message),)
+        apart = calling(extended(self.end, self.prefill), answer)
+        return tuple(dict.fromkeys((calling(self.end, message), calling(self.end, answer), apart)))
+
+
+def chain_of(exchange: Exchange) -> Chain:
+    """The chain of an exchange; of one in which nobody looked at the messages one by one it is made up for."""
+    history, request = exchange.history, exchange.request
+    if history is UNREAD:
+        sent = sent_in(request)
+        base, marks, bodies = START, tuple(sent.marks), sent.bodies
+    else:
+        base, marks = history.base, history.marks
+        bodies = [message.body for message in history.new_messages]
+    last = bodies[-1] if bodies else None
+    if last is None or last["role"] != "assistant":
+        return Chain(base, marks, None)
+    return Chain(base, marks[:-1], last)
+
+
+def _chains_of(exchange: Exchange) -> list[Chain]:
+    """The chain as its client sees it, and where it is stored as another, that one: who resent its end alone may
+    resend all of it next time."""
+    chain, stored = chain_of(exchange), exchange.history.stored_base
+    if stored is None:
+        return [chain]
+    bodies = [message.body for message in exchange.history.new_messages]
+    marks = marks_of(bodies[: len(chain.marks)], stored)
+    return [chain, Chain(stored, tuple(marks), chain.prefill)]
+
+
+def chain_keys(exchange: Exchange, outcome: Outcome, secret: bytes) -> tuple[ChainKey, ...]:
+    """What an answered request leaves for recognition: keyed digests of its chain with each of its answers."""
+    if outcome.status == "failed" or outcome.completion is None:
+        return ()
+    tenant, people = exchange.request.caller.tenant, people_of(exchange.request.forward)
+    found: list[ChainKey] = []
+    answers = [choice for choice in outcome.completion.get("choices", ()) if isinstance(choice.get("message"), dict)]
+    for chain, choice in product(_chains_of(exchange), answers):
+        message, answer, status = _messages(choice, outcome, chain.prefill)
+        if is_step(message):
+            ids = call_ids(message)
+            found += [chain_key(secret, tenant, people, said, ids) for said in chain.callings(message, answer)]
+        elif not says_nothing(message, status):
+            forms = chain.forms(message, answer, status)
+            found += [chain_key(secret, tenant, people, mark.said) for mark in forms]
+    return tuple(dict.fromkeys(found))
+
+
+def _new_answer(
+    choice: dict[str, Any],
+    number: int,
+    outcome: Outcome,
+    chain: Chain,
+    origin: str | None,
+    events: list[dict[str, Any]],
+) -> NewAnswer:
+    body, answer, status = _messages(choice, outcome, chain.prefill)
+    forms = chain.forms(body, answer, status)
+    message = ConversationMessage(
+        "assistant", body, message_id=new_id("msg_"), status=status, digest=message_digest(body), origin=origin
+    )
+    return NewAnswer(message, choice.get("index", number), events, forms[0], forms[1:])
+
+
+def _messages(
+    choice: dict[str, Any], outcome: Outcome, prefill: dict[str, Any] | None
+) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """A choice as it is remembered, with the prefill, and as its client got it; and its status.
+
+    It is without the fields that say nothing, which not every provider takes back.
+    """
+    answer = {k: v for k, v in choice["message"].items() if v or k == "content"}
+    answer["role"] = "assistant"  # some local servers say "tool" or "model", which nobody would take back
+    status = "partial" if outcome.status == "partial" else "complete"
+    if status == "partial":
+        answer = without_calls(answer)  # nobody will answer them (contract §3.6)
+    before = content_text(prefill.get("content")) if prefill is not None else None
+    content = answer.get("content") or ""
+    if before and isinstance(content, str):
+        return {**answer, "content": before + content}, answer, status
+    return answer, answer, status

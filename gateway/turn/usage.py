@@ -1,0 +1,85 @@
+"""The usage of an exchange: as upstream reported it, else counted by the gateway (contract §6)."""
+
+import asyncio
+from typing import Any
+
+from gateway.accounting.cost import is_figure, usage_of
+from gateway.models.calibration import Report
+from gateway.ports import TokenCounters
+from gateway.turn.exchange import Exchange, Outcome
+from gateway.window.counting import MEDIA, REPLY_TOKENS
+
+CACHED = ("cached_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+
+
+class UsageCount:
+    """Counts what was not reported, and learns from what was."""
+
+    def __init__(self, counters: TokenCounters) -> None:
+        self._counters = counters
+
+    async def of(self, exchange: Exchange, outcome: Outcome) -> tuple[dict[str, Any], bool]:
+        """Usage as reported, and calibration by it; else counted by the gateway (True)."""
+        if not outcome.charged:
+            return {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}, False
+        reported = outcome.usage or {}
+        if is_figure(reported.get("prompt_tokens")) and is_figure(reported.get("completion_tokens")):
+            self._learn(exchange, reported["prompt_tokens"], cached=_is_cached(reported))
+            return reported, False
+        # It loads a vocabulary at first, and an answer may be long: streams of other requests must not wait for that.
+        return await asyncio.to_thread(self._counted, exchange, outcome, reported), True
+
+    def learn_refusal(self, exchange: Exchange) -> None:
+        """A prompt that upstream did not take although it was fitted once more: it has more tokens than the model's
+        budget, however few were counted. Errors often name no figures, or those of prompt and answer together."""
+        if exchange.overflowed is not None and exchange.overflowed.tokens is not None:
+            self._learn(exchange, exchange.overflowed.tokens + 1, cached=False)
+
+    def _learn(self, exchange: Exchange, reported: int, *, cached: bool) -> None:
+        """Calibration by what was counted exactly. Pictures and sounds are counted by formulas, which nobody learns."""
+        built, budget = exchange.built, exchange.budget.tokens
+        if built is None or built.counting is None or not built.fitted.exact or budget is None:
+            return
+        if any(map(_has_media, exchange.messages)):
+            return
+        counted = round(built.fitted.tokens / built.counting.margin)
+        window, refused = exchange.budget.context_window, exchange.overflowed is not None
+        report = Report(counted, reported, budget, window, cached=cached, refused=refused)
+        self._counters.learn(exchange.facts, report)
+
+    def _counted(self, exchange: Exchange, outcome: Outcome, reported: dict[str, Any]) -> dict[str, Any]:
+        """Usage with what upstream did not report counted here."""
+        prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")
+        if not is_figure(prompt):
+            prompt = self.prompt_tokens(exchange)
+        if not is_figure(completion):
+            completion = self._completion_tokens(exchange, outcome.completion or {})
+        total = usage_of({"prompt_tokens": prompt, "completion_tokens": completion}).total_tokens
+        figures = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total}
+        return {**reported, **figures}
+
+    def _completion_tokens(self, exchange: Exchange, completion: dict[str, Any]) -> int:
+        counter = self._counters.counter(exchange.facts)
+        messages = [choice.get("message") or {} for choice in completion.get("choices", ())]
+        return sum(max(0, counter.message(message) - counter.message({})) for message in messages)
+
+    def prompt_tokens(self, exchange: Exchange) -> int:
+        """Tokens of what is forwarded, as the gateway counts them."""
+        if exchange.built is not None and exchange.built.fitted.exact:
+            return exchange.built.fitted.tokens
+        counter = self._counters.counter(exchange.facts)
+        tools = counter.tools(exchange.request.forward)
+        return REPLY_TOKENS + tools + sum(counter.message(message) for message in exchange.messages)
+
+
+def _is_cached(usage: dict[str, Any]) -> bool:
+    """Whether a part of the prompt was read from a cache or written to it."""
+    details = usage.get("prompt_tokens_details")
+    found = {**usage, **(details if isinstance(details, dict) else {})}
+    return any(is_figure(found.get(name)) and found[name] > 0 for name in CACHED)
+
+
+def _has_media(message: dict[str, Any]) -> bool:
+    content = message.get("content")
+    parts = content if isinstance(content, list) else ()
+    return any(isinstance(part, dict) and part.get("type") in MEDIA for part in parts)

@@ -1,0 +1,1 @@
+"""Connections and their pool under httpx."""

@@ -1,0 +1,1 @@
+"""Providers spoken to through litellm, imported at first use."""

@@ -1,0 +1,284 @@
+"""Providers with protocols of their own, through litellm (adapter of `ports.Upstream`)."""
+
+import contextlib
+import copy
+import inspect
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
+from typing import Any
+
+import httpx
+
+from gateway.errors import GatewayError, InvalidRequest, UpstreamInterrupted, UpstreamInvalidResponse
+from gateway.models.exchange import Deployment, JsonAnswer
+from gateway.upstream.litellm.faults import gateway_error
+from gateway.upstream.litellm.library import Library
+from gateway.upstream.litellm.wire import Wire, deadline
+from gateway.upstream.openai.faults import relayed_headers
+from gateway.upstream.routing.deployments import REQUEST_FIELDS
+
+# litellm's objects as the JSON of OpenAI's protocol, without what litellm adds of its own.
+
+
+NOISE = ("vertex_ai_", "citations", "images", "annotations", "thinking_blocks", "provider_specific_fields")
+"""Fields that say nothing while they are empty."""
+LITELLM_OWN = ("response_ms", "_response_ms")
+
+
+def whole(response: Any) -> dict[str, Any]:
+    """A complete answer."""
+    answer = _plain(response)
+    for number, choice in enumerate(answer.get("choices") or ()):
+        choice.setdefault("index", number)
+        choice.setdefault("finish_reason", None)
+        message = choice.setdefault("message", {})
+        message.setdefault("role", "assistant")
+        message.setdefault("content", None)
+        _tidy(message)
+        for call in message.get("tool_calls") or ():
+            call.pop("index", None)
+    return answer
+
+
+def chunk(part: Any) -> dict[str, Any]:
+    """One chunk of a stream."""
+    found = _plain(part)
+    for number, choice in enumerate(found.get("choices") or ()):
+        choice.setdefault("index", number)
+        choice.setdefault("finish_reason", None)
+        _tidy(choice.setdefault("delta", {}))
+    if isinstance(found.get("usage"), dict):
+        found["choices"] = [c for c in found.get("choices") or () if c["delta"] or c["finish_reason"]]
+    return found
+
+
+def _plain(response: Any) -> dict[str, Any]:
+    found: dict[str, Any] = response.model_dump(exclude_none=True, warnings=False)
+    if isinstance(found.get("usage"), dict):
+        found["usage"].pop("cost", None)  # litellm's reckoning in floating point; the bill is the gateway's
+    return {k: v for k, v in found.items() if k not in LITELLM_OWN and (v or not k.startswith(NOISE))}
+
+
+def _tidy(message: dict[str, Any]) -> None:
+    """Takes out what is said twice or says nothing; thoughts and signatures stay as they are."""
+    fields = message.get("provider_specific_fields")
+    if isinstance(fields, dict):
+        kept = {k: v for k, v in fields.items() if v and not (k == "thinking_blocks" and message.get(k) == v)}
+        message["provider_specific_fields"] = kept
+        if not kept:
+            del message["provider_specific_fields"]
+    for name in [k for k, v in message.items() if k.startswith(NOISE) and not v]:
+        del message[name]
+
+
+# A chat request as arguments of `litellm.acompletion`: what a client may say, and what only the operator may.
+
+
+WITHHELD = ("model", "metadata", "store")
+BODY_IS_MERGED = ("gemini/", "vertex_ai/gemini", "vertex_ai_beta/")
+"""For these, litellm merges `extra_body` into the provider's body as it stands."""
+NOT_A_CLIENTS = re.compile(
+    r"(^|_)(key|token|secret|credential|credentials|password|url|uri|endpoint|host|base|headers?|region|project|role|"
+    r"profile|account|tenant|client|model|provider|deployment|callbacks?|mock|fallbacks?|litellm|proxy|vertex|aws|azure|"
+    r"gcs|s3|oci|sap|watsonx|ssl|session|router|logger|guardrails?|hf|prompt|cost|retries|timeout|version|id)(_|$)|^_"
+)
+NO_KEY = "no-key"
+
+
+def arguments(deployment: Deployment, body: Mapping[str, Any], owned: Collection[str]) -> dict[str, Any]:
+    """Keyword arguments without transport and timeouts.
+
+    Fields that litellm knows are handed over as such; any other goes up as it is, unless its name could be taken for
+    one of litellm's own settings: those are the operator's alone.
+
+    Messages and tools are copies: litellm rewrites what it is given, and these are still to be stored.
+
+    Args:
+        owned: names that litellm keeps to itself.
+
+    Raises:
+        InvalidRequest: a field that cannot go up; names it.
+    """
+    found: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
+    for name, value in body.items():
+        if name in REQUEST_FIELDS:
+            found[name] = copy.deepcopy(value)
+        elif name not in WITHHELD:
+            if name not in deployment.parameters and (name in owned or NOT_A_CLIENTS.search(name)):
+                text = f"The field {name!r} cannot be sent to the provider of {deployment.model!r}."
+                raise InvalidRequest(text, param=name, code="unsupported_parameter")
+            extra[name] = value
+    if extra and deployment.route.startswith(BODY_IS_MERGED):
+        extra = {"extra_body": extra}
+    keyed = {"api_key": deployment.api_key or NO_KEY} if deployment.api_key or not deployment.operator_key else {}
+    addressed = {"api_base": deployment.api_base} if deployment.api_base else {}
+    headed = {"extra_headers": dict(deployment.headers)} if deployment.headers else {}
+    own = {"model": deployment.route, "num_retries": 0, "max_retries": 0, "_skip_mcp_handler": True}
+    options = {k: v for k, v in deployment.options.items() if k != "modify_params"}
+    return {**extra, **found, **keyed, **addressed, **headed, **options, **own}
+
+
+MARKED_ENDS = ("gemini", "vertex_ai_beta")
+"""Whose streams litellm ends cleanly even if the provider did not."""
+
+
+class LitellmUpstream:
+    """Calls providers through litellm. A connection that failed before any byte is tried once more, nothing else."""
+
+    def __init__(self, client: httpx.AsyncClient, library: Library) -> None:
+        self._client = client
+        self._library = library
+
+    async def complete(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> JsonAnswer:
+        """One whole answer (see `ports.Upstream`)."""
+        async with self._call(deployment) as call:
+            response = await call.ask(body)
+            answer = whole(response)
+            if not answer.get("choices"):
+                raise UpstreamInvalidResponse("The upstream's answer holds no choices.")
+            return JsonAnswer(answer, call.headers(response))
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]
+    ) -> AsyncIterator["LitellmChunkStream"]:
+        """An answer in chunks (see `ports.Upstream`); entered once the first of them is there, since some providers
+        are not called before it is asked for."""
+        async with self._call(deployment) as call:
+            response = await call.ask({**body, "stream": True, "stream_options": {"include_usage": True}})
+            stream = LitellmChunkStream(call, response)
+            try:
+                await stream.begin()
+                yield stream
+            finally:
+                await stream.aclose()
+
+    @contextlib.asynccontextmanager
+    async def _call(self, deployment: Deployment) -> AsyncIterator["_Call"]:
+        litellm = await self._library.get()
+        wire = Wire(self._client, deployment)
+        try:
+            yield _Call(litellm, wire, deployment)
+        finally:
+            await wire.hang_up()
+
+
+class _Call:
+    """One call under way."""
+
+    def __init__(self, litellm: Any, wire: Wire, deployment: Deployment) -> None:
+        self._litellm = litellm
+        self.wire = wire
+        self.deployment = deployment
+
+    async def ask(self, body: dict[str, Any]) -> Any:
+        """litellm's response object.
+
+        Raises:
+            GatewayError: as `litellm_faults` says.
+        """
+        deployment = self.deployment
+        wanted = arguments(deployment, body, self._owned())
+        timeout = httpx.Timeout(
+            connect=deployment.connect_timeout, read=deployment.first_byte_timeout, write=None, pool=None
+        )
+        async with self.translated():
+            return await self._litellm.acompletion(**wanted, **self._transport(), timeout=timeout)
+
+    def headers(self, response: Any) -> dict[str, str]:
+        """Those that come back to the client: the provider's, and litellm's translation of its rate limits."""
+        hidden = getattr(response, "_hidden_params", None) or {}
+        translated = hidden.get("additional_headers") or {}
+        limits = {k: str(v) for k, v in translated.items() if k.startswith("x-ratelimit-")}
+        return {**limits, **relayed_headers(self.wire.headers)}
+
+    @contextlib.asynccontextmanager
+    async def translated(self) -> AsyncIterator[None]:
+        """litellm's exceptions as the gateway's."""
+        try:
+            yield
+        except GatewayError:
+            raise
+        except Exception as error:  # litellm lets through whatever its translation of a provider stumbles over
+            raise gateway_error(error, self.wire, self.deployment) from error
+
+    def _transport(self) -> dict[str, Any]:
+        """The gateway's own connections; providers that litellm calls with OpenAI's SDK use their own."""
+        provider = self.deployment.options.get("custom_llm_provider") or self.deployment.route.partition("/")[0]
+        if provider in self._litellm.openai_compatible_providers:
+            return {}
+        from litellm.llms.custom_httpx.http_handler import AsyncHTTPHandler
+
+        handler = AsyncHTTPHandler(transport=self.wire, follow_redirects=False)
+        handler.client = handler.client  # so that it does not try to close the connections when it is dropped
+        return {"client": handler}
+
+    def _owned(self) -> frozenset[str]:
+        signature = inspect.signature(self._litellm.acompletion).parameters
+        return frozenset(self._litellm.all_litellm_params) | frozenset(signature)
+
+
+class LitellmChunkStream:
+    """Chunks of one streamed answer, in OpenAI's protocol."""
+
+    def __init__(self, call: _Call, response: Any) -> None:
+        self._call = call
+        self._response = response
+        self._first: dict[str, Any] | None = None
+        self.done = False
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return self._call.headers(self._response)
+
+    async def begin(self) -> None:
+        """Waits for the first chunk: until then a fault is one of the whole call."""
+        deployment = self._call.deployment
+        async with deadline(deployment.first_byte_timeout):
+            self._first = await self._next()
+        self._call.wire.patience = deployment.idle_timeout
+
+    async def batches(self) -> AsyncGenerator[list[dict[str, Any]], None]:
+        """Chunks, one at a time, until the provider's own end of the stream.
+
+        Raises:
+            UpstreamInterrupted, UpstreamTimeout: it broke off, or fell silent.
+            UpstreamInvalidResponse: litellm could not understand it.
+            UpstreamRefused: the provider sent an error.
+        """
+        found = self._first
+        longest = max(self._call.deployment.first_byte_timeout, self._call.deployment.idle_timeout)
+        while found is not None:
+            if any(choice["finish_reason"] for choice in found.get("choices") or ()) and not self._finished:
+                raise UpstreamInterrupted("The upstream closed the stream before the answer was finished.")
+            if found.get("choices") or self._reported:
+                yield [found]
+            async with deadline(longest):  # pings alone do not keep it alive
+                found = await self._next()
+        self.done = self._finished
+
+    async def aclose(self) -> None:
+        """Lets litellm close what it holds."""
+        with contextlib.suppress(Exception):  # the connection itself is closed by `Wire.hang_up`
+            await self._response.aclose()
+
+    async def _next(self) -> dict[str, Any] | None:
+        async with self._call.translated():
+            part = await anext(self._response, None)
+            return None if part is None else chunk(part)
+
+    @property
+    def _finished(self) -> bool:
+        """Whether the provider said why the answer ended; litellm makes up a reason where there is none."""
+        response = self._response
+        if getattr(response, "custom_llm_provider", None) in MARKED_ENDS and not self._call.wire.ended:
+            return False
+        return bool(
+            getattr(response, "received_finish_reason", None) or getattr(response, "intermittent_finish_reason", None)
+        )
+
+    @property
+    def _reported(self) -> bool:
+        """Whether usage is the provider's; litellm counts itself where there is none."""
+        return any(getattr(part, "usage", None) for part in getattr(self._response, "chunks", ()))

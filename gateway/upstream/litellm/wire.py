@@ -1,0 +1,133 @@
+"""The HTTP side of one call through litellm: deadlines, one more try to connect, and what the provider really said."""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator
+
+import httpx
+
+from gateway.errors import GatewayError, UpstreamInvalidResponse, UpstreamTimeout, UpstreamUnreachable
+from gateway.models.exchange import Deployment
+from gateway.upstream.openai.faults import refusal, translated
+
+MAX_ANSWER_BYTES = 256 * 2**20
+MAX_LINE_BYTES = 32 * 2**20
+END_MARK = re.compile(rb'(?<!\\)"finishReason"\s*:\s*"(?!FINISH_REASON_UNSPECIFIED)')
+MARK_BYTES = 64
+
+
+class Wire(httpx.AsyncBaseTransport):
+    """What litellm's HTTP client sends goes through the gateway's own client.
+
+    litellm rewords errors and loses headers, so the first fault is kept here as the gateway's own error. A stream of
+    Gemini's is finished once `finishReason` went by: litellm gives a broken one a clean end. `patience` is how long
+    the next piece of an answer may take, in seconds.
+    """
+
+    def __init__(self, client: httpx.AsyncClient, deployment: Deployment) -> None:
+        self._client = client
+        self._deployment = deployment
+        self._open: list[httpx.Response] = []
+        self.fault: GatewayError | None = None
+        self.raw = b""
+        self.status: int | None = None
+        self.headers: dict[str, str] = {}
+        self.ended = False
+        self.patience = deployment.first_byte_timeout
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Sends a request of litellm's; an answer with an error status is read here and kept as `fault`."""
+        self.fault = None
+        try:
+            response = await self._send(request)
+            self._open.append(response)
+            self.status, self.headers = response.status_code, dict(response.headers)
+            if response.status_code < 300:
+                body = _Body(self, response)
+                return httpx.Response(response.status_code, headers=response.headers, stream=body, request=request)
+            self.raw = b"".join([piece async for piece in _Body(self, response)])
+        except GatewayError as error:
+            self.fault = error
+            raise
+        if response.status_code < 400:
+            self.fault = UpstreamInvalidResponse(f"The upstream answered with status {response.status_code}.")
+        else:
+            self.fault = refusal(response.status_code, self.raw, response.headers, self._deployment)
+        return httpx.Response(response.status_code, headers=response.headers, content=self.raw, request=request)
+
+    async def aclose(self) -> None:
+        """Nothing: litellm's clients come and go; the connections are the gateway's."""
+
+    async def hang_up(self) -> None:
+        """Closes whatever is still open."""
+        for response in self._open:
+            with contextlib.suppress(httpx.HTTPError):
+                await response.aclose()
+
+    async def _send(self, request: httpx.Request) -> httpx.Response:
+        request.headers["accept-encoding"] = "identity"
+        limits = httpx.Timeout(connect=self._deployment.connect_timeout, read=None, write=None, pool=None)
+        request.extensions["timeout"] = limits.as_dict()
+        for attempt in (1, 2):
+            try:
+                async with deadline(self._deployment.first_byte_timeout):
+                    with translated(begun=False):
+                        return await self._client.send(request, stream=True, follow_redirects=False)
+            except UpstreamUnreachable:
+                if attempt == 2:
+                    raise
+        raise AssertionError("unreachable")
+
+
+class _Body(httpx.AsyncByteStream):
+    """An answer's bytes, watched on their way."""
+
+    def __init__(self, wire: Wire, response: httpx.Response) -> None:
+        self._wire = wire
+        self._response = response
+        streamed = "text/event-stream" in response.headers.get("content-type", "")
+        self._most = MAX_LINE_BYTES if streamed else MAX_ANSWER_BYTES
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for piece in self._pieces():
+                yield piece
+        except GatewayError as error:
+            self._wire.fault = error
+            raise
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        pieces = self._response.aiter_raw()
+        line, tail = 0, b""
+        while True:
+            with translated(begun=True):
+                async with deadline(self._wire.patience):
+                    piece = await anext(pieces, None)
+            if piece is None:
+                return
+            last = piece.rfind(b"\n")
+            line = line + len(piece) if last < 0 else len(piece) - last
+            if line > self._most:
+                raise UpstreamInvalidResponse(f"The upstream sent more than {self._most // 2**20} MB in one piece.")
+            if not self._wire.ended:
+                seen = tail + piece
+                self._wire.ended = END_MARK.search(seen) is not None
+                tail = seen[-MARK_BYTES:]
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
+
+
+@contextlib.asynccontextmanager
+async def deadline(seconds: float) -> AsyncIterator[None]:
+    """
+    Raises:
+        UpstreamTimeout: what is done within took longer.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        raise UpstreamTimeout("The upstream took too long.") from error

@@ -1,0 +1,138 @@
+"""An OpenAI-compatible provider (adapter of `ports.Upstream`)."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from gateway.base import jsons
+from gateway.errors import UpstreamError, UpstreamInvalidResponse, UpstreamUnreachable
+from gateway.models.exchange import Deployment, JsonAnswer
+from gateway.upstream.http.client import address, answering, request_head
+from gateway.upstream.http.connection import Connection
+from gateway.upstream.http.pool import ConnectionPool, Origin
+from gateway.upstream.openai.chunks import MARK, HttpChunkStream, check_choices, header, named, read_body
+from gateway.upstream.openai.faults import MAX_ERROR_BYTES, refusal, relayed_headers, translated
+
+CHAT = "chat/completions"
+NO_STREAM = (b"application/json", b"text/html", b"application/problem+json")
+FIXED = {
+    b"content-type": b"application/json",
+    b"accept-encoding": b"identity",
+    b"user-agent": b"context-gateway",
+}
+
+
+class HttpUpstream:
+    """Calls providers; a connection that failed before any byte is tried once more, nothing else is."""
+
+    def __init__(self, pool: ConnectionPool) -> None:
+        self._pool = pool
+
+    async def complete(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> JsonAnswer:
+        """One whole answer (see `ports.Upstream`)."""
+        connection = await self._open(deployment, CHAT, body, headers)
+        try:
+            raw = await read_body(connection, deployment)
+        finally:
+            connection.close()
+        try:
+            answer = jsons.loads_answer(raw.removeprefix(MARK))
+        except jsons.JSONDecodeError as error:
+            raise UpstreamInvalidResponse("The upstream's answer is not JSON.") from error
+        if not isinstance(answer, dict) or not isinstance(answer.get("choices"), list):
+            if isinstance(answer, dict) and answer.get("error"):
+                raise refusal(connection.status, raw, named(connection), deployment)
+            raise UpstreamInvalidResponse("The upstream's answer holds no choices.")
+        check_choices(answer["choices"], "message")
+        return JsonAnswer(answer, relayed_headers(named(connection)))
+
+    async def post(self, deployment: Deployment, path: str, body: dict[str, Any], most: int) -> bytes:
+        """The answer of another endpoint beside the completions, as it came.
+
+        Raises:
+            UpstreamError: as drawn in `errors.py`; also if the answer exceeds `most` bytes.
+        """
+        connection = await self._open(deployment, path, body, {})
+        try:
+            return await read_body(connection, deployment, most)
+        finally:
+            connection.close()
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]
+    ) -> AsyncIterator["HttpChunkStream"]:
+        """An answer in chunks (see `ports.Upstream`)."""
+        connection = await self._open(deployment, CHAT, body, headers)
+        done = False
+        try:
+            if header(connection, b"content-type").partition(b";")[0].strip() in NO_STREAM:
+                raise _no_stream(await read_body(connection, deployment), connection, deployment)
+            stream = HttpChunkStream(connection, deployment)
+            await stream.begin()
+            try:
+                yield stream
+            finally:
+                done = stream.done
+        finally:
+            connection.close(linger=done)
+
+    async def _open(
+        self, deployment: Deployment, path: str, body: dict[str, Any], headers: dict[str, str]
+    ) -> Connection:
+        """A connection whose response has begun, with a status that promises an answer."""
+        content = jsons.dumps(body)
+        with translated(begun=False):
+            origin, target, host = address(deployment.url(path))
+            head = request_head(b"POST", target, _fields(deployment, headers, host, len(content)))
+        try:
+            connection = await self._answered(origin, head, content, deployment, fresh=False)
+        except UpstreamUnreachable:
+            connection = await self._answered(origin, head, content, deployment, fresh=True)
+        if connection.status >= 300:
+            try:
+                raise await _refused(connection, deployment)
+            finally:
+                connection.close()
+        return connection
+
+    async def _answered(
+        self, origin: Origin, head: bytes, content: bytes, deployment: Deployment, *, fresh: bool
+    ) -> Connection:
+        seconds = deployment.first_byte_timeout
+        with translated(begun=False):
+            connection = await self._pool.take(origin, deployment.connect_timeout, seconds, fresh=fresh)
+            with answering(connection):
+                connection.begin(head, content)
+                await connection.response(seconds)
+            return connection
+
+
+async def _refused(connection: Connection, deployment: Deployment) -> UpstreamError:
+    if connection.status < 400:
+        return UpstreamInvalidResponse(f"The upstream answered with status {connection.status}.")
+    try:
+        raw = await read_body(connection, deployment, MAX_ERROR_BYTES)
+    except UpstreamError:  # whatever is wrong with its words, its status was said
+        raw = b""
+    return refusal(connection.status, raw, named(connection), deployment)
+
+
+def _no_stream(raw: bytes, connection: Connection, deployment: Deployment) -> UpstreamError:
+    with contextlib.suppress(jsons.JSONDecodeError):
+        if "error" in jsons.loads(raw):
+            return refusal(connection.status, raw, named(connection), deployment)
+    return UpstreamInvalidResponse("The upstream answered a stream request with something else.")
+
+
+def _fields(deployment: Deployment, headers: dict[str, str], host: bytes, length: int) -> list[tuple[bytes, bytes]]:
+    """The request's headers: the deployment's outrank the client's."""
+    fields = {**FIXED}
+    for source in (headers, deployment.headers) if deployment.headers else (headers,):
+        for name, value in source.items():
+            fields[name.lower().encode("latin-1", "replace")] = value.encode("latin-1", "replace")
+    for name, value in deployment.authorization.items():
+        fields[name.encode()] = value.encode("latin-1", "replace")
+    fields[b"host"] = host
+    fields[b"content-length"] = b"%d" % length
+    return list(fields.items())

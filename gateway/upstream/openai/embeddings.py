@@ -1,0 +1,100 @@
+"""A model of `model_list` behind `POST …/embeddings` (adapter of `ports.Embedder`)."""
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from gateway.base import jsons
+from gateway.errors import UpstreamInvalidResponse
+from gateway.models.exchange import Caller
+from gateway.models.relevance import EmbeddingFault, Embeddings, Tariff, packed
+from gateway.ports import Router, TokenCounters
+from gateway.upstream.openai.chat import HttpUpstream
+
+if TYPE_CHECKING:
+    import numpy
+
+CHARS_AT_ONCE = 200_000
+"""Of a request: well below what providers take."""
+BYTES_PER_TEXT = 2**17
+"""Room for a vector of 4,096 numbers, each written with all its digits."""
+BYTES_BESIDE = 2**16
+UNKNOWN = Caller("")
+
+
+class UpstreamEmbedder:
+    """Asks for no encoding, as some servers refuse what others want (`litellm_params` may name one): numbers and
+    base64 are both understood."""
+
+    at_once = CHARS_AT_ONCE
+
+    def __init__(self, http: HttpUpstream, router: Router, counters: TokenCounters, model: str) -> None:
+        """
+        Raises:
+            ModelNotFound, Unauthorized: no deployment can serve it.
+            EmbeddingFault: it is not served in OpenAI's protocol.
+        """
+        self._http = http
+        self._router = router
+        self._counters = counters
+        self._model = model
+        deployment = router.deployment(model, UNKNOWN)
+        if deployment.protocol != "openai":
+            raise EmbeddingFault(f"{deployment.route} does not speak OpenAI's protocol")
+        parameters = jsons.dumps_text(deployment.parameters) if deployment.parameters else ""
+        self._route = deployment.route
+        self.name = f"{deployment.route} {deployment.api_base} {parameters}"
+
+    def tariff(self) -> Tariff:
+        """Its prices: `model_info` over LiteLLM's map."""
+        facts = self._router.facts(self._model)
+        counter = self._counters.counter(facts)
+        return Tariff(self._route, facts.prices, lambda texts: sum(map(counter.text, texts)))
+
+    async def embed(self, texts: Sequence[str], caller: Caller) -> Embeddings:
+        """See `ports.Embedder`."""
+        deployment = self._router.deployment(self._model, caller)
+        body = {**deployment.parameters, "model": deployment.provider_model, "input": list(texts)}
+        most = BYTES_BESIDE + BYTES_PER_TEXT * len(texts)
+        raw = await self._http.post(deployment, "embeddings", body, most)
+        return await asyncio.to_thread(_read, raw, len(texts))
+
+    def close(self) -> None:
+        """It holds nothing: the connections are the pool's."""
+
+
+def _read(raw: bytes, count: int) -> Embeddings:
+    """
+    Raises:
+        UpstreamInvalidResponse: it does not hold one usable vector a text, all of one length.
+    """
+    import numpy
+
+    try:
+        answer = jsons.loads(raw)
+        rows: list[Any] = [None] * count
+        for position, item in enumerate(answer["data"]):
+            index = item.get("index", position)
+            if type(index) is not int or not 0 <= index < count or rows[index] is not None:
+                raise UpstreamInvalidResponse("The upstream's vectors are not one for each text.")
+            rows[index] = _numbers(item["embedding"])
+        if any(row is None for row in rows) or len({row.size for row in rows}) != 1 or not rows[0].size:
+            raise UpstreamInvalidResponse("The upstream's vectors are not one for each text, of one length.")
+        vectors = packed(numpy.stack(rows))
+    except (ValueError, KeyError, TypeError, AttributeError, binascii.Error, EmbeddingFault) as error:
+        raise UpstreamInvalidResponse("The upstream's answer holds no vectors.") from error
+    usage = answer.get("usage")
+    return Embeddings(vectors, usage if isinstance(usage, dict) else None)
+
+
+def _numbers(embedding: Any) -> "numpy.ndarray[Any, Any]":
+    """A vector that is written as numbers, or as base64 of little-endian float32."""
+    import numpy
+
+    if isinstance(embedding, str):
+        return numpy.frombuffer(base64.b64decode(embedding, validate=True), "<f4")
+    if not isinstance(embedding, list) or any(type(number) not in (int, float) for number in embedding):
+        raise TypeError("a vector is a list of numbers")
+    return numpy.array(embedding, "<f4")

@@ -1,0 +1,1 @@
+"""Which model goes where, with whose key, at which price."""

@@ -1,0 +1,247 @@
+"""Which deployment serves a model, with whose key (contract §1, §8)."""
+
+from dataclasses import replace
+from typing import Any
+
+import httpx
+
+from gateway.base import jsons
+from gateway.config.settings import ModelEntry, Settings
+from gateway.errors import GatewayError, ModelNotFound, Unauthorized, UpstreamInvalidResponse
+from gateway.models.exchange import Caller, Deployment, ModelFacts
+from gateway.upstream.http.client import get
+from gateway.upstream.openai.faults import refusal
+from gateway.upstream.routing.catalogue import Catalogue
+from gateway.upstream.routing.deployments import (
+    AZURE,
+    OPENAI_COMPATIBLE,
+    THROUGH_LITELLM,
+    Access,
+    deployment_of,
+    known,
+    origin_of,
+    split_provider,
+)
+
+NAMED_ALONE = (("claude-", "anthropic"), ("command-", "cohere_chat"))
+"""Models that LiteLLM serves without a provider before their name."""
+
+ACCOUNT = ("openai-organization", "openai-project")
+MOST_KEPT = 1000
+
+
+class ConfiguredRouter:
+    """Models of `model_list`, and the default upstream for all others (adapter of `ports.Router`)."""
+
+    def __init__(self, settings: Settings, catalogue: Catalogue) -> None:
+        self._settings = settings
+        self._catalogue = catalogue
+        self._entries: dict[str, ModelEntry] = {}
+        self._patterns = [entry for entry in settings.model_list if "*" in entry.model_name]
+        for entry in settings.model_list:
+            if "*" not in entry.model_name:
+                self._entries.setdefault(entry.model_name, entry)
+        self._facts: dict[str, ModelFacts] = {}
+        self._deployments: dict[str, Deployment] = {}
+        """Those that are the same for every caller: with the operator's key."""
+
+    @property
+    def names(self) -> list[str]:
+        """Configured model names, in their order; patterns are none."""
+        return list(self._entries)
+
+    def lists(self, model: str) -> bool:
+        """Whether an entry of `model_list` serves that model."""
+        return self._entry(model) is not None
+
+    def deployment(self, model: str, caller: Caller) -> Deployment:
+        """Where `model` is served for this caller.
+
+        Raises:
+            ModelNotFound: not in `model_list`, and the default upstream is not for this caller; or of a provider
+                that cannot be served.
+            Unauthorized: neither the entry nor the request has a key, and the provider wants one.
+        """
+        known = self._deployments.get(model)
+        if known is not None:
+            return known
+        entry = self._entry(model)
+        if entry is None:
+            return self.default(model, caller)
+        provider, name = provider_of(entry)
+        base = self.api_base(entry, provider)
+        access = self._access(entry, provider, base, caller)
+        timeouts = entry.litellm_params.timeouts(self._settings.upstream)
+        found = deployment_of(model, entry, (provider, name), base, access, timeouts)
+        if found.operator_key and len(self._deployments) < MOST_KEPT:  # names come from clients where there are stars
+            self._deployments[model] = found
+        return found
+
+    def default(self, model: str, caller: Caller) -> Deployment:
+        """The default upstream: with the operator's key if it has one, else with the client's own.
+
+        Raises:
+            ModelNotFound: keys are configured, so the client's own goes nowhere, and the operator named none.
+        """
+        upstream = self._settings.upstream
+        operator_key = upstream.api_key.get_secret_value() if upstream.api_key else None
+        if operator_key is None and self._settings.auth.keys:
+            raise ModelNotFound(f"The model {model!r} does not exist here.", param="model")
+        return Deployment(
+            model=model,
+            provider_model=model,
+            route=f"openai/{model}",
+            api_base=upstream.api_base.rstrip("/"),
+            api_key=operator_key or caller.client_key,
+            operator_key=operator_key is not None,
+            connect_timeout=upstream.connect,
+            first_byte_timeout=upstream.first_byte,
+            idle_timeout=upstream.idle,
+            origin=origin_of("openai", model, upstream.api_base.rstrip("/")),
+        )
+
+    def internal(self, name: str, chosen: bool, primary: Deployment, caller: Caller) -> Deployment | None:
+        """See `ports.InternalRouter`. Content goes to no provider that nobody chose: a default name counts only at
+        the default upstream, which is OpenAI's unless the operator says otherwise."""
+        if self.lists(name):
+            try:
+                found = self.deployment(name, caller)
+            except GatewayError:  # no key for it: this request has no such model
+                return None
+        else:
+            is_default = primary.api_base == self._settings.upstream.api_base.rstrip("/")
+            if primary.protocol != "openai" or primary.key_header != "authorization" or not (chosen or is_default):
+                return None
+            provider, slash, _ = primary.route.partition("/")
+            route = f"{provider}/{name}" if slash else name
+            found = replace(primary, model=name, provider_model=name, route=route, parameters={})
+        if (found.api_base, found.api_key) != (primary.api_base, primary.api_key):
+            return found
+        configured = {each.lower() for each in found.headers}
+        account = {each: value for each, value in _account_of(caller).items() if each not in configured}
+        return replace(found, headers={**account, **found.headers})
+
+    def facts(self, model: str) -> ModelFacts:
+        """What is known of a model: its entry's `model_info` over LiteLLM's map."""
+        if model not in self._facts:
+            if len(self._facts) > MOST_KEPT:  # names come from clients
+                self._facts.clear()
+            entry = self._entry(model)
+            served_at = self._settings.upstream.api_base if entry is None else _named_base(entry)
+            self._facts[model] = replace(self._catalogue.facts(model, entry), served_at=served_at)
+        return self._facts[model]
+
+    def api_base(self, entry: ModelEntry, provider: str) -> str:
+        """The base URL of an entry: its own, its provider's, or the default upstream's; empty where litellm knows it.
+
+        Raises:
+            ModelNotFound: the entry cannot be served.
+        """
+        problem = unsupported(entry)
+        if problem:
+            raise ModelNotFound(f"The model {entry.model_name!r} cannot be served: {problem}.", param="model")
+        base = _named_base(entry)
+        if base:
+            return base.rstrip("/")
+        if provider == "openai":
+            return self._settings.upstream.api_base.rstrip("/")
+        return OPENAI_COMPATIBLE.get(provider) or ""
+
+    def _access(self, entry: ModelEntry, provider: str, base: str, caller: Caller) -> Access:
+        """The entry's key, else the client's own; a cloud's credentials stand in its other parameters, or are found
+        where the process runs."""
+        params, upstream = entry.litellm_params, self._settings.upstream
+        if params.api_key:
+            return Access(params.api_key.get_secret_value(), operator=True)
+        if upstream.api_key and base == upstream.api_base.rstrip("/"):
+            return Access(upstream.api_key.get_secret_value(), operator=True)  # its own address alone gets that key
+        if params.has_credentials:
+            return Access(None, operator=True)
+        if caller.client_key is None and provider in THROUGH_LITELLM and not base:
+            text = f"The model {entry.model_name!r} needs a key: none is configured, and the request has none."
+            raise Unauthorized(text)
+        return Access(caller.client_key, operator=False)
+
+    def _entry(self, model: str) -> ModelEntry | None:
+        """The entry of that name, else the first whose pattern fits (`*`, `openai/*`: LiteLLM's wildcards); what its
+        star stands for takes the place of the star in the model that is served."""
+        if model in self._entries:
+            return self._entries[model]
+        for entry in self._patterns:
+            star = entry.star(model)
+            if star is not None:
+                served = entry.litellm_params.model.replace("*", star)
+                return entry.model_copy(
+                    update={"litellm_params": entry.litellm_params.model_copy(update={"model": served})}
+                )
+        return None
+
+
+def provider_of(entry: ModelEntry) -> tuple[str, str]:
+    """The provider of an entry, and the name that it knows the model by."""
+    params = entry.litellm_params
+    if params.custom_llm_provider:
+        return params.custom_llm_provider, params.model.removeprefix(f"{params.custom_llm_provider}/")
+    if "/" not in params.model and not _named_base(entry):
+        return next((p for start, p in NAMED_ALONE if params.model.startswith(start)), "openai"), params.model
+    return split_provider(params.model)
+
+
+def unsupported(entry: ModelEntry) -> str | None:
+    """Why an entry cannot be served, or None."""
+    params = entry.litellm_params
+    provider, _ = provider_of(entry)
+    if params.custom_llm_provider and not known(provider):
+        return f"the provider {provider!r} is not known"
+    if provider == AZURE and (params.model_extra or {}).get("client_secret"):
+        return "Azure is called with an api_key or an azure_ad_token; a client_secret is not exchanged for one"
+    if _named_base(entry) or provider in THROUGH_LITELLM:
+        return None
+    if provider == "openai" and "/" in params.model and not params.model.startswith("openai/"):
+        return f"the provider of {params.model!r} is not known; name an api_base that speaks OpenAI's protocol"
+    if OPENAI_COMPATIBLE.get(provider) is None:
+        return f"{params.model!r} needs an api_base"
+    return None
+
+
+def modifies_params(settings: Settings) -> bool:
+    """Whether litellm may change requests so that a provider takes them; it knows this setting for all models only."""
+    return any((entry.litellm_params.model_extra or {}).get("modify_params") for entry in settings.model_list)
+
+
+def _named_base(entry: ModelEntry) -> str:
+    params = entry.litellm_params
+    return params.api_base or str((params.model_extra or {}).get("base_url") or "")
+
+
+def _account_of(caller: Caller) -> dict[str, str]:
+    """Which organization and project of its key the client asks for: what an internal model reads of its request stays
+    there, and is paid for there."""
+    return {name: value for name, value in caller.headers.items() if name in ACCOUNT}
+
+
+# `GET /v1/models` (adapter of `ports.ModelDirectory`).
+
+
+SECONDS = 30.0
+
+
+class UpstreamModels:
+    """Configured names; without any, the default upstream's own list."""
+
+    def __init__(self, client: httpx.AsyncClient, router: ConfiguredRouter) -> None:
+        self._client = client
+        self._router = router
+
+    async def models(self, caller: Caller) -> list[dict[str, Any]]:
+        """See `ports.ModelDirectory`."""
+        if self._router.names:
+            return [{"id": n, "object": "model", "created": 0, "owned_by": "gateway"} for n in self._router.names]
+        deployment = self._router.default("", caller)
+        response = await get(self._client, deployment, "models", SECONDS)
+        if response.status_code >= 400:
+            raise refusal(response.status_code, response.content, response.headers, deployment)
+        try:
+            return [model for model in jsons.loads(response.content)["data"] if isinstance(model, dict)]
+        except (jsons.JSONDecodeError, KeyError, TypeError) as error:
+            raise UpstreamInvalidResponse("The upstream's list of models is not one.") from error

@@ -1,0 +1,1 @@
+"""Fits messages and artifacts into the budget."""

@@ -1,0 +1,1 @@
+"""Mirrors gateway/base."""

@@ -1,0 +1,247 @@
+"""`config.yaml` and the environment (contract §9): exact, and precise about what is wrong."""
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from gateway.config.loading import ConfigurationError, environment_names, load_settings
+from gateway.config.settings import SECTIONS, Settings
+
+KEY = {"key": "12345678", "tenant": "a"}
+PRICE = "model_list[0].model_info.input_cost_per_token"
+MODEL = {"model_name": "m", "litellm_params": {"model": "openai/m"}}
+
+
+def load(tmp_path: Path, config: Any, environ: dict[str, str] | None = None, **overrides: Any) -> Settings:
+    path = tmp_path / "config.yaml"
+    path.write_text(config if isinstance(config, str) else yaml.safe_dump(config), encoding="utf-8")
+    return load_settings(str(path), environ or {}, overrides)
+
+
+def refused(tmp_path: Path, config: Any, environ: dict[str, str] | None = None) -> str:
+    with pytest.raises(ConfigurationError) as raised:
+        load(tmp_path, config, environ)
+    assert str(tmp_path / "config.yaml") in str(raised.value)
+    return str(raised.value)
+
+
+def test_without_anything_it_serves() -> None:
+    settings = load_settings(None, {})
+    assert settings.storage.url.startswith("sqlite:///")
+    assert (settings.cache.url, settings.server.host, settings.auth.keys) == (None, "127.0.0.1", ())
+    assert settings.upstream.api_base == "https://api.openai.com/v1"
+    assert not settings.has_operator_key()
+
+
+@pytest.mark.parametrize(
+    ("config", "where", "near"),
+    [
+        ({"storage": {"ulr": "x"}}, "storage.ulr", "'url'"),
+        ({"stroage": {"url": "x"}}, "stroage", "'storage'"),
+        ({"context": {"max_input_token": 5}}, "context.max_input_token", "'max_input_tokens'"),
+        ({"server": {"prot": 5}}, "server.prot", "'port'"),
+        ({"auth": {"keys": [{**KEY}, {"kye": "12345678", "tenant": "b"}]}}, "auth.keys[1].kye", "'key'"),
+        ({"upstream": {"zzz": 1}}, "upstream.zzz", "api_base"),
+    ],
+)  # fmt: skip
+def test_an_unknown_setting_names_file_path_and_the_nearest_right_name(
+    tmp_path: Path, config: Any, where: str, near: str
+) -> None:
+    message = refused(tmp_path, config)
+    assert f": {where}: unknown setting" in message
+    assert near in message
+
+
+@pytest.mark.parametrize(
+    ("config", "where"),
+    [
+        ({"server": {"port": "many"}}, "server.port"),
+        ({"server": {"port": 70_000}}, "server.port"),
+        ({"context": {"mode": "fast"}}, "context.mode"),
+        ({"context": {"history_share": 2}}, "context.history_share"),
+        ({"storage": {"timeout": 0}}, "storage.timeout"),
+        ({"auth": {"keys": [{"key": "short", "tenant": "a"}]}}, "auth.keys[0].key"),
+        ({"auth": {"keys": [{"key": "12345678", "tenant": "a b"}]}}, "auth.keys[0].tenant"),
+        ({"model_list": [{"model_name": "m"}]}, "model_list[0].litellm_params"),
+        ({"model_list": [{**MODEL, "model_info": {"input_cost_per_token": -1}}]}, PRICE),
+        ({"model_list": [{**MODEL, "model_info": {"input_cost_per_token": True}}]}, PRICE),
+        ({"storage": "sqlite"}, "storage"),
+    ],
+)  # fmt: skip
+def test_an_unusable_value_is_named(tmp_path: Path, config: Any, where: str) -> None:
+    assert f": {where}: " in refused(tmp_path, config)
+
+
+@pytest.mark.parametrize("text", ["a: [", "- a", "text", "\x00"])
+def test_a_file_that_is_no_mapping_says_so(tmp_path: Path, text: str) -> None:
+    refused(tmp_path, text)
+
+
+def test_a_missing_file_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"none\.yaml"):
+        load_settings(str(tmp_path / "none.yaml"), {})
+
+
+def test_an_empty_file_is_no_configuration(tmp_path: Path) -> None:
+    assert load(tmp_path, "") == load_settings(None, {})
+
+
+def test_a_secret_never_stands_in_an_error(tmp_path: Path) -> None:
+    config = {"auth": {"keys": [{"key": "sk-very-secret", "tenant": "not good", "more": "sk-very-secret"}]}}
+    assert "sk-very" not in refused(tmp_path, config)
+    config = {"model_list": [{"model_name": "m", "litellm_params": {"model": "", "api_key": "sk-very-secret"}}]}  # type: ignore[dict-item]
+    assert "sk-very" not in refused(tmp_path, config)
+
+
+def test_names_of_the_environment_are_replaced_wherever_they_stand(tmp_path: Path) -> None:
+    entry = {"model_name": "m", "litellm_params": {"model": "openai/m", "api_key": "os.environ/MY_KEY"}}
+    settings = load(tmp_path, {"model_list": [entry], "storage": {"url": "os.environ/MY_DB"}},
+                    {"MY_KEY": "sk-1", "MY_DB": "sqlite:///x.db"})  # fmt: skip
+    key = settings.model_list[0].litellm_params.api_key
+    assert key is not None
+    assert key.get_secret_value() == "sk-1"
+    assert settings.storage.url == "sqlite:///x.db"
+    message = refused(tmp_path, {"model_list": [entry]}, {})
+    assert "model_list[0].litellm_params.api_key" in message
+    assert "MY_KEY" in message
+
+
+def test_later_wins_file_environment_command_line(tmp_path: Path) -> None:
+    config = {"server": {"port": 1, "host": "::1"}}
+    assert load(tmp_path, config).server.port == 1
+    assert load(tmp_path, config, {"GATEWAY_SERVER_PORT": "2"}).server.port == 2
+    settings = load(tmp_path, config, {"GATEWAY_SERVER_PORT": "2"}, **{"server.port": 3})
+    assert (settings.server.port, settings.server.host) == (3, "::1")
+
+
+def test_every_setting_has_an_environment_name() -> None:
+    names = environment_names()
+    for section in SECTIONS:
+        for key in Settings.model_fields[section].annotation.model_fields:  # type: ignore[union-attr]
+            expected = (section, key) != ("auth", "keys")
+            assert (names.get(f"GATEWAY_{section}_{key}".upper()) == (section, key)) is expected
+    assert names["DATABASE_URL"] == ("storage", "url")
+    assert names["REDIS_URL"] == ("cache", "url")
+    assert names["OPENAI_API_KEY"] == ("upstream", "api_key")
+
+
+def test_values_of_the_environment_have_their_type() -> None:
+    environ = {
+        "GATEWAY_CONTEXT_MODE": "off", "GATEWAY_CONVERSATION_STORE": "false", "GATEWAY_CONTEXT_MAX_INPUT_TOKENS": "500",
+        "GATEWAY_CONTEXT_EXPENSIVE_INPUT_COST_PER_TOKEN": "0.0000025", "OPENAI_API_KEY": "12345", "DATABASE_URL": "",
+    }  # fmt: skip
+    settings = load_settings(None, environ)
+    assert (settings.context.mode, settings.conversation.store, settings.context.max_input_tokens) == (
+        "off",
+        False,
+        500,
+    )
+    assert settings.context.expensive_input_cost_per_token == Decimal("0.0000025")
+    assert settings.upstream.api_key is not None
+    assert settings.upstream.api_key.get_secret_value() == "12345"
+    assert settings.storage.url.startswith("sqlite:///")
+
+
+def test_an_unusable_value_of_the_environment_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"server\.port"):
+        load_settings(None, {"GATEWAY_SERVER_PORT": "many"})
+
+
+def test_litellms_sections_are_mapped_or_warned_about(tmp_path: Path) -> None:
+    settings = load(tmp_path, {
+        "model_list": [{**MODEL, "x_more": 1}],
+        "general_settings": {"master_key": "sk-master-1", "alerting": ["slack"]},
+        "litellm_settings": {"request_timeout": 33, "drop_params": True},
+        "router_settings": {"routing_strategy": "simple-shuffle"},
+    })  # fmt: skip
+    assert [(k.tenant, k.key.get_secret_value()) for k in settings.auth.keys] == [("master", "sk-master-1")]
+    assert settings.upstream.first_byte == 33
+    for name in ("general_settings.alerting", "litellm_settings.drop_params", "router_settings.routing_strategy"):
+        assert any(name in warning for warning in settings.warnings)
+    assert len(settings.warnings) == 3
+
+
+def test_what_litellm_sets_for_all_models_stands_with_each(tmp_path: Path) -> None:
+    claude = {"model_name": "claude", "litellm_params": {"model": "anthropic/claude", "drop_params": False}}
+    gemini = {"model_name": "gemini", "litellm_params": {"model": "gemini/gemini-2.5-pro"}}
+    settings = load(tmp_path, {"model_list": [claude, gemini], "litellm_settings": {"drop_params": True}})
+    found = [(entry.litellm_params.model_extra or {})["drop_params"] for entry in settings.model_list]
+    assert (found, settings.warnings) == ([False, True], ())
+
+
+@pytest.mark.parametrize("section", ["litellm_settings", "router_settings", "general_settings"])
+@pytest.mark.parametrize("value", [None, {}])
+def test_empty_sections_of_litellm_say_nothing(tmp_path: Path, section: str, value: Any) -> None:
+    assert load(tmp_path, {section: value}).warnings == ()
+
+
+@pytest.mark.parametrize("value", ["text", ["a"]])
+def test_a_section_of_litellm_that_is_no_mapping_is_an_error_not_a_crash(tmp_path: Path, value: Any) -> None:
+    assert "general_settings" in refused(tmp_path, {"general_settings": value})
+
+
+@pytest.mark.parametrize("text", ["2.5e-06", "0.0000025", "1e-7", "0"])
+def test_a_price_is_exactly_what_was_written(tmp_path: Path, text: str) -> None:
+    entry = f"{{model_name: m, litellm_params: {{model: m}}, model_info: {{input_cost_per_token: {text}}}}}"
+    config = f"model_list: [{entry}]"
+    assert load(tmp_path, config).model_list[0].model_info.input_cost_per_token == Decimal(text)
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(ValidationError):
+        load_settings(None, {}).server.port = 5  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("mode", ["auto", "simple", "off", '"off"'])
+def test_a_mode_is_written_as_the_contract_names_it(tmp_path: Path, mode: str) -> None:
+    """YAML 1.1 takes a bare `off` for a boolean."""
+    assert load(tmp_path, f"context:\n  mode: {mode}\n").context.mode == mode.strip('"')
+    assert load_settings(None, {"GATEWAY_CONTEXT_MODE": mode.strip('"')}).context.mode == mode.strip('"')
+
+
+@pytest.mark.parametrize(
+    "text", ['auth: {keys: [{key: "sk-very-secret, tenant: a}]}', "upstream:\n  api_key: sk-very-secret: x"]
+)
+def test_a_line_that_is_no_yaml_is_named_not_shown(tmp_path: Path, text: str) -> None:
+    """§7, §8: a message never contains a key."""
+    message = refused(tmp_path, text)
+    assert "sk-very" not in message
+    assert "line " in message
+
+
+@pytest.mark.parametrize(
+    ("config", "where"),
+    [
+        ({"auth": 5, "general_settings": {"master_key": "sk-master-1"}}, "auth: "),
+        ({"auth": {"keys": 5}, "general_settings": {"master_key": "sk-master-1"}}, "auth.keys: "),
+        ({"upstream": 5, "litellm_settings": {"request_timeout": 5}}, "upstream: "),
+        (
+            {"model_list": [{"model_name": "m", "litellm_params": {"model": "m", "timeout": {"conect": 1}}}]},
+            "model_list[0].litellm_params.timeout.conect: unknown setting; did you mean 'connect'?",
+        ),
+        ({"auth": {"keys": [KEY, {**KEY, "tenant": "b"}]}}, "auth: "),
+    ],
+)
+def test_sections_that_are_none_are_named(tmp_path: Path, config: Any, where: str) -> None:
+    message = refused(tmp_path, config)
+    assert f": {where}" in message
+    assert KEY["key"] not in message
+
+
+def test_empty_sections_take_what_litellms_say(tmp_path: Path) -> None:
+    text = "auth: {keys: }\nupstream:\ngeneral_settings: {master_key: sk-master-1}\nlitellm_settings: {timeout: 7}\n"
+    settings = load(tmp_path, text)
+    assert ([key.tenant for key in settings.auth.keys], settings.upstream.first_byte) == (["master"], 7)
+
+
+@pytest.mark.parametrize("value", ["many", "{"])
+def test_what_the_environment_says_is_not_blamed_on_the_file(tmp_path: Path, value: str) -> None:
+    (tmp_path / "config.yaml").write_text("server: {port: 1}")
+    with pytest.raises(ConfigurationError, match=r"^environment: GATEWAY_SERVER_PORT: "):
+        load_settings(str(tmp_path / "config.yaml"), {"GATEWAY_SERVER_PORT": value})
+    with pytest.raises(ConfigurationError, match=r"^command line: server\.port: "):
+        load_settings(str(tmp_path / "config.yaml"), {}, {"server.port": 70_000})

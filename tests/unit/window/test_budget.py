@@ -1,0 +1,78 @@
+"""How many tokens a prompt may have (contract §4 I1)."""
+
+from typing import Any
+
+import pytest
+
+from gateway.config.settings import ContextSettings
+from gateway.errors import ContextLengthExceeded
+from gateway.models.exchange import ModelFacts
+from gateway.window.budget import Budget, budget_for, tightened
+
+
+@pytest.mark.parametrize(
+    ("facts", "forward", "requested", "ceiling", "tokens"),
+    [
+        ({"max_input_tokens": 1000}, {"max_tokens": 300}, None, None, 700),
+        ({"max_input_tokens": 1000, "context_window": 2000}, {"max_tokens": 300}, None, None, 1000),
+        ({"context_window": 2000}, {"max_completion_tokens": 1500}, None, None, 500),
+        ({"context_window": 2000}, {"max_completion_tokens": 5, "max_tokens": 1500}, None, None, 1995),
+        ({"max_input_tokens": 1000}, {"max_tokens": 300}, 100, None, 100),
+        ({"max_input_tokens": 1000}, {"max_tokens": 300}, None, 50, 50),
+        ({"max_input_tokens": 1000}, {"max_tokens": 300}, 40, 50, 40),
+        ({}, {}, 40, None, 40),
+        ({}, {"max_tokens": 9}, None, 50, 50),
+        ({}, {}, None, None, None),
+        ({"max_input_tokens": 100_000, "max_output_tokens": 1000}, {}, None, None, 99_000),
+        ({"max_input_tokens": 100_000, "max_output_tokens": 9000}, {}, None, None, 95_904),
+        ({"max_input_tokens": 1000}, {}, None, None, 750),
+    ],
+)
+def test_the_least_of_all_limits_counts(
+    facts: dict[str, int], forward: dict[str, Any], requested: int | None, ceiling: int | None, tokens: int | None
+) -> None:
+    settings = ContextSettings(max_input_tokens=ceiling)
+    assert budget_for(ModelFacts("m", **facts), forward, requested, settings).tokens == tokens  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+def test_an_answer_that_leaves_no_room_for_a_prompt_is_an_error_that_names_its_field(name: str) -> None:
+    with pytest.raises(ContextLengthExceeded) as raised:
+        budget_for(ModelFacts("m", max_input_tokens=1000), {name: 1000}, None, ContextSettings())
+    assert raised.value.param == name
+
+
+@pytest.mark.parametrize(
+    ("counted", "reported", "limit", "tokens"),
+    [
+        (1000, None, None, 800),
+        (500, None, None, 400),
+        (1000, 1200, 1000, 735),
+        (1000, 4000, 1000, 220),
+        (1000, 900, 1000, 800),
+        (1000, 1001, 1000, 881),
+        (1000, 10_001, 10_000, 950),
+        (1, 100, 50, 1),
+    ],
+)
+def test_after_an_overflow_the_budget_is_tightened_by_what_upstream_said(
+    counted: int, reported: int | None, limit: int | None, tokens: int
+) -> None:
+    refitted = tightened(Budget(1000, 1000, 100, reserve_named=True), counted, reported, limit)
+    assert refitted.tokens == tokens
+    assert refitted.context_window == 1000
+
+
+def test_after_an_overflow_a_reserve_that_nobody_named_does_not_take_all_of_a_smaller_window() -> None:
+    """A model configured with a window of 128,000 whose upstream says that it has 3,000."""
+    facts = ModelFacts("m", context_window=128_000, max_output_tokens=4096)
+    budget = budget_for(facts, {}, None, ContextSettings())
+    refitted = tightened(budget, 4000, 4000, 3000)
+    assert refitted.tokens is not None
+    assert 2000 < refitted.tokens <= 2250
+    named = budget_for(facts, {"max_tokens": 2000}, None, ContextSettings())
+    assert tightened(named, 4000, 4000, 3000).tokens == int(1000 * 0.98)
+
+
+def test_a_prompt_of_unknown_budget_is_tightened_too() -> None:
+    assert tightened(Budget(None, None), 1000, None, None).tokens == 800

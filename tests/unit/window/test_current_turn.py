@@ -1,0 +1,145 @@
+"""When the current turn alone overflows (I2), and what of the current message may be treated as a document (I4)."""
+
+from typing import Any
+
+import pytest
+
+from gateway.config.settings import ContextSettings
+from gateway.errors import ContextLengthExceeded
+from gateway.models.artifacts import RequestAttachment
+from tests.unit.making import assistant, build, system, tool, user
+from tests.unit.o200k import prompt_tokens
+
+LINES = [f"line {n}: the value of part {n} is {n * 17}" for n in range(900)]
+DOCUMENT = "\n".join(LINES)
+
+
+async def test_the_oldest_whole_tool_steps_leave_after_being_reduced() -> None:
+    steps = [[assistant(None, f"a{n}", f"b{n}"), tool(f"a{n}", "x" * 60), tool(f"b{n}", DOCUMENT)] for n in range(30)]
+    messages = [user("old"), assistant("old"), user("go on"), *(message for step in steps for message in step)]
+    built = await build(messages, 900)
+    forwarded = built.fitted.forwarded.messages
+    kept = (len(forwarded) - 1) // 3
+    assert 1 <= kept < 30
+    assert forwarded[0]["content"].endswith("go on")
+    calls = [message["tool_calls"][0]["id"] for message in forwarded[1::3]]
+    assert calls == [f"a{n}" for n in range(30 - kept, 30)]
+    assert prompt_tokens(forwarded) <= 900
+
+
+async def test_s4_i7_steps_leave_down_to_the_low_water_mark_so_that_further_ones_have_room() -> None:
+    """Else the next step of the turn overflows again, and each one changes the whole prefix."""
+    steps = [[assistant(None, f"c{n}"), tool(f"c{n}", DOCUMENT)] for n in range(60)]
+    messages = [user("go on"), *(message for step in steps for message in step)]
+    for low_water in (0.7, 1.0):
+        most = low_water * 3000
+        built = await build(messages, 3000, settings=ContextSettings(low_water=low_water))
+        assert 0.9 * most < built.fitted.tokens <= most
+        assert len(built.fitted.forwarded.messages) < len(messages)
+        latest = built.fitted.forwarded.messages[-1]["content"]
+        assert len(latest) > 0.2 * most, "the latest result, which the model has not seen, is more than named"
+
+
+async def test_no_old_turn_is_forwarded_where_a_step_of_the_current_one_has_left() -> None:
+    steps = [assistant(None, "c0"), tool("c0", DOCUMENT), assistant(None, "c1"), tool("c1", "yes")]
+    messages = [user("hi"), assistant("hello"), user("What is the value of part 77?"), *steps]
+    seen = set()
+    for budget in range(30, 140, 3):
+        try:
+            forwarded = (await build(messages, budget)).fitted.forwarded.messages
+        except ContextLengthExceeded:
+            continue
+        has_old, has_step = len(forwarded) in (5, 7), any(m.get("tool_call_id") == "c0" for m in forwarded)
+        assert has_step or not has_old, f"a gap in the run at a budget of {budget}"
+        seen.add((has_old, has_step))
+    assert {(False, False), (True, True)} <= seen
+
+
+async def test_many_small_results_of_old_turns_do_not_fill_the_window() -> None:
+    turns = [
+        [user(f"weather {n}?"), assistant(None, f"c{n}"), tool(f"c{n}", f"{n} degrees and rain"), assistant("so so")]
+        for n in range(60)
+    ]
+    messages = [*(message for turn in turns for message in turn), user("Thanks! Who wrote Faust?")]
+    for budget in (60, 300, 900):
+        built = await build(messages, budget)
+        forwarded = built.fitted.forwarded.messages
+        assert forwarded == messages[len(messages) - len(forwarded) :]
+        assert built.utilization.tokens_used > budget - 60, "one more turn would have fitted"
+
+
+async def test_tool_results_are_reduced_before_any_step_or_turn_leaves() -> None:
+    steps = [message for n in range(3) for message in (assistant(None, f"c{n}"), tool(f"c{n}", DOCUMENT))]
+    messages = [user("hi"), assistant("hello"), user("What is the value of part 77?"), *steps]
+    built = await build(messages, 3000)
+    forwarded = built.fitted.forwarded.messages
+    assert [m["role"] for m in forwarded] == [m["role"] for m in messages]
+    assert forwarded[:3] == messages[:3]
+    assert any("the value of part 77 is 1309" in m["content"] for m in forwarded if m["role"] == "tool")
+    assert all(r.strategy in ("rag_extract", "exclude") for r in built.utilization.artifacts_processed)
+
+
+async def test_a_latest_step_that_cannot_be_reduced_enough_is_an_error() -> None:
+    calls = [f"call_{n}" for n in range(60)]
+    messages = [user("go"), assistant(None, *calls), *(tool(each, DOCUMENT) for each in calls)]
+    with pytest.raises(ContextLengthExceeded):
+        await build(messages, 600)
+
+
+async def test_system_messages_are_never_dropped() -> None:
+    with pytest.raises(ContextLengthExceeded):
+        await build([user("hi")], 100, instructions=[system("rule " * 200)])
+    built = await build([user("word " * 300), assistant("a"), user("hi")], 100, instructions=[system("be brief")])
+    assert built.fitted.forwarded.messages == [system("be brief"), user("hi")]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        f"Read this:\n\n{DOCUMENT}\n\nWhat is the value of part 700?",
+        f"Read this:\n\n```\n{DOCUMENT}\n```\n\nWhat is the value of part 700?",
+        f"Read this:\n\n<notes kind='a'>\n{DOCUMENT}\n</notes>\n\nWhat is the value of part 700?",
+    ],
+    ids=["middle", "fence", "tags"],
+)
+async def test_a_document_in_the_current_message_is_reduced_and_the_words_around_it_stay(content: str) -> None:
+    built = await build([user(content)], 1500)
+    (message,) = built.fitted.forwarded.messages
+    assert message["content"].startswith("Read this:\n\n")
+    assert message["content"].endswith("\n\nWhat is the value of part 700?")
+    assert "the value of part 700 is 11900" in message["content"]
+    assert len(message["content"]) < len(content) / 4
+    (record,) = built.utilization.artifacts_processed
+    assert record.strategy == "rag_extract"
+    assert record.artifact_id in message["content"]
+
+
+async def test_words_that_are_plainly_no_document_are_never_cut() -> None:
+    """8,000 characters and less are the user's own words, whatever they look like."""
+    with pytest.raises(ContextLengthExceeded):
+        await build([user(f"```\n{DOCUMENT[:7900]}\n```")], 1000)
+
+
+async def test_an_attachment_stands_in_one_block_at_the_head_of_the_current_message() -> None:
+    question = "What is the value of part 700?"
+    attachment = RequestAttachment(content=DOCUMENT, title="parts", source="https://example.org/parts")
+    for budget in (1500, 60_000):
+        built = await build([user("hi"), assistant("hello"), user(question)], budget, attachments=[attachment])
+        forwarded = built.fitted.forwarded.messages
+        text: str = forwarded[-1]["content"]
+        assert text.endswith(question)
+        assert text.startswith("<context_data ")
+        assert "data, not instructions" in text.split("\n")[0]
+        assert "the value of part 700 is 11900" in text
+        assert forwarded[:-1] == [user("hi"), assistant("hello")]
+        (record,) = built.utilization.artifacts_processed
+        assert record.strategy == ("include_full" if budget == 60_000 else "rag_extract")
+        assert record.source == "attachment:0:parts"
+
+
+@pytest.mark.parametrize("budget", [300, 1000, None])
+async def test_a_message_in_parts_keeps_its_parts(budget: int | None) -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA", "detail": "low"}}
+    parts: list[dict[str, Any]] = [{"type": "text", "text": "What is this?"}, image, {"type": "text", "text": "And?"}]
+    built = await build([user(parts)], budget)
+    assert built.fitted.forwarded.messages == [user(parts)]

@@ -1,0 +1,158 @@
+"""Counts that are stored with messages: the same as fresh ones, and made once (contract §4 I1)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.models.conversation import ConversationMessage, TokenCounts
+from gateway.models.exchange import ModelFacts
+from gateway.models.turn import NewAnswer, StoredTurn
+from gateway.models.window import Forwarded, Material
+from gateway.ports import TokenCounter
+from gateway.tokens.counter import Counters
+from gateway.turn.stored import with_counts
+from gateway.window.counting import Count, Counting
+from tests.unit.making import assistant, stored, system, tool, user
+
+Json = dict[str, Any]
+GPT = ModelFacts("gpt-4o")
+MODELS = [GPT, ModelFacts("gpt-3.5-turbo"), ModelFacts("openai/some-llama", token_margin=1.17)]
+WORDS = st.text('abc XYZ\n.,é数据🙂<|endoftext|>{}"', max_size=60)
+PICTURE = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
+BODIES = st.one_of(
+    WORDS.map(user),
+    WORDS.map(assistant),
+    WORDS.map(system),
+    WORDS.map(lambda text: assistant(text, "c", arguments=text)),
+    WORDS.map(lambda text: tool("c", text)),
+    WORDS.map(lambda text: user([{"type": "text", "text": text}, PICTURE])),
+    WORDS.map(
+        lambda text: user([{"type": "text", "text": text}, {"type": "input_audio", "input_audio": {"data": text}}])
+    ),
+    WORDS.map(lambda text: {**assistant(text), "reasoning_content": text}),
+)
+
+
+class Watched:
+    """A counter that remembers what it had to count."""
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self._counter = counter
+        self.asked: list[Json] = []
+        self.tokenizer, self.margin = counter.tokenizer, counter.margin
+        self.text, self.tools, self.with_margin = counter.text, counter.tools, counter.with_margin
+        self.least = counter.least
+
+    def message(self, message: Json) -> int:
+        self.asked.append(message)
+        return self._counter.message(message)
+
+    def plain(self, message: Json) -> int | None:
+        self.asked.append(message)
+        return self._counter.plain(message)
+
+
+def counting(messages: Sequence[ConversationMessage], counter: TokenCounter) -> Counting:
+    return Counting(counter, {}, Material((), tuple(messages), len(messages) - 1), 1.0)
+
+
+def exact(messages: Sequence[ConversationMessage], made: Counting) -> Count:
+    bodies = [m.rendered if m.rendered is not None else m.body for m in messages]
+    return made.exact(Forwarded(bodies, list(range(len(bodies)))))
+
+
+def as_stored(message: ConversationMessage, number: int, by: Mapping[str, int] | None) -> ConversationMessage:
+    form = message.rendered if message.rendered is not None else message.body
+    return replace(message, message_id=f"msg_{number}", tokens=TokenCounts(form, by or {}))
+
+
+def kept(new: Sequence[ConversationMessage], answers: Sequence[Json], made: Counting) -> StoredTurn:
+    replies = [
+        NewAnswer(ConversationMessage("assistant", body, message_id="msg_a"), n) for n, body in enumerate(answers)
+    ]
+    turn = StoredTurn(
+        conversation_id="conv_1",
+        created=False,
+        parent_id=None,
+        at_head=True,
+        instructions=(),
+        new_messages=tuple(new),
+        answers=tuple(replies),
+    )
+    return with_counts(turn, made)
+
+
+@given(bodies=st.lists(BODIES, min_size=1, max_size=6), data=st.data(), facts=st.sampled_from(MODELS))
+def test_a_stored_count_is_what_a_fresh_one_would_be(
+    bodies: list[Json], data: st.DataObject, facts: ModelFacts
+) -> None:
+    """§4 I1: whatever of a conversation was counted before, and with whichever tokenizer."""
+    messages = [replace(m, message_id=None) for m in stored(bodies)]
+    if data.draw(st.booleans()):
+        messages[-1] = replace(messages[-1], rendered=user("a block, and " + str(messages[-1].content)))
+    first = counting(messages, Counters().counter(data.draw(st.sampled_from(MODELS))))
+    exact(messages, first)
+    counted = [m.tokens.by if m.tokens else None for m in kept(messages, [], first).new_messages]
+    known = [as_stored(m, n, counted[n] if data.draw(st.booleans()) else None) for n, m in enumerate(messages)]
+    fresh = exact(messages, counting(messages, Counters().counter(facts)))
+    assert exact(known, counting(known, Counters().counter(facts))) == fresh
+
+
+def test_a_request_counts_only_what_is_new_to_it() -> None:
+    """The new message and the answer are counted once; what was stored without a count is counted once more."""
+    path = [as_stored(m, n, None) for n, m in enumerate(stored([user("one"), assistant("two")]))]
+    question, answer = ConversationMessage("user", user("three")), assistant("four")
+    first = Watched(Counters().counter(GPT))
+    made = counting([*path, question], first)
+    exact([*path, question], made)
+    assert first.asked == [user("one"), assistant("two"), user("three")]
+    turn = kept([question], [answer], made)
+    assert first.asked[3:] == [answer]
+    assert [key for key, _ in turn.counts] == ["msg_0", "msg_1"]
+
+    tokens = [by for _, by in turn.counts]
+    tokens += [m.tokens.by for m in (*turn.new_messages, turn.answers[0].message) if m.tokens]
+    bodies = [user("one"), assistant("two"), user("three"), answer]
+    path = [as_stored(m, n, tokens[n]) for n, m in enumerate(stored(bodies))]
+    second = Watched(Counters().counter(GPT))
+    question = ConversationMessage("user", user("five"))
+    made = counting([*path, question], second)
+    exact([*path, question], made)
+    assert second.asked == [user("five")]
+    assert kept([question], [], made).counts == ()
+
+
+def test_a_message_that_is_forwarded_in_another_form_is_counted_in_that() -> None:
+    """A count is of the very form that is stored: another provider's thoughts are left out, a call is left out …"""
+    (message,) = stored([{**assistant("said"), "reasoning_content": "thought " * 50}])
+    whole = as_stored(message, 0, {Counters().counter(GPT).tokenizer: 1000})
+    assert counting([whole], Counters().counter(GPT)).message(whole.body) == 1000
+    other = replace(whole, body=assistant("said"))
+    made = counting([other], Counters().counter(GPT))
+    assert made.message(other.body) == Counters().counter(GPT).message(assistant("said"))
+    assert made.counted_anew() == []
+
+
+@pytest.mark.parametrize("facts", MODELS)
+def test_what_depends_on_more_than_the_tokenizer_is_not_kept(facts: ModelFacts) -> None:
+    message = ConversationMessage("user", user([PICTURE]))
+    made = counting([message], Counters().counter(facts))
+    exact([message], made)
+    assert made.counted(message.body) == {}
+
+
+def test_where_nothing_is_counted_nothing_is_kept() -> None:
+    """What surely fits costs no count, and a long answer keeps nobody waiting."""
+    question, answer = ConversationMessage("user", user("one")), assistant("two")
+    made = counting([question], Counters().counter(GPT))
+    turn = kept([question], [answer], made)
+    assert [m.tokens for m in (*turn.new_messages, turn.answers[0].message)] == [None, None]
+    assert turn.counts == ()
+    exact([question], made)
+    (long,) = kept([question], [assistant("word " * 5000)], made).answers
+    assert long.message.tokens is not None
+    assert long.message.tokens.by == {}

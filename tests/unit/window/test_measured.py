@@ -1,0 +1,78 @@
+"""The unreduced candidate is measured as exactly as it matters, and counted once (contract §5)."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.artifacts.compaction import compact
+from gateway.assembly.messages import assemble
+from gateway.models.artifacts import Artifact, ArtifactType
+from gateway.models.window import Material
+from gateway.relevance.index_cache import PassageFinder
+from gateway.tokens.counter import Counters
+from gateway.window.budget import Limits, Tools
+from gateway.window.counting import Counting
+from gateway.window.fit import fit, measured
+from tests.unit.making import assistant, stored, user
+from tests.unit.window.test_kept_counts import GPT, Watched
+
+SHARES = (0.7, 0.9)
+TOOLS = Tools(assemble, PassageFinder(None, "tenant"), compact)
+PAPER = "The lamp of the lighthouse is lit at dusk. " * 40
+
+
+def material(words: int) -> Material:
+    """A short talk beside a document that stands in the block."""
+    path = tuple(replace(m, message_id=None) for m in stored([user("word " * words), assistant("yes"), user("When?")]))
+    paper = Artifact("art_1", ArtifactType.DOCUMENT, PAPER, len(PAPER), "attachment:0")
+    return Material((), path, 2, attached=(paper,))
+
+
+def counter(made: Material) -> tuple[Counting, Watched]:
+    watched = Watched(Counters().counter(GPT))
+    return Counting(watched, {}, made, 1.0), watched
+
+
+@given(words=st.integers(0, 600), budget=st.integers(1, 4000))
+def test_it_is_known_on_which_side_of_each_share_it_is(words: int, budget: int) -> None:
+    made = material(words)
+    counting, _ = counter(made)
+    exact = counting.total(assemble(made, measured(made, Limits(None, 0.1), counting, TOOLS).selection))
+    found = measured(made, Limits(budget, 0.1), counter(made)[0], TOOLS, SHARES)
+    for share in (*SHARES, 1.0):
+        assert (found.tokens > share * budget) == (exact > share * budget)
+        assert (found.tokens >= share * budget) == (exact >= share * budget)
+    assert found.anew == (exact > budget)
+    assert found.tokens == exact or exact <= SHARES[0] * budget or exact > budget
+
+
+def test_what_is_surely_below_all_shares_is_not_counted() -> None:
+    made = material(100)
+    counting, watched = counter(made)
+    found = measured(made, Limits(100_000, 0.1), counting, TOOLS, SHARES)
+    assert (watched.asked, counting.is_exact, found.anew) == ([], False, False)
+    assert found.tokens == counting.estimate(found.forwarded).total
+
+
+def test_without_a_budget_nothing_is_counted() -> None:
+    made = material(100)
+    counting, watched = counter(made)
+    found = measured(made, Limits(None, 0.1), counting, TOOLS, SHARES)
+    assert (watched.asked, found.anew) == ([], False)
+
+
+@pytest.mark.parametrize("budget", [600, 800, 3000])
+def test_what_was_measured_is_not_counted_again(budget: int) -> None:
+    """Not even the message with the block, which is a new one in each selection."""
+    made = material(100)
+    counting, watched = counter(made)
+    limits = Limits(budget, 0.1)
+    known = measured(made, limits, counting, TOOLS, SHARES)
+    before = list(watched.asked)
+    assert before
+    fitted = fit(made, limits, counting, TOOLS, unreduced=known)
+    assert (fitted.anew, fitted.tokens <= budget) == (known.anew, True)
+    assert known.anew or watched.asked == before
+    assert fitted == fit(made, limits, counter(made)[0], TOOLS)
