@@ -41,8 +41,8 @@ from gateway.storage.store import SqlStore
 from gateway.telemetry.logs import get_logger
 from gateway.telemetry.metrics import Metrics
 from gateway.tokens.calibration import Margins, keep_calibrated
-from gateway.tokens.counter import Counters
-from gateway.turn.idempotency import Once
+from gateway.tokens.counter import CounterRegistry
+from gateway.turn.idempotency import IdempotencyGate
 from gateway.turn.pipeline import Pipeline
 from gateway.turn.settlement import Settlement
 from gateway.upstream.http.client import new_client
@@ -97,7 +97,7 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
     store = SqlStore(transactions, clock, cache, settings.conversation.retention_days)
     retention = Retention(transactions, clock, cache)
     margins = Margins(clock)
-    counters = Counters(margins)
+    counters = CounterRegistry(margins)
     calibrations = SqlCalibrations(transactions)
     metrics = Metrics(entry.model_name for entry in settings.model_list)
     settlement = Settlement(store, counters, clock, metrics, settings.conversation.match)
@@ -122,7 +122,7 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
     match = settings.conversation.match
     pipeline = Pipeline(router, upstream, store, files, context, settlement, settings.context, match)
     auth = Authenticator(settings.auth, store)
-    once = Once(SqlClaims(transactions, clock), store, clock, settings.conversation.idempotency_hours)
+    once = IdempotencyGate(SqlClaims(transactions, clock), store, clock, settings.conversation.idempotency_hours)
     chat = ChatCompletions(pipeline, once, store, auth, settings, clock)
     stored = StoredCompletions(store, auth)
     records = SqlConversations(transactions, clock, cache)

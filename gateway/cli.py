@@ -1,4 +1,4 @@
-"""The `gateway` command: serve, migrate, check, audit, purge, export, import (contract §9)."""
+"""The `gateway` command: serve, migrate, check, audit, purge, export, import (guarantee §9)."""
 
 import argparse
 import os

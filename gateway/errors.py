@@ -2,7 +2,7 @@
 
 GatewayError
 ├── InvalidRequest 400                bad input, names the field in `param`
-│   ├── ContextLengthExceeded 400     cannot be made to fit (contract §4 I1)
+│   ├── ContextLengthExceeded 400     cannot be made to fit (guarantee §4 I1)
 │   ├── RequestTooLarge 413
 │   ├── HeadersTooLarge 431
 │   ├── RequestTimeout 408
@@ -12,19 +12,19 @@ GatewayError
 │   ├── IdempotencyKeyMismatch 422    it stood with another request
 │   ├── AnswerNotKept 409             answered already, and the answer is gone
 │   └── NotFound 404
-│       ├── ConversationNotFound      unknown, deleted or another tenant's (contract §2)
+│       ├── ConversationNotFound      unknown, deleted or another tenant's (guarantee §2)
 │       ├── ItemNotFound
 │       ├── CompletionNotFound
 │       ├── ModelNotFound
-│       └── NotRelayed                not for this key (contract §1)
+│       └── NotRelayed                not for this key (guarantee §1)
 ├── Unauthorized 401
 ├── StorageUnavailable 503
-├── ShuttingDown 503                  no new requests after SIGTERM (contract §9)
+├── ShuttingDown 503                  no new requests after SIGTERM (guarantee §9)
 ├── InternalError 500
 └── UpstreamError 502
     ├── UpstreamUnreachable 502
     ├── UpstreamTimeout 504
-    ├── UpstreamAuth 502              the operator's key was refused; body withheld (contract §7)
+    ├── UpstreamAuth 502              the operator's key was refused; body withheld (guarantee §7)
     ├── UpstreamInvalidResponse 502   not the JSON or SSE that was promised
     ├── UpstreamInterrupted 502       the answer broke off
     └── UpstreamRefused               upstream's own status, Retry-After and body
@@ -35,7 +35,7 @@ from typing import Any
 
 
 class GatewayError(Exception):
-    """Anything that a client is told in OpenAI's error shape (contract §7)."""
+    """Anything that a client is told in OpenAI's error shape (guarantee §7)."""
 
     status = 500
     type = "server_error"
@@ -68,7 +68,7 @@ class InvalidRequest(GatewayError):
 
 
 class ContextLengthExceeded(InvalidRequest):
-    """What must be forwarded cannot be made to fit the budget (contract §4 I1)."""
+    """What must be forwarded cannot be made to fit the budget (guarantee §4 I1)."""
 
     code = "context_length_exceeded"
 
@@ -150,7 +150,7 @@ class NotFound(InvalidRequest):
 
 
 class ConversationNotFound(NotFound):
-    """Unknown, deleted, or another tenant's: all behave alike (contract §8)."""
+    """Unknown, deleted, or another tenant's: all behave alike (guarantee §8)."""
 
     code = "conversation_not_found"
 
@@ -174,7 +174,7 @@ class ModelNotFound(NotFound):
 
 
 class NotRelayed(NotFound):
-    """The gateway does not serve this path itself, and does not relay it with the key at hand (contract §1)."""
+    """The gateway does not serve this path itself, and does not relay it with the key at hand (guarantee §1)."""
 
     code = "not_relayed"
 
@@ -187,7 +187,7 @@ class MethodNotAllowed(InvalidRequest):
 
 
 class Unauthorized(GatewayError):
-    """Keys are configured and the request carries none of them (contract §8)."""
+    """Keys are configured and the request carries none of them (guarantee §8)."""
 
     status = 401
     type = "authentication_error"
@@ -195,7 +195,7 @@ class Unauthorized(GatewayError):
 
 
 class StorageUnavailable(GatewayError):
-    """The storage cannot be reached or is not on the current schema (contract §3.6)."""
+    """The storage cannot be reached or is not on the current schema (guarantee §3.6)."""
 
     status = 503
     type = "server_error"
@@ -253,7 +253,7 @@ class UpstreamInterrupted(UpstreamError):
 
 
 class UpstreamRefused(UpstreamError):
-    """Upstream answered with an error: its status, `Retry-After` and body are kept (contract §7)."""
+    """Upstream answered with an error: its status, `Retry-After` and body are kept (guarantee §7)."""
 
     code: str | None = "upstream_error"
 
@@ -277,7 +277,7 @@ class UpstreamRefused(UpstreamError):
 
 
 class UpstreamOverflow(UpstreamRefused):
-    """The provider says that the prompt exceeds the model's window: one refit, then 400 (contract §4 I1)."""
+    """The provider says that the prompt exceeds the model's window: one refit, then 400 (guarantee §4 I1)."""
 
     def __init__(
         self,
@@ -292,7 +292,7 @@ class UpstreamOverflow(UpstreamRefused):
         self.limit = limit
 
     def body(self) -> dict[str, Any]:
-        """Every provider's wording becomes `context_length_exceeded` (contract §7)."""
+        """Every provider's wording becomes `context_length_exceeded` (guarantee §7)."""
         error = self.original.get("error") if isinstance(self.original, dict) else None
         wrapped = {"message": self.message, "type": "invalid_request_error", "param": "messages"}
         if isinstance(error, dict) and error.get("code") == "context_length_exceeded":

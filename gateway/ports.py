@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from gateway.models.bill import Purpose
 from gateway.models.calibration import Calibration, Report
-from gateway.models.conversation import ConversationMessage, ConversationRef, Earlier, Sought, StoredConversation
+from gateway.models.conversation import ConversationMessage, ConversationRef, Earlier, Lookup, StoredConversation
 from gateway.models.exchange import (
     AnswerOpener,
     Caller,
@@ -17,7 +17,7 @@ from gateway.models.exchange import (
     StoredFile,
     StreamOpener,
 )
-from gateway.models.internal import Ask, InternalAnswer
+from gateway.models.internal import InternalAnswer, InternalRequest
 from gateway.models.records import (
     ConversationRecord,
     Imported,
@@ -55,7 +55,7 @@ class ConversationStore(Protocol):
     """
 
     async def secret(self) -> bytes:
-        """The key of keyed hashes; lives in the storage so that replicas and restarts share it (contract §8)."""
+        """The key of keyed hashes; lives in the storage so that replicas and restarts share it (guarantee §8)."""
         ...
 
     async def find_conversation(
@@ -64,7 +64,7 @@ class ConversationStore(Protocol):
         ref: ConversationRef,
         *,
         max_bytes: int | None,
-        sought: Sought | None = None,
+        sought: Lookup | None = None,
         model: str | None = None,
     ) -> StoredConversation | None:
         """The conversation that is named, or by the keys of what is sought the one that it continues, with the end of
@@ -84,15 +84,15 @@ class ConversationStore(Protocol):
         ...
 
     async def commit(self, commit: TurnCommit) -> None:
-        """Stores a turn and its bill in one transaction (contract §3.6)."""
+        """Stores a turn and its bill in one transaction (guarantee §3.6)."""
         ...
 
     async def find_completion(self, tenant: str, completion_id: str) -> StoredCompletion | None:
-        """By `chatcmpl-…` or `req_…` (contract §6)."""
+        """By `chatcmpl-…` or `req_…` (guarantee §6)."""
         ...
 
     async def list_completions(self, tenant: str, query: CompletionQuery) -> CompletionPage | None:
-        """A page of this tenant's (contract §6); None if it is to begin behind one that the tenant does not have."""
+        """A page of this tenant's (guarantee §6); None if it is to begin behind one that the tenant does not have."""
         ...
 
     async def has_conversation(self, tenant: str, conversation_id: str) -> bool:
@@ -100,12 +100,12 @@ class ConversationStore(Protocol):
         ...
 
     async def delete_conversation(self, tenant: str, conversation_id: str) -> bool:
-        """Deletes it for good, with all that was said in it; the anonymous bill stays (contract §5, §6). A turn that
+        """Deletes it for good, with all that was said in it; the anonymous bill stays (guarantee §5, §6). A turn that
         is under way is not stored. False: this tenant has no such conversation."""
         ...
 
     async def reachable(self) -> None:
-        """Returns if a turn could be stored now; asked before a model is called (contract §3.6)."""
+        """Returns if a turn could be stored now; asked before a model is called (guarantee §3.6)."""
         ...
 
     async def ready(self) -> bool:
@@ -228,7 +228,7 @@ class ClaimStore(Protocol):
 
 
 class CacheBackend(Protocol):
-    """A cache that may be down, slow or empty at any time: every fault is a miss (contract §5)."""
+    """A cache that may be down, slow or empty at any time: every fault is a miss (guarantee §5)."""
 
     async def get(self, key: str) -> bytes | None: ...
 
@@ -291,7 +291,7 @@ class InternalModel(Protocol):
     @property
     def max_output_tokens(self) -> int | None: ...
 
-    async def ask(self, ask: Ask) -> InternalAnswer:
+    async def ask(self, ask: InternalRequest) -> InternalAnswer:
         """The text of its answer, and whether that is all of it.
 
         Raises:
@@ -299,7 +299,7 @@ class InternalModel(Protocol):
         """
         ...
 
-    async def allow(self, asks: Sequence[Ask]) -> None:
+    async def allow(self, asks: Sequence[InternalRequest]) -> None:
         """Before the first of several questions that are of use only together.
 
         Raises:
@@ -350,7 +350,7 @@ class Upstream(Protocol):
 
 
 class RawUpstream(Protocol):
-    """A provider's other endpoints, passed on as they are (contract §1)."""
+    """A provider's other endpoints, passed on as they are (guarantee §1)."""
 
     def open(self, deployment: Deployment, call: RelayedCall) -> AnswerOpener:
         """The answer once it has begun; leaving the context closes the connection.
@@ -388,7 +388,7 @@ class Router(Protocol):
 
 
 class InternalRouter(Router, Protocol):
-    """Where internal models are served (contract §5)."""
+    """Where internal models are served (guarantee §5)."""
 
     def internal(self, name: str, chosen: bool, primary: Deployment, caller: Caller) -> Deployment | None:
         """The deployment of an internal model: of `model_list`, or at the primary's own upstream with the same key;
@@ -454,7 +454,7 @@ class TokenCounters(Protocol):
     def counter(self, facts: ModelFacts) -> TokenCounter: ...
 
     def learn(self, facts: ModelFacts, report: Report) -> None:
-        """Calibrates the estimate by what upstream reported (contract §4 I1)."""
+        """Calibrates the estimate by what upstream reported (guarantee §4 I1)."""
         ...
 
 

@@ -19,7 +19,7 @@ from gateway.http.protocol import limited
 from gateway.telemetry import logs
 from gateway.telemetry.logs import get_logger
 
-# An orderly end (contract §9): no new requests, time for running ones, then they are cut and their bills are kept.
+# An orderly end (guarantee §9): no new requests, time for running ones, then they are cut and their bills are kept.
 
 
 TICK = 0.05
@@ -152,7 +152,7 @@ def _raise_file_limit() -> int:
 
 
 def bind_address(settings: Settings) -> str:
-    """The address to listen on: loopback only where anyone could spend the operator's money (contract §8)."""
+    """The address to listen on: loopback only where anyone could spend the operator's money (guarantee §8)."""
     host = settings.server.host
     exposed = settings.has_operator_key() and not settings.auth.keys and settings.auth.mode != "open"
     if exposed and not _is_loopback(host):

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.factory import ClientFactory, GatewayFactory, sqlite_url
-from tests.support.gateway_process import GatewayProcess, shared_nursery
+from tests.support.fork_server import ForkServer
+from tests.support.gateway_process import GatewayProcess, shared_fork_server
 from tests.support.mock_upstream import MockUpstream
-from tests.support.nursery import Nursery
 from tests.support.postgres import Postgres, PostgresProcess
 from tests.support.repeatable import leave_out_local_constants
 from tests.support.services import own_postgres, own_valkey, postgres_server, valkey_server
@@ -114,45 +114,48 @@ def upstream(module_upstream: MockUpstream) -> Iterator[MockUpstream]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _end_of_nurseries() -> Iterator[None]:
+def _end_of_fork_servers() -> Iterator[None]:
     yield
     for litellm in (False, True):
-        shared_nursery(litellm=litellm).close()
+        shared_fork_server(litellm=litellm).close()
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Nursery:
+def fork_server() -> ForkServer:
     """Where gateways that tests start are forked: hundreds of starts import everything once.
 
-    A module whose gateways all speak through LiteLLM takes `shared_nursery(litellm=True)` in its place.
+    A module whose gateways all speak through LiteLLM takes `shared_fork_server(litellm=True)` in its place.
     """
-    return shared_nursery()
+    return shared_fork_server()
 
 
 @pytest.fixture
-def start_gateway(upstream: MockUpstream, tmp_path: Path, nursery: Nursery) -> Iterator[GatewayFactory]:
+def start_gateway(upstream: MockUpstream, tmp_path: Path, fork_server: ForkServer) -> Iterator[GatewayFactory]:
     """Starts gateways before `upstream`: `start_gateway(config_overrides, env)`; ends them after the test."""
-    factory = GatewayFactory(upstream, tmp_path, nursery=nursery)
+    factory = GatewayFactory(upstream, tmp_path, fork_server=fork_server)
     yield factory
     factory.close()
 
 
 @pytest.fixture(scope="module")
 def module_start_gateway(
-    module_upstream: MockUpstream, tmp_path_factory: pytest.TempPathFactory, nursery: Nursery
+    module_upstream: MockUpstream, tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer
 ) -> Iterator[GatewayFactory]:
     """`start_gateway` for fixtures of a module's own: a gateway with other settings, shared by its tests."""
-    factory = GatewayFactory(module_upstream, tmp_path_factory.mktemp("gateways"), nursery=nursery)
+    factory = GatewayFactory(module_upstream, tmp_path_factory.mktemp("gateways"), fork_server=fork_server)
     yield factory
     factory.close()
 
 
 @pytest.fixture(scope="module")
 def module_gateway(
-    module_upstream: MockUpstream, module_storage_url: str, tmp_path_factory: pytest.TempPathFactory, nursery: Nursery
+    module_upstream: MockUpstream,
+    module_storage_url: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    fork_server: ForkServer,
 ) -> Iterator[GatewayProcess]:
     """The module's gateway with the default configuration; tests take `gateway`."""
-    factory = GatewayFactory(module_upstream, tmp_path_factory.mktemp("gateway"), module_storage_url, nursery)
+    factory = GatewayFactory(module_upstream, tmp_path_factory.mktemp("gateway"), module_storage_url, fork_server)
     yield factory()
     factory.close()
 

@@ -1,1 +1,1 @@
-"""Step 7: usage, cost and metadata of an answer (contract §6)."""
+"""Step 7: usage, cost and metadata of an answer (guarantee §6)."""

@@ -1,6 +1,6 @@
 """Adds the ledger up again: each call priced from the usage and the rates stored with it, each sum made anew.
 
-Decides purely: rows go in, differences and totals come out (contract §6).
+Decides purely: rows go in, differences and totals come out (guarantee §6).
 """
 
 from collections.abc import Iterable

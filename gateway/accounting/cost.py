@@ -1,4 +1,4 @@
-"""What a call cost, by LiteLLM's price names, in exact decimals (contract §6)."""
+"""What a call cost, by LiteLLM's price names, in exact decimals (guarantee §6)."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -152,7 +152,7 @@ def usage_of(usage: Mapping[str, Any]) -> UsageMetadata:
 
 def total_cost(calls: Sequence[CallCost]) -> tuple[CostMetadata, ContextPlanningCost]:
     """The sums over all calls: totals equal their parts exactly. A call without a known price makes every sum that it
-    belongs to null, never 0 (contract §6); the other sums are told all the same."""
+    belongs to null, never 0 (guarantee §6); the other sums are told all the same."""
     if len(calls) == 1 and calls[0].purpose == "primary":
         return _cost_of(calls[0]), NO_PLANNING
     primary = [call for call in calls if call.purpose == "primary"]
@@ -195,7 +195,7 @@ def _all_of(values: Iterable[Decimal | None]) -> Decimal | None:
 
 
 def rounded(value: Decimal) -> Decimal:
-    """To 12 decimals, half-even (contract §6)."""
+    """To 12 decimals, half-even (guarantee §6)."""
     return value.quantize(PICO, context=EXACT)
 
 
@@ -212,7 +212,7 @@ def _count(usage: Any, name: str) -> int:
     return int(value) if type(value) is float and is_figure(value) else 0
 
 
-# Between what and what a call will cost, before it is made (contract §5, `dry_run`).
+# Between what and what a call will cost, before it is made (guarantee §5, `dry_run`).
 
 
 CHEAPER_INPUT = ("cache_read_input_token_cost",)

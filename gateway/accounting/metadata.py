@@ -1,4 +1,4 @@
-"""`response_metadata` and the extended `usage` of an answer (contract §6)."""
+"""`response_metadata` and the extended `usage` of an answer (guarantee §6)."""
 
 from collections.abc import Sequence
 from typing import Any

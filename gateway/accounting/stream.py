@@ -1,4 +1,4 @@
-"""What a client sees of a stream: upstream's chunks under the gateway's id, the bill on the last (contract §6)."""
+"""What a client sees of a stream: upstream's chunks under the gateway's id, the bill on the last (guarantee §6)."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Finds the artifacts of a request: tool results, attachments, files, and documents inside messages (contract §4)."""
+"""Finds the artifacts of a request: tool results, attachments, files, and documents inside messages (guarantee §4)."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ from gateway.models.tool_steps import RESULT_ROLES, asked, calls_of, take_call
 from gateway.models.window import LAST_EARLIER
 from gateway.ports import FileStore
 
-# Attachments that are named by a file's id become attachments with content (contract §2).
+# Attachments that are named by a file's id become attachments with content (guarantee §2).
 
 
 async def with_content(request: ChatRequest, files: FileStore, documents: DocumentReader) -> ChatRequest:
@@ -235,7 +235,7 @@ def _span_artifact(whole: str, prefix: str, place: Place, span: tuple[int, int])
     )
 
 
-# The artifacts of messages that are older than those that may be forwarded (contract §4 I6).
+# The artifacts of messages that are older than those that may be forwarded (guarantee §4 I6).
 
 
 def artifacts_of_earlier(

@@ -1,4 +1,4 @@
-"""Lossless compaction: JSON and CSV lose what no reader of them sees, nothing else is touched (contract §4 I5)."""
+"""Lossless compaction: JSON and CSV lose what no reader of them sees, nothing else is touched (guarantee §4 I5)."""
 
 import csv
 import io

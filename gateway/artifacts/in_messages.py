@@ -1,4 +1,4 @@
-"""The middle of an over-long text that nothing marks as a document, and the words around it (contract §4 I4)."""
+"""The middle of an over-long text that nothing marks as a document, and the words around it (guarantee §4 I4)."""
 
 import re
 from bisect import bisect_left

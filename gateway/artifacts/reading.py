@@ -1,6 +1,6 @@
 """Reads PDF and DOCX files, each in a process of its own with a limit of memory and time.
 
-A valid file may be made to take all of both; its reader is then ended, and nobody else waits for it (contract §7).
+A valid file may be made to take all of both; its reader is then ended, and nobody else waits for it (guarantee §7).
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Tool steps that the gateway restores where they cannot be messages: their results become artifacts (contract §3.3).
+"""Tool steps that the gateway restores where they cannot be messages: their results become artifacts (guarantee §3.3).
 
 A model that has no tools in its request, or did not make the calls, need not understand calls and results: many
 providers refuse them. They are told as text in the block of §4 I6, and stay text for the provider that was told so.
@@ -20,7 +20,7 @@ WithoutItems = Callable[[dict[str, Any], frozenset[int]], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class StepsAsText:
     """A conversation without the tool steps that are told as text, and the artifacts that tell them. `left` is how
     many messages are no longer there."""
 
@@ -39,7 +39,7 @@ class _Step:
     """Ids of the messages that hold the results."""
 
 
-def steps_as_text(history: History, without_items: WithoutItems, *, has_tools: bool, origin: str | None) -> Told:
+def steps_as_text(history: History, without_items: WithoutItems, *, has_tools: bool, origin: str | None) -> StepsAsText:
     """Takes the restored steps out of the messages that cannot be messages in this request.
 
     What the client sent itself, and the steps of a turn under way, are never touched. A step that was told to this
@@ -56,7 +56,7 @@ def steps_as_text(history: History, without_items: WithoutItems, *, has_tools: b
         m.message_id for i, m in enumerate(history.messages) if m.role in RESULT_ROLES and not _is_restored(history, i)
     }
     if not steps and sent.isdisjoint(blocks.own | blocks.foreign):
-        return Told(history)
+        return StepsAsText(history)
     free = _is_block_free(history)
     told: list[_Step] = []
     elsewhere: set[str] = set()
@@ -71,7 +71,7 @@ def steps_as_text(history: History, without_items: WithoutItems, *, has_tools: b
         elsewhere |= step.names & blocks.foreign
     messages = tuple(blocks.without(index, sent, elsewhere, without_items) for index in range(len(history.messages)))
     history = replace(history, messages=messages)
-    return _without(history, told) if told else Told(history)
+    return _without(history, told) if told else StepsAsText(history)
 
 
 class _Blocks:
@@ -143,7 +143,7 @@ def _is_block_free(history: History) -> bool:
     return message.rendered is None and not under_way
 
 
-def _without(history: History, steps: Sequence[_Step]) -> Told:
+def _without(history: History, steps: Sequence[_Step]) -> StepsAsText:
     """What an assistant said beside its calls stays, as a message without them."""
     replaced: dict[int, ConversationMessage | None] = {}
     leaving: list[ConversationMessage] = []
@@ -163,7 +163,7 @@ def _without(history: History, steps: Sequence[_Step]) -> Told:
         _as_text(replace(artifact, place=Place(), call=call), leaving[artifact.place.message or 0].content)
         for artifact, call in zip(found, calls, strict=True)
     )
-    return Told(replace(history, messages=messages, stored=history.stored - left), artifacts, left)
+    return StepsAsText(replace(history, messages=messages, stored=history.stored - left), artifacts, left)
 
 
 def _calls_of(first: ConversationMessage, results: Sequence[ConversationMessage]) -> list[ToolCall]:

@@ -1,4 +1,4 @@
-"""The words in which a reduced artifact says what it is, where it came from and what is missing (contract §4 I6)."""
+"""The words in which a reduced artifact says what it is, where it came from and what is missing (guarantee §4 I6)."""
 
 import re
 from collections.abc import Sequence

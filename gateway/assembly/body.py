@@ -4,7 +4,7 @@ from typing import Any
 
 from gateway.models.exchange import Deployment, ModelFacts
 
-# How long an answer may become, for providers that want to be told (contract §4 I1).
+# How long an answer may become, for providers that want to be told (guarantee §4 I1).
 #
 # Anthropic takes no request without `max_tokens`, and refuses one whose prompt and `max_tokens` together exceed the
 # window. litellm fills in what the model can write at most, which near the window is more than there is room for.
@@ -49,7 +49,7 @@ def with_output_limit(
 def request_body(
     forward: dict[str, Any], messages: list[dict[str, Any]], deployment: Deployment, *, stream: bool, ask_usage: bool
 ) -> dict[str, Any]:
-    """The client's fields untouched over the deployment's own; of a stream, usage is always asked for (contract §6)."""
+    """The client's fields untouched over the deployment's; a stream is always asked for its usage (guarantee §6)."""
     body = {**deployment.parameters, **forward, "model": deployment.provider_model, "messages": messages}
     if stream:
         body["stream"] = True

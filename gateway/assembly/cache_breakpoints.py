@@ -1,4 +1,4 @@
-"""Where a provider's prompt cache is told to begin and to end, for providers that want to be told (contract §4 I7).
+"""Where a provider's prompt cache is told to begin and to end, for providers that want to be told (guarantee §4 I7).
 
 Anthropic's models cache a prompt only up to blocks with `cache_control`. Three are set: behind the system messages
 (before which the tools stand), where the previous request ended, which is what its cache holds, and where this one

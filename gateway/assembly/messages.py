@@ -106,7 +106,7 @@ def _result(content: Any, text: str) -> Any:
 
 
 def _marked(part: dict[str, Any], *before: dict[str, Any]) -> dict[str, Any]:
-    """A part in the place of those before, with the client's breakpoint of a prompt cache (contract §4 I7)."""
+    """A part in the place of those before, with the client's breakpoint of a prompt cache (guarantee §4 I7)."""
     marks = [each[MARK] for each in before if each.get(MARK) is not None]
     return {**part, MARK: marks[-1]} if marks else part
 

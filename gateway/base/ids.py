@@ -10,7 +10,7 @@ def new_id(prefix: str) -> str:
 
 
 def artifact_id(content: str) -> str:
-    """Stable for the same content (contract §4): `art_` and 64 bits of the SHA-256 of all but outer white space, which
+    """Stable for the same content (guarantee §4): `art_` and 64 bits of the SHA-256 of all but outer white space, which
     is lost and won as a text is pasted, attached, or read from a file."""
     return "art_" + content_digest(content.strip())[:16]
 

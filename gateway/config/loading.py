@@ -113,7 +113,7 @@ def _resolve(value: Any, environ: Mapping[str, str], where: str, origin: str) ->
 
 
 def _from_litellm(raw: dict[str, Any], origin: str, warnings: list[str]) -> dict[str, Any]:
-    """Maps LiteLLM's own sections where there is an equivalent, and warns where not (contract §9)."""
+    """Maps LiteLLM's own sections where there is an equivalent, and warns where not (guarantee §9)."""
     for section in LITELLM_SECTIONS:
         values = raw.pop(section, None) or {}
         if not isinstance(values, dict):

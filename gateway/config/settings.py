@@ -1,7 +1,7 @@
 """Every setting: its name, meaning and default. Frozen once loaded; nothing else reads environment or files.
 
 Sections of `config.yaml` are ours, but for `model_list` and the three `*_settings` that LiteLLM proxy users already
-have (contract §9). Each setting `section.key` also has the environment name `GATEWAY_SECTION_KEY`.
+have (guarantee §9). Each setting `section.key` also has the environment name `GATEWAY_SECTION_KEY`.
 """
 
 import re
@@ -94,7 +94,7 @@ class CacheSettings(_Section):
 
 
 class ContextSettings(_Section):
-    """How a context is made (contract §4, §5)."""
+    """How a context is made (guarantee §4, §5)."""
 
     mode: Annotated[Literal["auto", "simple", "off"], BeforeValidator(_yaml_off)] = Field(
         "auto", description="Default of a request's `context.mode`."
@@ -163,7 +163,7 @@ class ContextSettings(_Section):
 
 
 class ConversationSettings(_Section):
-    """What is remembered (contract §3)."""
+    """What is remembered (guarantee §3)."""
 
     store: bool = Field(True, description="Default of a request's `store`.")
     match: Literal["user", "tenant", "off"] = Field(
@@ -188,7 +188,7 @@ class ApiKey(_Section):
 
 
 class AuthSettings(_Section):
-    """Who may ask (contract §8)."""
+    """Who may ask (guarantee §8)."""
 
     mode: Literal["auto", "open"] = Field(
         "auto",

@@ -16,9 +16,9 @@ from gateway.artifacts.collect import (
 )
 from gateway.artifacts.files import FilePlace
 from gateway.artifacts.in_messages import own_words
-from gateway.artifacts.steps_as_text import Told
+from gateway.artifacts.steps_as_text import StepsAsText
 from gateway.context.planner import PlanMade
-from gateway.embeddings.background import Remains
+from gateway.embeddings.background import PendingVectors
 from gateway.models.artifacts import Artifact
 from gateway.models.bill import ContextUtilizationMetadata
 from gateway.models.conversation import INLINE_MESSAGES, Context, Earlier, History
@@ -28,8 +28,8 @@ from gateway.planning.decision import Decision, is_excerpted, without_standing
 from gateway.planning.prompt import PlannerTask
 from gateway.relevance.index_cache import PassageFinder
 from gateway.window.budget import Budget, Limits, Tools
-from gateway.window.candidates import Said, as_artifact, candidates, recent_texts, transcript
-from gateway.window.counting import Counting
+from gateway.window.candidates import TranscriptMessage, as_artifact, candidates, recent_texts, transcript
+from gateway.window.counting import PromptCounter
 from gateway.window.plan import changeable
 from gateway.window.recall import absent
 
@@ -47,12 +47,12 @@ class BuiltContext:
     utilization: ContextUtilizationMetadata
     material: Material
     new_attachments: tuple[Artifact, ...] = ()
-    counting: Counting | None = None
+    counting: PromptCounter | None = None
     cached: tuple[str, ...] = ()
     """Digests of contents of which the cache keeps something."""
     indexed: PassageFinder | None = None
     """What was indexed, to be kept once this request is stored."""
-    remains: Remains | None = None
+    remains: PendingVectors | None = None
     """What is kept for later questions once this one is answered."""
     made: PlanMade | None = None
     """What came of asking a planner, for whoever has to build the same request's context again."""
@@ -63,7 +63,7 @@ class BuiltContext:
 
 QUESTION_CHARS = 4000
 INLINE_CHARS = 100_000
-NONE_EARLIER = Earlier()
+NO_EARLIER = Earlier()
 """Where all messages of a conversation may be forwarded."""
 
 
@@ -75,15 +75,15 @@ class Files:
     earlier: dict[FilePlace, str]
 
 
-def collect(request: ChatRequest, told: Told, files: Files, document_min_chars: int) -> Material:
+def collect(request: ChatRequest, told: StepsAsText, files: Files, document_min_chars: int) -> Material:
     """The messages and artifacts of a request.
 
     Args:
-        document_min_chars: longer texts in user messages are documents (contract §4 I4).
+        document_min_chars: longer texts in user messages are documents (guarantee §4 I4).
     """
     history = told.history
     context = _context(request, told, files.sent, document_min_chars)
-    earlier = history.earlier or NONE_EARLIER
+    earlier = history.earlier or NO_EARLIER
     return Material(
         instructions=history.instructions,
         messages=context.conversation_history,
@@ -99,7 +99,7 @@ def collect(request: ChatRequest, told: Told, files: Files, document_min_chars: 
     )
 
 
-def is_little(request: ChatRequest, told: Told, files: Files) -> bool:
+def is_little(request: ChatRequest, told: StepsAsText, files: Files) -> bool:
     """Whether a context is built in the twinkling of an eye. Every message and part takes time, however small."""
     history = told.history
     if request.size >= INLINE_CHARS or len(history.messages) >= INLINE_MESSAGES or history.earlier:
@@ -119,7 +119,7 @@ def message_size(message: dict[str, Any]) -> int:
     return sum(len(text) for text in texts)
 
 
-def _context(request: ChatRequest, told: Told, files: dict[FilePlace, str], document_min_chars: int) -> Context:
+def _context(request: ChatRequest, told: StepsAsText, files: dict[FilePlace, str], document_min_chars: int) -> Context:
     history = told.history
     current = current_turn(history)
     placed = extract_artifacts_from_messages(history.messages, current)
@@ -154,12 +154,12 @@ FORCED = "forced"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ContextRequest:
     """One request whose context is to be made. `has_planner`: somebody may be asked for a plan; `is_planned`: somebody
     was, when a context was made for it before."""
 
     request: ChatRequest
-    told: Told
+    told: StepsAsText
     facts: ModelFacts
     budget: Budget
     files: Files
@@ -176,11 +176,11 @@ class Asked:
 class Draft:
     """A context without a plan, and what a planner is to be asked for one that is called for."""
 
-    asked: Asked
+    asked: ContextRequest
     fitted: Fitted
     material: Material
     decision: Decision
-    counting: Counting
+    counting: PromptCounter
     limits: Limits
     tools: Tools
     finder: PassageFinder
@@ -214,6 +214,6 @@ def _asked_about(draft: Draft) -> tuple[list[Artifact], frozenset[str]]:
     return found, frozenset(artifact.artifact_id for artifact in found)
 
 
-def _as_one(told: Sequence[Said]) -> list[Artifact]:
+def _as_one(told: Sequence[TranscriptMessage]) -> list[Artifact]:
     """What was said, as the one artifact that a plain chat has: a plan's queries find more in it."""
     return [as_artifact(told)] if told else []

@@ -11,7 +11,7 @@ from gateway.accounting.cost import price_internal
 from gateway.artifacts.compaction import compact
 from gateway.assembly.messages import assemble
 from gateway.config.settings import ContextSettings
-from gateway.context.draft import FORCED, Asked, BuiltContext, Draft, collect, task_of
+from gateway.context.draft import FORCED, BuiltContext, ContextRequest, Draft, collect, task_of
 from gateway.context.planner import NO_PLANNER, PlanMade
 from gateway.context.report import compare, expected_requests, utilization_of, with_hits
 from gateway.history.rebuild import lacks_earlier
@@ -26,10 +26,10 @@ from gateway.planning.prompt import PlannerTask
 from gateway.ports import TokenCounters
 from gateway.relevance.index_cache import ContentIndexes, PassageFinder
 from gateway.window.budget import Budget, Limits, Tools
-from gateway.window.counting import Counting
+from gateway.window.counting import PromptCounter
 from gateway.window.fit import fit, measured
 
-# Whether what a plan saves is worth what it cost (contract §5: a plan is followed where it is worth its price).
+# Whether what a plan saves is worth what it cost (guarantee §5: a plan is followed where it is worth its price).
 
 
 PLANNING = ("planner", "summarizer")
@@ -72,7 +72,7 @@ def _invalidated(before: Forwarded, now: Forwarded, draft: Draft) -> int:
     return _tokens(old[same:], draft.counting)
 
 
-def _tokens(messages: Sequence[dict[str, object]], counting: Counting) -> int:
+def _tokens(messages: Sequence[dict[str, object]], counting: PromptCounter) -> int:
     return sum(map(counting.message, messages))
 
 
@@ -90,18 +90,20 @@ class Drafting:
         self._counters = counters
         self._indexes = indexes
 
-    def begin(self, asked: Asked, ranked: Callable[[Relevance], Relevance] | None = None) -> "Draft | BuiltContext":
+    def begin(
+        self, asked: ContextRequest, ranked: Callable[[Relevance], Relevance] | None = None
+    ) -> "Draft | BuiltContext":
         """The context; where a plan is called for by somebody who can be asked, or was made before, its draft.
 
         Raises:
-            ContextLengthExceeded: it cannot be made to fit (contract §4 I1), whatever a plan may say.
+            ContextLengthExceeded: it cannot be made to fit (guarantee §4 I1), whatever a plan may say.
         """
         request, settings = asked.request, self._settings
         finder = PassageFinder(self._indexes, request.caller.tenant)
         tools = Tools(assemble=assemble, relevance=ranked(finder) if ranked else finder, compact=compact)
         material = collect(request, asked.told, asked.files, settings.document_min_chars)
         counter = self._counters.counter(asked.facts)
-        counting = Counting(counter, request.forward, material, max(1.0, counter.margin))
+        counting = PromptCounter(counter, request.forward, material, max(1.0, counter.margin))
         limits = self._limits(asked.budget, request, estimated=counter.margin != 1.0)
         unreduced = measured(material, limits, counting, tools, (settings.fits_share, settings.near_limit_share))
         decision = self._decision(asked, material, unreduced)
@@ -119,7 +121,7 @@ class Drafting:
         task = task_of(draft) if limits.tokens is not None else task  # a window of unknown size is not managed
         return replace(draft, task=task) if task.artifacts else replace(self.unplanned(draft, NOTHING), made=None)
 
-    def _decision(self, asked: Asked, material: Material, unreduced: Unreduced) -> Decision:
+    def _decision(self, asked: ContextRequest, material: Material, unreduced: Unreduced) -> Decision:
         """Whether a plan is called for, and by which row of the contract's table (§5)."""
         settings = self._settings
         models = ModelConfig.from_request(asked.request, settings)
@@ -189,7 +191,7 @@ class Drafting:
         return replace(built, made=made, cached=tuple(dict.fromkeys((*built.cached, *made.cached))))
 
     def _limits(self, budget: Budget, request: ChatRequest, *, estimated: bool) -> Limits:
-        """The budget, and what of it is left full when something has to leave (contract §4 I7)."""
+        """The budget, and what of it is left full when something has to leave (guarantee §4 I7)."""
         share = self._settings.low_water if request.store else 1.0
         target = int(share * budget.tokens) if budget.tokens is not None else None
         return Limits(budget.tokens, self._settings.history_share, target, estimated)

@@ -29,7 +29,7 @@ def surely_fits(plain: PlainMessages, size: int, budget: int, largest: int) -> i
 
     Args:
         size: bytes of the request's body, so at least those of all its texts.
-        largest: characters from which a user message may hold a document (contract §4 I4).
+        largest: characters from which a user message may hold a document (guarantee §4 I4).
 
     Returns:
         None if a closer look is needed. It costs a few microseconds, whatever the size of the texts.

@@ -10,7 +10,7 @@ from gateway.artifacts.files import FilePlace, FileReader
 from gateway.artifacts.steps_as_text import steps_as_text
 from gateway.assembly.messages import without_items
 from gateway.config.settings import ContextSettings
-from gateway.context.draft import NO_MATERIAL, NONE_EARLIER, Asked, BuiltContext, Draft, Files, is_little
+from gateway.context.draft import NO_EARLIER, NO_MATERIAL, BuiltContext, ContextRequest, Draft, Files, is_little
 from gateway.context.drafting import Drafting
 from gateway.context.fast_path import fitted_as_sent, surely_fits
 from gateway.context.planner import ContextPlanning, PlanMade, Planners
@@ -27,7 +27,7 @@ from gateway.relevance.index_cache import ContentIndexes
 from gateway.telemetry.logs import get_logger
 from gateway.window.budget import Budget
 
-__all__ = ["Asking", "BuiltContext", "ContextManager"]
+__all__ = ["BuiltContext", "ContextManager", "PlannerAccess"]
 
 Run = Callable[..., Awaitable[Any]]
 TOOL_FIELDS = ("tools", "functions")
@@ -37,7 +37,7 @@ log = get_logger("gateway.context.manager")
 
 
 @dataclass(slots=True)
-class Asking:
+class PlannerAccess:
     """What a request may ask internal models, and what came of it: `spent` gets their calls, also where the context
     cannot be made. `made` is what an earlier context of the same request was planned by: nobody is asked twice."""
 
@@ -66,7 +66,12 @@ class ContextManager:
         self._drafting = Drafting(settings, counters, indexes)
 
     async def __call__(
-        self, request: ChatRequest, history: History, facts: ModelFacts, budget: Budget, asking: Asking | None = None
+        self,
+        request: ChatRequest,
+        history: History,
+        facts: ModelFacts,
+        budget: Budget,
+        asking: PlannerAccess | None = None,
     ) -> BuiltContext:
         """Collect, plan, fit, assemble.
 
@@ -74,19 +79,19 @@ class ContextManager:
             asking: who will answer and whose internal models may be asked; none without it.
 
         Raises:
-            ContextLengthExceeded: it cannot be made to fit (contract §4 I1).
+            ContextLengthExceeded: it cannot be made to fit (guarantee §4 I1).
             InvalidRequest: a `file` part holds no readable document; names the part.
         """
-        asking = asking or Asking()
+        asking = asking or PlannerAccess()
         has_tools = any(request.forward.get(name) for name in TOOL_FIELDS)
         origin = asking.deployment.origin if asking.deployment else None
         told = steps_as_text(as_frozen(history), without_items, has_tools=has_tools, origin=origin)
         texts, kept = await self._read(request, facts, told.history.messages, told.history.stored)
-        earlier = (told.history.earlier or NONE_EARLIER).messages
+        earlier = (told.history.earlier or NO_EARLIER).messages
         texts_earlier, kept_earlier = await self._read(request, facts, earlier, len(earlier))
         planners = self._planners(request, asking)
         files, has_planner = Files(texts, texts_earlier), planners is not None
-        asked = Asked(request, told, facts, budget, files, has_planner, is_planned=asking.made is not None)
+        asked = ContextRequest(request, told, facts, budget, files, has_planner, is_planned=asking.made is not None)
         meaning = self._meaning_for(request, asking.spent)
         run = _run_of(meaning, asked)
         draft = await run(self._drafting.begin, asked, meaning.relevance if meaning else None)
@@ -95,7 +100,7 @@ class ContextManager:
         kept = _all(kept, kept_earlier)
         return replace(built, cached=_all(built.cached, kept)) if kept else built
 
-    async def _planned(self, draft: Draft, planners: Planners | None, asking: Asking, run: Run) -> BuiltContext:
+    async def _planned(self, draft: Draft, planners: Planners | None, asking: PlannerAccess, run: Run) -> BuiltContext:
         """The draft as a plan says. No thread and no transaction is held while the plan is made; whatever is wrong with
         it costs quality, never the answer."""
         made, drafting = asking.made, self._drafting
@@ -113,7 +118,7 @@ class ContextManager:
             built = await run(drafting.unplanned, draft, replace(made, fallback_reason="plan_not_followed"))
         return built
 
-    def _planners(self, request: ChatRequest, asking: Asking) -> Planners | None:
+    def _planners(self, request: ChatRequest, asking: PlannerAccess) -> Planners | None:
         if self._planning is None or asking.deployment is None:
             return None
         return self._planning.planners(request, asking.deployment, asking.spent)
@@ -155,13 +160,13 @@ class ContextManager:
         return BuiltContext(fitted, utilization, NO_MATERIAL)
 
     def _meaning_for(self, request: ChatRequest, spent: list[InternalCall]) -> RequestMeaning | None:
-        """What ranks by meaning, too; in mode `simple` only what nobody bills (contract §2)."""
+        """What ranks by meaning, too; in mode `simple` only what nobody bills (guarantee §2)."""
         if self._meaning is None or (request.options.mode == "simple" and self._meaning.is_billed):
             return None
         return self._meaning.of(request.caller, spent)
 
 
-def _run_of(meaning: RequestMeaning | None, asked: Asked) -> Run:
+def _run_of(meaning: RequestMeaning | None, asked: ContextRequest) -> Run:
     """Where a context is made. Counting and ranking much text takes a while; streams of other requests must not wait
     for it."""
     if meaning is not None:

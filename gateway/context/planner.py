@@ -1,4 +1,4 @@
-"""Step 3 where it takes a model: who may plan for a request, and what came of asking (contract §5).
+"""Step 3 where it takes a model: who may plan for a request, and what came of asking (guarantee §5).
 
 Nothing is decided here about the window: a plan with its summaries goes to fitting, and whatever fails on the way is a
 reason to fit without it.
@@ -72,7 +72,7 @@ class ContextPlanning:
         self._forgetting: set[asyncio.Task[None]] = set()
 
     def planners(self, request: ChatRequest, primary: Deployment, spent: list[InternalCall]) -> Planners | None:
-        """Those that this request may use; None without a planner, or in mode `simple` (contract §2)."""
+        """Those that this request may use; None without a planner, or in mode `simple` (guarantee §2)."""
         if request.options.mode != "auto":
             return None
         config, ceilings = ModelConfig.from_request(request, self._settings), Ceilings.of(self._settings, self._clock)
@@ -132,7 +132,7 @@ class ContextPlanning:
         task.add_done_callback(self._forgetting.discard)
 
     async def _summarizer(self, request: ChatRequest, model: InternalModel) -> Summarizer:
-        """Nothing of a dry run is kept but its bill; of `store: false` no cache knows (contract §2, §5)."""
+        """Nothing of a dry run is kept but its bill; of `store: false` no cache knows (guarantee §2, §5)."""
         reads, keeps = request.store, request.store and not request.options.dry_run
         try:
             secret = await self._store.secret()

@@ -1,4 +1,4 @@
-"""How the window was used, as the bill tells it: references and figures only (contract §6)."""
+"""How the window was used, as the bill tells it: references and figures only (guarantee §6)."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -116,7 +116,7 @@ def with_hits(records: list[ArtifactUsageRecord], hits: Collection[str]) -> list
 
 
 def _strategy(material: Material, fitted: Fitted) -> str:
-    """`heuristic` if an artifact was decided on, `simple` if only turns left, else `passthrough` (contract §6). A tool
+    """`heuristic` if an artifact was decided on, `simple` if only turns left, else `passthrough` (guarantee §6). A tool
     result told in full was restored, not decided on."""
     told = {a.artifact_id: a.content for a in material.restored}
     decided = any(told.get(key) != r.text for key, r in fitted.selection.renderings.items())

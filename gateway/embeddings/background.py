@@ -20,7 +20,7 @@ Holds = Callable[[], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True)
-class Remains:
+class PendingVectors:
     """What a stored request leaves: vectors to keep, and texts without one. `conversation` is the digest that stands
     for what no artifact holds."""
 
@@ -43,7 +43,7 @@ class Afterwards:
         self._embedder = embedder
         self._cache = cache
         self._ttl = ttl
-        self._waiting: deque[tuple[Remains, Holds]] = deque(maxlen=MOST_WAITING)
+        self._waiting: deque[tuple[PendingVectors, Holds]] = deque(maxlen=MOST_WAITING)
         self._task: asyncio.Task[None] | None = None
         self._asked = 0
         self._free = asyncio.Event()
@@ -61,7 +61,7 @@ class Afterwards:
             if not self._asked:
                 self._free.set()
 
-    def add(self, remains: Remains, holds: Holds) -> None:
+    def add(self, remains: PendingVectors, holds: Holds) -> None:
         """`holds` says whether the conversation is still there: nothing is kept of one that was deleted meanwhile."""
         self._waiting.append((remains, holds))
         if self._task is None or self._task.done():
@@ -87,14 +87,14 @@ class Afterwards:
             except Exception as error:  # noqa: BLE001 - what is not kept is made again; the others must not wait
                 log.warning("vectors_not_kept", reason=type(error).__name__, text=str(error)[:200])
 
-    async def _unknown(self, remains: Remains) -> list[Wanted]:
+    async def _unknown(self, remains: PendingVectors) -> list[Wanted]:
         """What no other request has had a vector made of meanwhile."""
         tenant, name = remains.caller.tenant, self._embedder.name
         keys = [key_of(tenant, name, each.digest) for each in remains.missing]
         kept = await self._cache.get_many(keys)
         return [each for each, vector in zip(remains.missing, kept, strict=True) if vector is None]
 
-    async def _keep(self, remains: Remains, made: list[tuple[Wanted, Vector]], holds: Holds) -> bool:
+    async def _keep(self, remains: PendingVectors, made: list[tuple[Wanted, Vector]], holds: Holds) -> bool:
         """Whether their conversation is still there."""
         if not made:
             return True

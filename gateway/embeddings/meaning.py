@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
-from gateway.embeddings.background import Afterwards, Holds, Remains
+from gateway.embeddings.background import Afterwards, Holds, PendingVectors
 from gateway.embeddings.search import FAULT, Known, Search, Wanted, digest, fused, queries, wanted
 from gateway.models.bill import InternalCall
 from gateway.models.exchange import Caller
@@ -96,7 +96,7 @@ class Meaning:
         search = Search(self._embedder, self._cache, self._clock, self._timeout, caller, spent)
         return RequestMeaning(search, self._threads, self._afterwards)
 
-    def later(self, remains: Remains, holds: Holds) -> None:
+    def later(self, remains: PendingVectors, holds: Holds) -> None:
         """See `Afterwards.add`."""
         self._afterwards.add(remains, holds)
 
@@ -143,7 +143,7 @@ class RequestMeaning:
         """What went wrong with the model, for the bill."""
         return list(dict.fromkeys(self._search.warnings))
 
-    def remains(self, conversation_id: str) -> Remains | None:
+    def remains(self, conversation_id: str) -> PendingVectors | None:
         """What a stored request leaves to be kept; None if nothing."""
         search = self._search
         missing: tuple[Wanted, ...] = ()
@@ -153,7 +153,7 @@ class RequestMeaning:
         made = tuple((each, search.known[text]) for text, each in search.made.items())
         if not made and not missing:
             return None
-        return Remains(search.caller, digest(f"conversation {conversation_id}"), made, missing)
+        return PendingVectors(search.caller, digest(f"conversation {conversation_id}"), made, missing)
 
     async def _find(self, texts: list[Wanted]) -> Known:
         with self._afterwards.priority():

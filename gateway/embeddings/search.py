@@ -95,7 +95,7 @@ def _beside(places: list[tuple[int, int]], at: dict[tuple[int, int], int], i: in
     return near or [i + step for step in (-1, 1) if 0 <= i + step < len(places)]
 
 
-# Ranks by words and by meaning, fused by reciprocal rank (contract §5). Pure.
+# Ranks by words and by meaning, fused by reciprocal rank (guarantee §5). Pure.
 
 
 K = 60.0

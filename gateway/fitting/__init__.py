@@ -1,1 +1,1 @@
-"""Step 4: budget and window. What is forwarded fits, is contiguous, and keeps tool pairs whole (contract §4)."""
+"""Step 4: budget and window. What is forwarded fits, is contiguous, and keeps tool pairs whole (guarantee §4)."""

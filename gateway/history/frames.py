@@ -1,4 +1,4 @@
-"""A conversation as its model was sent it before (contract §4 I7, ADR 12)."""
+"""A conversation as its model was sent it before (guarantee §4 I7, ADR 12)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,7 +7,7 @@ from typing import Any
 from gateway.models.conversation import ConversationMessage, History, StoredConversation, TokenCounts
 from gateway.models.frames import Form, Frame
 
-# What a model needs back goes to the provider that made it, and to no other (contract §1).
+# What a model needs back goes to the provider that made it, and to no other (guarantee §1).
 
 
 BOUND = frozenset(
@@ -105,7 +105,7 @@ def _paired(form: Form, body: dict[str, Any]) -> Form:
 
 def of_sender(stored: StoredConversation) -> Frame | None:
     """What of a frame may go to somebody who sent all messages, but has not shown that the conversation is theirs: no
-    block, since something may stand there that they did not send (contract §3.2)."""
+    block, since something may stand there that they did not send (guarantee §3.2)."""
     frame = stored.frame
     if frame is None or not frame.foreign:
         return frame

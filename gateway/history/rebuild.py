@@ -1,4 +1,4 @@
-"""Rebuilds the conversation of a request: `build_llm_messages()` (contract §3)."""
+"""Rebuilds the conversation of a request: `build_llm_messages()` (guarantee §3)."""
 
 import asyncio
 from collections.abc import Sequence
@@ -26,14 +26,14 @@ from gateway.history.tool_pairs import (
     without_open_calls,
 )
 from gateway.models.artifacts import Artifact
-from gateway.models.chain import marks_of
+from gateway.models.chain import chain_digests
 from gateway.models.conversation import (
     INLINE_MESSAGES,
     INSTRUCTION_ROLES,
     UNREAD,
     ConversationMessage,
     History,
-    Sought,
+    Lookup,
     StoredConversation,
 )
 from gateway.models.exchange import ChatRequest
@@ -41,7 +41,7 @@ from gateway.models.frames import Frame
 from gateway.models.tool_steps import RESULT_ROLES
 from gateway.ports import ConversationStore
 
-# What the window cannot hold of a long conversation is read, too, for a question that may need it (contract §4 I6).
+# What the window cannot hold of a long conversation is read, too, for a question that may need it (guarantee §4 I6).
 
 
 async def with_earlier(history: History, store: ConversationStore, tenant: str, max_bytes: int) -> History:
@@ -73,7 +73,7 @@ BYTES_PER_TOKEN = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Remembering:
+class RebuildOptions:
     """How a request's conversation is rebuilt.
 
     `remembers`: whether it leaves stored content (`store`, and a mode other than `off`). `match`: whose chains may be
@@ -91,7 +91,7 @@ class Remembering:
         return None if self.budget_tokens is None else BYTES_PER_TOKEN * self.budget_tokens
 
 
-async def build_llm_messages(request: ChatRequest, store: ConversationStore, how: Remembering) -> History:
+async def build_llm_messages(request: ChatRequest, store: ConversationStore, how: RebuildOptions) -> History:
     """The messages of the conversation, each with its reasoning steps, and where the new ones hang.
 
     Raises:
@@ -116,7 +116,7 @@ async def build_llm_messages(request: ChatRequest, store: ConversationStore, how
 def spread(request: ChatRequest, history: History) -> History:
     """A history that was forwarded as sent, with all of its messages one by one."""
     if history is UNREAD:
-        return _new_conversation(request, sent_in(request), Remembering(remembers=False))
+        return _new_conversation(request, sent_in(request), RebuildOptions(remembers=False))
     count = len(request.messages) - len(sent_instructions(request))
     first = count - len(history.new_messages)
     bodies = request.messages[len(request.messages) - count :]
@@ -125,12 +125,12 @@ def spread(request: ChatRequest, history: History) -> History:
     return replace(history, instructions=instructions, messages=(*known, *history.new_messages), stored=first)
 
 
-async def _sought(request: ChatRequest, sent: Sent, store: ConversationStore, how: Remembering) -> Sought | None:
+async def _sought(request: ChatRequest, sent: Sent, store: ConversationStore, how: RebuildOptions) -> Lookup | None:
     """What is to be found of a resend; None for a delta, and for what continues nothing."""
     ref = request.conversation
     if not (sent.answers or sent.prefilled):
         return None
-    found = Sought(
+    found = Lookup(
         bodies=sent.bodies[: sent.matched],
         marks=sent.marks[: sent.matched],
         instructed=bool(sent.instructions),
@@ -152,7 +152,7 @@ def _is_little(request: ChatRequest) -> bool:
 
 
 def _rebuilt(
-    request: ChatRequest, sent: Sent, sought: Sought | None, stored: StoredConversation | None, how: Remembering
+    request: ChatRequest, sent: Sent, sought: Lookup | None, stored: StoredConversation | None, how: RebuildOptions
 ) -> History:
     if stored is None:
         return _new_conversation(request, sent, how)
@@ -165,7 +165,7 @@ def _rebuilt(
     return _resent(sent, stored, how, recognised=bool(sought.keys))
 
 
-def _new_conversation(request: ChatRequest, sent: Sent, how: Remembering) -> History:
+def _new_conversation(request: ChatRequest, sent: Sent, how: RebuildOptions) -> History:
     messages = _new_messages(sent, 0, 0)
     check_pairs(messages, 0, len(sent.instructions))
     return History(
@@ -179,7 +179,7 @@ def _new_conversation(request: ChatRequest, sent: Sent, how: Remembering) -> His
     )
 
 
-def _as_sent(sent: Sent, stored: StoredConversation, how: Remembering) -> History:
+def _as_sent(sent: Sent, stored: StoredConversation, how: RebuildOptions) -> History:
     """The conversation goes on, and nothing but what was sent is forwarded."""
     place = stored.place
     frame: Frame | None = None
@@ -208,8 +208,8 @@ def _as_sent(sent: Sent, stored: StoredConversation, how: Remembering) -> Histor
     )
 
 
-def _delta(sent: Sent, stored: StoredConversation, how: Remembering) -> History:
-    """New messages, appended to the whole path (contract §3.1)."""
+def _delta(sent: Sent, stored: StoredConversation, how: RebuildOptions) -> History:
+    """New messages, appended to the whole path (guarantee §3.1)."""
     base = forwardable(regrouped(stored.path))
     if not (sent.bodies and sent.bodies[0]["role"] in RESULT_ROLES):
         base = without_open_calls(base)
@@ -230,13 +230,13 @@ def _delta(sent: Sent, stored: StoredConversation, how: Remembering) -> History:
         unread=stored.unread,
         read_from=stored.path[0].message_id if stored.unread else None,
         base=stored.place.mark,
-        marks=tuple(marks_of(sent.bodies, stored.place.mark)),
+        marks=tuple(chain_digests(sent.bodies, stored.place.mark)),
         keeps_restored=stored.place.restored,
         frame=stored.frame,
     )
 
 
-def _resent(sent: Sent, stored: StoredConversation, how: Remembering, *, recognised: bool) -> History:
+def _resent(sent: Sent, stored: StoredConversation, how: RebuildOptions, *, recognised: bool) -> History:
     """What is stored of what was sent, with what its client left out, and the new messages."""
     place = stored.place
     same = place.mark.path == sent.mark(place.kept).path
@@ -286,6 +286,6 @@ def _next_number(stored: StoredConversation) -> int:
 
 
 def _of_chain(attachments: Sequence[Artifact], sent: Sent, kept: int) -> tuple[Artifact, ...]:
-    """Those that came with turns of the chain that was recognised (contract §3.2)."""
+    """Those that came with turns of the chain that was recognised (guarantee §3.2)."""
     said = {mark.said for mark in sent.marks[:kept]}
     return tuple(each for each in attachments if each.metadata.get("said_digest") in said)

@@ -1,4 +1,4 @@
-"""What a client sent, as a chain of messages: what it is recognised by, and what is new in it (contract §3)."""
+"""What a client sent, as a chain of messages: what it is recognised by, and what is new in it (guarantee §3)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,23 +7,23 @@ from typing import Any
 from gateway.history.tool_pairs import new_message
 from gateway.models.chain import (
     START,
+    ChainDigest,
     ChainKey,
-    Mark,
     call_ids,
     calling,
+    chain_digests,
     chain_key,
     content_text,
     is_continued,
     is_said,
     is_step,
-    marks_of,
     message_digest,
-    plain_marks,
+    plain_chain_digests,
 )
 from gateway.models.conversation import INSTRUCTION_ROLES, ConversationMessage
 from gateway.models.exchange import ChatRequest
 
-# What a client left out of a chain that it sent again (contract §3.2, §3.4). Pure: messages in, positions out.
+# What a client left out of a chain that it sent again (guarantee §3.2, §3.4). Pure: messages in, positions out.
 
 
 EVIDENCE_CHARS = 200
@@ -46,7 +46,7 @@ def merged(path: Sequence[ConversationMessage], sent: Sequence[dict[str, Any]], 
 
     Args:
         beyond: whether what is older than all that was sent belongs to it, too: of a conversation that was recognised
-            only turns of the chain come back (contract §3.2).
+            only turns of the chain come back (guarantee §3.2).
     """
     found: list[ConversationMessage] = []
     left_out: set[str] = set()
@@ -90,7 +90,7 @@ def _prefilled_step(message: ConversationMessage, sent: Sequence[dict[str, Any]]
 
 def has_evidence(chain: Sequence[dict[str, Any]], known: int, path: Sequence[ConversationMessage]) -> bool:
     """Whether a chain that was recognised is hardly somebody else's who said the same: it holds an id of a tool call,
-    or enough of what the assistant wrote (contract §3.2).
+    or enough of what the assistant wrote (guarantee §3.2).
 
     What was said has been recognised as a whole, steps as far as the first `known` messages. A call shows nothing that
     was brought along by a request that had nothing else to show.
@@ -115,12 +115,12 @@ PEOPLE = ("user", "safety_identifier")
 class Sent:
     """The messages of a request: leading system messages, the rest, and the marks after each of these.
 
-    `prefilled`: the last is the beginning of the answer (contract §3.4). `answers`: assistant's messages before that.
+    `prefilled`: the last is the beginning of the answer (guarantee §3.4). `answers`: assistant's messages before that.
     """
 
     instructions: tuple[dict[str, Any], ...]
     bodies: Sequence[dict[str, Any]]
-    marks: Sequence[Mark]
+    marks: Sequence[ChainDigest]
     prefilled: bool
     answers: bool
 
@@ -129,7 +129,7 @@ class Sent:
         """How many of the messages may be stored already: all but a prefill."""
         return len(self.bodies) - self.prefilled
 
-    def mark(self, count: int) -> Mark:
+    def mark(self, count: int) -> ChainDigest:
         """The mark after the first `count` messages."""
         return self.marks[count - 1] if count else START
 
@@ -140,9 +140,9 @@ def sent_in(request: ChatRequest) -> Sent:
     count = len(instructions)
     bodies = request.messages[count:]
     if request.plain is not None:
-        marks = plain_marks(request.plain.roles[count:], request.plain.texts[count:])
+        marks = plain_chain_digests(request.plain.roles[count:], request.plain.texts[count:])
     else:
-        marks = marks_of(bodies)
+        marks = chain_digests(bodies)
     prefilled = bool(bodies) and bodies[-1]["role"] == "assistant" and not is_step(bodies[-1])
     answers = any(body["role"] == "assistant" for body in bodies[: len(bodies) - prefilled])
     return Sent(instructions, bodies, marks, prefilled, answers)

@@ -1,4 +1,4 @@
-"""Tool calls and their results, paired by adjacency: local servers repeat ids (contract §3.3, §4 I3)."""
+"""Tool calls and their results, paired by adjacency: local servers repeat ids (guarantee §3.3, §4 I3)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -80,7 +80,7 @@ def check_answered(bodies: Sequence[dict[str, Any]], offset: int) -> None:
 
 def regrouped(path: Sequence[ConversationMessage]) -> list[ConversationMessage]:
     """The path with its turns whole: where another request's turn was committed between a call and its results, the
-    results and all that followed from them go back to their call (contract §3.7)."""
+    results and all that followed from them go back to their call (guarantee §3.7)."""
     turns: list[list[ConversationMessage]] = []
     for message in path:
         if message.role == "user" or not turns:

@@ -1,4 +1,4 @@
-"""Who asks (contract §8)."""
+"""Who asks (guarantee §8)."""
 
 import hashlib
 import hmac
@@ -42,7 +42,7 @@ class Authenticator:
         try:
             secret = await self._store.secret()
         except StorageUnavailable:
-            # Whatever needs the storage will fail on its own; the rest is to work all the same (contract §3.6).
+            # Whatever needs the storage will fail on its own; the rest is to work all the same (guarantee §3.6).
             return Caller(UNKNOWN, token, headers)
         return Caller(self._keyed(secret, token), token, headers)
 

@@ -28,7 +28,7 @@ class ClientDisconnected(Exception):
 
 
 class Draining:
-    """Whether the server has been told to stop (contract §9)."""
+    """Whether the server has been told to stop (guarantee §9)."""
 
     def __init__(self) -> None:
         self.begun = False
@@ -68,7 +68,7 @@ class Edge:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
-            await send({"type": "websocket.close"})  # nothing here speaks it (contract §1: requests are relayed)
+            await send({"type": "websocket.close"})  # nothing here speaks it (guarantee §1: requests are relayed)
             return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
@@ -136,10 +136,10 @@ async def send_json(send: Send, status: int, body: Any, headers: dict[str, str] 
 
 
 def named(conversation_id: str | None) -> dict[str, str]:
-    """The header that names an answer's conversation, where there is one (contract §6)."""
+    """The header that names an answer's conversation, where there is one (guarantee §6)."""
     return {"x-conversation-id": conversation_id} if conversation_id else {}
 
 
 def costing(cost: Decimal | None) -> dict[str, str]:
-    """The header that says in USD what an answer cost, where that is known (contract §6)."""
+    """The header that says in USD what an answer cost, where that is known (guarantee §6)."""
     return {} if cost is None else {"x-gateway-response-cost": f"{cost:f}"}

@@ -1,4 +1,4 @@
-"""`GET /metrics`: the counts in Prometheus' text format (contract §9)."""
+"""`GET /metrics`: the counts in Prometheus' text format (guarantee §9)."""
 
 import asyncio
 import platform
@@ -25,7 +25,7 @@ class Live:
 
 class Ready:
     """503 while the storage cannot be reached or is not on the current schema, and while shutting down
-    (contract §9)."""
+    (guarantee §9)."""
 
     def __init__(self, store: ConversationStore, draining: Draining) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as uvicorn speaks it, with an end to everything that a client can drag out (contract §7).
+"""HTTP/1.1 as uvicorn speaks it, with an end to everything that a client can drag out (guarantee §7).
 
 uvicorn sets no limit to the time and the bytes that a request head may take, answers what it cannot parse in plain
 text, and cuts a connection whose client is still sending, so that the client never sees the answer. All of that is

@@ -10,7 +10,7 @@ from gateway.http.chat.messages import plain_messages
 from gateway.http.edge import ClientDisconnected, Receive, Scope
 from gateway.models.exchange import PlainMessages
 
-# Server-sent events as chat clients take them: `data:` alone, never a name (contract §6).
+# Server-sent events as chat clients take them: `data:` alone, never a name (guarantee §6).
 
 
 EVENT_STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}

@@ -1,4 +1,4 @@
-"""Calls of internal models, planner and summarizer: made, limited in time, on the bill (contract §5, §6)."""
+"""Calls of internal models, planner and summarizer: made, limited in time, on the bill (guarantee §5, §6)."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from gateway.errors import GatewayError, UpstreamAuth, UpstreamError, UpstreamRe
 from gateway.internal_models.limits import Ceilings, UnknownModels, is_unknown, place_of
 from gateway.models.bill import InternalCall, Purpose
 from gateway.models.exchange import Caller, Deployment, ModelFacts
-from gateway.models.internal import Ask, InternalAnswer, InternalModelFailed, OverCeiling
+from gateway.models.internal import InternalAnswer, InternalModelFailed, InternalRequest, OverCeiling
 from gateway.ports import CallCounts, Clock, InternalRouter, TokenCounters, Upstream
 from gateway.window.budget import OUTPUT_LIMITS
 from gateway.window.counting import REPLY_TOKENS
@@ -53,12 +53,12 @@ def _thinks(deployment: Deployment) -> bool:
     return deployment.provider_model.rpartition("/")[2].startswith(COMPLETION_LIMITED)
 
 
-def most_tokens(deployment: Deployment, ask: Ask) -> int:
+def most_tokens(deployment: Deployment, ask: InternalRequest) -> int:
     """How long an answer may become, what is thought for it included."""
     return ask.max_tokens + (THINKING_TOKENS if _thinks(deployment) else 0)
 
 
-def body_of(deployment: Deployment, ask: Ask, response_format: dict[str, Any] | None) -> dict[str, Any]:
+def body_of(deployment: Deployment, ask: InternalRequest, response_format: dict[str, Any] | None) -> dict[str, Any]:
     """The body of a call; what the operator configured for the model stands in it, too."""
     limit = "max_completion_tokens" if _thinks(deployment) else "max_tokens"
     body: dict[str, Any] = {"model": deployment.provider_model, "messages": ask.messages}
@@ -108,14 +108,14 @@ class InternalModels:
     def served(
         self, name: str, primary: Deployment, caller: Caller, bill: "OpenBill", *, chosen: bool
     ) -> "BilledModel | None":
-        """The model, if it may be asked (contract §5: in `model_list`, or at the primary's own upstream with the same
+        """The model, if it may be asked (guarantee §5: in `model_list`, or at the primary's own upstream with the same
         key), and is not known to be unknown there."""
         deployment = self._router.internal(name, chosen, primary, caller)
         if deployment is None or self._unknown.has(deployment):
             return None
         return BilledModel(self, deployment, self._router.facts(name), bill)
 
-    async def complete(self, deployment: Deployment, ask: Ask) -> dict[str, Any]:
+    async def complete(self, deployment: Deployment, ask: InternalRequest) -> dict[str, Any]:
         """The answer's body. A format that the upstream refuses is not asked for again: the strict schema, then any
         JSON, then none.
 
@@ -140,7 +140,9 @@ class InternalModels:
             return answer.body
         raise AssertionError("unreachable: the last format is returned or raised")
 
-    def spent(self, model: "BilledModel", ask: Ask, body: dict[str, Any] | None, *, charged: bool) -> InternalCall:
+    def spent(
+        self, model: "BilledModel", ask: InternalRequest, body: dict[str, Any] | None, *, charged: bool
+    ) -> InternalCall:
         """What a call used: as reported, else what was sent and what came, counted here."""
         usage = (body or {}).get("usage")
         reported = usage if isinstance(usage, dict) else {}
@@ -151,17 +153,17 @@ class InternalModels:
             return model.call(ask.purpose, {"prompt_tokens": 0, "completion_tokens": 0}, estimated=False)
         return model.call(ask.purpose, _usage(self._prompt(model, ask), self._came(model, body)), estimated=True)
 
-    def worst(self, model: "BilledModel", ask: Ask) -> InternalCall:
+    def worst(self, model: "BilledModel", ask: InternalRequest) -> InternalCall:
         """What a call can use at most."""
         most = most_tokens(model.deployment, ask)
         return model.call(ask.purpose, _usage(self._prompt(model, ask), most), estimated=True)
 
-    def least(self, model: "BilledModel", asks: Sequence[Ask]) -> list[InternalCall]:
+    def least(self, model: "BilledModel", asks: Sequence[InternalRequest]) -> list[InternalCall]:
         """What calls use in any case: their prompts."""
         prompts = [(ask.purpose, self._prompt(model, ask)) for ask in asks]
         return [model.call(purpose, _usage(prompt, 0), estimated=True) for purpose, prompt in prompts]
 
-    def _prompt(self, model: "BilledModel", ask: Ask) -> int:
+    def _prompt(self, model: "BilledModel", ask: InternalRequest) -> int:
         counter = self._counters.counter(model.facts)
         return REPLY_TOKENS + sum(counter.message(message) for message in ask.messages)
 
@@ -203,7 +205,7 @@ class BilledModel:
     def max_output_tokens(self) -> int | None:
         return self.facts.max_output_tokens
 
-    async def ask(self, ask: Ask) -> InternalAnswer:
+    async def ask(self, ask: InternalRequest) -> InternalAnswer:
         """See `ports.InternalModel`. What came of it is counted in the words of `fallback_reason`."""
         outcome = "cancelled"
         try:
@@ -217,7 +219,7 @@ class BilledModel:
         finally:
             self.models.counts.asked(ask.purpose, outcome)
 
-    async def allow(self, asks: Sequence[Ask]) -> None:
+    async def allow(self, asks: Sequence[InternalRequest]) -> None:
         """See `ports.InternalModel`."""
         least = await asyncio.to_thread(self.models.least, self, asks)
         try:
@@ -226,7 +228,7 @@ class BilledModel:
             self.models.counts.asked(asks[0].purpose, str(over).removeprefix(f"{asks[0].purpose}_"))
             raise
 
-    async def _ask(self, ask: Ask) -> InternalAnswer:
+    async def _ask(self, ask: InternalRequest) -> InternalAnswer:
         # Counting may have a vocabulary to load: streams of other requests must not wait for that.
         worst = await asyncio.to_thread(self.models.worst, self, ask)
         self.bill.ceilings.take(worst)
@@ -254,7 +256,9 @@ class BilledModel:
         """A call of this model that used so much."""
         return InternalCall(purpose, self.deployment.route, usage, self.facts.prices, estimated)
 
-    async def _book(self, ask: Ask, worst: InternalCall, body: dict[str, Any] | None, charged: bool) -> None:
+    async def _book(
+        self, ask: InternalRequest, worst: InternalCall, body: dict[str, Any] | None, charged: bool
+    ) -> None:
         call = await asyncio.to_thread(self.models.spent, self, ask, body, charged=charged)
         self.bill.calls.append(call)
         self.bill.ceilings.settle(worst, call)

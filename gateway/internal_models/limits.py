@@ -1,4 +1,4 @@
-"""What the internal models of one request may use at most: tokens, money, time (contract §5)."""
+"""What the internal models of one request may use at most: tokens, money, time (guarantee §5)."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from gateway.ports import Clock
 from gateway.telemetry.logs import get_logger
 from gateway.upstream.openai.error_bodies import error_object
 
-# Internal models that their upstream says it does not know: for a while nobody asks it for them (contract §5).
+# Internal models that their upstream says it does not know: for a while nobody asks it for them (guarantee §5).
 
 
 FORGOTTEN_SECONDS = 60.0

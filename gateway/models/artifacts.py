@@ -15,7 +15,7 @@ class ArtifactType(StrEnum):
 
 
 class ProcessingStrategy(StrEnum):
-    """What happens to an artifact on its way into the context (contract §5)."""
+    """What happens to an artifact on its way into the context (guarantee §5)."""
 
     INCLUDE_FULL = "include_full"
     SUMMARIZE = "summarize"
@@ -24,7 +24,7 @@ class ProcessingStrategy(StrEnum):
 
 
 class ContextGoal(StrEnum):
-    """What the answer is for; `reasoning` when the request has tools (contract §2)."""
+    """What the answer is for; `reasoning` when the request has tools (guarantee §2)."""
 
     REASONING = "reasoning"
     SYNTHESIS = "synthesis"
@@ -60,8 +60,8 @@ class ToolCall:
 @dataclass(frozen=True, slots=True)
 class Artifact:
     """One tool result or document. `content` is its text; `size_chars` the length of that text. `label` is the source
-    as it is told to a model where that must not change from turn to turn (contract §4 I7). `call` belongs to a result
-    that is told as text, its message left out (contract §3.3); `arguments` are what any tool was called with, as
+    as it is told to a model where that must not change from turn to turn (guarantee §4 I7). `call` belongs to a result
+    that is told as text, its message left out (guarantee §3.3); `arguments` are what any tool was called with, as
     written."""
 
     artifact_id: str
@@ -119,7 +119,7 @@ class ArtifactPlan(BaseModel):
 
 
 class RequestAttachment(BaseModel):
-    """A document or data sent with a request (contract §2); `source` is a label and is never fetched."""
+    """A document or data sent with a request (guarantee §2); `source` is a label and is never fetched."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 

@@ -1,4 +1,4 @@
-"""The bill: references and figures only, never content (contract §6)."""
+"""The bill: references and figures only, never content (guarantee §6)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ class Comparison:
         }
 
 
-# Calls of internal models that one request made, before they are priced (contract §6).
+# Calls of internal models that one request made, before they are priced (guarantee §6).
 
 
 Purpose = Literal["planner", "summarizer", "embedder"]
@@ -63,13 +63,13 @@ class InternalCall:
 
 
 PICO = Decimal("0.000000000001")
-"""Each call's prompt and completion cost is rounded to this (contract §6)."""
+"""Each call's prompt and completion cost is rounded to this (guarantee §6)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArtifactUsageRecord:
     """How one artifact was used; `processed_size_chars` counts the characters of it that were forwarded. `guarded`: a
-    plan excludes it, and it is shown all the same (contract §5); told only where it is so."""
+    plan excludes it, and it is shown all the same (guarantee §5); told only where it is so."""
 
     artifact_id: str
     source: str

@@ -1,7 +1,7 @@
 """Chains of messages: the digests by which a conversation is recognised in what a client sends (ADR 8).
 
 A mark says where a chain stands after a message: the digest of all messages so far, and the digest of what was said
-in them (contract §3.2). Either grows by hashing the mark before and the message, so a turn costs the turn.
+in them (guarantee §3.2). Either grows by hashing the mark before and the message, so a turn costs the turn.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ ANSWER_FIELDS = ("content", "tool_calls", "refusal", "audio", "function_call")
 SAYING_ROLES = {"user": b"user\0", "assistant": b"assistant\0"}
 
 
-class Mark(NamedTuple):
+class ChainDigest(NamedTuple):
     """Where a chain stands. `path` and `said` are digests of 20 bytes, empty before the first message.
 
     `plain` says that the chain is roles and texts without outer white space, and nothing beside them: whoever sends a
@@ -31,19 +31,19 @@ class Mark(NamedTuple):
     plain: bool = True
 
 
-START = Mark()
+START = ChainDigest()
 
 
 class Run(NamedTuple):
     """Answers that stand next to each other: the mark before them, and their text."""
 
-    before: Mark
+    before: ChainDigest
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ChainKey:
-    """What an answered request leaves for recognition (contract §3.2): keyed digests of its chain with its tenant and
+    """What an answered request leaves for recognition (guarantee §3.2): keyed digests of its chain with its tenant and
     user, and of the ids of the answer's tool calls (empty without any)."""
 
     digest: bytes
@@ -66,7 +66,7 @@ def is_step(message: Mapping[str, Any]) -> bool:
 
 
 def is_said(message: Mapping[str, Any]) -> bool:
-    """Whether a message is a user's or a final answer: what contract §3.2 recognises a chain by."""
+    """Whether a message is a user's or a final answer: what guarantee §3.2 recognises a chain by."""
     return message.get("role") in SAYING_ROLES and not is_step(message)
 
 
@@ -76,7 +76,7 @@ def says_nothing(message: Mapping[str, Any], status: str) -> bool:
 
 
 def identity(message: Mapping[str, Any]) -> list[Any]:
-    """What makes a message the same as another (contract §3.1): outer white space is ignored, and so is what clients
+    """What makes a message the same as another (guarantee §3.1): outer white space is ignored, and so is what clients
     drop: reasoning, annotations, empty fields."""
     words = message.get("content")
     text = content_text(words)
@@ -94,7 +94,7 @@ def identity(message: Mapping[str, Any]) -> list[Any]:
 
 
 def message_digest(message: Mapping[str, Any]) -> str:
-    """Equal for messages that count as the same (contract §3.1)."""
+    """Equal for messages that count as the same (guarantee §3.1)."""
     words = message.get("content")
     if (
         type(words) is str and len(message) == 2 and "role" in message
@@ -103,7 +103,9 @@ def message_digest(message: Mapping[str, Any]) -> str:
     return hashlib.sha256(jsons.canonical(identity(message))).hexdigest()[:40]
 
 
-def extended(mark: Mark, message: Mapping[str, Any], *, status: str = "complete", reworded: bool = False) -> Mark:
+def extended(
+    mark: ChainDigest, message: Mapping[str, Any], *, status: str = "complete", reworded: bool = False
+) -> ChainDigest:
     """The mark after one more message.
 
     Args:
@@ -116,18 +118,18 @@ def extended(mark: Mark, message: Mapping[str, Any], *, status: str = "complete"
     path = _hash(mark.path, words if words is not None else jsons.canonical(who))
     plain = mark.plain and not reworded and words is not None and is_bare(message)
     if not is_said(message):
-        return Mark(path, mark.said, plain=False)
-    return Mark(path, path if mark.said == mark.path else _hash(mark.said, _said(who)), plain)
+        return ChainDigest(path, mark.said, plain=False)
+    return ChainDigest(path, path if mark.said == mark.path else _hash(mark.said, _said(who)), plain)
 
 
-def calling(mark: Mark, message: Mapping[str, Any]) -> bytes:
+def calling(mark: ChainDigest, message: Mapping[str, Any]) -> bytes:
     """What was said up to an assistant's message with tool calls, which counts as an answer while it is the last."""
     return _hash(mark.said, b"calls\0" + _said(identity(message)))
 
 
-def marks_of(messages: Iterable[Mapping[str, Any]], mark: Mark = START) -> list[Mark]:
+def chain_digests(messages: Iterable[Mapping[str, Any]], mark: ChainDigest = START) -> list[ChainDigest]:
     """The marks after each of these messages."""
-    found: list[Mark] = []
+    found: list[ChainDigest] = []
     run: Run | None = None
     for message in messages:
         mark, run = following(mark, run, message)
@@ -136,12 +138,12 @@ def marks_of(messages: Iterable[Mapping[str, Any]], mark: Mark = START) -> list[
 
 
 def following(
-    mark: Mark, run: Run | None, message: Mapping[str, Any], *, status: str = "complete", reworded: bool = False
-) -> tuple[Mark, Run | None]:
+    mark: ChainDigest, run: Run | None, message: Mapping[str, Any], *, status: str = "complete", reworded: bool = False
+) -> tuple[ChainDigest, Run | None]:
     """The mark after one more message, and the run of answers that it belongs to.
 
     Answers that stand next to each other are one answer: a prefill and its completion have the mark of what is stored
-    of both (contract §3.4).
+    of both (guarantee §3.4).
     """
     text = _answer_text(message)
     if text is None:
@@ -159,22 +161,22 @@ def is_continued(messages: Sequence[Mapping[str, Any]], index: int) -> bool:
     return len(pair) == 2 and all(_answer_text(each) is not None for each in pair)
 
 
-def plain_marks(roles: Sequence[str], texts: Sequence[str]) -> list[Mark]:
-    """`marks_of` for plain messages: the same, said shorter."""
+def plain_chain_digests(roles: Sequence[str], texts: Sequence[str]) -> list[ChainDigest]:
+    """`chain_digests` for plain messages: the same, said shorter."""
     sha = hashlib.sha256
     path, plain = b"", True
-    found: list[Mark] = []
+    found: list[ChainDigest] = []
     adjacent = any(one == other == "assistant" for one, other in pairwise(roles))
     if adjacent or not set(roles) <= SAYING_ROLES.keys():
-        return marks_of({"role": role, "content": text} for role, text in zip(roles, texts, strict=True))
+        return chain_digests({"role": role, "content": text} for role, text in zip(roles, texts, strict=True))
     try:
         for role, text in zip(roles, texts, strict=True):
             words = text.strip()
             plain = plain and len(words) == len(text)
             path = sha(path + SAYING_ROLES[role] + words.encode()).digest()[:SIZE]
-            found.append(Mark(path, path, plain))
+            found.append(ChainDigest(path, path, plain))
     except UnicodeEncodeError:  # half of a surrogate pair
-        return marks_of({"role": role, "content": text} for role, text in zip(roles, texts, strict=True))
+        return chain_digests({"role": role, "content": text} for role, text in zip(roles, texts, strict=True))
     return found
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from gateway.models.artifacts import Artifact
-from gateway.models.chain import START, ChainKey, Mark
+from gateway.models.chain import START, ChainDigest, ChainKey
 from gateway.models.frames import Frame
 
 INSTRUCTION_ROLES = ("system", "developer")
@@ -88,17 +88,17 @@ class ConversationRef:
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class Lookup:
     """What is looked for in the stored conversations: the messages of a resend, without leading system messages and
     without a prefill, and the marks after each of them.
 
-    `keys` are the digests by which contract §3.2 recognises a conversation that is not named, the first that is known
+    `keys` are the digests by which guarantee §3.2 recognises a conversation that is not named, the first that is known
     counts. `instructed`: system messages were sent, so that stored ones are not needed. `brief`: of a chain that is
     stored as it was sent nothing needs to be read. `maybe_delta`: it is a delta if its beginning is not known.
     """
 
     bodies: Sequence[dict[str, Any]]
-    marks: Sequence[Mark]
+    marks: Sequence[ChainDigest]
     keys: tuple[ChainKey, ...] = ()
     instructed: bool = False
     brief: bool = False
@@ -110,16 +110,16 @@ class Sought:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ResumePoint:
     """Where a request continues: behind the message `message_id` with the mark `mark`, to which the first `kept` of
     the sought messages have led. `restored`: what a client does not send comes back in this branch."""
 
     message_id: str | None
-    mark: Mark = START
+    mark: ChainDigest = START
     kept: int = 0
     restored: bool = False
 
-    def holds_as_sent(self, sought: Sought) -> bool:
+    def holds_as_sent(self, sought: Lookup) -> bool:
         """Whether the stored chain is the very messages that were sent."""
         if not self.kept:
             return self.message_id is None
@@ -136,7 +136,7 @@ class Earlier:
     turns: int = 0
 
 
-NOWHERE = Place(None)
+NOWHERE = ResumePoint(None)
 """Before the first message."""
 
 
@@ -151,7 +151,7 @@ class StoredConversation:
     path: tuple[ConversationMessage, ...] = ()
     instructions: tuple[dict[str, Any], ...] = ()
     attachments: tuple[Artifact, ...] = ()
-    place: Place = NOWHERE
+    place: ResumePoint = NOWHERE
     read: bool = True
     updated_at: datetime | None = None
     frame: Frame | None = None
@@ -164,18 +164,18 @@ class StoredConversation:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The conversation of one request, rebuilt (contract §3).
+    """The conversation of one request, rebuilt (guarantee §3).
 
     `messages` are all but the leading system messages, oldest first: `stored` of them are known already, the rest are
     new. The new ones hang on `parent_id`; `at_head` says that this was the conversation's latest message. `base` is
     the mark of the chain, as its client sees it, before the new messages, `marks` are those after each of them.
 
     `stored_base` is that mark as it is stored, where that is another. `unproven`: the conversation was recognised, and
-    nothing shows that it is the client's own (contract §3.2).
+    nothing shows that it is the client's own (guarantee §3.2).
 
     `as_sent`: it is what the client sent and nothing else. `restored_ids` are the stored messages that the client did
     not send (None: all of them), `keeps_restored` says that what was restored comes back in this branch from now on.
-    `frame` is what the model was sent of it before, where that is something else (contract §4 I7).
+    `frame` is what the model was sent of it before, where that is something else (guarantee §4 I7).
 
     `unread` messages are older than the stored message `read_from`, the first that was read; `earlier` are those of
     them in which something to be recalled is sought, None if nobody has read them.
@@ -192,9 +192,9 @@ class History:
     attachments: tuple[Artifact, ...] = ()
     restored: int = 0
     unread: int = 0
-    base: Mark = START
-    marks: tuple[Mark, ...] = ()
-    stored_base: Mark | None = None
+    base: ChainDigest = START
+    marks: tuple[ChainDigest, ...] = ()
+    stored_base: ChainDigest | None = None
     unproven: bool = False
     as_sent: bool = False
     restored_ids: frozenset[str] | None = None

@@ -11,7 +11,7 @@ from gateway.models.artifacts import ContextGoal, RequestAttachment
 from gateway.models.conversation import ConversationRef
 from gateway.models.turn import Claim
 
-# A call that the gateway only passes on: what goes up, and what comes down (contract §1).
+# A call that the gateway only passes on: what goes up, and what comes down (guarantee §1).
 
 
 Headers = list[tuple[bytes, bytes]]
@@ -54,7 +54,7 @@ AnswerOpener = AbstractAsyncContextManager[RelayedAnswer]
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks: the tenant, and the client's own key if it may go upstream (contract §8)."""
+    """Who asks: the tenant, and the client's own key if it may go upstream (guarantee §8)."""
 
     tenant: str
     client_key: str | None = None
@@ -63,7 +63,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class ContextOptions:
-    """What a request says of its context (contract §2), defaults applied."""
+    """What a request says of its context (guarantee §2), defaults applied."""
 
     mode: str
     planning: str

@@ -1,4 +1,4 @@
-"""What a model was sent of a conversation, frozen until something has to leave (contract §4 I7, ADR 12)."""
+"""What a model was sent of a conversation, frozen until something has to leave (guarantee §4 I7, ADR 12)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ Form = dict[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class FrozenDecision:
     """What was decided for an artifact that stands in a frozen message: its strategy, and the characters shown."""
 
     artifact_id: str
@@ -26,7 +26,7 @@ class Frame:
     artifacts that stand in full in their blocks, `decisions` says what was decided for those that stand in them.
     `decided` names the attached documents and told results for which the pass has decided: what it left out stays out.
     `foreign` are the messages in whose forms something stands that is not in messages of the conversation: it goes to
-    nobody who has not shown that the conversation is theirs (contract §3.2). `counts` are the tokens of forms.
+    nobody who has not shown that the conversation is theirs (guarantee §3.2). `counts` are the tokens of forms.
     `additions` says of how many stored frames, beside the full one, it was put together; `borrowed`, that some of them
     belong to a branch that the client has left, so that this one has none of its own yet.
     """
@@ -35,7 +35,7 @@ class Frame:
     left: frozenset[str] = frozenset()
     forms: Mapping[str, Form] = field(default_factory=dict)
     standing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    decisions: Mapping[str, tuple[Standing, ...]] = field(default_factory=dict)
+    decisions: Mapping[str, tuple[FrozenDecision, ...]] = field(default_factory=dict)
     decided: frozenset[str] = frozenset()
     foreign: frozenset[str] = frozenset()
     counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -113,7 +113,9 @@ def frame_of(body: Mapping[str, Any]) -> Frame:
         left=frozenset(body.get("left", ())),
         forms=body.get("forms", {}),
         standing={key: tuple(names) for key, names in body.get("standing", {}).items()},
-        decisions={key: tuple(Standing(*each) for each in found) for key, found in body.get("decisions", {}).items()},
+        decisions={
+            key: tuple(FrozenDecision(*each) for each in found) for key, found in body.get("decisions", {}).items()
+        },
         decided=frozenset(body.get("decided", ())),
         foreign=frozenset(body.get("foreign", ())),
         counts=body.get("counts", {}),

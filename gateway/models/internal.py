@@ -1,4 +1,4 @@
-"""Questions to internal models: planner and summarizer (contract §5)."""
+"""Questions to internal models: planner and summarizer (guarantee §5)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class InternalAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class InternalRequest:
     """One question to an internal model. `purpose` is `planner` or `summarizer`; `schema` is OpenAI's `json_schema`
     for answers that have to keep one. `is_useful` says whether an answer can be used, for whoever counts them."""
 

@@ -1,4 +1,4 @@
-"""Conversations as they are listed, and pages of their items (contract §3.5, §8)."""
+"""Conversations as they are listed, and pages of their items (guarantee §3.5, §8)."""
 
 from dataclasses import dataclass
 from datetime import datetime

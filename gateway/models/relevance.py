@@ -68,7 +68,7 @@ def similarities(question: Vector, vectors: Sequence[Vector]) -> list[float]:
 @dataclass(frozen=True, slots=True)
 class Query:
     """`question`: the current user message's own words. `recent`: texts of the messages just before it, latest last:
-    what pronouns borrow from. `searches`: further queries, which never outweigh the question (contract §5)."""
+    what pronouns borrow from. `searches`: further queries, which never outweigh the question (guarantee §5)."""
 
     question: str
     recent: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What one request leaves behind: its messages, its answers and its bill, committed as a whole (contract §3.6)."""
+"""What one request leaves behind: its messages, its answers and its bill, committed as a whole (guarantee §3.6)."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping
@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from gateway.models.artifacts import Artifact
 from gateway.models.bill import PICO, CallCost
-from gateway.models.chain import START, ChainKey, Mark
+from gateway.models.chain import START, ChainDigest, ChainKey
 from gateway.models.conversation import ConversationMessage
 from gateway.models.frames import NewFrame
 
@@ -89,14 +89,14 @@ class NewAnswer:
     """One choice of the answer as it will be remembered, with the tool steps that led to it.
 
     `mark` is that of the chain that ends with it as its client sees it, `forms` those of the other ways in which its
-    client may send it again (after a prefill, contract §3.4).
+    client may send it again (after a prefill, guarantee §3.4).
     """
 
     message: ConversationMessage
     choice: int
     reasoning_events: list[dict[str, Any]] = field(default_factory=list)
-    mark: Mark = START
-    forms: tuple[Mark, ...] = ()
+    mark: ChainDigest = START
+    forms: tuple[ChainDigest, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +138,8 @@ class StoredTurn:
     prefilled: bool = False
     cached: tuple[str, ...] = ()
     """Digests of contents of which the cache keeps something, until the last conversation that holds them is gone."""
-    base: Mark = START
-    marks: tuple[Mark, ...] = ()
+    base: ChainDigest = START
+    marks: tuple[ChainDigest, ...] = ()
     restored: bool = False
     unproven: bool = False
     counts: tuple[tuple[str, Mapping[str, int]], ...] = ()

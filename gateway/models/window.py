@@ -10,7 +10,7 @@ from gateway.models.artifacts import Artifact, ArtifactPlan, ProcessingStrategy
 from gateway.models.conversation import ConversationMessage
 from gateway.models.frames import Frame
 
-# A planner's plan on its way to where it is followed (contract §5).
+# A planner's plan on its way to where it is followed (guarantee §5).
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Planned:
 
     `plan` has its decisions by priority, for artifacts of this request only; what it does not name gets the
     heuristic's decision. `summaries` are by artifact, each shorter than the artifact. `trusted`: without the guards of
-    contract §5 (`context.trust_planner`).
+    guarantee §5 (`context.trust_planner`).
     """
 
     plan: ArtifactPlan
@@ -61,7 +61,7 @@ class Rendering:
 class Material:
     """What a context is made of: system messages, the conversation, and its artifacts. `current` is the index of the
     message that begins the turn under way. `placed` artifacts stand in messages; `restored` tool results and `attached`
-    documents can only stand in a block. `frame` is what was forwarded of it before (contract §4 I7).
+    documents can only stand in a block. `frame` is what was forwarded of it before (guarantee §4 I7).
 
     `earlier` are messages before `messages`, from which something is recalled at most: that at the end of it has index
     `LAST_EARLIER`, that before it one less. `recallable` are artifacts in them. `turns_before` is how many turns began
@@ -91,14 +91,14 @@ class Material:
 
     @property
     def is_block_fixed(self) -> bool:
-        """Whether the turn under way has the block, or none, that its first step was forwarded with (contract §4 I6).
+        """Whether the turn under way has the block, or none, that its first step was forwarded with (guarantee §4 I6).
         Documents and results that can only stand in a block, and stood in one that has to leave, may still get one."""
         begun = bool(self.messages) and self.messages[self.current].message_id is not None
         return self.has_block or (begun and not (self.restored or self.attached))
 
     @property
     def left(self) -> frozenset[int]:
-        """Steps that left their turn while it was the current one, and stay out (contract §4 I2): their messages."""
+        """Steps that left their turn while it was the current one, and stay out (guarantee §4 I2): their messages."""
         if self.frame is None or not self.frame.left:
             return frozenset()
         return frozenset(i for i, message in enumerate(self.messages) if message.message_id in self.frame.left)
@@ -156,7 +156,7 @@ class Selection:
 
     `recalled` names the artifacts that stand in the block although their message is not in the window, `turns` is what
     stands there of the messages themselves. `frozen`: messages that were forwarded with a block before keep it;
-    `keeps_block`: that which begins the turn under way does, in any case (contract §4 I6).
+    `keeps_block`: that which begins the turn under way does, in any case (guarantee §4 I6).
     """
 
     first: int = 0
@@ -184,7 +184,7 @@ class Forwarded:
 @dataclass(frozen=True, slots=True)
 class Unreduced:
     """What was forwarded before, as it was, and everything since in full: what is measured before anything is decided
-    (contract §5). `tokens`: an estimate where it is surely below what matters, the exact count up to the budget, and
+    (guarantee §5). `tokens`: an estimate where it is surely below what matters, the exact count up to the budget, and
     beyond that a number between the budget and that count. `anew`: it is over budget, so that nothing stands."""
 
     selection: Selection
@@ -196,8 +196,8 @@ class Unreduced:
 @dataclass(frozen=True, slots=True)
 class Fitted:
     """A selection that fits, as it will be sent, with its exact or estimated token count. `anew`: something had to
-    leave, so that everything was decided anew (contract §4 I7). `guarded` are the artifacts that a plan excludes and of
-    which something is shown all the same (contract §5)."""
+    leave, so everything was decided anew (guarantee §4 I7). `guarded` are the artifacts that a plan excludes and of
+    which something is shown all the same (guarantee §5)."""
 
     selection: Selection
     forwarded: Forwarded

@@ -1,4 +1,4 @@
-"""`gateway audit`: reads the ledger, adds every row up again and says whether all balances (contract §6)."""
+"""`gateway audit`: reads the ledger, adds every row up again and says whether all balances (guarantee §6)."""
 
 import argparse
 import asyncio

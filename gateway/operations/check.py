@@ -17,7 +17,7 @@ from gateway.storage.database.engine import open_transactions
 from gateway.storage.database.migrate import SchemaState, migrate, reach_cache, schema_state, shown
 from gateway.upstream.http.client import new_client
 from gateway.upstream.http.pool import ConnectionPool
-from gateway.upstream.openai.probe import Reached, probed, reach
+from gateway.upstream.openai.probe import ProbeResult, probed, reach
 from gateway.upstream.routing.router import ConfiguredRouter, unsupported
 
 # What checks find, and upstreams that are asked no more than once for it.
@@ -38,13 +38,13 @@ class Reaching:
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
-        self._known: dict[tuple[str, str | None], Reached] = {}
+        self._known: dict[tuple[str, str | None], ProbeResult] = {}
 
     def knows(self, deployment: Deployment) -> bool:
         """Whether it has been asked."""
         return (deployment.api_base, deployment.api_key) in self._known
 
-    async def reached(self, deployment: Deployment) -> Reached:
+    async def reached(self, deployment: Deployment) -> ProbeResult:
         """What it says, or said."""
         key = deployment.api_base, deployment.api_key
         if key not in self._known:
@@ -52,7 +52,7 @@ class Reaching:
         return self._known[key]
 
 
-# What `gateway check` says of planner and summarizer: whether anybody serves them, and at what price (contract §5).
+# What `gateway check` says of planner and summarizer: whether anybody serves them, and at what price (guarantee §5).
 
 
 CALLER = Caller("check")

@@ -1,4 +1,4 @@
-"""Reads what a planner answered: strictly where it keeps the schema, tolerantly where it means well (contract §5)."""
+"""Reads what a planner answered: strictly where it keeps the schema, tolerantly where it means well (guarantee §5)."""
 
 import json
 from collections.abc import Collection, Iterator
@@ -27,7 +27,7 @@ STRATEGIES = {
 } | {each.value: each for each in ProcessingStrategy}
 
 
-class RubbishPlan(ValueError):
+class InvalidPlan(ValueError):
     """The planner's answer cannot be used; the message is the `fallback_reason`."""
 
 
@@ -41,10 +41,10 @@ def read_plan(text: str, known: Collection[str]) -> ArtifactPlan:
         RubbishPlan: it is no JSON object, or names no known artifact and brings no query.
     """
     if len(text) > MOST_CHARS:
-        raise RubbishPlan("planner_answer_too_long")
+        raise InvalidPlan("planner_answer_too_long")
     value = _object(text)
     if value is None:
-        raise RubbishPlan("planner_answer_no_json")
+        raise InvalidPlan("planner_answer_no_json")
     decisions: dict[str, ArtifactDecision] = {}
     entries = value.get("artifacts")
     for entry in entries if isinstance(entries, list) else ():
@@ -53,7 +53,7 @@ def read_plan(text: str, known: Collection[str]) -> ArtifactPlan:
             decisions.setdefault(decision.artifact_id, decision)
     queries = _queries(value.get("search_queries"))
     if not decisions and not queries:
-        raise RubbishPlan("planner_answer_rubbish")
+        raise InvalidPlan("planner_answer_rubbish")
     ordered = sorted(decisions.values(), key=lambda decision: decision.priority)
     return ArtifactPlan(artifacts=tuple(ordered), search_queries=queries, reasoning=_text(value.get("reasoning")) or "")
 
@@ -62,7 +62,7 @@ def is_plan(text: str, known: Collection[str]) -> bool:
     """Whether a planner's answer can be used."""
     try:
         read_plan(text, known)
-    except RubbishPlan:
+    except InvalidPlan:
         return False
     return True
 

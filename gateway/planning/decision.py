@@ -1,4 +1,4 @@
-"""`should_use_llm_planning()`: the table of contract §5, first condition that holds."""
+"""`should_use_llm_planning()`: the table of guarantee §5, first condition that holds."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,10 +7,10 @@ from datetime import datetime
 from gateway.config.settings import ContextSettings
 from gateway.models.artifacts import Artifact, ProcessingStrategy
 from gateway.models.exchange import ContextOptions
-from gateway.models.frames import Standing
+from gateway.models.frames import FrozenDecision
 from gateway.models.window import Fitted, Material, Unreduced
 
-# What stands in the window already, as earlier requests decided it (contract §4 I7, §5).
+# What stands in the window already, as earlier requests decided it (guarantee §4 I7, §5).
 
 
 STRONGEST = (ProcessingStrategy.SUMMARIZE, ProcessingStrategy.RAG_EXTRACT, ProcessingStrategy.INCLUDE_FULL)
@@ -22,14 +22,14 @@ class Window:
     """Which messages of a conversation are forwarded, which artifacts stand in full in blocks, new or earlier, and what
     was decided before for those that stand in the window: by message and artifact, or in blocks by artifact alone.
     `passed`: the window began with a pass, which left out what is older; `decided_on` names what it decided on of what
-    stands in no message. `keeps_block`: a pass left the block of the turn under way as it was (contract §4 I6), and
+    stands in no message. `keeps_block`: a pass left the block of the turn under way as it was (guarantee §4 I6), and
     `in_kept_block` stands there in full.
     """
 
     indexes: frozenset[int]
     in_block: frozenset[str]
     in_earlier_blocks: frozenset[str]
-    decisions: Mapping[tuple[int | None, str], Standing]
+    decisions: Mapping[tuple[int | None, str], FrozenDecision]
     passed: bool = False
     decided_on: frozenset[str] = frozenset()
     keeps_block: bool = False
@@ -52,7 +52,7 @@ class Window:
             in_kept_block=frozenset(material.messages[material.current].standing if keeps_block else ()),
         )
 
-    def decided(self, artifact: Artifact) -> Standing | None:
+    def decided(self, artifact: Artifact) -> FrozenDecision | None:
         """What earlier requests decided, where that still stands: in its message and beside it in blocks."""
         name = artifact.content_id
         beside = self.decisions.get((None, name))
@@ -61,7 +61,7 @@ class Window:
         own = self.decisions.get((artifact.place.message, name))
         return together(own, beside) if own is not None and beside is not None else own
 
-    def kept(self, artifact: Artifact) -> Standing | None:
+    def kept(self, artifact: Artifact) -> FrozenDecision | None:
         """What the block that a pass left as it was shows of it, whatever the pass decided besides."""
         return self.decisions.get((None, artifact.content_id)) if self.keeps_block else None
 
@@ -90,12 +90,12 @@ class Window:
 
 def _decisions(
     material: Material, fitted: Fitted | Unreduced, indexes: frozenset[int]
-) -> Mapping[tuple[int | None, str], Standing]:
+) -> Mapping[tuple[int | None, str], FrozenDecision]:
     if material.frame is None:
         return {}
     if fitted.anew:  # but for the block of the turn under way, if that was kept
         indexes = indexes & {material.current} if fitted.selection.keeps_block else frozenset()
-    found: dict[tuple[int | None, str], Standing] = {}
+    found: dict[tuple[int | None, str], FrozenDecision] = {}
     placed = {(artifact.place.message, artifact.content_id) for artifact in material.placed}
     for index in sorted(i for i in indexes if i >= 0):
         for each in material.frame.decisions.get(material.messages[index].message_id or "", ()):
@@ -105,11 +105,11 @@ def _decisions(
     return found
 
 
-def together(one: Standing, other: Standing) -> Standing:
-    """What stands of the same artifact in two places: no block repeats what the window holds (contract §4 I6)."""
+def together(one: FrozenDecision, other: FrozenDecision) -> FrozenDecision:
+    """What stands of the same artifact in two places: no block repeats what the window holds (guarantee §4 I6)."""
     strategies = {one.strategy, other.strategy}
     strongest = next((each.value for each in STRONGEST if each.value in strategies), one.strategy)
-    return Standing(one.artifact_id, strongest, one.shown_chars + other.shown_chars)
+    return FrozenDecision(one.artifact_id, strongest, one.shown_chars + other.shown_chars)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ def _share(facts: PlanningFacts) -> float:
     return facts.tokens / facts.budget if facts.budget else 0.0
 
 
-# The facts of a request that `should_use_llm_planning()` looks at (contract §5).
+# The facts of a request that `should_use_llm_planning()` looks at (guarantee §5).
 
 
 ALWAYS = "always"
@@ -218,7 +218,7 @@ def is_excerpted(material: Material, fitted: Fitted | Unreduced) -> bool:
 def without_standing(material: Material, fitted: Fitted | Unreduced, stored: int) -> Sequence[Artifact]:
     """The artifacts for which nothing is decided yet. What was decided holds while the window is as it was forwarded:
     that they stand in it in full, or reduced, or that the pass which began it left them out; once something has to
-    leave, nothing does (contract §4 I7)."""
+    leave, nothing does (guarantee §4 I7)."""
     if fitted.anew:
         return material.artifacts
     window = Window.of(material, fitted)
@@ -243,7 +243,7 @@ def _is_out(artifact: Artifact, window: Window) -> bool:
 
 def _is_later_step(material: Material, stored: int) -> bool:
     """Whether the turn under way has been forwarded before. What its block shows of what stands in no message of the
-    window was fixed then (contract §4 I6): no plan can change it, and nobody is paid for one."""
+    window was fixed then (guarantee §4 I6): no plan can change it, and nobody is paid for one."""
     return material.frame is not None and material.current < stored
 
 

@@ -1,4 +1,4 @@
-"""`ArtifactProcessor`: asks the planner, and has made what its plan needs before anything is fitted (contract §5)."""
+"""`ArtifactProcessor`: asks the planner, and has made what its plan needs before anything is fitted (guarantee §5)."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -9,13 +9,13 @@ from typing import Self
 from gateway.config.settings import ContextSettings
 from gateway.models.artifacts import Artifact, ArtifactDecision, ArtifactPlan, ProcessingStrategy
 from gateway.models.exchange import ChatRequest
-from gateway.models.internal import Ask, InternalModelFailed
-from gateway.planning.answer import RubbishPlan, is_plan, read_plan
+from gateway.models.internal import InternalModelFailed, InternalRequest
+from gateway.planning.answer import InvalidPlan, is_plan, read_plan
 from gateway.planning.prompt import PlannerTask, plan_schema, planner_messages
 from gateway.planning.summaries import Summarizer, Summary
 from gateway.ports import InternalModel
 
-# Which models a request uses: its own, and the two internal ones (contract §5).
+# Which models a request uses: its own, and the two internal ones (guarantee §5).
 
 
 DEFAULT_INTERNAL = "gpt-4o-mini"
@@ -51,7 +51,7 @@ class ModelConfig:
 
     def is_expensive_primary(self, prices: Mapping[str, Decimal], threshold: Decimal) -> bool:
         """Whether the primary model's input price (USD per token) is above the threshold; an unknown one is cheap
-        (contract §5).
+        (guarantee §5).
 
         Args:
             prices: the primary model's, by LiteLLM's names.
@@ -105,7 +105,7 @@ class ArtifactProcessor:
         most = most_tokens(planner)
         room = prompt_chars(planner, self._settings.planner_prompt_chars)
         messages, ids = planner_messages(task, room, max(LEAST_SHOWN, (most - TOKENS_BESIDE) // TOKENS_PER_DECISION))
-        ask = Ask(
+        ask = InternalRequest(
             purpose="planner",
             messages=messages,
             max_tokens=min(most, TOKENS_BESIDE + TOKENS_PER_DECISION * len(ids)),
@@ -116,7 +116,7 @@ class ArtifactProcessor:
         answer = await planner.ask(ask)
         try:
             return read_plan(answer.text, ids)
-        except RubbishPlan as rubbish:
+        except InvalidPlan as rubbish:
             raise InternalModelFailed(str(rubbish)) from None
 
     async def execute_plan(

@@ -1,4 +1,4 @@
-"""What the planner is asked: one call with previews, the question, the goal and the budget (contract §5)."""
+"""What the planner is asked: one call with previews, the question, the goal and the budget (guarantee §5)."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from gateway.models.artifacts import Artifact, ArtifactDecision, ArtifactPlan, ProcessingStrategy
 from gateway.models.bill import ArtifactUsageRecord, nameless
-from gateway.models.frames import Standing
+from gateway.models.frames import FrozenDecision
 from gateway.models.window import Fitted, Material, Recalled, Rendering
 from gateway.planning.decision import Window, together
 
@@ -24,7 +24,7 @@ def plan_of(material: Material, fitted: Fitted) -> ArtifactPlan:
 
 def records_of(material: Material, fitted: Fitted, *, named: bool = True) -> list[ArtifactUsageRecord]:
     """One record per artifact that stands in the window or was decided on: references and sizes, never content
-    (contract §6). What stands as an earlier request decided is told as decided then.
+    (guarantee §6). What stands as an earlier request decided is told as decided then.
 
     Args:
         named: whether a source may name the title or tool, which somebody wrote: not with `store: false` (§2).
@@ -39,7 +39,7 @@ def records_of(material: Material, fitted: Fitted, *, named: bool = True) -> lis
         strategy = strategy_of(artifact, window, fitted)
         shown = _shown(artifact, strategy, rendering)
         if earlier is not None:  # what stands, and, if the question called for more, that beside it
-            here = Standing(earlier.artifact_id, strategy.value, shown)
+            here = FrozenDecision(earlier.artifact_id, strategy.value, shown)
             told = earlier if rendering is None else together(earlier, here)
             strategy, shown = ProcessingStrategy(told.strategy), min(artifact.size_chars, told.shown_chars)
         elif rendering is None and not fitted.anew and window.is_gone(artifact):
@@ -71,7 +71,7 @@ def _of_turns(turns: Recalled) -> ArtifactUsageRecord:
     )
 
 
-def standing_of(material: Material, fitted: Fitted) -> Iterator[tuple[int, Standing]]:
+def standing_of(material: Material, fitted: Fitted) -> Iterator[tuple[int, FrozenDecision]]:
     """What was decided for artifacts that stand in the window as less than they are, each with the index of the message
     that it stands in."""
     included = set(fitted.forwarded.indexes)
@@ -84,7 +84,7 @@ def standing_of(material: Material, fitted: Fitted) -> Iterator[tuple[int, Stand
             continue
         stays = index is not None and index in included and artifact.artifact_id not in fitted.selection.quoted
         holder = index if index is not None and stays else material.current
-        yield holder, Standing(artifact.content_id, rendering.strategy.value, rendering.shown_chars)
+        yield holder, FrozenDecision(artifact.content_id, rendering.strategy.value, rendering.shown_chars)
 
 
 def _is_whole(rendering: Rendering) -> bool:

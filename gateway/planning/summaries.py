@@ -1,4 +1,4 @@
-"""Summaries of artifacts with a focus: from the cache, in one call, or by map and reduce (contract §5)."""
+"""Summaries of artifacts with a focus: from the cache, in one call, or by map and reduce (guarantee §5)."""
 
 import asyncio
 import re
@@ -8,11 +8,11 @@ from typing import Any
 
 from gateway.base.ids import content_digest
 from gateway.models.artifacts import Artifact
-from gateway.models.internal import Ask, InternalModelFailed, OverCeiling
+from gateway.models.internal import InternalModelFailed, InternalRequest, OverCeiling
 from gateway.planning.summary_cache import Found, SummaryCache, SummaryKey
 from gateway.ports import InternalModel
 
-# What a summarizer is asked, in one piece or in several that are put together (contract §5).
+# What a summarizer is asked, in one piece or in several that are put together (guarantee §5).
 
 
 END = re.compile(r"<(?=\s{0,9}/\s{0,9}text\b)", re.IGNORECASE)
@@ -167,7 +167,7 @@ class Summarizer:
         asks = [self._question(SummaryTask(part, what, focus), (n, len(parts))) for n, part in enumerate(parts, 1)]
         await self.model.allow(asks)
 
-        async def one(ask: Ask) -> str:
+        async def one(ask: InternalRequest) -> str:
             async with at_once:
                 return await self._ask(ask)
 
@@ -184,11 +184,11 @@ class Summarizer:
             raise InternalModelFailed("summary_not_shorter")
         return await self._reduced(joined, what, focus, room)
 
-    def _question(self, task: SummaryTask, part: tuple[int, int] | None) -> Ask:
+    def _question(self, task: SummaryTask, part: tuple[int, int] | None) -> InternalRequest:
         most = min(TOKENS_PER_SUMMARY, self.model.max_output_tokens or TOKENS_PER_SUMMARY)
-        return Ask("summarizer", summary_messages(task, part), most, self.timeout_seconds)
+        return InternalRequest("summarizer", summary_messages(task, part), most, self.timeout_seconds)
 
-    async def _ask(self, ask: Ask) -> str:
+    async def _ask(self, ask: InternalRequest) -> str:
         answer = await self.model.ask(ask)
         if not answer.text.strip():
             raise InternalModelFailed("summarizer_empty")

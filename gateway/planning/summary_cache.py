@@ -1,4 +1,4 @@
-"""Summaries that were paid for once (contract §5): kept by content, focus, model and wording; one payer at a time."""
+"""Summaries that were paid for once (guarantee §5): kept by content, focus, model and wording; one payer at a time."""
 
 import asyncio
 import hashlib

@@ -1,1 +1,1 @@
-"""Which passages of a conversation's texts bear on a question: the heuristic's ranks (contract §5). Pure."""
+"""Which passages of a conversation's texts bear on a question: the heuristic's ranks (guarantee §5). Pure."""

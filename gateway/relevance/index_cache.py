@@ -140,7 +140,7 @@ class PassageFinder:
 
 
 class ForgettingCache:
-    """`ClaimingCache`: whoever deletes a content from it deletes the index of that content, too (contract §5)."""
+    """`ClaimingCache`: whoever deletes a content from it deletes the index of that content, too (guarantee §5)."""
 
     def __init__(self, cache: ClaimingCache, indexes: ContentIndexes) -> None:
         self._cache, self._indexes = cache, indexes

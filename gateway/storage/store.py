@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.base.clock import days_before
-from gateway.models.conversation import ConversationRef, Earlier, Sought, StoredConversation
+from gateway.models.conversation import ConversationRef, Earlier, Lookup, StoredConversation
 from gateway.models.turn import CompletionPage, CompletionQuery, StoredCompletion, TurnCommit
 from gateway.ports import CacheBackend, Clock
 from gateway.storage.conversations.delete import delete_conversation
@@ -17,8 +17,8 @@ from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions, insert_if_new
 from gateway.storage.database.migrate import schema_state
 from gateway.storage.history import rows
-from gateway.storage.history.digests import heal
-from gateway.storage.history.path import Unhealed, conversation_row, find
+from gateway.storage.history.digests import backfill_digests
+from gateway.storage.history.path import MissingDigests, conversation_row, find
 from gateway.storage.turns.commit import CommitGroup, record
 from gateway.storage.turns.completions import read_completion, read_page
 
@@ -89,7 +89,7 @@ SECRET = "keyed-hash"  # noqa: S105 - the name of the secret, not the secret
 
 
 class SqlStore:
-    """Each method is one short transaction; none is open while a model is being waited for (contract §3.7)."""
+    """Each method is one short transaction; none is open while a model is being waited for (guarantee §3.7)."""
 
     def __init__(
         self,
@@ -120,14 +120,16 @@ class SqlStore:
         ref: ConversationRef,
         *,
         max_bytes: int | None,
-        sought: Sought | None = None,
+        sought: Lookup | None = None,
         model: str | None = None,
     ) -> StoredConversation | None:
         """See `ports.ConversationStore`."""
         while True:
             found = await self._transactions.run(lambda c: find(c, tenant, ref, sought, max_bytes, model))
-            if isinstance(found, Unhealed):
-                await self._transactions.run(partial(heal, conversation_id=found.conversation_id), write=True)
+            if isinstance(found, MissingDigests):
+                await self._transactions.run(
+                    partial(backfill_digests, conversation_id=found.conversation_id), write=True
+                )
             elif found is None or await self._keeps(found):
                 return found
 

@@ -1,4 +1,4 @@
-"""Counts of what happened, for `GET /metrics` (contract §9).
+"""Counts of what happened, for `GET /metrics` (guarantee §9).
 
 Plain dicts and arrays, written on the event loop's thread only: counting costs a few microseconds a request and needs
 neither locks nor Prometheus' library, which `http/metrics.py` loads when somebody asks. Nothing here names a tenant.

@@ -215,7 +215,7 @@ def _remembered(encoding: str) -> OrderedDict[tuple[int, int], int]:
     return OrderedDict()
 
 
-class Counters:
+class CounterRegistry:
     """Counters by model, with what is learned of each (ADR 13)."""
 
     def __init__(self, margins: Margins | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What a picture costs in tokens, by the provider's published formula (contract §4 I1)."""
+"""What a picture costs in tokens, by the provider's published formula (guarantee §4 I1)."""
 
 import base64
 import binascii

@@ -51,7 +51,7 @@ class Exchange:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The client's headers that go up (contract §1)."""
+        """The client's headers that go up (guarantee §1)."""
         return {name: value for name, value in self.request.caller.headers.items() if name in RELAYED_UP}
 
 

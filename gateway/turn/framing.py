@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from gateway.context.draft import NO_MATERIAL, BuiltContext
 from gateway.models.conversation import UNREAD, ConversationMessage, History
-from gateway.models.frames import Form, Frame, NewFrame, Standing
+from gateway.models.frames import Form, Frame, FrozenDecision, NewFrame
 from gateway.models.window import Fitted, Material
 from gateway.planning.record import standing_of
-from gateway.window.counting import Counting
+from gateway.window.counting import PromptCounter
 
 MOST_ADDITIONS = 50
 """So many frames may follow a full one; then what they say is written as one, so that reading stays cheap."""
@@ -42,7 +42,7 @@ class _Request:
         history: History,
         material: Material,
         fitted: Fitted,
-        counting: Counting | None,
+        counting: PromptCounter | None,
         new: Sequence[ConversationMessage],
     ) -> None:
         self._before = history.frame or Frame()
@@ -95,7 +95,7 @@ class _Request:
             counts=added.counts,
         )
 
-    def _kept_decisions(self) -> dict[str, tuple[Standing, ...]]:
+    def _kept_decisions(self) -> dict[str, tuple[FrozenDecision, ...]]:
         """Those for what stands in the block of the turn under way, where that was kept."""
         name = self._names[self._material.current] if self._names else None
         if name is None or not self._fitted.selection.keeps_block:
@@ -132,9 +132,9 @@ class _Request:
         apart = (*self._material.restored, *self._material.attached)
         return self._sent_all and not any(a.artifact_id in self._fitted.selection.renderings for a in apart)
 
-    def _decisions(self) -> dict[str, tuple[Standing, ...]]:
+    def _decisions(self) -> dict[str, tuple[FrozenDecision, ...]]:
         """What stands in messages of the window and is less than the whole, by the message that it stands in."""
-        found: dict[str, list[Standing]] = {}
+        found: dict[str, list[FrozenDecision]] = {}
         for index, standing in standing_of(self._material, self._fitted):
             name = self._names[index]
             if name is not None:

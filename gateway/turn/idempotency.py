@@ -82,7 +82,7 @@ class Permit:
         self._end()
 
 
-class Once:
+class IdempotencyGate:
     """Says of each request whether it runs, waits or has been answered."""
 
     def __init__(self, claims: ClaimStore, store: ConversationStore, clock: Clock, hours: float) -> None:

@@ -11,7 +11,7 @@ from gateway.assembly.body import request_body, with_output_limit
 from gateway.assembly.cache_breakpoints import wants_breakpoints, with_breakpoints
 from gateway.config.settings import ContextSettings
 from gateway.context.draft import NO_MATERIAL, BuiltContext
-from gateway.context.manager import Asking, ContextManager
+from gateway.context.manager import ContextManager, PlannerAccess
 from gateway.errors import (
     ConversationNotFound,
     InvalidRequest,
@@ -21,7 +21,7 @@ from gateway.errors import (
     UpstreamTimeout,
 )
 from gateway.history.frames import for_origin
-from gateway.history.rebuild import Remembering, asks_anew, build_llm_messages, lacks_earlier, spread, with_earlier
+from gateway.history.rebuild import RebuildOptions, asks_anew, build_llm_messages, lacks_earlier, spread, with_earlier
 from gateway.models.conversation import UNREAD, ConversationRef, History
 from gateway.models.exchange import ChatRequest, ChunkStream, JsonAnswer
 from gateway.ports import ConversationStore, FileStore, Router, Upstream
@@ -119,7 +119,7 @@ class Pipeline:
         return StreamedAnswer(opened.headers, exchange.conversation_id, batches, close)
 
     async def dry_run(self, request: ChatRequest) -> dict[str, Any]:
-        """What would be forwarded and what it would cost; no model is called, nothing is stored (contract §5)."""
+        """What would be forwarded and what it would cost; no model is called, nothing is stored (guarantee §5)."""
         exchange = await self._prepare(request)
         async with self._settlement.guard(exchange):
             estimate = await self._settlement.estimate(exchange)
@@ -150,7 +150,7 @@ class Pipeline:
         history = UNREAD
         if built is None or request.store or not self._is_first(request):
             request = await self._context.with_content(request, self._files)
-            how = Remembering(request.store, self._match, brief=built is not None, budget_tokens=budget.tokens)
+            how = RebuildOptions(request.store, self._match, brief=built is not None, budget_tokens=budget.tokens)
             history = await build_llm_messages(request, self._store, how)
         rebuilt = clock.monotonic()
         if built is None or not history.as_sent:
@@ -171,7 +171,7 @@ class Pipeline:
         tenant, most = request.caller.tenant, self._settings.recall_bytes
         if asks_anew(history):
             history = await with_earlier(history, self._store, tenant, most)
-        asking = Asking(exchange.deployment, exchange.internal, exchange.built.made if exchange.built else None)
+        asking = PlannerAccess(exchange.deployment, exchange.internal, exchange.built.made if exchange.built else None)
         built = await self._context(request, history, exchange.facts, budget, asking)
         if built.fitted.anew and lacks_earlier(history):
             history = await with_earlier(history, self._store, tenant, most)
@@ -190,7 +190,7 @@ class Pipeline:
             raise ConversationNotFound("No such conversation.", param="conversation")
 
     async def _reserve(self, exchange: Exchange) -> None:
-        """What will have to be stored can be: asked before the model is paid for (contract §3.6)."""
+        """What will have to be stored can be: asked before the model is paid for (guarantee §3.6)."""
         history = exchange.history
         if history.session and history.conversation_id:
             tenant = exchange.request.caller.tenant
@@ -251,7 +251,7 @@ class Pipeline:
     async def _relay(
         self, exchange: Exchange, opened: ChunkStream, stack: AsyncExitStack
     ) -> AsyncGenerator[list[dict[str, Any]], None]:
-        """Chunks for the client; turn and bill are committed before the last of them (contract §3.6)."""
+        """Chunks for the client; turn and bill are committed before the last of them (guarantee §3.6)."""
         request = exchange.request
         relay = ChunkRelay(exchange.completion_id, request.choices, request.include_usage)
         batches = opened.batches()

@@ -1,4 +1,4 @@
-"""Steps 7 and 8: what an exchange cost, and its one transaction. Whatever happened, there is a bill (contract §6)."""
+"""Steps 7 and 8: what an exchange cost, and its one transaction. Whatever happened, there is a bill (guarantee §6)."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ from gateway.turn.exchange import Exchange, Outcome
 from gateway.turn.stored import chain_keys, stored_turn
 from gateway.turn.usage import UsageCount
 
-# Bills that the storage did not take when their request ended: they wait in memory until it does (contract §6).
+# Bills that the storage did not take when their request ended: they wait in memory until it does (guarantee §6).
 
 
 log = get_logger("gateway.turn.settlement")
@@ -216,7 +216,7 @@ class Settlement:
         }
 
     async def bill_dry_run(self, exchange: Exchange) -> None:
-        """Of a dry run only the bill of internal models is kept (contract §5), and why they were asked."""
+        """Of a dry run only the bill of internal models is kept (guarantee §5), and why they were asked."""
         if exchange.internal and exchange.built:
             used = exchange.built.utilization
             records = [replace(record, source=nameless(record.source)) for record in used.artifacts_processed]
@@ -337,7 +337,7 @@ class Settlement:
         return await asyncio.to_thread(stored_turn, exchange, outcome)
 
     async def _chains(self, exchange: Exchange, outcome: Outcome) -> tuple[ChainKey, ...]:
-        """What is left of the chain, also where nothing else is (contract §3.2)."""
+        """What is left of the chain, also where nothing else is (guarantee §3.2)."""
         if self._match == "off" or outcome.status == "failed":
             return ()
         try:

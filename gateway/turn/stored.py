@@ -8,15 +8,15 @@ from gateway.base.ids import new_id
 from gateway.history.recognition import people_of, sent_in
 from gateway.models.chain import (
     START,
+    ChainDigest,
     ChainKey,
-    Mark,
     call_ids,
     calling,
+    chain_digests,
     chain_key,
     content_text,
     extended,
     is_step,
-    marks_of,
     message_digest,
     says_nothing,
 )
@@ -25,12 +25,12 @@ from gateway.models.tool_steps import reasoning_events, without_calls
 from gateway.models.turn import NewAnswer, StoredTurn
 from gateway.turn.exchange import Exchange, Outcome
 from gateway.turn.framing import new_frame
-from gateway.window.counting import Counting
+from gateway.window.counting import PromptCounter
 
 # Token counts go where the messages go: a request counts only what is new to it.
 
 
-def with_counts(turn: StoredTurn, counting: Counting | None) -> StoredTurn:
+def with_counts(turn: StoredTurn, counting: PromptCounter | None) -> StoredTurn:
     """The turn with the counts that its request made. One that surely fits makes none, and keeps none."""
     if counting is None or not counting.is_exact:
         return turn
@@ -54,7 +54,7 @@ def with_counts(turn: StoredTurn, counting: Counting | None) -> StoredTurn:
 def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
     """What the conversation gains. A failed turn keeps its messages for the audit and has no answer.
 
-    A trailing assistant message is a prefill: stored is prefill plus completion (contract §3.4).
+    A trailing assistant message is a prefill: stored is prefill plus completion (guarantee §3.4).
     """
     request, history, built = exchange.request, exchange.history, exchange.built
     if built is None or exchange.conversation_id is None:
@@ -111,21 +111,21 @@ def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
 class Chain:
     """The chain of a request as its client sees it: the marks before and after each new message, a prefill apart."""
 
-    base: Mark
-    marks: tuple[Mark, ...]
+    base: ChainDigest
+    marks: tuple[ChainDigest, ...]
     prefill: dict[str, Any] | None
 
     @property
-    def end(self) -> Mark:
+    def end(self) -> ChainDigest:
         return self.marks[-1] if self.marks else self.base
 
-    def forms(self, message: dict[str, Any], answer: dict[str, Any], status: str) -> tuple[Mark, ...]:
+    def forms(self, message: dict[str, Any], answer: dict[str, Any], status: str) -> tuple[ChainDigest, ...]:
         """The marks of the ways in which an answer may be sent again: as it is remembered (`message`), and after a
-        prefill also without that, or behind it (contract §3.4)."""
+        prefill also without that, or behind it (guarantee §3.4)."""
         whole = extended(self.end, message, status=status)
         if self.prefill is None:
             return (whole,)
-        apart = marks_of([self.prefill, answer], self.end)[-1]
+        apart = chain_digests([self.prefill, answer], self.end)[-1]
         return tuple(dict.fromkeys((whole, extended(self.end, answer, status=status), apart)))
 
     def callings(self, message: dict[str, Any], answer: dict[str, Any]) -> tuple[bytes, ...]:
@@ -158,7 +158,7 @@ def _chains_of(exchange: Exchange) -> list[Chain]:
     if stored is None:
         return [chain]
     bodies = [message.body for message in exchange.history.new_messages]
-    marks = marks_of(bodies[: len(chain.marks)], stored)
+    marks = chain_digests(bodies[: len(chain.marks)], stored)
     return [chain, Chain(stored, tuple(marks), chain.prefill)]
 
 
@@ -207,7 +207,7 @@ def _messages(
     answer["role"] = "assistant"  # some local servers say "tool" or "model", which nobody would take back
     status = "partial" if outcome.status == "partial" else "complete"
     if status == "partial":
-        answer = without_calls(answer)  # nobody will answer them (contract §3.6)
+        answer = without_calls(answer)  # nobody will answer them (guarantee §3.6)
     before = content_text(prefill.get("content")) if prefill is not None else None
     content = answer.get("content") or ""
     if before and isinstance(content, str):

@@ -1,4 +1,4 @@
-"""The usage of an exchange: as upstream reported it, else counted by the gateway (contract §6)."""
+"""The usage of an exchange: as upstream reported it, else counted by the gateway (guarantee §6)."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""How many tokens a prompt may have (contract §4 I1)."""
+"""How many tokens a prompt may have (guarantee §4 I1)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from gateway.models.artifacts import Artifact, ProcessingStrategy
 from gateway.models.exchange import ModelFacts
 from gateway.models.relevance import Relevance
 from gateway.models.window import Fitted, Forwarded, Material, Rendering, Selection
-from gateway.window.counting import Count, Counting
+from gateway.window.counting import PromptCount, PromptCounter
 
 # What fitting needs of other steps, passed in, and how a choice becomes a counted result.
 
@@ -18,7 +18,7 @@ from gateway.window.counting import Count, Counting
 Assemble = Callable[[Material, Selection], Forwarded]
 Text = Callable[[str], str]
 ESTIMATED_SHARE = 0.99
-"""Estimates that were learned from reports were up to 0.8 % too low (contract §4 I1)."""
+"""Estimates that were learned from reports were up to 0.8 % too low (guarantee §4 I1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Tools:
 class Limits:
     """`tokens` is the budget (None: not managed), `history_share` the part of it for old turns as messages while
     passages compete for it. Once something has to leave, no more than `target` is filled (None: all of it), so that
-    nothing has to leave for some turns (contract §4 I7). `estimated`: the model's tokenizer is another, so that a count
+    nothing has to leave for turns (guarantee §4 I7). `estimated`: the model's tokenizer is another, so that a count
     is as good as what was learned of it."""
 
     tokens: int | None
@@ -58,14 +58,14 @@ class Limits:
 
 
 def fitted_as(
-    selection: Selection, forwarded: Forwarded, count: Callable[[Forwarded], Count], counting: Counting
+    selection: Selection, forwarded: Forwarded, count: Callable[[Forwarded], PromptCount], counting: PromptCounter
 ) -> Fitted:
     """The selection with its tokens, counted by `count`."""
     result = count(forwarded)
     return Fitted(selection, forwarded, result.total, count == counting.exact, result.breakdown)
 
 
-def counted(selection: Selection, forwarded: Forwarded, tokens: int, counting: Counting) -> Fitted | None:
+def counted(selection: Selection, forwarded: Forwarded, tokens: int, counting: PromptCounter) -> Fitted | None:
     """The selection if it fits. What cannot exceed the budget by its bytes alone is only estimated."""
     if counting.upper_bound(forwarded) <= tokens:
         return fitted_as(selection, forwarded, counting.estimate, counting)
@@ -134,7 +134,7 @@ def _named(forward: dict[str, Any]) -> int | None:
 
 
 def tightened(budget: Budget, counted: int, reported: int | None, limit: int | None) -> Budget:
-    """The budget after upstream said overflow: by what it reported if it did, else by a fifth (contract §4 I1).
+    """The budget after upstream said overflow: by what it reported if it did, else by a fifth (guarantee §4 I1).
 
     Args:
         counted: tokens as counted here.

@@ -13,7 +13,7 @@ from gateway.models.relevance import Passage, Query, Relevance, Source
 from gateway.models.tool_steps import RESULT_ROLES, calls_of
 from gateway.models.window import Material
 
-# What messages said, as texts to be searched, and quoted where their turn is not in the window (contract §4 I6).
+# What messages said, as texts to be searched, and quoted where their turn is not in the window (guarantee §4 I6).
 
 
 SPEAKERS = ("user", "assistant")
@@ -23,7 +23,7 @@ RECENT = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class TranscriptMessage:
     """What the message at `index` said, in turn number `turn` (from 1)."""
 
     index: int
@@ -32,14 +32,14 @@ class Said:
     text: str
 
 
-def transcript(material: Material, left_out: frozenset[int]) -> list[Said]:
+def transcript(material: Material, left_out: frozenset[int]) -> list[TranscriptMessage]:
     """What was said before the current turn, and in its steps that have left; without the documents in messages, and
     without tool results: these are artifacts."""
     documents: dict[int, list[Artifact]] = {}
     for artifact in (*material.placed, *material.recallable):
         if artifact.place.span is not None:
             documents.setdefault(artifact.place.message or 0, []).append(artifact)
-    found: list[Said] = []
+    found: list[TranscriptMessage] = []
     turn = material.turns_before
     for index, message in material.indexed:
         turn += message.role == "user"
@@ -49,7 +49,7 @@ def transcript(material: Material, left_out: frozenset[int]) -> list[Said]:
         if text:
             name = message.body.get("name")
             speaker = f"{message.role} {' '.join(name.split())}" if isinstance(name, str) else message.role
-            found.append(Said(index, max(1, turn), speaker, text))
+            found.append(TranscriptMessage(index, max(1, turn), speaker, text))
     return found
 
 
@@ -80,7 +80,7 @@ def called(call: Any) -> str:
     return f"called {function.get('name', 'tool')}({function.get('arguments') or ''})"
 
 
-def as_artifact(told: Sequence[Said]) -> Artifact:
+def as_artifact(told: Sequence[TranscriptMessage]) -> Artifact:
     """Old turns as one artifact, `turns:N-M`; its id is the same for the same words."""
     content = "\n".join(f"{each.turn} {each.speaker}: {each.text}" for each in told)
     return Artifact(
@@ -120,7 +120,7 @@ class Candidate:
     if nowhere; `order` its place among all of them. With `summary` it is no passage but a summary of the artifact, made
     with a `focus`."""
 
-    of: Artifact | Said
+    of: Artifact | TranscriptMessage
     message: int | None
     passage: Passage
     order: int
@@ -199,14 +199,16 @@ def of_each_content(artifacts: Sequence[Artifact], current: int) -> list[Artifac
 def candidates(
     material: Material,
     artifacts: Sequence[Artifact],
-    told: Sequence[Said],
+    told: Sequence[TranscriptMessage],
     relevance: Relevance,
     searches: tuple[str, ...] = (),
 ) -> list[Candidate]:
     """Passages of those artifacts and of what old messages said, best first; equally good ones in their order, those of
     the current turn before. `searches` are sought beside the question."""
     end = len(material.messages)
-    of: list[tuple[Artifact | Said, int | None]] = [(artifact, artifact.place.message) for artifact in artifacts]
+    of: list[tuple[Artifact | TranscriptMessage, int | None]] = [
+        (artifact, artifact.place.message) for artifact in artifacts
+    ]
     sources = [
         Source(a.content, "artifact", a.search_label, a.historical, end if a.place.message is None else a.place.message)
         for a in artifacts
@@ -224,7 +226,7 @@ def best_first(found: Iterable[Candidate]) -> list[Candidate]:
 
 
 def _numbered(
-    of: Iterable[tuple[Artifact | Said, int | None]], found: Iterable[Iterable[Passage]]
+    of: Iterable[tuple[Artifact | TranscriptMessage, int | None]], found: Iterable[Iterable[Passage]]
 ) -> Iterable[Candidate]:
     order = 0
     for (each, message), passages in zip(of, found, strict=True):
@@ -248,7 +250,7 @@ RULE_CHARS = 600
 
 def kept_words(candidates: Iterable[Candidate]) -> list[Candidate]:
     """The beginning of the very first user message, then rules that the user gave, latest first."""
-    of_user = [c for c in candidates if isinstance(c.of, Said) and c.of.speaker.startswith("user")]
+    of_user = [c for c in candidates if isinstance(c.of, TranscriptMessage) and c.of.speaker.startswith("user")]
     if not of_user:
         return []
     opening = min(of_user, key=lambda c: (c.message or 0, c.passage.start))

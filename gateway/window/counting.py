@@ -17,14 +17,14 @@ MOST_ANEW = 250
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
-    """`total` is the sum of `breakdown` (contract §6)."""
+class PromptCount:
+    """`total` is the sum of `breakdown` (guarantee §6)."""
 
     total: int
     breakdown: dict[str, int]
 
 
-class Counting:
+class PromptCounter:
     """Counts forwarded messages of one request for one model, tools and schema included."""
 
     def __init__(self, counter: TokenCounter, forward: dict[str, Any], material: Material, margin: float) -> None:
@@ -136,7 +136,7 @@ class Counting:
             total += self.message(message) - bound
         return total
 
-    def exact(self, forwarded: Forwarded) -> Count:
+    def exact(self, forwarded: Forwarded) -> PromptCount:
         """Counted with the model's tokenizer, or with an estimate calibrated on what upstream reports."""
         if self._tools is None:
             self._tools = self._counter.tools(self._forward)
@@ -144,7 +144,7 @@ class Counting:
         counts = [self.message(message) for message in forwarded.messages]
         return self._sum(forwarded, counts, self._tools, block)
 
-    def estimate(self, forwarded: Forwarded) -> Count:
+    def estimate(self, forwarded: Forwarded) -> PromptCount:
         """From bytes: good enough for figures, not for decisions. A picture counts as the tokenizer would count it."""
         sizes = [self._size(message) for message in forwarded.messages]
         counts = [size // BYTES_PER_TOKEN + media + 4 for size, media in sizes]
@@ -156,7 +156,7 @@ class Counting:
         framed = sum(sum(self._size(message)) + 12 for message in forwarded.messages)
         return (framed + self._extra_bytes + REPLY_TOKENS) * self._margin
 
-    def _sum(self, forwarded: Forwarded, counts: list[int], tools: int, block: int) -> Count:
+    def _sum(self, forwarded: Forwarded, counts: list[int], tools: int, block: int) -> PromptCount:
         parts = {"system": REPLY_TOKENS, "tools": tools, "history": 0, "artifacts": 0, "current": 0}
         messages = self._material.messages
         for index, tokens in zip(forwarded.indexes, counts, strict=True):
@@ -172,7 +172,7 @@ class Counting:
                 parts["current"] += max(0, tokens - block)
             else:
                 parts["current"] += tokens
-        return Count(sum(parts.values()), parts)
+        return PromptCount(sum(parts.values()), parts)
 
     def _size(self, message: dict[str, Any]) -> tuple[int, int]:
         """Bytes of a message as JSON, and the tokens of its pictures and sounds, which their bytes say nothing of."""

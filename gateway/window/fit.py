@@ -1,4 +1,4 @@
-"""Chooses what stands in the window (contract §4 I1-I6).
+"""Chooses what stands in the window (guarantee §4 I1-I6).
 
 What was forwarded before and everything new in full if that fits; else compacted; else the old blocks leave; else a
 reduction. No selection is returned whose exact count is over budget.
@@ -11,12 +11,12 @@ from gateway.models.artifacts import Artifact
 from gateway.models.window import Fitted, Material, Planned, Rendering, Selection, Unreduced
 from gateway.window.budget import Limits, Tools, counted, fitted_as, in_full
 from gateway.window.candidates import run_of_turns
-from gateway.window.counting import Counting
+from gateway.window.counting import PromptCounter
 from gateway.window.plan import NO_PLAN, followed, guarded, searches
 from gateway.window.recall import with_recalled
 from gateway.window.reduction import Reduction
 
-# Lossless compaction, which comes before anything is left out (contract §4 I5).
+# Lossless compaction, which comes before anything is left out (guarantee §4 I5).
 
 
 Compact = Callable[[str], str]
@@ -48,11 +48,11 @@ def is_shorter(artifact: Artifact) -> bool:
     return len(artifact.content) < artifact.size_chars
 
 
-# The unreduced candidate: what it takes in full, found out as exactly as it matters (contract §5).
+# The unreduced candidate: what it takes in full, found out as exactly as it matters (guarantee §5).
 
 
 def measured(
-    material: Material, limits: Limits, counting: Counting, tools: Tools, shares: Sequence[float] = ()
+    material: Material, limits: Limits, counting: PromptCounter, tools: Tools, shares: Sequence[float] = ()
 ) -> Unreduced:
     """What was forwarded before, as it was, and everything since in full.
 
@@ -112,17 +112,17 @@ def decoded_files(material: Material) -> dict[str, Rendering]:
 def fit(
     material: Material,
     limits: Limits,
-    counting: Counting,
+    counting: PromptCounter,
     tools: Tools,
     planned: Planned | None = None,
     unreduced: Unreduced | None = None,
 ) -> Fitted:
     """The best selection that fits: what was forwarded before stays as it was while everything new has room behind it;
-    else one pass decides everything anew and frees enough for several turns (contract §4 I7).
+    else one pass decides everything anew and frees enough for several turns (guarantee §4 I7).
 
     Args:
         planned: a plan that is followed for artifacts that do not stand in the window as an earlier request had them
-            forwarded, and for all once something has to leave (contract §5).
+            forwarded, and for all once something has to leave (guarantee §5).
         unreduced: if that was `measured` before.
 
     Raises:
@@ -143,7 +143,7 @@ def fit(
 
 
 def _anew(
-    material: Material, frozen: Selection, limits: Limits, counting: Counting, tools: Tools, planned: Planned
+    material: Material, frozen: Selection, limits: Limits, counting: PromptCounter, tools: Tools, planned: Planned
 ) -> Fitted:
     """What leaves, in the order of §4 I5, until the rest is no more than the target."""
     material = compacted(material, tools.compact)

@@ -8,7 +8,7 @@ from itertools import islice
 from gateway.models.artifacts import Artifact
 from gateway.models.window import head_of
 from gateway.window.candidates import Candidate, Turn
-from gateway.window.counting import Counting
+from gateway.window.counting import PromptCounter
 
 LABEL_TOKENS = 55
 """What the label of an item of the block takes, roughly; what was guessed wrongly shows at the recount."""
@@ -47,7 +47,7 @@ class Choice:
     `run_ended`: a step of the current turn has left. Where `block_fixed`, passages are taken in their own place alone.
     """
 
-    counting: Counting
+    counting: PromptCounter
     first: int
     turns: list[Turn]
     price: Callable[[Turn], int]

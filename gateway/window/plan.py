@@ -1,4 +1,4 @@
-"""What a plan wants shown of each artifact, and what it may not take away (contract §5)."""
+"""What a plan wants shown of each artifact, and what it may not take away (guarantee §5)."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ from gateway.models.relevance import Passage, Relevance
 from gateway.models.window import Fitted, Material, Planned, Rendering
 from gateway.window.budget import Tools, fitted_as
 from gateway.window.candidates import Candidate, best_first, candidates
-from gateway.window.counting import Counting
+from gateway.window.counting import PromptCounter
 from gateway.window.greedy import CHARS_PER_TOKEN, LABEL_TOKENS, Choice
 from gateway.window.recall import extract
 
@@ -19,7 +19,7 @@ NEARLY = 0.5
 NO_PLAN = Planned(ArtifactPlan())
 
 
-class Wishes:
+class PlanGuide:
     """A plan as it is followed for one request."""
 
     def __init__(self, planned: Planned, material: Material, relevance: Relevance) -> None:
@@ -123,18 +123,18 @@ def _as_summary(one: Candidate, summary: str, focus: str) -> Candidate:
     return replace(one, passage=Passage(0, 0, max(1.0, one.passage.score)), summary=summary, focus=focus)
 
 
-# In which order things are taken while something has to leave and a plan says what matters (contract §5).
+# In which order things are taken while something has to leave and a plan says what matters (guarantee §5).
 
 
 HEURISTIC_SHARE = 0.5
-"""Part of the room for artifacts that is filled in the heuristic's order before the plan's (contract §5)."""
+"""Part of the room for artifacts that is filled in the heuristic's order before the plan's (guarantee §5)."""
 DAMPING = 6
 """How slowly worth falls with rank."""
 OWN = 0.3
 """What a passage's rank in its own artifact counts beside its rank among all."""
 
 
-def apart(wishes: Wishes, found: Sequence[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
+def apart(wishes: PlanGuide, found: Sequence[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
     """What is taken as without a plan, and what a trusted one alone decides on."""
     if not wishes.trusted:
         return list(found), []
@@ -146,7 +146,7 @@ def apart(wishes: Wishes, found: Sequence[Candidate]) -> tuple[list[Candidate], 
 
 
 def planned_order(
-    wishes: Wishes,
+    wishes: PlanGuide,
     choice: Choice,
     room: float,
     relevant: list[Candidate],
@@ -208,7 +208,7 @@ def _half(choice: Choice, room: float, relevant: Sequence[Candidate]) -> int:
     return len(relevant)
 
 
-def _wanted(wishes: Wishes, left: Sequence[Candidate], chars: float) -> list[Candidate]:
+def _wanted(wishes: PlanGuide, left: Sequence[Candidate], chars: float) -> list[Candidate]:
     """What the plan wants of what is left, by priority; `chars` is the room for it."""
     by_artifact: dict[str, list[Candidate]] = defaultdict(list)
     for candidate in left:
@@ -232,7 +232,7 @@ def _wanted(wishes: Wishes, left: Sequence[Candidate], chars: float) -> list[Can
     return [*summaries, *found, *_merged(extracts)]
 
 
-def _summaries(wishes: Wishes, left: Mapping[str, list[Candidate]], chars: float) -> list[Candidate]:
+def _summaries(wishes: PlanGuide, left: Mapping[str, list[Candidate]], chars: float) -> list[Candidate]:
     """The summaries that were made, by priority: they are short and paid for, and no extract may take their room."""
     found: list[Candidate] = []
     for name, decision in wishes.decisions.items():
@@ -253,21 +253,21 @@ def _merged(extracts: Sequence[Sequence[Candidate]]) -> list[Candidate]:
     return sorted(every, key=lambda candidate: -worth[id(candidate)])
 
 
-# A plan followed where everything fits: artifacts that nothing stands for yet cost less, turns stay (contract §5).
+# A plan followed where everything fits: artifacts that nothing stands for yet cost less, turns stay (guarantee §5).
 
 
 LABEL_CHARS = LABEL_TOKENS * CHARS_PER_TOKEN
 """An artifact that would not be shorter by more than that stays as it is."""
 
 
-def followed(material: Material, fitted: Fitted, planned: Planned, counting: Counting, tools: Tools) -> Fitted:
+def followed(material: Material, fitted: Fitted, planned: Planned, counting: PromptCounter, tools: Tools) -> Fitted:
     """What fits, with each artifact that is decided on anew as the plan has it: half of all of their characters in the
     heuristic's order, then what the plan wants; by a trusted plan to the letter. `fitted` itself where that is no less.
     """
     if not planned.plan.artifacts:
         return fitted
     artifacts = [replace(a, content=tools.compact(a.content)) for a in changeable(material, fitted)]
-    wishes = Wishes(planned, replace(material, placed=tuple(artifacts), restored=(), attached=()), tools.relevance)
+    wishes = PlanGuide(planned, replace(material, placed=tuple(artifacts), restored=(), attached=()), tools.relevance)
     covered = [a for a in artifacts if a.artifact_id in wishes.decisions]
     if not covered:
         return fitted
@@ -280,7 +280,7 @@ def followed(material: Material, fitted: Fitted, planned: Planned, counting: Cou
 
 def changeable(material: Material, fitted: Fitted) -> list[Artifact]:
     """The artifacts of which a plan can make less while everything fits: those that stand in full, and in nothing that
-    was forwarded before. Documents in a user's own message stay while they fit (contract §4 I4)."""
+    was forwarded before. Documents in a user's own message stay while they fit (guarantee §4 I4)."""
     selection, here = fitted.selection, set(fitted.forwarded.indexes)
     found = []
     for artifact in material.artifacts:
@@ -297,7 +297,7 @@ def changeable(material: Material, fitted: Fitted) -> list[Artifact]:
     return found
 
 
-def _renderings(covered: list[Artifact], wishes: Wishes, material: Material, tools: Tools) -> dict[str, Rendering]:
+def _renderings(covered: list[Artifact], wishes: PlanGuide, material: Material, tools: Tools) -> dict[str, Rendering]:
     found = candidates(material, covered, [], tools.relevance, wishes.searches)
     taken: dict[str, list[Candidate]] = defaultdict(list)
     left: dict[str, list[Candidate]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""What the frozen window does not hold and a new question needs: extracts in the block (contract §4 I6, I7)."""
+"""What the frozen window does not hold and a new question needs: extracts in the block (guarantee §4 I6, I7)."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -7,8 +7,8 @@ from dataclasses import replace
 from gateway.models.artifacts import Artifact, ProcessingStrategy
 from gateway.models.window import Excerpt, Fitted, Material, Recalled, Rendering, Selection, head_of
 from gateway.window.budget import Limits, Tools, fitted_as, in_full
-from gateway.window.candidates import Candidate, Said, as_artifact, candidates, of_each_content, transcript
-from gateway.window.counting import Counting
+from gateway.window.candidates import Candidate, TranscriptMessage, as_artifact, candidates, of_each_content, transcript
+from gateway.window.counting import PromptCounter
 from gateway.window.greedy import Choice
 
 # How the passages that were taken are shown: extracts of artifacts, and excerpts of old turns.
@@ -33,12 +33,12 @@ def extract(artifact: Artifact, taken: Iterable[Candidate]) -> Rendering:
     return replace(shown, strategy=ProcessingStrategy.SUMMARIZE, text=summary.summary, focus=summary.focus)
 
 
-def recalled(told: Sequence[Said], taken: Iterable[Candidate]) -> Recalled | None:
+def recalled(told: Sequence[TranscriptMessage], taken: Iterable[Candidate]) -> Recalled | None:
     """Excerpts, in the order of the conversation, of what was `told` outside the window; None without any."""
     spans: dict[int, Spans] = {}
     for candidate in sorted(taken, key=lambda c: (c.message or 0, c.passage.start)):
         here = spans.setdefault(candidate.message or 0, [])
-        if isinstance(candidate.of, Said):
+        if isinstance(candidate.of, TranscriptMessage):
             _add(here, candidate.of.text, candidate.passage.start, candidate.passage.end)
     excerpts: list[Excerpt] = []
     complete = True  # whether everything up to here is shown
@@ -85,14 +85,14 @@ def with_recalled(
     material: Material,
     frozen: Fitted,
     limits: Limits,
-    counting: Counting,
+    counting: PromptCounter,
     tools: Tools,
     searches: tuple[str, ...] = (),
 ) -> Fitted | None:
     """The frozen window with what is needed of all that it does not hold, in a block at the head of a new question;
     None if there is no room for that, so that something has to leave.
 
-    A question that was forwarded before keeps the block that it had (contract §4 I6).
+    A question that was forwarded before keeps the block that it had (guarantee §4 I6).
     """
     if limits.filled is None or not material.question:
         return frozen
@@ -144,7 +144,7 @@ def _is_new_turn(material: Material) -> bool:
     return current.role == "user" and current.message_id is None
 
 
-def absent(material: Material, frozen: Fitted) -> tuple[list[Artifact], list[Said]]:
+def absent(material: Material, frozen: Fitted) -> tuple[list[Artifact], list[TranscriptMessage]]:
     """What does not stand in a frozen window, or not in full, and may be shown beside it: artifacts, and what was said.
     Nothing where the turn under way was forwarded before."""
     if not _is_new_turn(material):
@@ -195,11 +195,11 @@ def _words(candidate: Candidate) -> str:
     return (text if isinstance(candidate.of, Artifact) else text.removeprefix(head_of(text))).strip()
 
 
-def _selection(frozen: Selection, told: list[Said], choice: Choice) -> Selection:
+def _selection(frozen: Selection, told: list[TranscriptMessage], choice: Choice) -> Selection:
     chosen: dict[int, list[Candidate]] = defaultdict(list)
     quoted: list[Candidate] = []
     for candidate in choice.passages():
-        if isinstance(candidate.of, Said):
+        if isinstance(candidate.of, TranscriptMessage):
             quoted.append(candidate)
         else:
             chosen[id(candidate.of)].append(candidate)

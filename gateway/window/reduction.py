@@ -1,5 +1,5 @@
 """When not everything fits: artifacts are reduced to the passages that bear on the question, old turns leave and come
-back as excerpts (contract §4 I2, I5, I6; the heuristic of §5)."""
+back as excerpts (guarantee §4 I2, I5, I6; the heuristic of §5)."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from gateway.models.window import Fitted, Material, Planned, Selection
 from gateway.window.budget import Limits, Tools, fitted_as
 from gateway.window.candidates import (
     Candidate,
-    Said,
+    TranscriptMessage,
     best_first,
     candidates,
     kept_words,
@@ -22,20 +22,20 @@ from gateway.window.candidates import (
     tool_steps,
     transcript,
 )
-from gateway.window.counting import Counting
-from gateway.window.floor import BEST, BEST_SHARE, LATEST_SHARE, Floor, Prices, kept_tokens, share_of_turns
+from gateway.window.counting import PromptCounter
 from gateway.window.greedy import Choice
-from gateway.window.plan import NO_PLAN, Wishes, apart, planned_order
+from gateway.window.minimum import BEST, BEST_SHARE, LATEST_SHARE, Minimum, TokenCosts, kept_tokens, share_of_turns
+from gateway.window.plan import NO_PLAN, PlanGuide, apart, planned_order
 from gateway.window.recall import extract, recalled
 
 # What stands in the window in full already, so that no passage of it is needed.
 
 
-class Standing:
+class ShownInFull:
     """Asked once a floor is laid, for a window that begins at message `first`. Passages of what stands in it are held
     back until it leaves again."""
 
-    def __init__(self, material: Material, floor: Floor) -> None:
+    def __init__(self, material: Material, floor: Minimum) -> None:
         self._floor = floor
         self._held: list[Candidate] = []
         self._same: dict[str, list[Artifact]] = defaultdict(list)
@@ -46,7 +46,7 @@ class Standing:
         """Whether it is in the window in full already: as a message, too small to be reduced, or by another artifact
         that says the same."""
         of = candidate.of
-        if isinstance(of, Said):
+        if isinstance(of, TranscriptMessage):
             return self._is_inside(candidate.message, first)
         if of.place.message is None and self._is_full(of):
             return True
@@ -75,7 +75,7 @@ class Standing:
 
 
 # In which order things are taken above the floor: what has a share of the room of its own, then what competes for the
-# rest of it (the heuristic of contract §5).
+# rest of it (the heuristic of guarantee §5).
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +95,10 @@ class Order:
     for old turns as messages while passages compete for it."""
 
     material: Material
-    floor: Floor
-    standing: Standing
-    told: Sequence[Said]
-    wishes: Wishes
+    floor: Minimum
+    standing: ShownInFull
+    told: Sequence[TranscriptMessage]
+    wishes: PlanGuide
     relevance: Relevance
     share: float
 
@@ -171,14 +171,14 @@ class Reduction:
     it."""
 
     def __init__(
-        self, material: Material, limits: Limits, counting: Counting, tools: Tools, planned: Planned = NO_PLAN
+        self, material: Material, limits: Limits, counting: PromptCounter, tools: Tools, planned: Planned = NO_PLAN
     ) -> None:
         self.material, self.limits, self.counting, self.tools = material, limits, counting, tools
         self.target = limits.aim
-        self.wishes = Wishes(planned, material, tools.relevance)
-        self.prices = Prices(material, counting, tools)
-        self.floor = Floor(material, limits, counting, tools, self.prices)
-        self.standing = Standing(material, self.floor)
+        self.wishes = PlanGuide(planned, material, tools.relevance)
+        self.prices = TokenCosts(material, counting, tools)
+        self.floor = Minimum(material, limits, counting, tools, self.prices)
+        self.standing = ShownInFull(material, self.floor)
 
     def run(self) -> Fitted:
         """The best that fits."""
@@ -232,7 +232,7 @@ class Reduction:
         rest = sorted([*(c for c in back if not c.relevant), *waiting.rest], key=lambda c: c.age)
         return Waiting(given_up + [c for c in back if c.relevant] + waiting.relevant, rest if back else waiting.rest)
 
-    def _selection(self, choice: Choice, told: list[Said]) -> Selection:
+    def _selection(self, choice: Choice, told: list[TranscriptMessage]) -> Selection:
         chosen: dict[str, list[Candidate]] = defaultdict(list)
         quoted: list[Candidate] = []
         for candidate in choice.passages():
@@ -240,7 +240,7 @@ class Reduction:
                 continue
             if self.floor.block_fixed and (candidate.message or 0) < choice.first:
                 continue  # its turn was taken, and given up again
-            if isinstance(candidate.of, Said):
+            if isinstance(candidate.of, TranscriptMessage):
                 quoted.append(candidate)
             else:
                 chosen[candidate.of.artifact_id].append(candidate)

@@ -143,7 +143,7 @@ class Wire:
 
 
 def read_stream(gateway: GatewayProcess, body: Mapping[str, Any], **headers: str) -> Wire:
-    """Streams a chat request, and checks on the way what no real client may ever meet (contract §6)."""
+    """Streams a chat request, and checks on the way what no real client may ever meet (guarantee §6)."""
     with http(gateway) as client:
         response = client.post("/chat/completions", json={**body, "stream": True}, headers=headers)
     wire = Wire(response.status_code, response.headers)

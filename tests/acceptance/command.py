@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.support.gateway_process import scrubbed_environment, shared_nursery
+from tests.support.gateway_process import scrubbed_environment, shared_fork_server
 
 
 def gateway_command(
@@ -13,9 +13,9 @@ def gateway_command(
 ) -> subprocess.CompletedProcess[str]:
     """Runs `gateway …` with nothing of ours in its environment; a warning is an error."""
     environment = scrubbed_environment() | dict(env or {})
-    nursery = shared_nursery()
-    if nursery.can(environment):
-        return nursery.run(arguments, environment, directory)
+    fork_server = shared_fork_server()
+    if fork_server.can(environment):
+        return fork_server.run(arguments, environment, directory)
     return subprocess.run(
         [sys.executable, "-W", "error", "-m", "gateway", *arguments],
         cwd=directory,

@@ -1,4 +1,4 @@
-"""What was forwarded is frozen until something has to leave (contract §4 I7)."""
+"""What was forwarded is frozen until something has to leave (guarantee §4 I7)."""
 
 from itertools import pairwise
 from typing import Any

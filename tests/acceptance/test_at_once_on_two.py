@@ -1,4 +1,4 @@
-"""Many requests at once on one conversation, at two gateways on one PostgreSQL (contract §3.7)."""
+"""Many requests at once on one conversation, at two gateways on one PostgreSQL (guarantee §3.7)."""
 
 import asyncio
 import random

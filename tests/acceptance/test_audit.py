@@ -1,4 +1,4 @@
-"""`gateway audit` after real requests: every row added up again, on both storages (contract §6)."""
+"""`gateway audit` after real requests: every row added up again, on both storages (guarantee §6)."""
 
 import csv
 import io
@@ -18,9 +18,9 @@ import pytest
 from tests.acceptance.answers import Json, exact, http, usage_of, user
 from tests.acceptance.command import config_file, gateway_command
 from tests.support.factory import GatewayFactory
+from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import GatewayProcess, scrubbed_environment
 from tests.support.mock_upstream import MockUpstream
-from tests.support.nursery import Nursery
 from tests.support.postgres import Postgres
 from tests.support.process import wait_until
 
@@ -67,10 +67,13 @@ class Shop:
 
 @pytest.fixture(scope="module")
 def shop(
-    module_upstream: MockUpstream, module_storage_url: str, tmp_path_factory: pytest.TempPathFactory, nursery: Nursery
+    module_upstream: MockUpstream,
+    module_storage_url: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    fork_server: ForkServer,
 ) -> Iterator[Shop]:
     """One request of each kind, once on each kind of storage."""
-    factory = GatewayFactory(module_upstream, tmp_path_factory.mktemp("shop"), module_storage_url, nursery)
+    factory = GatewayFactory(module_upstream, tmp_path_factory.mktemp("shop"), module_storage_url, fork_server)
     params = {"api_base": module_upstream.base_url, "api_key": "sk-upstream"}
     models = [
         {"model_name": name, "litellm_params": {"model": f"openai/{name}-of-ours", **params}, "model_info": info}

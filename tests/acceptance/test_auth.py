@@ -1,4 +1,4 @@
-"""Keys and tenants (contract §8)."""
+"""Keys and tenants (guarantee §8)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Bad input is a 4xx that names the field; it is never a 5xx, nothing goes up and nothing is stored (contract §7)."""
+"""Bad input is a 4xx that names the field; it is never a 5xx, nothing goes up and nothing is stored (guarantee §7)."""
 
 import json
 from typing import Any

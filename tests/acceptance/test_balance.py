@@ -1,4 +1,4 @@
-"""Requests of all kinds, many at once, some cancelled, some failed: the bill balances (contract §6)."""
+"""Requests of all kinds, many at once, some cancelled, some failed: the bill balances (guarantee §6)."""
 
 from tests.support.balance import check_balance
 from tests.support.factory import GatewayFactory

@@ -1,4 +1,4 @@
-"""Requests of all kinds whose contexts are planned, many at once: the bill balances (contract §5, §6)."""
+"""Requests of all kinds whose contexts are planned, many at once: the bill balances (guarantee §5, §6)."""
 
 from tests.support.factory import GatewayFactory
 from tests.support.mixed_requests import send_all

@@ -1,4 +1,4 @@
-"""The bill of every answer: its shape, and where it can be read again (contract §6)."""
+"""The bill of every answer: its shape, and where it can be read again (guarantee §6)."""
 
 import json
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""Estimates that reports calibrate, before an upstream that counts otherwise and is strict (contract §4 I1)."""
+"""Estimates that reports calibrate, before an upstream that counts otherwise and is strict (guarantee §4 I1)."""
 
 import json
 from collections.abc import Callable

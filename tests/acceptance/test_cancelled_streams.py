@@ -1,4 +1,4 @@
-"""Cancelled streams leave the pool of upstream connections healthy (contract §3.6)."""
+"""Cancelled streams leave the pool of upstream connections healthy (guarantee §3.6)."""
 
 from tests.support.cancelled_streams import check_that_cancelled_streams_leave_no_trace
 from tests.support.factory import GatewayFactory

@@ -1,4 +1,4 @@
-"""The official SDK, sync and async, with nothing changed but the base URL (contract §1)."""
+"""The official SDK, sync and async, with nothing changed but the base URL (guarantee §1)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`config.yaml`: LiteLLM's shape and our sections; what is wrong is named (contract §9)."""
+"""`config.yaml`: LiteLLM's shape and our sections; what is wrong is named (guarantee §9)."""
 
 from pathlib import Path
 

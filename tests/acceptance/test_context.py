@@ -1,4 +1,4 @@
-"""Documents and results longer than the window: attached, reduced, labelled, found again (contract §2, §4 I4-I6)."""
+"""Documents and results longer than the window: attached, reduced, labelled, found again (guarantee §2, §4 I4-I6)."""
 
 import json
 from typing import Any

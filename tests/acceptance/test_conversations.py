@@ -1,4 +1,4 @@
-"""Conversations by id and by session: deltas, resends, branches, repeats, tenants (contract §3.1, §3.4-3.7, §8)."""
+"""Conversations by id and by session: deltas, resends, branches, repeats, tenants (guarantee §3.1, §3.4-3.7, §8)."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

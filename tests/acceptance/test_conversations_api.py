@@ -1,4 +1,4 @@
-"""The Conversations API through the official SDK, on both storages: conversations as such (contract §3, §7, §8)."""
+"""The Conversations API through the official SDK, on both storages: conversations as such (guarantee §3, §7, §8)."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -13,9 +13,9 @@ from openai.types.conversations import Conversation
 
 from tests.acceptance.answers import Json, conversation_of, extra, http, user
 from tests.support.factory import ClientFactory, GatewayFactory
+from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
-from tests.support.nursery import Nursery
 from tests.support.postgres import PostgresProcess
 
 ALICE, BOB = "sk-gateway-alice", "sk-gateway-bob"
@@ -35,9 +35,12 @@ def client(gateway: GatewayProcess, make_client: ClientFactory, request: pytest.
 
 @pytest.fixture(scope="module")
 def module_keyed(
-    module_upstream: MockUpstream, module_storage_url: str, tmp_path_factory: pytest.TempPathFactory, nursery: Nursery
+    module_upstream: MockUpstream,
+    module_storage_url: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    fork_server: ForkServer,
 ) -> Iterator[GatewayProcess]:
-    factory = GatewayFactory(module_upstream, tmp_path_factory.mktemp("keyed"), module_storage_url, nursery)
+    factory = GatewayFactory(module_upstream, tmp_path_factory.mktemp("keyed"), module_storage_url, fork_server)
     keys = [{"key": key, "tenant": key[11:]} for key in (ALICE, BOB)]
     yield factory({"auth": {"keys": keys}, "server": {"max_body_bytes": 4000}})
     factory.close()

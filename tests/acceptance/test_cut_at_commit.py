@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL that is cut while a turn is stored, as the client sees it (contract §3.6)."""
+"""A connection to PostgreSQL that is cut while a turn is stored, as the client sees it (guarantee §3.6)."""
 
 import json
 from collections.abc import Iterator

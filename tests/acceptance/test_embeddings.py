@@ -1,4 +1,4 @@
-"""Relevance by meaning: what it finds, what it costs, and that no fault of it costs an answer (contract §5, §6)."""
+"""Relevance by meaning: what it finds, what it costs, and that no fault of it costs an answer (guarantee §5, §6)."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""Upstream's errors as the SDK's error classes, and the gateway's own (contract §7)."""
+"""Upstream's errors as the SDK's error classes, and the gateway's own (guarantee §7)."""
 
 from typing import Any
 

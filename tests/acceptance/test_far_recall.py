@@ -1,4 +1,4 @@
-"""What is too old to be read for the window is recalled where a question needs it (contract §4 I6)."""
+"""What is too old to be read for the window is recalled where a question needs it (guarantee §4 I6)."""
 
 from typing import Any
 

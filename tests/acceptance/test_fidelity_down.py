@@ -1,4 +1,4 @@
-"""What a model's provider answers is what the client gets, in every mode, plain and streamed (contract §1, §6)."""
+"""What a model's provider answers is what the client gets, in every mode, plain and streamed (guarantee §1, §6)."""
 
 import json
 from typing import Any

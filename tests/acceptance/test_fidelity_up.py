@@ -1,4 +1,4 @@
-"""What a client sends is what the model's provider gets, in every mode, plain and streamed (contract §1)."""
+"""What a client sends is what the model's provider gets, in every mode, plain and streamed (guarantee §1)."""
 
 from typing import Any
 

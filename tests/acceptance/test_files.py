@@ -1,4 +1,4 @@
-"""Text `file` parts become artifacts; what is no text is forwarded (contract §2)."""
+"""Text `file` parts become artifacts; what is no text is forwarded (guarantee §2)."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Random clients against a plain model of what their histories must be, on both storages (contract §3)."""
+"""Random clients against a plain model of what their histories must be, on both storages (guarantee §3)."""
 
 from tests.support.gateway_process import GatewayProcess
 from tests.support.history_machine import check_histories

@@ -1,4 +1,4 @@
-"""Bytes that no honest client sends: a clear 4xx within two seconds, and a gateway that serves on (contract §7)."""
+"""Bytes that no honest client sends: a clear 4xx within two seconds, and a gateway that serves on (guarantee §7)."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""JSON that no honest client sends: each field of each odd kind, and documents of odd shapes (contract §7)."""
+"""JSON that no honest client sends: each field of each odd kind, and documents of odd shapes (guarantee §7)."""
 
 import gzip
 import json

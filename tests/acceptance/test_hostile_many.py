@@ -1,4 +1,4 @@
-"""Requests of very many messages or parts stop nobody else (contract §7: bad input is a 4xx, and never worse)."""
+"""Requests of very many messages or parts stop nobody else (guarantee §7: bad input is a 4xx, and never worse)."""
 
 import json
 import subprocess

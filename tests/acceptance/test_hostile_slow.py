@@ -1,4 +1,4 @@
-"""Clients that are slow, idle, deaf or many: each costs little and ends; the others are served (contract §7)."""
+"""Clients that are slow, idle, deaf or many: each costs little and ends; the others are served (guarantee §7)."""
 
 import json
 import resource

@@ -1,4 +1,4 @@
-"""Upstreams that keep no protocol: bytes, ends and silences as no provider means them (contract §7)."""
+"""Upstreams that keep no protocol: bytes, ends and silences as no provider means them (guarantee §7)."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Nobody gets what is another's: two tenants, and two people of one tenant who said the same (contract §3.2, §8)."""
+"""Nobody gets what is another's: two tenants, and two people of one tenant who said the same (guarantee §3.2, §8)."""
 
 import itertools
 from typing import Any

@@ -1,4 +1,4 @@
-"""Items of conversations through the official SDK, on both storages (contract §3)."""
+"""Items of conversations through the official SDK, on both storages (guarantee §3)."""
 
 import json
 import sqlite3

@@ -1,4 +1,4 @@
-"""Token counts are stored with messages: after a restart they are what a fresh count gives (contract §4 I1)."""
+"""Token counts are stored with messages: after a restart they are what a fresh count gives (guarantee §4 I1)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Clients that leave at random moments leave the storage as it was (contract §3.6, §3.7); a thousand: tests/chaos."""
+"""Clients that leave at random moments leave the storage as it was (guarantee §3.6, §3.7); a thousand: tests/chaos."""
 
 from tests.support.factory import GatewayFactory
 from tests.support.leaving import check_that_leaving_clients_leave_no_trace

@@ -1,4 +1,4 @@
-"""A client that leaves cancels the upstream within two seconds, whenever and however it leaves (contract §3.6, §7)."""
+"""A client that leaves cancels the upstream within two seconds, whenever and however it leaves (guarantee §3.6, §7)."""
 
 import json
 import re

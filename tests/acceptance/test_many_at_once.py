@@ -1,4 +1,4 @@
-"""Many clients at once, and requests of unusual but valid shapes (contract §1, §2, §3.7)."""
+"""Many clients at once, and requests of unusual but valid shapes (guarantee §1, §2, §3.7)."""
 
 import asyncio
 from typing import Any

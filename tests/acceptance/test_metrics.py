@@ -1,4 +1,4 @@
-"""`GET /metrics` agrees with what the upstream counted and with the ledger (contract §9)."""
+"""`GET /metrics` agrees with what the upstream counted and with the ledger (guarantee §9)."""
 
 import csv
 import io

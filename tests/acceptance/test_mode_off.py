@@ -1,4 +1,4 @@
-"""`context.mode: off`: a plain proxy with a bill, whatever becomes of the answer (contract §1, §6, §7)."""
+"""`context.mode: off`: a plain proxy with a bill, whatever becomes of the answer (guarantee §1, §6, §7)."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Nobody is paid for a plan that can change nothing, and one that changes nothing is not told as used (contract §5)."""
+"""Nobody is paid for a plan that can change nothing; one that changes nothing is not told as used (guarantee §5)."""
 
 from typing import Any
 

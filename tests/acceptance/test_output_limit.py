@@ -1,4 +1,4 @@
-"""Anthropic refuses a prompt that does not leave room for `max_tokens`, which clients seldom name (contract §4 I1)."""
+"""Anthropic refuses a prompt that does not leave room for `max_tokens`, which clients seldom name (guarantee §4 I1)."""
 
 from typing import Any
 
@@ -8,17 +8,17 @@ from tests.acceptance.answers import http, user
 from tests.acceptance.documents import prose, tokens
 from tests.support import anthropic_wire as wire
 from tests.support.factory import GatewayFactory
-from tests.support.gateway_process import shared_nursery
+from tests.support.fork_server import ForkServer
+from tests.support.gateway_process import shared_fork_server
 from tests.support.mock_provider import MockProvider
-from tests.support.nursery import Nursery
 
 WINDOW, LONGEST, RESERVED = 8000, 6000, 1000
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Nursery:
+def fork_server() -> ForkServer:
     """All gateways here speak through LiteLLM."""
-    return shared_nursery(litellm=True)
+    return shared_fork_server(litellm=True)
 
 
 @pytest.mark.parametrize(("words", "named"), [(10, None), (3000, None), (12_000, None), (10, 77)])

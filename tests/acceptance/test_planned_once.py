@@ -1,5 +1,5 @@
 """What was decided for an artifact, and be it to leave it out, costs nothing again until something has to leave
-(contract §5)."""
+(guarantee §5)."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""A planner that its upstream does not know is let alone for a while, and the operator is told (contract §5)."""
+"""A planner that its upstream does not know is let alone for a while, and the operator is told (guarantee §5)."""
 
 from tests.acceptance.answers import Json, chat, user
 from tests.acceptance.documents import lamps

@@ -1,4 +1,4 @@
-"""A planner decides what enters the window, visibly, on the bill, and never at the cost of the answer (contract §5)."""
+"""A planner decides what enters the window, visibly, on the bill, never at the cost of the answer (guarantee §5)."""
 
 import json
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""What was decided costs nothing again while it stands; once something leaves, all is decided anew (contract §5)."""
+"""What was decided costs nothing again while it stands; once something leaves, all is decided anew (guarantee §5)."""
 
 from tests.acceptance.answers import Json, chat, used, user
 from tests.acceptance.documents import lamps, prose

@@ -1,4 +1,4 @@
-"""What planning costs is on the bill whatever becomes of the request, and has a ceiling (contract §5, §6)."""
+"""What planning costs is on the bill whatever becomes of the request, and has a ceiling (guarantee §5, §6)."""
 
 import random
 import socket

@@ -1,4 +1,4 @@
-"""Summaries that are paid for once: by whom, for whom, and how long (contract §5)."""
+"""Summaries that are paid for once: by whom, for whom, and how long (guarantee §5)."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""Two gateways with one Valkey that fails in mid-run: every answer comes, with its own summary (contract §5)."""
+"""Two gateways with one Valkey that fails in mid-run: every answer comes, with its own summary (guarantee §5)."""
 
 import threading
 from collections.abc import Callable

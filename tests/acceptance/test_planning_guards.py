@@ -1,5 +1,5 @@
 """A plan cannot make a context worse than none, costs nothing again while it stands, and is left where it does not pay
-(contract §4 I7, §5)."""
+(guarantee §4 I7, §5)."""
 
 from typing import Any
 

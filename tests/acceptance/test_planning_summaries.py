@@ -1,4 +1,4 @@
-"""Summaries that are not what they should be: what of them is used, and what is said of it (contract §5)."""
+"""Summaries that are not what they should be: what of them is used, and what is said of it (guarantee §5)."""
 
 import pytest
 

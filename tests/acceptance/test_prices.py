@@ -1,4 +1,4 @@
-"""What a call costs, recomputed in decimals from LiteLLM's own map (contract §6)."""
+"""What a call costs, recomputed in decimals from LiteLLM's own map (guarantee §6)."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""Anthropic's prompt cache is made use of, though clients of OpenAI's protocol do not know of it (contract §4 I7)."""
+"""Anthropic's prompt cache is made use of, though clients of OpenAI's protocol do not know of it (guarantee §4 I7)."""
 
 import json
 from collections.abc import Iterator
@@ -11,18 +11,18 @@ from tests.acceptance.documents import prose
 from tests.support import anthropic_wire as wire
 from tests.support.anthropic_cache import PromptCache
 from tests.support.factory import GatewayFactory
-from tests.support.gateway_process import GatewayProcess, shared_nursery
+from tests.support.fork_server import ForkServer
+from tests.support.gateway_process import GatewayProcess, shared_fork_server
 from tests.support.mock_provider import MockProvider
-from tests.support.nursery import Nursery
 
 SYSTEM = {"role": "system", "content": prose(1, 1500)}
 TOOLS: Any = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Nursery:
+def fork_server() -> ForkServer:
     """All gateways here speak through LiteLLM."""
-    return shared_nursery(litellm=True)
+    return shared_fork_server(litellm=True)
 
 
 @pytest.fixture

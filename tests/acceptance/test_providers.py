@@ -1,4 +1,4 @@
-"""Anthropic and Gemini through a running gateway (contract §1, §6, §7, §8)."""
+"""Anthropic and Gemini through a running gateway (guarantee §1, §6, §7, §8)."""
 
 import json
 import time

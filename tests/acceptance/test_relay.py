@@ -1,4 +1,4 @@
-"""Paths under `/v1/` that the gateway does not serve are relayed, here with the client's own key (contract §1)."""
+"""Paths under `/v1/` that the gateway does not serve are relayed, here with the client's own key (guarantee §1)."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Relayed calls flow in both directions as they come, and break where they break (contract §1, §7)."""
+"""Relayed calls flow in both directions as they come, and break where they break (guarantee §1, §7)."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""What is relayed with an operator's key, and whose key goes where (contract §1, §8)."""
+"""What is relayed with an operator's key, and whose key goes where (guarantee §1, §8)."""
 
 from typing import Any
 

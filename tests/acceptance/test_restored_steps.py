@@ -1,5 +1,5 @@
 """Restored tool results where a request has no `tools`, or another provider answers: labelled text in the block of
-§4 I6, and what that means for the requests that follow (contract §3.3, §4 I6, I7)."""
+§4 I6, and what that means for the requests that follow (guarantee §3.3, §4 I6, I7)."""
 
 import json
 import re

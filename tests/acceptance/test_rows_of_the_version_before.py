@@ -1,4 +1,4 @@
-"""Conversations that the version before has stored, or stores meanwhile, are continued (contract §3, ADR 10)."""
+"""Conversations that the version before has stored, or stores meanwhile, are continued (guarantee §3, ADR 10)."""
 
 import json
 from typing import Any

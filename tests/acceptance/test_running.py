@@ -1,4 +1,4 @@
-"""Running it: the command line, the defaults, health, logs, an orderly end (contract §9)."""
+"""Running it: the command line, the defaults, health, logs, an orderly end (guarantee §9)."""
 
 import json
 import threading

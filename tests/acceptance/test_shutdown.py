@@ -1,4 +1,4 @@
-"""An orderly end, with a real process (contract §9, §3.6)."""
+"""An orderly end, with a real process (guarantee §9, §3.6)."""
 
 import contextlib
 import itertools

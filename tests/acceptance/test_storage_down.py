@@ -1,4 +1,4 @@
-"""What happens while PostgreSQL is gone: before the call, and at the commit (contract §3.6, §9)."""
+"""What happens while PostgreSQL is gone: before the call, and at the commit (guarantee §3.6, §9)."""
 
 import threading
 from collections.abc import Callable

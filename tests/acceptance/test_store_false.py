@@ -1,4 +1,4 @@
-"""`store: false`: nothing that the user or the model wrote is kept beyond the request (contract §2)."""
+"""`store: false`: nothing that the user or the model wrote is kept beyond the request (guarantee §2)."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Stored completions read again, through the official SDK, on both storages (contract §6)."""
+"""Stored completions read again, through the official SDK, on both storages (guarantee §6)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,9 +10,9 @@ from openai.types.chat import ChatCompletion
 
 from tests.acceptance.answers import bill_of, conversation_of, extra, http, usage_of, user
 from tests.support.factory import GatewayFactory
+from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
-from tests.support.nursery import Nursery
 
 ALICE, BOB, CAROL = "sk-gateway-alice", "sk-gateway-bob", "sk-gateway-carol"
 ODD = {"a,b": 'x"y', "team": "blue", "ünï": "ö"}
@@ -60,9 +60,12 @@ class Shop:
 
 @pytest.fixture(scope="module")
 def module_shop(
-    module_upstream: MockUpstream, module_storage_url: str, tmp_path_factory: pytest.TempPathFactory, nursery: Nursery
+    module_upstream: MockUpstream,
+    module_storage_url: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    fork_server: ForkServer,
 ) -> Iterator[Shop]:
-    factory = GatewayFactory(module_upstream, tmp_path_factory.mktemp("shop"), module_storage_url, nursery)
+    factory = GatewayFactory(module_upstream, tmp_path_factory.mktemp("shop"), module_storage_url, fork_server)
     tenants = {"alice": ALICE, "bob": BOB, "carol": CAROL}
     keys = [{"key": key, "tenant": tenant} for tenant, key in tenants.items()]
     made = Shop(factory({"auth": {"keys": keys}}), module_upstream)

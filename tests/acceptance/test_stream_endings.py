@@ -1,4 +1,4 @@
-"""Streams that do not end well: broken by upstream, abandoned by the client (contract §3.6, §7)."""
+"""Streams that do not end well: broken by upstream, abandoned by the client (guarantee §3.6, §7)."""
 
 import json
 import threading

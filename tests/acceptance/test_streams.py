@@ -1,4 +1,4 @@
-"""Streams: what comes through, where the bill stands, and what no client may ever meet (contract §6)."""
+"""Streams: what comes through, where the bill stands, and what no client may ever meet (guarantee §6)."""
 
 import json
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""Streams as providers really send them: cut anywhere, with comments, named events, extras (contract §1, §6)."""
+"""Streams as providers really send them: cut anywhere, with comments, named events, extras (guarantee §1, §6)."""
 
 import json
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""How long an upstream may take, for each model (contract §7)."""
+"""How long an upstream may take, for each model (guarantee §7)."""
 
 import time
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tool loops on a conversation: deltas, resends, what comes back, what is refused (contract §3.1, §3.3, §4 I3)."""
+"""Tool loops on a conversation: deltas, resends, what comes back, what is refused (guarantee §3.1, §3.3, §4 I3)."""
 
 import json
 from typing import Any

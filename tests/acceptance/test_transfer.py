@@ -1,4 +1,4 @@
-"""Conversations leave as documents and come back, over HTTP and on the command line (contract §3)."""
+"""Conversations leave as documents and come back, over HTTP and on the command line (guarantee §3)."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Errors of providers as they really come: wherever they stand, with whatever headers (contract §7)."""
+"""Errors of providers as they really come: wherever they stand, with whatever headers (guarantee §7)."""
 
 import json
 from typing import Any

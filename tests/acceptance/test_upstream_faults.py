@@ -1,4 +1,4 @@
-"""Upstreams that answer rubbish, break off, are gone or too slow (contract §7)."""
+"""Upstreams that answer rubbish, break off, are gone or too slow (guarantee §7)."""
 
 from typing import Any
 

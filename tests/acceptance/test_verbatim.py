@@ -1,4 +1,4 @@
-"""What was said once is forwarded again as it was: resent, or put in front of a delta (contract §1, §3.1)."""
+"""What was said once is forwarded again as it was: resent, or put in front of a delta (guarantee §1, §3.1)."""
 
 from typing import Any
 

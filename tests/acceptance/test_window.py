@@ -1,4 +1,4 @@
-"""The budget and the window: never over, contiguous, whole pairs (contract §4 I1-I3), and what is not managed."""
+"""The budget and the window: never over, contiguous, whole pairs (guarantee §4 I1-I3), and what is not managed."""
 
 import json
 from decimal import Decimal

@@ -9,7 +9,7 @@ import httpx
 
 
 @dataclass
-class Asking:
+class PlannerAccess:
     """One chat request in a thread of its own, read byte by byte until it ends or breaks."""
 
     url: str
@@ -21,7 +21,7 @@ class Asking:
     begun: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
 
-    def start(self) -> "Asking":
+    def start(self) -> "PlannerAccess":
         """Sends the request."""
         threading.Thread(target=self._run, daemon=True).start()
         return self
@@ -45,7 +45,7 @@ class Asking:
 
     @property
     def acknowledged(self) -> bool:
-        """Contract §3.6: the whole JSON body, or `data: [DONE]`."""
+        """Guarantee §3.6: the whole JSON body, or `data: [DONE]`."""
         if self.status != 200:
             return False
         if self.body.get("stream"):

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from gateway.models.chain import START, ChainKey, Mark, call_ids, calling, chain_key, extended, is_step
+from gateway.models.chain import START, ChainDigest, ChainKey, call_ids, calling, chain_key, extended, is_step
 from tests.chaos.talks import Json
 
 SECRET = "SELECT value FROM secrets WHERE name = 'keyed-hash'"
@@ -12,9 +12,9 @@ LINKS = "SELECT * FROM message_links WHERE conversation_id IN ({})"
 CHAINS = "SELECT * FROM chains WHERE conversation_id IN ({})"
 
 
-def marks_of_rows(stored: Sequence[Json]) -> dict[str, tuple[Mark, Mark]]:
+def marks_of_rows(stored: Sequence[Json]) -> dict[str, tuple[ChainDigest, ChainDigest]]:
     """The marks before and after each message, made anew from what is stored; `stored` in order of sequence numbers."""
-    found: dict[str, tuple[Mark, Mark]] = {}
+    found: dict[str, tuple[ChainDigest, ChainDigest]] = {}
     for row in stored:
         before = found[row["parent_id"]][1] if row["parent_id"] is not None else START
         body, reworded = json.loads(row["body"]), row["rendered"] is not None
@@ -56,7 +56,7 @@ def check_recognised(stored: Sequence[Json], chains: Sequence[Json], secret: byt
             assert key in kept, f"nothing is left of {row['body']}"
 
 
-def _key(message: dict[str, Any], before: Mark, mark: Mark, secret: bytes, tenant: str) -> ChainKey:
+def _key(message: dict[str, Any], before: ChainDigest, mark: ChainDigest, secret: bytes, tenant: str) -> ChainKey:
     if is_step(message):
         return chain_key(secret, tenant, (), calling(before, message), call_ids(message))
     return chain_key(secret, tenant, (), mark.said)

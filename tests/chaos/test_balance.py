@@ -1,4 +1,4 @@
-"""A thousand requests of all kinds, many at once: the bill balances (contract §6)."""
+"""A thousand requests of all kinds, many at once: the bill balances (guarantee §6)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Thousands of cancelled streams (contract §3.6)."""
+"""Thousands of cancelled streams (guarantee §3.6)."""
 
 import pytest
 

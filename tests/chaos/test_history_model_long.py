@@ -1,4 +1,4 @@
-"""The histories of `tests/acceptance/test_history_model.py`, many more and longer ones (contract §3)."""
+"""The histories of `tests/acceptance/test_history_model.py`, many more and longer ones (guarantee §3)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`kill -9` between any two moments of a turn, thirty times on each storage (contract §3.6)."""
+"""`kill -9` between any two moments of a turn, thirty times on each storage (guarantee §3.6)."""
 
 import pytest
 

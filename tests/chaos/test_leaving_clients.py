@@ -1,4 +1,4 @@
-"""A thousand clients that leave at random moments (contract §3.6, §3.7)."""
+"""A thousand clients that leave at random moments (guarantee §3.6, §3.7)."""
 
 import pytest
 

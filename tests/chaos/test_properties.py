@@ -1,4 +1,4 @@
-"""The properties of `tests/properties`, a million times (contract §4)."""
+"""The properties of `tests/properties`, a million times (guarantee §4)."""
 
 import multiprocessing
 import os

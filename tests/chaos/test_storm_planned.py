@@ -1,4 +1,4 @@
-"""Storms in which a model plans contexts, and answers at random: well, badly, late, broken (contract §3, §5, §6)."""
+"""Storms in which a model plans contexts, and answers at random: well, badly, late, broken (guarantee §3, §5, §6)."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The summary cache under faults, for long: calls, answers and what it adds to a request (contract §5).
+"""The summary cache under faults, for long: calls, answers and what it adds to a request (guarantee §5).
 
 `SUMMARY_CACHE_REQUESTS` is how many requests each fault gets (60).
 """

@@ -23,7 +23,7 @@ class Told:
 
     @property
     def acknowledged(self) -> bool:
-        """Contract §3.6: the whole JSON body, or `data: [DONE]`."""
+        """Guarantee §3.6: the whole JSON body, or `data: [DONE]`."""
         return self.status == 200 and (END in self.received if self.body.get("stream") else self.whole)
 
     @property

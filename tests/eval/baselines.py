@@ -4,16 +4,16 @@ from collections.abc import Callable
 from typing import Any
 
 Json = dict[str, Any]
-Count = Callable[[list[Json]], int]
+PromptCount = Callable[[list[Json]], int]
 ROUNDS = 12
 
 
-def tail(messages: list[Json], budget: int, count: Count) -> list[Json]:
+def tail(messages: list[Json], budget: int, count: PromptCount) -> list[Json]:
     """System messages and as many of the last messages as fit."""
     return _fitting(messages, budget, count, head=0.0)
 
 
-def middle_out(messages: list[Json], budget: int, count: Count) -> list[Json]:
+def middle_out(messages: list[Json], budget: int, count: PromptCount) -> list[Json]:
     """System messages, the first messages for a third of the rest, and the last ones for what is left."""
     return _fitting(messages, budget, count, head=1 / 3)
 
@@ -21,7 +21,7 @@ def middle_out(messages: list[Json], budget: int, count: Count) -> list[Json]:
 BASELINES = {"keep the tail": tail, "middle-out": middle_out}
 
 
-def _fitting(messages: list[Json], budget: int, count: Count, head: float) -> list[Json]:
+def _fitting(messages: list[Json], budget: int, count: PromptCount, head: float) -> list[Json]:
     """Takes messages from both ends; what would be half a tool step at the cut counts all the same: they are given
     every advantage."""
     systems = [m for m in messages if m["role"] in ("system", "developer")]

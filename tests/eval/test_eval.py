@@ -1,4 +1,4 @@
-"""`make eval` on a few of its cases, and that it can tell good from bad (contract §9)."""
+"""`make eval` on a few of its cases, and that it can tell good from bad (guarantee §9)."""
 
 import pytest
 

@@ -8,7 +8,7 @@ from typing import Any
 from gateway.base.ids import new_id
 from gateway.models.artifacts import Artifact, ArtifactType
 from gateway.models.bill import CallCost
-from gateway.models.chain import START, extended, marks_of, message_digest
+from gateway.models.chain import START, chain_digests, extended, message_digest
 from gateway.models.conversation import ConversationMessage, StoredConversation
 from gateway.models.turn import (
     CompletionQuery,
@@ -60,7 +60,7 @@ def turn(
     """A question and its answers (siblings), with their bill; `more` goes to the stored turn."""
     status: TurnStatus = more.pop("status", "complete")
     asked = more.get("new_messages", (message("user", question),))
-    marks = tuple(marks_of([each.body for each in asked], more.get("base", START)))
+    marks = tuple(chain_digests([each.body for each in asked], more.get("base", START)))
     end = marks[-1] if marks else more.get("base", START)
     replies = [message("assistant", text) for text in answers]
     choices = [NewAnswer(m, n, mark=extended(end, m.body)) for n, m in enumerate(replies)]

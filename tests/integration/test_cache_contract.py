@@ -1,4 +1,4 @@
-"""`ports.CacheBackend`, one suite for both: process memory and Valkey. Every fault is a miss (contract §5)."""
+"""`ports.CacheBackend`, one suite for both: process memory and Valkey. Every fault is a miss (guarantee §5)."""
 
 import asyncio
 from collections.abc import AsyncIterator

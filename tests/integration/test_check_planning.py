@@ -1,4 +1,4 @@
-"""`gateway check` says whether planner and summarizer can be asked, and at what price (contract §5, §9)."""
+"""`gateway check` says whether planner and summarizer can be asked, and at what price (guarantee §5, §9)."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""A connection that is cut while a turn is stored: whole or not at all, and its bill once (contract §3.6, §6)."""
+"""A connection that is cut while a turn is stored: whole or not at all, and its bill once (guarantee §3.6, §6)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

@@ -1,4 +1,4 @@
-"""What was deleted is not in SQLite's files either: pages are overwritten and the log is emptied (contract §5)."""
+"""What was deleted is not in SQLite's files either: pages are overwritten and the log is emptied (guarantee §5)."""
 
 import random
 import sqlite3

@@ -1,4 +1,4 @@
-"""Deletion for good: nothing that was said is left, the anonymous bill is (contract §5, §6)."""
+"""Deletion for good: nothing that was said is left, the anonymous bill is (guarantee §5, §6)."""
 
 import asyncio
 from collections.abc import Sequence

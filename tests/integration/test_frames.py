@@ -5,7 +5,7 @@ from dataclasses import replace
 from gateway.base.clock import SystemClock
 from gateway.http.conversations.import_check import parse_export
 from gateway.models.conversation import ConversationRef
-from gateway.models.frames import Frame, NewFrame, Standing
+from gateway.models.frames import Frame, FrozenDecision, NewFrame
 from gateway.models.turn import TurnCommit
 from gateway.storage.cache.memory import MemoryCache
 from gateway.storage.conversations.export import Transfer
@@ -53,7 +53,7 @@ async def test_a_frame_and_what_was_added_to_it(store: SqlStore, tenant: str) ->
         left=frozenset({"msg_left"}),
         forms={asked(first): {"role": "user", "content": "form"}, "msg_bare": None},
         standing={asked(first): ("art_1",)},
-        decisions={asked(first): (Standing("art_2", "rag_extract", 7),)},
+        decisions={asked(first): (FrozenDecision("art_2", "rag_extract", 7),)},
         decided=frozenset({"art_2"}),
         foreign=frozenset({asked(first)}),
         counts={asked(first): {"o200k": 5}},
@@ -137,7 +137,7 @@ async def test_frames_come_through_an_export(store: SqlStore, transactions: Tran
     frame = Frame(
         first=asked(first),
         forms={asked(first): {"role": "user", "content": "form"}},
-        decisions={asked(first): (Standing("art_2", "rag_extract", 7),)},
+        decisions={asked(first): (FrozenDecision("art_2", "rag_extract", 7),)},
         decided=frozenset({"art_2", asked(first)}),
     )
     await store.commit(leaving(first, frame, full=True))

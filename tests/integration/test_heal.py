@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.base.ids import new_id
 from gateway.history.tool_pairs import new_message
-from gateway.models.chain import START, Mark
+from gateway.models.chain import START, ChainDigest
 from gateway.models.conversation import ConversationRef
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
@@ -63,7 +63,7 @@ async def test_what_is_missing_is_made_up_for(
 ) -> None:
     """A random tree of turns, failed and partial ones too, with tool steps and siblings."""
     conversation = new_id("conv_")
-    places: list[tuple[str | None, Mark]] = [(None, START)]
+    places: list[tuple[str | None, ChainDigest]] = [(None, START)]
     said: set[tuple[str | None, str]] = set()
     for number in range(data.draw(st.integers(1, 6))):
         parent, base = data.draw(st.sampled_from(places))

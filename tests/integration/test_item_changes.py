@@ -1,4 +1,4 @@
-"""`ports.ConversationRecords`: what is added at once, and what is left of what was deleted (contract §3)."""
+"""`ports.ConversationRecords`: what is added at once, and what is left of what was deleted (guarantee §3)."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ from gateway.storage.conversations.records import SqlConversations
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions, open_transactions
 from gateway.storage.history import rows
-from gateway.storage.history.digests import heal
+from gateway.storage.history.digests import backfill_digests
 from gateway.storage.store import SqlStore
 from tests.integration.commits import NOW, contents, message, turn
 
@@ -201,7 +201,7 @@ async def test_s3_added_items_have_the_digests_that_healing_would_give(
     ]
     await records.create(tenant, name, {}, parse_items(words[:2]), "req_0")
     await records.add_items(tenant, name, parse_items(words[2:4]), "req_1")  # an answer behind an answer: left to heal
-    await transactions.run(lambda connection: heal(connection, name), write=True)
+    await transactions.run(lambda connection: backfill_digests(connection, name), write=True)
     await records.add_items(tenant, name, parse_items([words[4], *words]), "req_2")
 
     def marks(connection: sa.Connection) -> list[Any]:
@@ -218,7 +218,7 @@ async def test_s3_added_items_have_the_digests_that_healing_would_give(
         connection.execute(schema.messages.update().where(schema.messages.c.conversation_id == name).values(unmarked))
         links = schema.message_links
         connection.execute(links.delete().where(links.c.conversation_id == name))
-        heal(connection, name)
+        backfill_digests(connection, name)
 
     before = await transactions.run(marks)
     assert all(row[1] is not None for row in before[0])

@@ -1,4 +1,4 @@
-"""The kill loop of tests/chaos, once through its moments: what is acknowledged survives `kill -9` (contract §3.6)."""
+"""The kill loop of tests/chaos, once through its moments: what is acknowledged survives `kill -9` (guarantee §3.6)."""
 
 from tests.chaos.kill_loop import MOMENTS, KillLoop
 from tests.support.factory import GatewayFactory

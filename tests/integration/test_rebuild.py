@@ -1,4 +1,4 @@
-"""`build_llm_messages()` on a real store: where a request continues, and what comes back (contract §3, ADR 8)."""
+"""`build_llm_messages()` on a real store: where a request continues, and what comes back (guarantee §3, ADR 8)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from gateway.base.ids import new_id
 from gateway.errors import ConversationNotFound, InvalidRequest
-from gateway.history.rebuild import Remembering, build_llm_messages
+from gateway.history.rebuild import RebuildOptions, build_llm_messages
 from gateway.history.tool_pairs import new_message
-from gateway.models.chain import START, chain_key, marks_of
+from gateway.models.chain import START, chain_digests, chain_key
 from gateway.models.conversation import ConversationRef, History
 from gateway.models.exchange import Caller
 from gateway.storage.store import SqlStore
@@ -32,7 +32,7 @@ async def grown(store: SqlStore, tenant: str, path: Sequence[Json]) -> Conversat
     ref = ConversationRef(new_id("conv_"))
     messages = tuple(replace(new_message(body), message_id=new_id("msg_")) for body in path)
     commit = turn(tenant, ref.conversation_id or "", answers=(), new_messages=messages, created=True)
-    said = (marks_of(path) or [START])[-1].said
+    said = (chain_digests(path) or [START])[-1].said
     await store.commit(replace(commit, chains=(chain_key(await store.secret(), tenant, (), said),)))
     return ref
 
@@ -40,7 +40,7 @@ async def grown(store: SqlStore, tenant: str, path: Sequence[Json]) -> Conversat
 async def rebuild(store: SqlStore, tenant: str, ref: ConversationRef, sent: Sequence[Json], **more: Any) -> History:
     """The history of a request of these messages."""
     request = chat(sent, conversation=ref, caller=Caller(tenant), **more.pop("request", {}))
-    return await build_llm_messages(request, store, Remembering(remembers=True, **more))
+    return await build_llm_messages(request, store, RebuildOptions(remembers=True, **more))
 
 
 def bodies(history: History) -> list[Json]:
@@ -310,6 +310,6 @@ async def test_of_a_long_history_only_what_could_fit_is_read(store: SqlStore, te
 async def test_store_false_reads_the_conversation_and_leaves_none(store: SqlStore, tenant: str) -> None:
     ref = await grown(store, tenant, PATH)
     request = chat([user("q3")], conversation=ref, caller=Caller(tenant))
-    history = await build_llm_messages(request, store, Remembering(remembers=False))
+    history = await build_llm_messages(request, store, RebuildOptions(remembers=False))
     assert bodies(history) == [*PATH, user("q3")]
     assert history.conversation_id is None

@@ -1,4 +1,4 @@
-"""SQLite's file: full, locked, removed, replaced or spoilt while it is in use (contract §3.6)."""
+"""SQLite's file: full, locked, removed, replaced or spoilt while it is in use (guarantee §3.6)."""
 
 # ruff: noqa: ASYNC240 - files of a few pages
 import asyncio

@@ -1,4 +1,4 @@
-"""`Transactions`: what is tried again, what is cancelled, and what a connection survives (contract §3.6, §3.7)."""
+"""`Transactions`: what is tried again, what is cancelled, and what a connection survives (guarantee §3.6, §3.7)."""
 
 import asyncio
 import random

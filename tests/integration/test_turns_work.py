@@ -1,4 +1,4 @@
-"""What a turn of a long conversation costs the database, where what was forwarded is frozen (contract §4 I7)."""
+"""What a turn of a long conversation costs the database, where what was forwarded is frozen (guarantee §4 I7)."""
 
 import statistics
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Version N and N - 1 on one database, and ten that migrate it at once (contract §9, ADR 10)."""
+"""Version N and N - 1 on one database, and ten that migrate it at once (guarantee §9, ADR 10)."""
 
 import asyncio
 import itertools
@@ -28,8 +28,8 @@ from gateway.storage.database.migrate import migrate, migrations_folder, revisio
 from gateway.storage.store import SqlStore
 from gateway.storage.turns.bills import ledger_pages
 from tests.integration.commits import NOW, contents, turn
+from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import scrubbed_environment
-from tests.support.nursery import Nursery
 from tests.support.postgres import Postgres
 
 NUMBERS = itertools.count()
@@ -193,14 +193,14 @@ def test_the_commands_say_beside_whom_they_run(storage_url: str, next_version: P
 
 
 @pytest.mark.parametrize("before", [None, OLD, BEFORE])
-async def test_ten_replicas_migrate_at_once(transactions: Transactions, storage_url: str, tmp_path: Path, before: str | None, nursery: Nursery) -> None:  # fmt: skip  # noqa: E501
+async def test_ten_replicas_migrate_at_once(transactions: Transactions, storage_url: str, tmp_path: Path, before: str | None, fork_server: ForkServer) -> None:  # fmt: skip  # noqa: E501
     """§9: ten real processes on an empty and on an old database with data: all succeed, the data is whole."""
     if before is not None:
         await upgrade(transactions, before)
         await store_as_old(transactions, "conv_1", "q1", "a1", new=True)
     environment = scrubbed_environment() | {"DATABASE_URL": storage_url}
     with ThreadPoolExecutor(10) as pool:
-        done = list(pool.map(lambda _: nursery.run(["migrate"], environment, tmp_path), range(10)))
+        done = list(pool.map(lambda _: fork_server.run(["migrate"], environment, tmp_path), range(10)))
     assert [process.returncode for process in done] == [0] * 10, done
     assert [process.stderr for process in done] == [""] * 10
     store = SqlStore(transactions, SystemClock())

@@ -1,4 +1,4 @@
-"""Random requests: everything that a client may send and that contract §4 has a word about."""
+"""Random requests: everything that a client may send and that guarantee §4 has a word about."""
 
 import base64
 import json

@@ -131,7 +131,7 @@ class Script:
 
 
 def _answer(talk: Talk) -> str:
-    """Long enough, where nothing else names the conversation, to show that one took part in it (contract §3.2)."""
+    """Long enough, where nothing else names the conversation, to show that one took part in it (guarantee §3.2)."""
     said = answer(talk.rng)
     while talk.way == "all" and len(said) < 200:
         said += " " + answer(talk.rng)

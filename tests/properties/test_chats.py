@@ -1,4 +1,4 @@
-"""Conversations without tools, at random (contract §4)."""
+"""Conversations without tools, at random (guarantee §4)."""
 
 from tests.properties.cases import CHATS
 from tests.properties.running import CASES, check_singles

@@ -1,4 +1,4 @@
-"""Documents: attached, in files, pasted into messages, at random (contract §4)."""
+"""Documents: attached, in files, pasted into messages, at random (guarantee §4)."""
 
 from tests.properties.cases import DOCUMENTS
 from tests.properties.running import CASES, check_singles

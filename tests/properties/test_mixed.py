@@ -1,4 +1,4 @@
-"""A bit of everything, at random (contract §4)."""
+"""A bit of everything, at random (guarantee §4)."""
 
 from tests.properties.cases import MIXED
 from tests.properties.running import CASES, check_singles

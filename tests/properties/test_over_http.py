@@ -1,4 +1,4 @@
-"""The same checks on a real server: what the provider is sent, and the bill in the answer (contract §4)."""
+"""The same checks on a real server: what the provider is sent, and the bill in the answer (guarantee §4)."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Contract §4 holds whatever a planner says: random plans, trusted and not, over everything that a client may send."""
+"""Guarantee §4 holds whatever a planner says: random plans, trusted and not, over everything that a client may send."""
 
 import pytest
 

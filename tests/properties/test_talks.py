@@ -1,4 +1,4 @@
-"""Conversations of several turns: resent and by id, with tool loops, attachments and edits, at random (contract §4)."""
+"""Conversations of several turns: resent and by id, with tool loops, attachments, edits, at random (guarantee §4)."""
 
 from tests.properties.running import check_talks
 

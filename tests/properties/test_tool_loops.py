@@ -1,4 +1,4 @@
-"""Tool loops with parallel calls and repeated ids, at random (contract §4)."""
+"""Tool loops with parallel calls and repeated ids, at random (guarantee §4)."""
 
 from tests.properties.cases import TOOL_LOOPS
 from tests.properties.running import CASES, check_singles

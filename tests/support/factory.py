@@ -6,9 +6,9 @@ from typing import Any
 
 from openai import OpenAI
 
+from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
-from tests.support.nursery import Nursery
 
 SMALL_MODEL_INFO = {
     "max_input_tokens": 4096,
@@ -62,13 +62,13 @@ class GatewayFactory:
         upstream: MockUpstream,
         directory: Path,
         storage_url: str | None = None,
-        nursery: Nursery | None = None,
+        fork_server: ForkServer | None = None,
     ) -> None:
         self.upstream = upstream
         self.started: list[GatewayProcess] = []
         self._directory = directory
         self._storage_url = storage_url
-        self._nursery = nursery
+        self._fork_server = fork_server
 
     def __call__(
         self,
@@ -84,7 +84,7 @@ class GatewayFactory:
         directory.mkdir()
         storage_url = self._storage_url or sqlite_url(directory)
         config = merged(default_config(self.upstream, storage_url), config_overrides or {})
-        gateway = GatewayProcess(config, env, directory=directory, nursery=self._nursery)
+        gateway = GatewayProcess(config, env, directory=directory, fork_server=self._fork_server)
         self.started.append(gateway)
         if start:
             gateway.start()

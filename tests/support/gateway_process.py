@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import httpx
 
-from tests.support.nursery import Nursery
+from tests.support.fork_server import ForkServer
 from tests.support.ports import free_port
 from tests.support.process import START_SECONDS, ChildProcess, wait_until
 
@@ -34,11 +34,11 @@ class GatewayProcess(ChildProcess):
         directory: Path | None = None,
         port: int | None = None,
         program: Sequence[str] = GATEWAY,
-        nursery: Nursery | None = None,
+        fork_server: ForkServer | None = None,
     ) -> None:
         """`config` is what the config file will hold (None: no `--config` at all), `env` goes on top of the
         scrubbed environment, `directory` is for config, log and working files (default: a temporary one),
-        `program` is what Python runs as the `gateway` command. A `nursery` forks it where that is the same.
+        `program` is what Python runs as the `gateway` command. A `fork_server` forks it where that is the same.
         """
         self._own_directory = directory is None
         self.directory = Path(tempfile.mkdtemp(prefix="gateway-")) if directory is None else directory
@@ -48,7 +48,7 @@ class GatewayProcess(ChildProcess):
         self.config = config
         self.config_path = self.directory / "config.yaml"
         self.program = tuple(program)
-        self._nursery = nursery
+        self._fork_server = fork_server
 
     def __enter__(self) -> Self:
         self.start()
@@ -84,9 +84,9 @@ class GatewayProcess(ChildProcess):
         if self.config is not None:
             self.config_path.write_text(json.dumps(self.config, indent=1), encoding="utf-8")
             args += ["--config", str(self.config_path)]
-        if self._nursery is not None and self.program == GATEWAY and self._nursery.can(self.env):
+        if self._fork_server is not None and self.program == GATEWAY and self._fork_server.can(self.env):
             with self.log.open("ab") as output:
-                self._child = self._nursery.fork(args, self.env, self.directory, output)
+                self._child = self._fork_server.fork(args, self.env, self.directory, output)
         else:
             self.spawn([sys.executable, *self.program, *args], env=self.env, cwd=self.directory)
 
@@ -166,9 +166,9 @@ def scrubbed_environment() -> dict[str, str]:
 
 
 @functools.cache
-def shared_nursery(*, litellm: bool = False) -> Nursery:
+def shared_fork_server(*, litellm: bool = False) -> ForkServer:
     """This process's, which starts when it is first needed."""
-    return Nursery(scrubbed_environment(), litellm=litellm)
+    return ForkServer(scrubbed_environment(), litellm=litellm)
 
 
 def _is_ready(client: httpx.Client) -> bool:

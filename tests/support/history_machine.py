@@ -1,4 +1,4 @@
-"""Random clients before a gateway, and the model of what its histories must be (contract §3)."""
+"""Random clients before a gateway, and the model of what its histories must be (guarantee §3)."""
 
 import itertools
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What a history must be, in plain Python and as simply as it can be said (contract §3).
+"""What a history must be, in plain Python and as simply as it can be said (guarantee §3).
 
 Conversations are trees of messages that are searched from end to end: no digests, no windows, no database. Nothing
 here comes from the gateway; what the two do not agree on is a fault in one of them.
@@ -102,7 +102,7 @@ class Talk:
         return set(call_ids([node.body for node in self.root.below() if not node.unproven]))
 
 
-Said = tuple[str, tuple[tuple[str, ...], ...]]
+TranscriptMessage = tuple[str, tuple[tuple[str, ...], ...]]
 """One thing that was said: by whom, and the forms that its text may have."""
 
 
@@ -111,7 +111,7 @@ class Trace:
     """The digest that an answered request leaves; without a conversation (`store: false`) it only makes doubtful."""
 
     user: str | None
-    said: list[Said]
+    said: list[TranscriptMessage]
     calls: frozenset[str]
     beside: str | None
     """The text of an answer with calls."""
@@ -381,7 +381,7 @@ def uncalled(plan: Plan) -> set[int]:
     return found | ({new} if wanted else set())
 
 
-def said_in(path: Sequence[Node]) -> list[Said]:
+def said_in(path: Sequence[Node]) -> list[TranscriptMessage]:
     """What was said on a path: user messages and final answers."""
     return [(node.body["role"], node.forms or ((_words(node.body),),)) for node in path if _is_said(node.body)]
 
@@ -401,7 +401,7 @@ def _words(message: Json) -> str:
     return json.dumps(message["content"]) if text is None else text
 
 
-def _fits(items: Sequence[Said], said: Sequence[tuple[str, str]]) -> bool:
+def _fits(items: Sequence[TranscriptMessage], said: Sequence[tuple[str, str]]) -> bool:
     """Whether what was sent is what was said, each thing in one of its forms."""
     if not items or not said:
         return not items and not said

@@ -112,7 +112,12 @@ class World:
         return self._heard(self.number(), key, ask, script, None)
 
     def send_two(
-        self, key: str, asks: Sequence[Ask], scripts: Sequence[Script], last: int, between: Callable[[Heard], None]
+        self,
+        key: str,
+        asks: Sequence[Ask],
+        scripts: Sequence[Script],
+        last: int,
+        between: Callable[[Heard], None],
     ) -> Heard:
         """Two requests that are both under way before either is answered; `between` sees the one answered first."""
         gates = [threading.Event(), threading.Event()]

@@ -24,7 +24,7 @@ from gateway.storage.database.engine import open_transactions
 from gateway.storage.database.migrate import migrate
 from gateway.storage.store import SqlStore
 from gateway.telemetry.metrics import Metrics
-from gateway.tokens.counter import Counters
+from gateway.tokens.counter import CounterRegistry
 from gateway.turn.pipeline import Pipeline
 from gateway.turn.settlement import Settlement
 
@@ -88,7 +88,7 @@ class InProcess:
     """`ask` is what `POST /v1/chat/completions` does, without HTTP. To be made and closed in one event loop."""
 
     def __init__(self, settings: Settings, facts: dict[str, ModelFacts], answers: Answers) -> None:
-        clock, counters = Clock(), Counters()
+        clock, counters = Clock(), CounterRegistry()
         self.indexes = ContentIndexes(2**24, 60.0, clock)
         cache = ForgettingCache(MemoryCache(2**20, clock), self.indexes)
         self.settings = settings

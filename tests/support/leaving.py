@@ -1,4 +1,4 @@
-"""Clients that leave at random moments, and whether they leave the storage as it was (contract §3.6, §3.7)."""
+"""Clients that leave at random moments, and whether they leave the storage as it was (guarantee §3.6, §3.7)."""
 
 import asyncio
 import random

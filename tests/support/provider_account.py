@@ -59,7 +59,7 @@ class PriceList:
 
 
 def picodollars(prices: PriceList, usage: Mapping[str, Any], tier: str | None = None) -> tuple[int, int]:
-    """What prompt and answer cost, each rounded half-even to a picodollar (contract §6)."""
+    """What prompt and answer cost, each rounded half-even to a picodollar (guarantee §6)."""
     prompt, answer = usage["prompt_tokens"], usage["completion_tokens"]
     rates = prices.rates(prompt, tier)
     details = usage.get("prompt_tokens_details") or {}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 GATEWAY_FIELDS = ("conversation", "attachments", "context")
-"""Contract §2: taken out before forwarding."""
+"""Guarantee §2: taken out before forwarding."""
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _PARTS = {

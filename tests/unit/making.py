@@ -13,7 +13,7 @@ from gateway.history.tool_pairs import new_message
 from gateway.models.artifacts import Artifact, ContextGoal, RequestAttachment
 from gateway.models.conversation import ConversationMessage, ConversationRef, History
 from gateway.models.exchange import Caller, ChatRequest, ContextOptions, ModelFacts
-from gateway.tokens.counter import Counters
+from gateway.tokens.counter import CounterRegistry
 from gateway.window.budget import Budget
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -128,5 +128,5 @@ async def build_of(conversation: History, budget: int | None, settings: ContextS
 async def _made(
     request: ChatRequest, history: History, budget: int | None, settings: ContextSettings | None, facts: ModelFacts
 ) -> BuiltContext:
-    manager = ContextManager(settings or ContextSettings(low_water=1), Counters(), FileReader(NoCache(), 1.0))
+    manager = ContextManager(settings or ContextSettings(low_water=1), CounterRegistry(), FileReader(NoCache(), 1.0))
     return await manager(request, history, facts, Budget(budget, 128_000))

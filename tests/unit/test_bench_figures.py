@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.models.exchange import ModelFacts
-from gateway.tokens.counter import Counters
+from gateway.tokens.counter import CounterRegistry
 from tests.bench.cases import CASES, OPEN
 from tests.bench.connection import Answer
 from tests.bench.context.contents import session
@@ -91,7 +91,7 @@ def test_the_kernels_account_grows_with_work() -> None:
 
 
 def test_a_session_is_as_large_as_asked_and_like_no_other() -> None:
-    counter = Counters().counter(ModelFacts("gpt-4o"))
+    counter = CounterRegistry().counter(ModelFacts("gpt-4o"))
     messages, first, second = session(10_000, 1)
     assert 9_000 <= sum(map(counter.message, messages)) <= 20_000
     assert first != second

@@ -1,4 +1,4 @@
-"""Money on its way to a client and into the ledger: no digit is lost (contract §6)."""
+"""Money on its way to a client and into the ledger: no digit is lost (guarantee §6)."""
 
 from decimal import Decimal
 

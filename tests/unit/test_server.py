@@ -1,4 +1,4 @@
-"""Where the server listens (contract §8)."""
+"""Where the server listens (guarantee §8)."""
 
 from typing import Any
 

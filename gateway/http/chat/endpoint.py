@@ -17,7 +17,7 @@ from gateway.models.conversation import ConversationRef
 from gateway.models.exchange import Caller, ChatRequest
 from gateway.models.turn import RequestIdentity, StoredCompletion
 from gateway.ports import Clock, ConversationStore
-from gateway.turn.idempotency import Once
+from gateway.turn.idempotency import IdempotencyGate
 from gateway.turn.pipeline import Completion, Pipeline, StreamedAnswer
 
 LARGE_BODY = 2**20
@@ -29,7 +29,7 @@ class ChatCompletions:
     def __init__(
         self,
         pipeline: Pipeline,
-        once: Once,
+        once: IdempotencyGate,
         store: ConversationStore,
         auth: Authenticator,
         settings: Settings,
@@ -129,7 +129,7 @@ class ChatCompletions:
                 body = b"".join([event(chunk) for chunk in batch])
                 await send({"type": "http.response.body", "body": body, "more_body": True})
         except GatewayError as error:
-            # The answer has begun, so its status cannot change: an error event, and no [DONE] (contract §7).
+            # The answer has begun, so its status cannot change: an error event, and no [DONE] (guarantee §7).
             scope["gateway"]["error_code"] = error.code
             end = event(error.body())
         await send({"type": "http.response.body", "body": end})

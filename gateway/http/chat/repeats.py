@@ -18,7 +18,7 @@ from gateway.models.turn import RequestIdentity, StoredCompletion
 from gateway.ports import ConversationStore
 from gateway.turn.idempotency import Permit
 
-# The answer that a request was given before, once more: as JSON or as a stream (contract §6).
+# The answer that a request was given before, once more: as JSON or as a stream (guarantee §6).
 
 
 REPLAYED = {"idempotent-replayed": "true"}

@@ -1,4 +1,4 @@
-"""Validates a chat request at the edge and takes the gateway's own fields out of it (contract §2).
+"""Validates a chat request at the edge and takes the gateway's own fields out of it (guarantee §2).
 
 Only what the gateway needs to understand is checked; unknown fields go up untouched.
 """

@@ -1,4 +1,4 @@
-"""`GET /v1/chat/completions…`: any bill can be checked afterwards (contract §6)."""
+"""`GET /v1/chat/completions…`: any bill can be checked afterwards (guarantee §6)."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""`/v1/conversations…`: OpenAI's Conversations API over the stored histories, and a list of them (contract §3, §8)."""
+"""`/v1/conversations…`: OpenAI's Conversations API over the stored histories, and a list of them (guarantee §3, §8)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping

@@ -1,4 +1,4 @@
-"""Checks an exported conversation that is to be imported; whatever is wrong, the field is named (contract §7)."""
+"""Checks an exported conversation that is to be imported; whatever is wrong, the field is named (guarantee §7)."""
 
 import re
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ from gateway.models.records import (
 )
 from gateway.models.tool_steps import parse_reasoning_events_to_steps
 
-# Reads fields of a document that anybody may have written; each that breaks its rule is named (contract §7).
+# Reads fields of a document that anybody may have written; each that breaks its rule is named (guarantee §7).
 
 
 MOST_NUMBER = 2**31 - 1

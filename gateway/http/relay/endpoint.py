@@ -1,4 +1,4 @@
-"""Every other path under `/v1/`: passed on to the upstream, streaming both ways (contract §1)."""
+"""Every other path under `/v1/`: passed on to the upstream, streaming both ways (guarantee §1)."""
 
 import asyncio
 import time

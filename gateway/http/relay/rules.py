@@ -1,4 +1,4 @@
-"""What may be relayed, decided purely: which paths, and which headers go with them (contract §1, §8)."""
+"""What may be relayed, decided purely: which paths, and which headers go with them (guarantee §1, §8)."""
 
 import re
 from dataclasses import dataclass

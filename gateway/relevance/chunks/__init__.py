@@ -1,1 +1,1 @@
-"""Cuts a text into chunks along its own structure (contract §5: `rag_extract`)."""
+"""Cuts a text into chunks along its own structure (guarantee §5: `rag_extract`)."""

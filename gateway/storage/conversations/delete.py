@@ -1,4 +1,4 @@
-"""Deletes conversations for good: what people and models said goes, the anonymous bill stays (contract §5, §6)."""
+"""Deletes conversations for good: what people and models said goes, the anonymous bill stays (guarantee §5, §6)."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta

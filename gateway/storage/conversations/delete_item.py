@@ -17,7 +17,7 @@ from gateway.storage.conversations.items import conversation_row, instructions_i
 from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_if_new
 from gateway.storage.history import rows
-from gateway.storage.history.digests import heal
+from gateway.storage.history.digests import backfill_digests
 from gateway.storage.turns.rows import message_row
 
 BATCH = 500
@@ -57,7 +57,9 @@ def delete(
         if (call_id := called(message, item_id)) is not None:
             _forget_step(connection, below, call_id, tree.results(stored.id))
         _cut_completion(connection, stored, removed=left is None)
-        heal(connection, conversation_id)  # at once: a branch that the head is not in is found by its digests alone
+        backfill_digests(
+            connection, conversation_id
+        )  # at once: a branch that the head is not in is found by its digests alone
     values["forgotten_at"] = now
     where = CONVERSATIONS.c.id == conversation_id
     connection.execute(CONVERSATIONS.update().where(where).values(**values))

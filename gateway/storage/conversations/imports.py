@@ -1,4 +1,4 @@
-"""Writes an imported conversation: under new ids, in one transaction, without digests (`storage/heal.py` adds them)."""
+"""Writes an imported conversation under new ids, in one transaction. `storage/history/digests.py` adds its digests."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime

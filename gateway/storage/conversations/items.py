@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from gateway.base import jsons
 from gateway.base.ids import content_digest, new_id
 from gateway.errors import ConversationNotFound, ItemNotFound
-from gateway.models.chain import START, Mark, Run, following
+from gateway.models.chain import START, ChainDigest, Run, following
 from gateway.models.conversation import INSTRUCTION_ROLES, ConversationMessage
 from gateway.models.items import INSTRUCTION_PREFIX, Item, custom_calls, instruction_items, items_of, message_id_of
 from gateway.models.records import ItemPage, ItemQuery
@@ -195,7 +195,7 @@ _PATH = _path_query()
 _CALLER = _caller_query()
 
 
-# Adds items to a conversation, under its lock (contract §3.7).
+# Adds items to a conversation, under its lock (guarantee §3.7).
 
 
 def add(
@@ -217,7 +217,7 @@ def add(
     """
     row = conversation_row(connection, tenant, conversation_id, lock=True)
     head, digest, number, restored = row.head_id, row.instructions_digest, 0, None
-    mark: Mark | None = START
+    mark: ChainDigest | None = START
     made: list[Item] = []
     if head is None:
         leading = list(takewhile(lambda message: message.role in INSTRUCTION_ROLES, messages))
@@ -252,13 +252,13 @@ def add(
     return made
 
 
-def _mark_after(last: Any, messages: Sequence[ConversationMessage]) -> Mark | None:
+def _mark_after(last: Any, messages: Sequence[ConversationMessage]) -> ChainDigest | None:
     """Where the chain stands; None where that needs more than the last row. Messages without digests get theirs when
     the conversation is next asked for (ADR 8)."""
     answers_in_a_row = last.role == "assistant" and bool(messages) and messages[0].role == "assistant"
     if last.path_digest is None or answers_in_a_row:
         return None
-    return Mark(bytes(last.path_digest), bytes(last.said_digest), bool(last.plain))
+    return ChainDigest(bytes(last.path_digest), bytes(last.said_digest), bool(last.plain))
 
 
 def _instruct(connection: sa.Connection, row: Any, new: Sequence[dict[str, Any]]) -> tuple[str | None, list[Item]]:

@@ -127,7 +127,7 @@ chains = Table(
     Column("created_at", DateTime(timezone=True), nullable=False),
     sqlite_with_rowid=False,
 )
-"""The keyed digests that answered requests leave (contract §3.2). They outlive their conversation; without one
+"""The keyed digests that answered requests leave (guarantee §3.2). They outlive their conversation; without one
 (`store: false`) its id is empty. `calls`: of the ids of an answer's tool calls, empty without any."""
 
 frames = Table(

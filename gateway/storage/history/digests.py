@@ -7,19 +7,19 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.base import jsons
-from gateway.models.chain import START, Mark, Run, following
+from gateway.models.chain import START, ChainDigest, Run, following
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert
 
 BATCH = 500
-Made = tuple[str, Mark, Mark, int]
+Made = tuple[str, ChainDigest, ChainDigest, int]
 INSERT_LINKS = RowInsert(
     schema.message_links, "ON CONFLICT (conversation_id, digest) DO UPDATE SET message_id = excluded.message_id"
 )
 """Of two chains that say the same the latest is continued."""
 
 
-def heal(connection: sa.Connection, conversation_id: str) -> None:
+def backfill_digests(connection: sa.Connection, conversation_id: str) -> None:
     """Gives each message of the conversation that has none its digests, links and place in the sequence.
 
     Work grows with the messages of the conversation; their bodies are read only where something is missing. Failed
@@ -35,7 +35,7 @@ def heal(connection: sa.Connection, conversation_id: str) -> None:
     chain_order = list(children[None])
     for row in chain_order:  # it grows meanwhile: what hangs on a message comes after it
         chain_order += children.get(row.id, ())
-    states: dict[str | None, tuple[Mark, Run | None, int]] = {None: (START, None, -1)}
+    states: dict[str | None, tuple[ChainDigest, Run | None, int]] = {None: (START, None, -1)}
     for start in range(0, len(chain_order), BATCH):
         batch = chain_order[start : start + BATCH]
         missing = [row.id for row in batch if row.path_digest is None or _goes_on(row, children)]
@@ -47,7 +47,7 @@ def heal(connection: sa.Connection, conversation_id: str) -> None:
             if row.path_digest is None:
                 made.append((row.id, before, mark, number + 1))
             else:
-                mark = Mark(bytes(row.path_digest), bytes(row.said_digest), bool(row.plain))
+                mark = ChainDigest(bytes(row.path_digest), bytes(row.said_digest), bool(row.plain))
             states[row.id] = (mark, following_run, number + 1)
         _write(connection, conversation_id, made)
 
@@ -57,7 +57,7 @@ def _goes_on(row: Any, children: dict[str | None, list[Any]]) -> bool:
     return row.role == "assistant" and any(child.role == "assistant" for child in children.get(row.id, ()))
 
 
-def _mark(row: Any, before: Mark, run: Run | None) -> tuple[Mark, Run | None]:
+def _mark(row: Any, before: ChainDigest, run: Run | None) -> tuple[ChainDigest, Run | None]:
     body = jsons.loads_stored(row.body)
     return following(before, run, body, status=row.status, reworded=row.rendered is not None)
 
@@ -74,7 +74,7 @@ def _write(connection: sa.Connection, conversation_id: str, made: list[Made]) ->
     INSERT_LINKS(connection, rows)
 
 
-def link_rows(conversation_id: str, message_id: str, before: Mark, mark: Mark) -> list[dict[str, Any]]:
+def link_rows(conversation_id: str, message_id: str, before: ChainDigest, mark: ChainDigest) -> list[dict[str, Any]]:
     """Rows that lead to a message from the digests that are new with it: what adds nothing to what was said is not
     where that ends."""
     digests = {mark.path: mark.path != before.path, mark.said: mark.said != before.said}

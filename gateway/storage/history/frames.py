@@ -1,4 +1,4 @@
-"""What a model was sent of a conversation: a row where it is not what the messages say (contract §4 I7, ADR 12)."""
+"""What a model was sent of a conversation: a row where it is not what the messages say (guarantee §4 I7, ADR 12)."""
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet

@@ -7,7 +7,14 @@ import sqlalchemy as sa
 
 from gateway.base import jsons
 from gateway.models.artifacts import Artifact
-from gateway.models.conversation import NOWHERE, ConversationMessage, ConversationRef, Place, Sought, StoredConversation
+from gateway.models.conversation import (
+    NOWHERE,
+    ConversationMessage,
+    ConversationRef,
+    Lookup,
+    ResumePoint,
+    StoredConversation,
+)
 from gateway.storage.database import schema
 from gateway.storage.history import rows
 from gateway.storage.history.frames import read_frame
@@ -15,7 +22,7 @@ from gateway.storage.history.recognise import MARKED, locate, place_behind, reco
 
 
 @dataclass(frozen=True, slots=True)
-class Unhealed:
+class MissingDigests:
     """A conversation whose head is without digests; to be made up for before it can be searched."""
 
     conversation_id: str
@@ -25,10 +32,10 @@ def find(
     connection: sa.Connection,
     tenant: str,
     ref: ConversationRef,
-    sought: Sought | None,
+    sought: Lookup | None,
     max_bytes: int | None,
     model: str | None = None,
-) -> StoredConversation | Unhealed | None:
+) -> StoredConversation | MissingDigests | None:
     """The conversation that is named, or else the one that is recognised; see `ports.ConversationStore`."""
     if sought is not None and sought.keys:
         conversation_id = recognised(connection, tenant, sought.keys)
@@ -39,7 +46,7 @@ def find(
     if row is None:
         return None
     if row.message_id is not None and row.path_digest is None:
-        return Unhealed(row.id)
+        return MissingDigests(row.id)
     place = place_behind(row)
     if sought is not None:
         place = locate(connection, row.id, row.head_id, sought) or (place if sought.maybe_delta else NOWHERE)
@@ -66,7 +73,13 @@ def conversation_row(connection: sa.Connection, tenant: str, ref: ConversationRe
 
 
 def _load(
-    connection: sa.Connection, row: Any, place: Place, sought: Sought | None, max_bytes: int | None, *, framed: bool
+    connection: sa.Connection,
+    row: Any,
+    place: ResumePoint,
+    sought: Lookup | None,
+    max_bytes: int | None,
+    *,
+    framed: bool,
 ) -> StoredConversation:
     """`framed`: what was sent of it before may be something else, so its messages have to be looked at."""
     attached: tuple[Artifact, ...] = ()

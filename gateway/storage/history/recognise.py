@@ -6,8 +6,17 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.models.chain import ChainKey, Mark, call_ids, extended, is_continued, is_step, joined, message_digest
-from gateway.models.conversation import INSTRUCTION_ROLES, NOWHERE, Place, Sought
+from gateway.models.chain import (
+    ChainDigest,
+    ChainKey,
+    call_ids,
+    extended,
+    is_continued,
+    is_step,
+    joined,
+    message_digest,
+)
+from gateway.models.conversation import INSTRUCTION_ROLES, NOWHERE, Lookup, ResumePoint
 from gateway.storage.database import schema
 
 MARKED = (
@@ -45,20 +54,20 @@ def _conversations(connection: sa.Connection, tenant: str, digest: bytes, calls:
     return [str(row[0]) for row in connection.execute(query.distinct().limit(2))]
 
 
-def place_behind(row: Any, kept: int = 0) -> Place:
+def place_behind(row: Any, kept: int = 0) -> ResumePoint:
     """The place behind a stored message, from its row with MARKED columns."""
     if row.message_id is None:
         return NOWHERE
     if row.path_digest is None:
-        return Place(row.message_id, kept=kept)
-    mark = Mark(bytes(row.path_digest), bytes(row.said_digest), bool(row.plain))
-    return Place(row.message_id, mark, kept, restored=bool(row.restored))
+        return ResumePoint(row.message_id, kept=kept)
+    mark = ChainDigest(bytes(row.path_digest), bytes(row.said_digest), bool(row.plain))
+    return ResumePoint(row.message_id, mark, kept, restored=bool(row.restored))
 
 
-def locate(connection: sa.Connection, conversation_id: str, head_id: str | None, sought: Sought) -> Place | None:
+def locate(connection: sa.Connection, conversation_id: str, head_id: str | None, sought: Lookup) -> ResumePoint | None:
     """Where the sought messages continue that conversation; None if nothing of them is known.
 
-    Compared in order from the beginning first, else as a run that ends at the head (contract §3.1).
+    Compared in order from the beginning first, else as a run that ends at the head (guarantee §3.1).
     """
     search = _Search(connection, conversation_id, sought)
     found = search.as_sent() or search.as_said()
@@ -68,19 +77,19 @@ def locate(connection: sa.Connection, conversation_id: str, head_id: str | None,
 
 
 class _Search:
-    def __init__(self, connection: sa.Connection, conversation_id: str, sought: Sought) -> None:
+    def __init__(self, connection: sa.Connection, conversation_id: str, sought: Lookup) -> None:
         self._connection = connection
         self._conversation = conversation_id
         self._sought = sought
 
-    def as_sent(self) -> Place | None:
+    def as_sent(self) -> ResumePoint | None:
         """By the chain as it was sent, from the last answer on, the deepest first."""
         marks, bodies = self._sought.marks, self._sought.bodies
         last = next((i for i in range(len(bodies) - 1, -1, -1) if bodies[i]["role"] == "assistant"), 0)
         places = range(max(last, len(marks) - AT_ONCE), len(marks))
         return self._deepest([(marks[i].path, i) for i in places])
 
-    def as_said(self) -> Place | None:
+    def as_said(self) -> ResumePoint | None:
         """By what was said in it; then as far as the chain goes on from there."""
         sought = self._sought
         said = [i for i in range(len(sought.marks)) if sought.said(i) and not is_continued(sought.bodies, i)]
@@ -91,12 +100,12 @@ class _Search:
             return self._onwards(NOWHERE)
         return self._onwards(self._verified(found))
 
-    def is_part_of_run(self, place: Place) -> bool:
+    def is_part_of_run(self, place: ResumePoint) -> bool:
         """Whether a place was found by how a run was once sent, not from the beginning, and answers follow it."""
         answers = any(body["role"] == "assistant" for body in self._sought.bodies[place.kept :])
         return answers and place.mark.said != self._sought.marks[place.kept - 1].said
 
-    def run_to(self, head_id: str | None) -> Place | None:
+    def run_to(self, head_id: str | None) -> ResumePoint | None:
         """As a run that ends at the head, or at another of the answers that were given with it; answers that are
         stored nowhere may follow it."""
         bodies = self._sought.bodies
@@ -110,13 +119,13 @@ class _Search:
         return None
 
     def _choices(self, head_id: str) -> Iterator[str]:
-        """The head, and only then the answers of the same request beside it (contract §3.4)."""
+        """The head, and only then the answers of the same request beside it (guarantee §3.4)."""
         yield head_id
         yield from (row.id for row in self._connection.execute(_CHOICES, {"head": head_id}).all())
 
-    def _halving(self, places: list[int]) -> Place | None:
+    def _halving(self, places: list[int]) -> ResumePoint | None:
         """The deepest of these that is known: whatever leads to a known place is known."""
-        best: Place | None = None
+        best: ResumePoint | None = None
         low, high = 0, len(places)
         while low < high:
             middle = (low + high) // 2
@@ -128,7 +137,7 @@ class _Search:
                 best, low = found, middle + 1
         return best
 
-    def _onwards(self, place: Place) -> Place | None:
+    def _onwards(self, place: ResumePoint) -> ResumePoint | None:
         """The same words and the same steps again, as far as they are known; None if that leaves nothing.
 
         Behind a place that was found as its client once sent it, the chain goes on as it is stored.
@@ -146,7 +155,7 @@ class _Search:
             place = found
         return self._skipping(place) if place.kept else None
 
-    def _skipping(self, place: Place) -> Place:
+    def _skipping(self, place: ResumePoint) -> ResumePoint:
         """Steps of the turn under way, where steps before them were left out."""
         bodies = self._sought.bodies
         steps = list(takewhile(lambda i: not self._sought.said(i), range(place.kept, len(bodies))))[:AT_ONCE]
@@ -174,7 +183,7 @@ class _Search:
                 rest.pop()
         return False
 
-    def _verified(self, place: Place) -> Place:
+    def _verified(self, place: ResumePoint) -> ResumePoint:
         """What was said is the same up to there. If steps or system messages were sent, too, each of them must be one
         of those that are stored; else the request continues before the first that is not."""
         index = place.kept - 1
@@ -185,7 +194,7 @@ class _Search:
             return place
         return self._place(base, difference) if base is not None else NOWHERE
 
-    def _deepest(self, places: Sequence[tuple[bytes, int]]) -> Place | None:
+    def _deepest(self, places: Sequence[tuple[bytes, int]]) -> ResumePoint | None:
         """The place behind the deepest of these digests, each with its index, that is linked."""
         if not places:
             return None
@@ -196,7 +205,7 @@ class _Search:
         known = {bytes(row.digest): row for row in self._connection.execute(query)}
         return next((place_behind(known[each], i + 1) for each, i in reversed(places) if each in known), None)
 
-    def _place(self, message_id: str, kept: int) -> Place:
+    def _place(self, message_id: str, kept: int) -> ResumePoint:
         query = sa.select(*MARKED).where(schema.messages.c.id == message_id)
         return place_behind(self._connection.execute(query).one(), kept)
 
@@ -208,11 +217,11 @@ class _Search:
             message_id = rows[-1].parent_id if len(rows) == CHUNK else None
 
 
-def _compared(rows: Iterator[Any], sought: Sought, index: int) -> tuple[int | None, str | None]:
+def _compared(rows: Iterator[Any], sought: Lookup, index: int) -> tuple[int | None, str | None]:
     """Compares what was sent, from `index` backwards, with a stored chain that says the same. Returns the index of the
     first message that is not stored there (None if all are) and the stored message before it.
 
-    Where a conversation is recognised by what was said, system messages make no difference (contract §3.2).
+    Where a conversation is recognised by what was said, system messages make no difference (guarantee §3.2).
     """
     difference: int | None = None
     base: str | None = None

@@ -15,7 +15,7 @@ MOST = 2**63 - 1
 
 
 def pico(value: Decimal | None) -> int | None:
-    """USD as whole picodollars; costs have no further decimals (contract §6)."""
+    """USD as whole picodollars; costs have no further decimals (guarantee §6)."""
     return None if value is None else whole(value / PICO)
 
 

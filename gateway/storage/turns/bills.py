@@ -1,4 +1,4 @@
-"""Writes bills, and what answered requests leave for recognition; they outlive the content (contract §3.2, §6)."""
+"""Writes bills, and what answered requests leave for recognition; they outlive the content (guarantee §3.2, §6)."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Sequence

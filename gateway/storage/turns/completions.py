@@ -1,4 +1,4 @@
-"""Reads stored completions with their bills: one by id, or a page of a tenant's (contract §6)."""
+"""Reads stored completions with their bills: one by id, or a page of a tenant's (guarantee §6)."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -9,32 +9,32 @@ import sqlalchemy as sa
 
 from gateway.base import jsons
 from gateway.base.ids import new_id
-from gateway.models.chain import START, Mark, call_ids, extended, is_bare
+from gateway.models.chain import START, ChainDigest, call_ids, extended, is_bare
 from gateway.models.conversation import ConversationMessage
 from gateway.models.tool_steps import RESULT_ROLES
 from gateway.models.turn import LedgerEntry, StoredTurn
 from gateway.storage.database import schema
-from gateway.storage.history.digests import heal, link_rows
+from gateway.storage.history.digests import backfill_digests, link_rows
 
 REDUCIBLE_BYTES = 8000
 REDUCED_BYTES = 500
 FAILED = {"status": "failed", "path_digest": None, "said_digest": None, "plain": None}
-"""A failed turn is in no chain (contract §3.6)."""
+"""A failed turn is in no chain (guarantee §3.6)."""
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Hook:
+class AttachPoint:
     """What a turn hangs on: the stored message before it. `seen`: its client has seen that one as the last, too."""
 
     parent: str | None
     number: int
-    mark: Mark
+    mark: ChainDigest
     restored: bool
     seen: bool
 
 
-def hook_of(connection: sa.Connection, turn: StoredTurn, head: str | None) -> Hook:
+def hook_of(connection: sa.Connection, turn: StoredTurn, head: str | None) -> AttachPoint:
     """What a turn is hung on now: the head if it began there, else the message that it continues.
 
     A head that has moved to another branch meanwhile does not lead back to what the turn has seen: it stays there.
@@ -46,18 +46,18 @@ def hook_of(connection: sa.Connection, turn: StoredTurn, head: str | None) -> Ho
         parent = head
         row = connection.execute(_PARENT, {"id": parent}).first()
     if row is None:
-        return Hook(None, 0, START, restored=turn.restored, seen=turn.parent_id is None)
+        return AttachPoint(None, 0, START, restored=turn.restored, seen=turn.parent_id is None)
     if row.path_digest is None:  # another version of the gateway wrote it
-        heal(connection, turn.conversation_id)
+        backfill_digests(connection, turn.conversation_id)
         row = connection.execute(_PARENT, {"id": parent}).one()
-    mark = Mark(bytes(row.path_digest), bytes(row.said_digest), bool(row.plain))
+    mark = ChainDigest(bytes(row.path_digest), bytes(row.said_digest), bool(row.plain))
     restored = bool(row.restored) or turn.restored
-    return Hook(parent, row.sequence_number + 1, mark, restored, seen=parent == turn.parent_id)
+    return AttachPoint(parent, row.sequence_number + 1, mark, restored, seen=parent == turn.parent_id)
 
 
-def without_known(connection: sa.Connection, turn: StoredTurn, hook: Hook) -> tuple[StoredTurn, Hook]:
+def without_known(connection: sa.Connection, turn: StoredTurn, hook: AttachPoint) -> tuple[StoredTurn, AttachPoint]:
     """The turn without the messages that another request has stored there meanwhile: two that bring the same edit at
-    once store it once (contract §3.4)."""
+    once store it once (guarantee §3.4)."""
     if turn.at_head or not hook.seen or not turn.marks or hook.mark.path != turn.base.path:
         return turn, hook
     table = schema.message_links
@@ -69,7 +69,7 @@ def without_known(connection: sa.Connection, turn: StoredTurn, hook: Hook) -> tu
         return turn, hook
     parent, base = known[digests[count - 1]], turn.marks[count - 1]
     row = connection.execute(_PARENT, {"id": parent}).one()
-    mark = Mark(bytes(row.path_digest), bytes(row.said_digest), bool(row.plain))
+    mark = ChainDigest(bytes(row.path_digest), bytes(row.said_digest), bool(row.plain))
     there = {m.message_id: known[each] for m, each in zip(turn.new_messages[:count], digests, strict=False)}
     answers = tuple(replace(each, reasoning_events=_renamed(each.reasoning_events, there)) for each in turn.answers)
     rest = replace(
@@ -82,7 +82,7 @@ def without_known(connection: sa.Connection, turn: StoredTurn, hook: Hook) -> tu
         answers=answers,
     )
     restored = bool(row.restored) or hook.restored
-    return rest, Hook(parent, row.sequence_number + 1, mark, restored, seen=True)
+    return rest, AttachPoint(parent, row.sequence_number + 1, mark, restored, seen=True)
 
 
 def without_quotes(turn: StoredTurn) -> StoredTurn:
@@ -100,7 +100,7 @@ def _renamed(events: list[dict[str, Any]], there: dict[str | None, str]) -> list
 
 
 def message_rows(
-    turn: StoredTurn, entry: LedgerEntry, hook: Hook, digest: str | None, now: datetime
+    turn: StoredTurn, entry: LedgerEntry, hook: AttachPoint, digest: str | None, now: datetime
 ) -> tuple[list[tuple[Row, list[Row]]], str | None]:
     """New messages as a chain, then the answers as siblings, each with its links; and the message that the next turn
     continues."""
@@ -140,16 +140,16 @@ def message_rows(
     return found, latest
 
 
-def _mark(message: ConversationMessage, before: Mark, seen: Mark, view: Mark) -> Mark:
+def _mark(message: ConversationMessage, before: ChainDigest, seen: ChainDigest, view: ChainDigest) -> ChainDigest:
     """The mark of a message as it is stored: the one that its client sees, if the chain before it is the same."""
     reworded = message.rendered is not None
     if before.path != seen.path or before.said != seen.said:
         return extended(before, message.body, status=message.status, reworded=reworded)
     plain = before.plain and not reworded and (view == seen or is_bare(message.body))
-    return Mark(view.path, view.said, plain)
+    return ChainDigest(view.path, view.said, plain)
 
 
-def _digests(mark: Mark) -> Row:
+def _digests(mark: ChainDigest) -> Row:
     return {"path_digest": mark.path, "said_digest": mark.said, "plain": mark.plain}
 
 

@@ -1,4 +1,4 @@
-"""The one place where a turn and its bill are written (contract §3.6, §3.7)."""
+"""The one place where a turn and its bill are written (guarantee §3.6, §3.7)."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""litellm's exceptions translated once (contract §7)."""
+"""litellm's exceptions translated once (guarantee §7)."""
 
 import re
 from typing import Any

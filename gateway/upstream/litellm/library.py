@@ -84,7 +84,7 @@ async def _nothing_async(*_: Any, **__: Any) -> None:
 
 
 def _forbid_fetching() -> None:
-    """No URL found in a request is ever fetched (contract §2): litellm would do so for providers that take no URLs."""
+    """No URL found in a request is ever fetched (guarantee §2): litellm would do so for providers that take no URLs."""
     replaced = {"safe_get": _refuse, "async_safe_get": _refuse_async}
     importlib.import_module("litellm.litellm_core_utils.prompt_templates.factory")
     for module in [m for name, m in sys.modules.items() if name.startswith("litellm.")]:

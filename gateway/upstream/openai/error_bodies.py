@@ -1,4 +1,4 @@
-"""Different providers' ways to say that a prompt exceeds the model's window (contract §7)."""
+"""Different providers' ways to say that a prompt exceeds the model's window (guarantee §7)."""
 
 import re
 from contextlib import suppress

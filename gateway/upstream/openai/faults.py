@@ -1,4 +1,4 @@
-"""Foreign faults translated once: httpx's exceptions and upstream's error answers (contract §7)."""
+"""Foreign faults translated once: httpx's exceptions and upstream's error answers (guarantee §7)."""
 
 import re
 import zlib
@@ -53,7 +53,7 @@ def translated(*, begun: bool) -> Iterator[None]:
 
 
 def relayed_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers that come back to the client (contract §1)."""
+    """The headers that come back to the client (guarantee §1)."""
     return {name.lower(): UNPRINTABLE.sub("", value) for name, value in headers.items() if RELAYED.match(name)}
 
 
@@ -99,7 +99,7 @@ def _named_status(original: Any) -> int | None:
     return None
 
 
-# What a client is told of an error answer to a relayed call (contract §7).
+# What a client is told of an error answer to a relayed call (guarantee §7).
 
 
 MAX_ERROR_BYTES = 2**20

@@ -17,7 +17,7 @@ SECONDS = 60.0
 
 
 class UpstreamFiles:
-    """`/v1/files` with the client's own key; files of the operator's account are nobody's to read (contract §1)."""
+    """`/v1/files` with the client's own key; files of the operator's account are nobody's to read (guarantee §1)."""
 
     def __init__(self, client: httpx.AsyncClient, router: ConfiguredRouter) -> None:
         self._client = client

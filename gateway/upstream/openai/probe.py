@@ -33,7 +33,7 @@ def probed(deployment: Deployment) -> Deployment | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class ProbeResult:
     """What came of asking: `problem` is None where it answers and the key, if there is one, is not refused. `models`
     are the names in its list, where it is OpenAI's and names what may be asked for."""
 
@@ -45,18 +45,18 @@ class Reached:
         return self.models is not None and not {model, f"{model}:latest"} & self.models
 
 
-async def reach(client: httpx.AsyncClient, deployment: Deployment) -> Reached:
+async def reach(client: httpx.AsyncClient, deployment: Deployment) -> ProbeResult:
     """Asks for `GET /models`."""
     try:
         response = await get(client, deployment, "models", SECONDS)
     except GatewayError as error:
-        return Reached(error.message)
+        return ProbeResult(error.message)
     if response.status_code in (401, 403) and deployment.api_key:
-        return Reached(f"the key was refused (status {response.status_code})")
+        return ProbeResult(f"the key was refused (status {response.status_code})")
     if response.status_code >= 500:
-        return Reached(f"answered with status {response.status_code}")
+        return ProbeResult(f"answered with status {response.status_code}")
     is_openai = deployment.protocol == "openai" and deployment.key_header == "authorization"
-    return Reached(None, _names(response.content) if is_openai and response.status_code == 200 else None)
+    return ProbeResult(None, _names(response.content) if is_openai and response.status_code == 200 else None)
 
 
 def _names(content: bytes) -> frozenset[str] | None:

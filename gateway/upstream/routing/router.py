@@ -1,4 +1,4 @@
-"""Which deployment serves a model, with whose key (contract §1, §8)."""
+"""Which deployment serves a model, with whose key (guarantee §1, §8)."""
 
 from dataclasses import replace
 from typing import Any

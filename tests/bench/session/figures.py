@@ -8,7 +8,7 @@ from typing import Any
 from tests.support.agent_session import prefix
 
 Json = dict[str, Any]
-Count = Callable[[Json], int]
+PromptCount = Callable[[Json], int]
 ROOM = 0.98
 """A window is full with less than the rest of it free: a new question needs some room for what it recalls."""
 
@@ -57,7 +57,7 @@ TARIFFS = (
 
 
 def prompts(
-    forwarded: Sequence[Sequence[Json]], new: Sequence[Sequence[Json]], window: int | None, count: Count
+    forwarded: Sequence[Sequence[Json]], new: Sequence[Sequence[Json]], window: int | None, count: PromptCount
 ) -> list[Prompt]:
     """The prompts of a session's requests, in order.
 

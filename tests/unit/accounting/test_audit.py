@@ -1,4 +1,4 @@
-"""Adding the ledger up again finds what does not balance, and nothing else (contract §6)."""
+"""Adding the ledger up again finds what does not balance, and nothing else (guarantee §6)."""
 
 import csv
 import io

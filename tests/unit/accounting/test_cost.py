@@ -1,4 +1,4 @@
-"""What a call costs, in exact decimals (contract §6)."""
+"""What a call costs, in exact decimals (guarantee §6)."""
 
 from collections.abc import Mapping
 from decimal import Decimal

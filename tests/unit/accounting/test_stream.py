@@ -1,4 +1,4 @@
-"""What a client sees of a stream (contract §6): nothing that breaks real clients, the bill on the finish chunk."""
+"""What a client sees of a stream (guarantee §6): nothing that breaks real clients, the bill on the finish chunk."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What in a request is an artifact, and how its source is named (contract §4, §6)."""
+"""What in a request is an artifact, and how its source is named (guarantee §4, §6)."""
 
 from dataclasses import replace
 from datetime import UTC, datetime

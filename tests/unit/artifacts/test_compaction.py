@@ -1,4 +1,4 @@
-"""Lossless compaction (contract §4 I5): equal when parsed, never longer, nothing but JSON and CSV touched."""
+"""Lossless compaction (guarantee §4 I5): equal when parsed, never longer, nothing but JSON and CSV touched."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Text out of files, and documents inside over-long messages (contract §2 `file` parts, §4 I4)."""
+"""Text out of files, and documents inside over-long messages (guarantee §2 `file` parts, §4 I4)."""
 
 import base64
 import io

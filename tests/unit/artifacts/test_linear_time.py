@@ -1,4 +1,4 @@
-"""Texts made to be slow to look through take time in proportion to their length (contract §7: no crash, no 5xx)."""
+"""Texts made to be slow to look through take time in proportion to their length (guarantee §7: no crash, no 5xx)."""
 
 import time
 from collections.abc import Callable

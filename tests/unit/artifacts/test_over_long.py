@@ -1,4 +1,4 @@
-"""The document in a text that nothing marks as one, and the user's words around it (contract §4 I4)."""
+"""The document in a text that nothing marks as one, and the user's words around it (guarantee §4 I4)."""
 
 import json
 

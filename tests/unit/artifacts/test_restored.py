@@ -1,4 +1,4 @@
-"""Restored tool steps, as messages or as text, over random conversations (contract §3.3, §4 I3, I6, I7)."""
+"""Restored tool steps, as messages or as text, over random conversations (guarantee §3.3, §4 I3, I6, I7)."""
 
 import asyncio
 import json
@@ -15,12 +15,12 @@ from gateway.artifacts.steps_as_text import steps_as_text
 from gateway.assembly.messages import without_items
 from gateway.config.settings import ContextSettings
 from gateway.context.draft import BuiltContext
-from gateway.context.manager import Asking, ContextManager
+from gateway.context.manager import ContextManager, PlannerAccess
 from gateway.history.frames import for_origin
 from gateway.history.tool_pairs import new_message
 from gateway.models.conversation import ConversationMessage, History
 from gateway.models.exchange import Deployment
-from gateway.tokens.counter import Counters
+from gateway.tokens.counter import CounterRegistry
 from gateway.window.budget import Budget
 from tests.support.strict_chat import violations
 from tests.unit.making import FACTS, NoCache, assistant, chat, stored, tool, user
@@ -64,7 +64,7 @@ class Simulation:
     path: list[ConversationMessage] = field(default_factory=list)
     results: list[str] = field(default_factory=list)
     manager: ContextManager = field(
-        default_factory=lambda: ContextManager(ContextSettings(), Counters(), FileReader(NoCache(), 1.0))
+        default_factory=lambda: ContextManager(ContextSettings(), CounterRegistry(), FileReader(NoCache(), 1.0))
     )
 
     def store(self, message: ConversationMessage) -> None:
@@ -89,7 +89,7 @@ class Simulation:
         if plan.attached and new[0]["role"] == "user":
             attachment: Any = {"content": f"document of {new[0]['content']}", "title": "t"}
             request = chat(new, forward=forward, attachments=[as_attachment(attachment)])
-        asking = Asking(replace(ANYWHERE, origin=plan.origin))
+        asking = PlannerAccess(replace(ANYWHERE, origin=plan.origin))
         build = self.manager(request, for_origin(history, plan.origin), FACTS, Budget(100_000, 128_000), asking)
         built = asyncio.run(build)
         current = built.material.current - (len(built.material.messages) - len(sent))

@@ -1,4 +1,4 @@
-"""Where marks for prompt caches are put, and where none are (contract §4 I7)."""
+"""Where marks for prompt caches are put, and where none are (guarantee §4 I7)."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""How chosen renderings become messages (contract §4)."""
+"""How chosen renderings become messages (guarantee §4)."""
 
 from typing import Any
 

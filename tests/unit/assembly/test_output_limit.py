@@ -1,4 +1,4 @@
-"""How long an answer may become is said where the provider wants to be told, and only there (contract §4 I1)."""
+"""How long an answer may become is said where the provider wants to be told, and only there (guarantee §4 I1)."""
 
 from typing import Any
 

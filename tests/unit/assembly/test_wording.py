@@ -1,4 +1,4 @@
-"""Labels and the one block of reference material (contract §4 I6)."""
+"""Labels and the one block of reference material (guarantee §4 I6)."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""`config.yaml` and the environment (contract §9): exact, and precise about what is wrong."""
+"""`config.yaml` and the environment (guarantee §9): exact, and precise about what is wrong."""
 
 from decimal import Decimal
 from pathlib import Path

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gateway.embeddings.background import Afterwards, Remains
+from gateway.embeddings.background import Afterwards, PendingVectors
 from gateway.embeddings.search import key_of
 from gateway.models.artifacts import cache_group
 from gateway.models.exchange import Caller
@@ -41,7 +41,7 @@ async def test_vectors_are_kept_and_those_missing_made_by_the_group_of_what_hold
     kept = Kept()
     (made,), (missing, known) = texts("made", held_by="document"), texts("missing", "known")
     await kept.cache.set(key_of("t", "scripted", known.digest), b"as it was", 60)
-    remains = Remains(CALLER, "conversation", ((made, b"12"),), (missing, known))
+    remains = PendingVectors(CALLER, "conversation", ((made, b"12"),), (missing, known))
     assert remains.digests == ("document", "conversation")
     kept.work.add(remains, still)
     await settled()
@@ -57,8 +57,8 @@ async def test_vectors_are_kept_and_those_missing_made_by_the_group_of_what_hold
 async def test_nothing_is_kept_of_a_conversation_that_is_gone() -> None:
     kept = Kept()
     (made,), missing = texts("made"), texts("first of all", "second of all")
-    kept.work.add(Remains(CALLER, "c", ((made, b"12"),), ()), gone)
-    kept.work.add(Remains(CALLER, "c", (), tuple(missing)), gone)
+    kept.work.add(PendingVectors(CALLER, "c", ((made, b"12"),), ()), gone)
+    kept.work.add(PendingVectors(CALLER, "c", (), tuple(missing)), gone)
     await settled()
     assert [await kept.of(text) for text in ("made", "first of all", "second of all")] == [None] * 3
     assert len(kept.embedder.asked) == 1, "it is not gone on with"
@@ -67,11 +67,11 @@ async def test_nothing_is_kept_of_a_conversation_that_is_gone() -> None:
 async def test_requests_go_first_and_a_fault_keeps_back_nobody() -> None:
     kept = Kept()
     kept.embedder.fault = ValueError("broken")
-    kept.work.add(Remains(CALLER, "c", (), tuple(texts("a"))), still)
+    kept.work.add(PendingVectors(CALLER, "c", (), tuple(texts("a"))), still)
     await settled()
     kept.embedder.fault = None
     with kept.work.priority():
-        kept.work.add(Remains(CALLER, "c", (), tuple(texts("b"))), still)
+        kept.work.add(PendingVectors(CALLER, "c", (), tuple(texts("b"))), still)
         await settled()
         assert kept.embedder.asked == [["a"]]
     await settled()
@@ -82,7 +82,7 @@ async def test_the_end_does_not_wait_for_it() -> None:
     kept = Kept()
     kept.embedder.hangs = True
     for _ in range(3):
-        kept.work.add(Remains(CALLER, "c", (), tuple(texts("a"))), still)
+        kept.work.add(PendingVectors(CALLER, "c", (), tuple(texts("a"))), still)
     await settled()
     await asyncio.wait_for(kept.work.close(), 5)
     assert len(kept.embedder.asked) == 1

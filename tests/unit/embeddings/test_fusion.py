@@ -1,4 +1,4 @@
-"""Ranks by words and by meaning (contract §5)."""
+"""Ranks by words and by meaning (guarantee §5)."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What makes two messages the same (contract §3.1)."""
+"""What makes two messages the same (guarantee §3.1)."""
 
 from dataclasses import replace
 from itertools import pairwise

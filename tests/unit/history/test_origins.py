@@ -1,4 +1,4 @@
-"""What is bound to one provider does not go to another (contract §1)."""
+"""What is bound to one provider does not go to another (guarantee §1)."""
 
 from typing import Any
 

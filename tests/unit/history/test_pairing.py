@@ -1,4 +1,4 @@
-"""Calls and results: paired by adjacency, whole or not at all (contract §3.3, §4 I3)."""
+"""Calls and results: paired by adjacency, whole or not at all (guarantee §3.3, §4 I3)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the edge answers while the server is shutting down (contract §9)."""
+"""What the edge answers while the server is shutting down (guarantee §9)."""
 
 import asyncio
 from typing import Any

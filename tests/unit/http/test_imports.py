@@ -1,4 +1,4 @@
-"""An import is checked at the edge: whatever is wrong with the document, a 400 names the field (contract §7)."""
+"""An import is checked at the edge: whatever is wrong with the document, a 400 names the field (guarantee §7)."""
 
 from collections.abc import Callable
 from typing import Any

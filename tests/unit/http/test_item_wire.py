@@ -1,4 +1,4 @@
-"""Items that are added become chat messages, and chat messages items (contract §3)."""
+"""Items that are added become chat messages, and chat messages items (guarantee §3)."""
 
 from dataclasses import replace
 from typing import Any

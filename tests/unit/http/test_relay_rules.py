@@ -1,4 +1,4 @@
-"""What may be relayed, and with which headers (contract §1)."""
+"""What may be relayed, and with which headers (guarantee §1)."""
 
 import pytest
 

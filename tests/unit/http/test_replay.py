@@ -1,4 +1,4 @@
-"""A whole answer in chunks: contract §6's rules for streams hold for it."""
+"""A whole answer in chunks: guarantee §6's rules for streams hold for it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Work that goes on when its client has left (contract §3.6)."""
+"""Work that goes on when its client has left (guarantee §3.6)."""
 
 import asyncio
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""What the edge refuses, and which field the error names (contract §2, §7)."""
+"""What the edge refuses, and which field the error names (guarantee §2, §7)."""
 
 from typing import Any
 

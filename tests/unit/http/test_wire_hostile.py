@@ -1,4 +1,4 @@
-"""Whatever JSON comes, the edge makes a request of it or names what is wrong (contract §7)."""
+"""Whatever JSON comes, the edge makes a request of it or names what is wrong (guarantee §7)."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a request says once it is valid (contract §1, §2)."""
+"""What a request says once it is valid (guarantee §1, §2)."""
 
 from typing import Any
 

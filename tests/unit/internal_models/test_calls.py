@@ -16,16 +16,16 @@ from gateway.errors import GatewayError, UpstreamInterrupted, UpstreamRefused, U
 from gateway.internal_models.calls import COUNTED_CHARS, THINKING_TOKENS, BilledModel, InternalModels, OpenBill, text_of
 from gateway.internal_models.limits import Ceilings, UnknownModels
 from gateway.models.exchange import Caller, Deployment, JsonAnswer, ModelFacts, StreamOpener
-from gateway.models.internal import Ask, InternalModelFailed, OverCeiling
+from gateway.models.internal import InternalModelFailed, InternalRequest, OverCeiling
 from gateway.telemetry.metrics import Metrics
-from gateway.tokens.counter import Counters
+from gateway.tokens.counter import CounterRegistry
 from gateway.upstream.openai import faults
 
 PRIMARY = Deployment("gpt-4o", "gpt-4o", "openai/gpt-4o", "http://127.0.0.1:9/v1", "sk", operator_key=False)
 CHEAP = Deployment("cheap", "cheap", "openai/cheap", "http://127.0.0.1:9/v1", "sk", operator_key=False)
 CALLER = Caller("tenant")
 SCHEMA = {"name": "artifact_plan", "strict": True, "schema": {"type": "object"}}
-PLAN = Ask("planner", [{"role": "user", "content": "plan this, please"}], 100, 0.2, SCHEMA)
+PLAN = InternalRequest("planner", [{"role": "user", "content": "plan this, please"}], 100, 0.2, SCHEMA)
 PRICES = {"input_cost_per_token": Decimal("0.000001"), "output_cost_per_token": Decimal("0.000002")}
 Reply = Callable[[dict[str, Any]], dict[str, Any] | GatewayError]
 
@@ -103,7 +103,7 @@ def open_bill(**limits: Any) -> OpenBill:
 
 def set_up(reply: Reply | None) -> tuple[Upstream, InternalModels, BilledModel]:
     upstream = Upstream(reply)
-    models = InternalModels(upstream, Router(), Counters(), HandClock(), Metrics(()))
+    models = InternalModels(upstream, Router(), CounterRegistry(), HandClock(), Metrics(()))
     served = models.served("cheap", PRIMARY, CALLER, open_bill(), chosen=True)
     assert served is not None
     return upstream, models, served
@@ -246,7 +246,7 @@ async def test_s5_a_refusal_that_does_not_speak_of_the_model_is_a_call_that_fail
 
 
 async def test_s5_a_model_that_nobody_serves_is_none() -> None:
-    models = InternalModels(Upstream(None), Router(None), Counters(), HandClock(), Metrics(()))
+    models = InternalModels(Upstream(None), Router(None), CounterRegistry(), HandClock(), Metrics(()))
     assert models.served("cheap", PRIMARY, CALLER, open_bill(), chosen=False) is None
 
 
@@ -270,7 +270,7 @@ LIMITED: list[tuple[dict[str, Any], str]] = [
 async def test_s5_a_call_that_could_exceed_a_ceiling_is_not_made(limits: dict[str, Any], reason: str) -> None:
     """The prompt is about 12 tokens, the answer at most 100."""
     upstream = Upstream(lambda _: says("{}"))
-    models = InternalModels(upstream, Router(), Counters(), HandClock(), Metrics(()))
+    models = InternalModels(upstream, Router(), CounterRegistry(), HandClock(), Metrics(()))
     bill = open_bill(**limits)
     model = models.served("cheap", PRIMARY, CALLER, bill, chosen=True)
     assert model is not None
@@ -281,7 +281,7 @@ async def test_s5_a_call_that_could_exceed_a_ceiling_is_not_made(limits: dict[st
 
 async def test_s5_what_a_call_did_not_use_is_there_for_the_next() -> None:
     upstream = Upstream(lambda _: says("{}", {"prompt_tokens": 10, "completion_tokens": 5}))
-    models = InternalModels(upstream, Router(), Counters(), HandClock(), Metrics(()))
+    models = InternalModels(upstream, Router(), CounterRegistry(), HandClock(), Metrics(()))
     bill = open_bill(planning_max_tokens=135)
     model = models.served("cheap", PRIMARY, CALLER, bill, chosen=True)
     assert model is not None
@@ -298,7 +298,7 @@ async def test_s5_what_a_call_did_not_use_is_there_for_the_next() -> None:
 async def test_s5_several_calls_are_allowed_together_or_not_at_all(limits: dict[str, Any], reason: str | None) -> None:
     """By their prompts, which are used in any case; nothing is set aside or billed by asking."""
     upstream = Upstream(lambda _: says("{}", {"prompt_tokens": 10, "completion_tokens": 5}))
-    models = InternalModels(upstream, Router(), Counters(), HandClock(), Metrics(()))
+    models = InternalModels(upstream, Router(), CounterRegistry(), HandClock(), Metrics(()))
     bill = open_bill(**limits)
     model = models.served("cheap", PRIMARY, CALLER, bill, chosen=True)
     assert model is not None
@@ -320,7 +320,7 @@ async def test_s5_a_model_without_a_price_is_not_called_where_money_is_limited()
             return ModelFacts(model, tokenizer="o200k_base")
 
     upstream = Upstream(lambda _: says("{}"))
-    models = InternalModels(upstream, Unpriced(), Counters(), HandClock(), Metrics(()))
+    models = InternalModels(upstream, Unpriced(), CounterRegistry(), HandClock(), Metrics(()))
     for limits, answered in (({"planning_max_cost": "5"}, 0), ({}, 1)):
         model = models.served("cheap", PRIMARY, CALLER, open_bill(**limits), chosen=True)
         assert model is not None
@@ -334,7 +334,7 @@ async def test_s5_a_model_without_a_price_is_not_called_where_money_is_limited()
 
 async def test_s5_when_the_time_for_planning_is_over_nothing_is_begun() -> None:
     upstream = Upstream(lambda _: says("{}"))
-    models = InternalModels(upstream, Router(), Counters(), HandClock(), Metrics(()))
+    models = InternalModels(upstream, Router(), CounterRegistry(), HandClock(), Metrics(()))
     bill = open_bill(planning_max_seconds=5)
     model = models.served("cheap", PRIMARY, CALLER, bill, chosen=True)
     assert model is not None
@@ -346,7 +346,7 @@ async def test_s5_when_the_time_for_planning_is_over_nothing_is_begun() -> None:
 
 async def test_s5_a_call_is_cut_off_when_the_time_for_planning_is_over() -> None:
     bill = open_bill(planning_max_seconds=0.05)
-    models = InternalModels(Upstream(None), Router(), Counters(), HandClock(), Metrics(()))
+    models = InternalModels(Upstream(None), Router(), CounterRegistry(), HandClock(), Metrics(()))
     model = models.served("cheap", PRIMARY, CALLER, bill, chosen=True)
     assert model is not None
     with pytest.raises(InternalModelFailed, match="planner_over_time_ceiling"):
@@ -358,7 +358,7 @@ async def test_s5_a_call_is_cut_off_when_the_time_for_planning_is_over() -> None
 async def test_s5_a_model_that_thinks_has_room_for_it() -> None:
     thinking = replace(CHEAP, provider_model="gpt-5-mini", parameters={"max_tokens": 5, "seed": 7})
     upstream = Upstream(lambda _: says("{}"))
-    models = InternalModels(upstream, Router(thinking), Counters(), HandClock(), Metrics(()))
+    models = InternalModels(upstream, Router(thinking), CounterRegistry(), HandClock(), Metrics(()))
     model = models.served("cheap", PRIMARY, CALLER, open_bill(), chosen=True)
     assert model is not None
     await model.ask(PLAN)
@@ -398,7 +398,7 @@ async def test_what_came_of_a_call_is_counted(reply: Reply | None, outcome: str)
 
 async def test_a_cancelled_call_and_one_over_a_ceiling_are_counted_as_such() -> None:
     metrics = Metrics(())
-    models = InternalModels(Upstream(None), Router(), Counters(), HandClock(), metrics)
+    models = InternalModels(Upstream(None), Router(), CounterRegistry(), HandClock(), metrics)
     for limits in ({}, {"planning_max_tokens": 100}):
         model = models.served("cheap", PRIMARY, CALLER, open_bill(**limits), chosen=True)
         assert model is not None

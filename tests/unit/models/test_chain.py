@@ -1,4 +1,4 @@
-"""Digests of chains: what a conversation is recognised by (contract §3.2, ADR 8)."""
+"""Digests of chains: what a conversation is recognised by (guarantee §3.2, ADR 8)."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.models.chain import START, calling, chain_key, extended, marks_of, plain_marks
+from gateway.models.chain import START, calling, chain_digests, chain_key, extended, plain_chain_digests
 from tests.unit.making import assistant, system, tool, user
 
 words = st.text(max_size=8)
@@ -14,17 +14,17 @@ chats = st.lists(st.tuples(st.sampled_from(["user", "assistant", "system"]), wor
 
 
 def said(messages: list[dict[str, Any]]) -> bytes:
-    return (marks_of(messages) or [START])[-1].said
+    return (chain_digests(messages) or [START])[-1].said
 
 
 def path(messages: list[dict[str, Any]]) -> bytes:
-    return (marks_of(messages) or [START])[-1].path
+    return (chain_digests(messages) or [START])[-1].path
 
 
 @given(chats)
 def test_the_short_way_says_the_same(chat: list[tuple[str, str]]) -> None:
     messages = [{"role": role, "content": text} for role, text in chat]
-    assert plain_marks([role for role, _ in chat], [text for _, text in chat]) == marks_of(messages)
+    assert plain_chain_digests([role for role, _ in chat], [text for _, text in chat]) == chain_digests(messages)
 
 
 SAME_WORDS = {
@@ -94,19 +94,19 @@ def test_other_words_are_another_chain(one: list[dict[str, Any]], other: list[di
 @given(chats, words)
 def test_a_chain_grows_by_its_last_message_alone(chat: list[tuple[str, str]], more: str) -> None:
     messages = [{"role": role, "content": text} for role, text in chat]
-    end = (marks_of(messages) or [START])[-1]
-    assert extended(end, user(more)) == marks_of([*messages, user(more)])[-1]
+    end = (chain_digests(messages) or [START])[-1]
+    assert extended(end, user(more)) == chain_digests([*messages, user(more)])[-1]
 
 
 def test_an_empty_partial_answer_is_in_no_chain() -> None:
     """§3.6: nothing was delivered of it, so no client sends it."""
-    end = marks_of([user("q")])[-1]
+    end = chain_digests([user("q")])[-1]
     assert extended(end, assistant(""), status="partial") == end
     assert extended(end, assistant("hal"), status="partial") == extended(end, assistant("hal"))
 
 
 def test_plain_is_a_chain_of_roles_and_trimmed_texts() -> None:
-    assert marks_of([user("a"), assistant("b")])[-1].plain
+    assert chain_digests([user("a"), assistant("b")])[-1].plain
     for message in (
         user(" a"),
         user([{"type": "text", "text": "a"}]),
@@ -114,7 +114,7 @@ def test_plain_is_a_chain_of_roles_and_trimmed_texts() -> None:
         system("s"),
         STEPS[1],
     ):
-        assert not marks_of([message, user("b")])[-1].plain
+        assert not chain_digests([message, user("b")])[-1].plain
     assert not extended(START, user("a"), reworded=True).plain
 
 
@@ -136,6 +136,6 @@ def test_keys_tell_tenants_people_and_secrets_apart_and_calls_in_any_order() -> 
 
 
 def test_an_answer_with_calls_is_told_from_one_that_says_the_same() -> None:
-    end = marks_of([user("w")])[-1]
+    end = chain_digests([user("w")])[-1]
     assert calling(end, assistant(None, "c1")) == calling(end, assistant("", "c2"))
     assert calling(end, assistant("", "c1")) != extended(end, assistant("")).said

@@ -1,4 +1,4 @@
-"""Contract §5's table, row by row: the first condition that holds decides."""
+"""Guarantee §5's table, row by row: the first condition that holds decides."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the planning table is told of a conversation: what stands needs no new decision (contract §5, §4 I7)."""
+"""What the planning table is told of a conversation: what stands needs no new decision (guarantee §5, §4 I7)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ from gateway.models.artifacts import Artifact, ArtifactType
 from gateway.models.conversation import ConversationMessage, History
 from gateway.models.frames import Frame
 from gateway.planning.decision import PlanningFacts, facts_of, should_use_llm_planning
-from gateway.tokens.counter import Counters
+from gateway.tokens.counter import CounterRegistry
 from gateway.turn.framing import new_frame
 from gateway.window.budget import Budget
 from tests.unit.making import FACTS, NOW, OPTIONS, NoCache, assistant, chat, history, stored, tool, user
@@ -35,7 +35,7 @@ async def built(bodies: Sequence[dict[str, Any]], known: int, budget: int = WIDE
     before, after = bodies[:known], bodies[known:]
     path = (*stored(before), *(replace(m, sequence_number=None) for m in history(after).messages))
     made = History("conv_1", not known, (), path, stored=known, **more)
-    manager = ContextManager(ContextSettings(low_water=1), Counters(), FileReader(NoCache(), 1.0))
+    manager = ContextManager(ContextSettings(low_water=1), CounterRegistry(), FileReader(NoCache(), 1.0))
     return await manager(chat(bodies), made, FACTS, Budget(budget, 128_000))
 
 
@@ -138,7 +138,7 @@ async def test_what_came_with_the_turn_under_way_is_not_historical_in_its_later_
     paper = replace(_paper(), timestamp=NOW + timedelta(minutes=minutes))
     new = [replace(m, sequence_number=None) for m in history(bodies[4:]).messages]
     made = History("conv_1", False, (), (*path, *new), stored=4, attachments=(paper,))
-    manager = ContextManager(ContextSettings(low_water=1), Counters(), FileReader(NoCache(), 1.0))
+    manager = ContextManager(ContextSettings(low_water=1), CounterRegistry(), FileReader(NoCache(), 1.0))
     context = await manager(chat(bodies), made, FACTS, Budget(400, 128_000))
     assert context.fitted.anew
     assert reason(facts(context, 4, budget=400)) == expected
@@ -153,7 +153,7 @@ async def test_a_document_stands_in_the_block_that_holds_it() -> None:
     asked = replace(stored([user("hello")])[0], rendered=rendered, standing=standing)
     path: list[ConversationMessage] = [asked, *stored([user("hello"), assistant("hi")])[1:]]
     made = History("conv_1", False, (), (*path, *history([user("more")]).messages), stored=2, attachments=(_paper(),))
-    manager = ContextManager(ContextSettings(), Counters(), FileReader(NoCache(), 1.0))
+    manager = ContextManager(ContextSettings(), CounterRegistry(), FileReader(NoCache(), 1.0))
     again = await manager(chat([user("more")]), made, FACTS, Budget(WIDE, 128_000))
     assert reason(facts(again, 2)) == "standing"
 
@@ -164,6 +164,6 @@ async def test_a_document_in_no_message_counts_by_the_time_at_which_it_came() ->
     for minutes, historical in ((0, False), (3, True)):
         paper = replace(_paper(), timestamp=NOW + timedelta(minutes=minutes))
         made = History("conv_1", False, (), (*path, *history(bodies[4:]).messages), stored=4, attachments=(paper,))
-        manager = ContextManager(ContextSettings(), Counters(), FileReader(NoCache(), 1.0))
+        manager = ContextManager(ContextSettings(), CounterRegistry(), FileReader(NoCache(), 1.0))
         found = facts(await manager(chat(bodies[4:]), made, FACTS, Budget(WIDE, 128_000)), 4, turns=1)
         assert (found.all_standing, found.new_historical) == (False, historical), minutes

@@ -1,4 +1,4 @@
-"""Which models are internal ones, and which primary models are expensive (contract §5, ADR 15)."""
+"""Which models are internal ones, and which primary models are expensive (guarantee §5, ADR 15)."""
 
 import re
 from dataclasses import replace

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.models.artifacts import ProcessingStrategy
-from gateway.planning.answer import MOST_CHARS, MOST_PRIORITY, RubbishPlan, read_plan
+from gateway.planning.answer import MOST_CHARS, MOST_PRIORITY, InvalidPlan, read_plan
 
 KNOWN = ("art_1", "art_2")
 
@@ -92,7 +92,7 @@ def test_s5_a_priority_is_a_number_within_bounds(given: Any, read: int) -> None:
     ],
 )
 def test_s5_a_plan_that_names_no_known_artifact_and_brings_no_query_is_rubbish(text: str, reason: str) -> None:
-    with pytest.raises(RubbishPlan, match=reason):
+    with pytest.raises(InvalidPlan, match=reason):
         read_plan(text, KNOWN)
 
 
@@ -115,6 +115,6 @@ def test_s5_a_list_of_decisions_is_a_plan() -> None:
 def test_s5_no_answer_takes_long_to_be_found_rubbish(text: str) -> None:
     """It is read where streams of other requests are relayed; 200,000 blanks behind a fence took ten minutes."""
     begun = time.process_time()
-    with pytest.raises(RubbishPlan):
+    with pytest.raises(InvalidPlan):
         read_plan(text, KNOWN)
     assert time.process_time() - begun < 1

@@ -1,4 +1,4 @@
-"""`ArtifactProcessor`: one planner call, and the summaries that its plan asks for (contract §5)."""
+"""`ArtifactProcessor`: one planner call, and the summaries that its plan asks for (guarantee §5)."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ from gateway.base.ids import artifact_id
 from gateway.config.settings import ContextSettings
 from gateway.models.artifacts import Artifact, ArtifactDecision, ArtifactPlan, ArtifactType, ContextGoal
 from gateway.models.artifacts import ProcessingStrategy as Strategy
-from gateway.models.internal import Ask, InternalAnswer, InternalModelFailed, OverCeiling
+from gateway.models.internal import InternalAnswer, InternalModelFailed, InternalRequest, OverCeiling
 from gateway.planning.processor import ArtifactProcessor
 from gateway.planning.prompt import PlannerTask
 from gateway.planning.summaries import CHARS_PER_TOKEN, PROMPT_TOKENS, TOKENS_PER_SUMMARY, Summarizer
@@ -21,7 +21,7 @@ from gateway.storage.cache.memory import MemoryCache
 
 SECONDS = 30.0
 PROCESSOR = ArtifactProcessor(ContextSettings())
-Answer = Callable[[Ask], str | InternalAnswer]
+Answer = Callable[[InternalRequest], str | InternalAnswer]
 
 
 class Model:
@@ -38,10 +38,10 @@ class Model:
         self._answer = answer
         self.max_input_tokens = max_input_tokens
         self.max_output_tokens = max_output_tokens
-        self.asked: list[Ask] = []
+        self.asked: list[InternalRequest] = []
         self.at_once = self.most_at_once = 0
 
-    async def ask(self, ask: Ask) -> InternalAnswer:
+    async def ask(self, ask: InternalRequest) -> InternalAnswer:
         self.asked.append(ask)
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
@@ -52,7 +52,7 @@ class Model:
         said = self._answer(ask) if callable(self._answer) else self._answer
         return InternalAnswer(said) if isinstance(said, str) else said
 
-    async def allow(self, asks: Sequence[Ask]) -> None:
+    async def allow(self, asks: Sequence[InternalRequest]) -> None:
         """Nothing is limited."""
 
 
@@ -194,7 +194,7 @@ async def test_s5_a_summary_that_takes_longer_than_planning_may_is_not_waited_fo
     one, event = artifact("a" * 5000), asyncio.Event()
 
     class Slow(Model):
-        async def ask(self, ask: Ask) -> InternalAnswer:
+        async def ask(self, ask: InternalRequest) -> InternalAnswer:
             await event.wait()
             return InternalAnswer("too late")
 
@@ -206,7 +206,7 @@ async def test_s5_where_not_all_parts_may_be_asked_for_none_is() -> None:
     """The summaries of some parts are of no use, and would be paid for."""
 
     class Poor(Model):
-        async def allow(self, asks: Sequence[Ask]) -> None:
+        async def allow(self, asks: Sequence[InternalRequest]) -> None:
             assert len(asks) > 2
             raise OverCeiling("summarizer_over_token_ceiling")
 
@@ -250,7 +250,7 @@ async def test_s5_pieces_of_a_summary_are_cut_back_each_by_itself() -> None:
     """What is put together of them holds no half sentence either."""
     one = artifact("\n\n".join(f"paragraph {number} " + "word " * 100 for number in range(40)))
 
-    def answer(ask: Ask) -> InternalAnswer:
+    def answer(ask: InternalRequest) -> InternalAnswer:
         return InternalAnswer("It is green. It is not", is_cut="Part " in ask.messages[1]["content"])
 
     model = Model(answer, TOKENS_PER_SUMMARY + PROMPT_TOKENS + 1000)

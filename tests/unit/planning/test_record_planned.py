@@ -1,4 +1,4 @@
-"""What a plan decided is on the record, in the turn that it was made for and in later ones (contract §5, §6)."""
+"""What a plan decided is on the record, in the turn that it was made for and in later ones (guarantee §5, §6)."""
 
 from dataclasses import replace
 

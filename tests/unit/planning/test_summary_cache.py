@@ -1,4 +1,4 @@
-"""A summary is paid for once, and a cache that is down, slow or holds rubbish costs a miss (contract §5)."""
+"""A summary is paid for once, and a cache that is down, slow or holds rubbish costs a miss (guarantee §5)."""
 
 import asyncio
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""The same request is answered alike in every process (contract §4): nothing goes by the numbers of terms."""
+"""The same request is answered alike in every process (guarantee §4): nothing goes by the numbers of terms."""
 
 import subprocess
 import sys

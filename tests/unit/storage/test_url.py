@@ -1,4 +1,4 @@
-"""`storage.url` is never shown with its password (contract §7)."""
+"""`storage.url` is never shown with its password (guarantee §7)."""
 
 import pytest
 

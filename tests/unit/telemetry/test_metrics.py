@@ -1,4 +1,4 @@
-"""What is counted, under which labels, and at what price (contract §9)."""
+"""What is counted, under which labels, and at what price (guarantee §9)."""
 
 import time
 from dataclasses import fields, replace

@@ -1,4 +1,4 @@
-"""Pictures by the providers' published formulas (contract §4 I1), sized by their headers alone."""
+"""Pictures by the providers' published formulas (guarantee §4 I1), sized by their headers alone."""
 
 import base64
 import struct

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from gateway.models.exchange import ModelFacts
 from gateway.models.window import Forwarded, Material
-from gateway.tokens.counter import Counters, least_tokens
-from gateway.window.counting import Counting
+from gateway.tokens.counter import CounterRegistry, least_tokens
+from gateway.window.counting import PromptCounter
 from tests.unit.making import assistant, user
 
 MODELS = [ModelFacts("gpt-4o"), ModelFacts("gpt-4"), ModelFacts("text-davinci-003"), ModelFacts("m", token_margin=1.3)]
@@ -28,28 +28,28 @@ MESSAGES = st.lists(
 @pytest.mark.parametrize("facts", MODELS, ids=lambda facts: facts.name)
 @given(text=TEXTS)
 def test_no_text_has_fewer_tokens_than_the_bound(facts: ModelFacts, text: str) -> None:
-    assert least_tokens(text) <= Counters().counter(facts).text(text)
+    assert least_tokens(text) <= CounterRegistry().counter(facts).text(text)
 
 
 def test_the_bound_of_prose_is_more_than_half_of_its_tokens() -> None:
     text = "What a question needs of a long text is found by the words that both of them have. " * 20
-    assert least_tokens(text) > Counters().counter(MODELS[0]).text(text) / 2
+    assert least_tokens(text) > CounterRegistry().counter(MODELS[0]).text(text) / 2
 
 
 @pytest.mark.parametrize("facts", MODELS, ids=lambda facts: facts.name)
 @given(bodies=MESSAGES, share=st.floats(0, 1.2))
 def test_what_fits_is_what_is_counted_to_fit(facts: ModelFacts, bodies: list[dict[str, Any]], share: float) -> None:
-    counter = Counters().counter(facts)
+    counter = CounterRegistry().counter(facts)
     forwarded = Forwarded(bodies, [-1] * len(bodies))
-    exact = Counting(counter, {}, Material((), (), 0), 1.0).exact(forwarded).total
+    exact = PromptCounter(counter, {}, Material((), (), 0), 1.0).exact(forwarded).total
     for tokens in (int(share * exact), exact - 1, exact):
-        made = Counting(counter, {}, Material((), (), 0), 1.0)
+        made = PromptCounter(counter, {}, Material((), (), 0), 1.0)
         assert made.fits(forwarded, tokens) == (exact <= tokens)
 
 
 def test_what_is_far_too_long_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    counter = Counters().counter(MODELS[0])
+    counter = CounterRegistry().counter(MODELS[0])
     bodies = [user(f"question {number}: " + "many words " * 50) for number in range(100)]
-    made = Counting(counter, {}, Material((), (), 0), 1.0)
+    made = PromptCounter(counter, {}, Material((), (), 0), 1.0)
     monkeypatch.setattr(counter, "plain", lambda message: pytest.fail(f"counted {message}"))
     assert not made.fits(Forwarded(bodies, [-1] * len(bodies)), 5000)

@@ -1,4 +1,4 @@
-"""Counting offline: exact for OpenAI's models, an upper estimate that learns for others (contract §4 I1)."""
+"""Counting offline: exact for OpenAI's models, an upper estimate that learns for others (guarantee §4 I1)."""
 
 from dataclasses import replace
 from typing import Any
@@ -11,8 +11,8 @@ from gateway.base import jsons
 from gateway.models.calibration import Report
 from gateway.models.exchange import ModelFacts
 from gateway.models.window import Forwarded, Material
-from gateway.tokens.counter import Counters, encoding_name, vocabulary_folder
-from gateway.window.counting import Counting
+from gateway.tokens.counter import CounterRegistry, encoding_name, vocabulary_folder
+from gateway.window.counting import PromptCounter
 from tests.unit.making import assistant, system, tool, user
 from tests.unit.o200k import message_tokens, prompt_tokens, text_tokens
 
@@ -23,13 +23,13 @@ WORDS = st.text('abc XYZ\n\t.,é数据🙂<|endoftext|>{}"\\', max_size=80)
 
 @given(text=st.one_of(WORDS, st.text('\t"数🙂🏴\U000e0067', min_size=1, max_size=3)))
 def test_a_text_is_counted_as_the_models_tokenizer_does(text: str) -> None:
-    assert Counters().counter(GPT).text(text) == text_tokens(text)
-    assert Counters().counter(GPT).text(text * 40) == text_tokens(text * 40)
+    assert CounterRegistry().counter(GPT).text(text) == text_tokens(text)
+    assert CounterRegistry().counter(GPT).text(text * 40) == text_tokens(text * 40)
 
 
 @given(text=WORDS, other=WORDS)
 def test_a_message_is_never_counted_less_than_the_model_does(text: str, other: str) -> None:
-    counter = Counters().counter(GPT)
+    counter = CounterRegistry().counter(GPT)
     parts = [{"type": "text", "text": text}, {"type": "text", "text": other}]
     for message in (user(text), system(other), user(parts), assistant(text, "c", arguments=other), tool("c", text)):
         counted, true = counter.message(message), message_tokens(message)
@@ -37,7 +37,7 @@ def test_a_message_is_never_counted_less_than_the_model_does(text: str, other: s
 
 
 def test_a_special_token_in_a_text_is_text() -> None:
-    assert Counters().counter(GPT).text("<|endoftext|>" * 50) == text_tokens("<|endoftext|>" * 50) > 100
+    assert CounterRegistry().counter(GPT).text("<|endoftext|>" * 50) == text_tokens("<|endoftext|>" * 50) > 100
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_special_token_in_a_text_is_text() -> None:
     [({"url": "x", "detail": "low"}, 85), ({"url": "x"}, 1445), ("x", 1445)],
 )
 def test_a_picture_costs_by_the_providers_formula_and_not_by_its_bytes(image: Any, tokens: int) -> None:
-    counter = Counters().counter(GPT)
+    counter = CounterRegistry().counter(GPT)
     bare = counter.message(user([]))
     assert counter.message(user([{"type": "image_url", "image_url": image}])) == bare + tokens
 
@@ -65,7 +65,7 @@ def test_a_model_is_counted_with_its_own_encoding_where_that_is_known(model: str
 
 
 def test_a_model_of_unknown_tokenizer_learns_from_what_upstream_reports() -> None:
-    counters = Counters()
+    counters = CounterRegistry()
     before = counters.counter(OTHER).text("word " * 500)
     counters.learn(OTHER, Report(1000, 1500, 1000))
     after = counters.counter(OTHER).text("word " * 500)
@@ -76,7 +76,7 @@ def test_a_model_of_unknown_tokenizer_learns_from_what_upstream_reports() -> Non
 
 
 def test_an_exact_tokenizer_learns_from_an_overflow_alone() -> None:
-    counters = Counters()
+    counters = CounterRegistry()
     counters.learn(GPT, Report(1000, 1500, 2000))
     assert counters.counter(GPT).text("word " * 500) == text_tokens("word " * 500)
     counters.learn(GPT, Report(1000, 1100, 2000, refused=True))
@@ -92,7 +92,7 @@ def test_an_exact_tokenizer_learns_from_an_overflow_alone() -> None:
     ],
 )
 def test_one_model_learns_nothing_from_another(another: ModelFacts) -> None:
-    counters = Counters()
+    counters = CounterRegistry()
     counters.learn(OTHER, Report(1000, 2000, 1000))
     assert counters.counter(another).margin == 1.0
 
@@ -104,7 +104,7 @@ def test_the_upper_bound_is_one(texts: list[str], margin: float) -> None:
     tools = [{"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"type": "string"}}}}}]
     forward = {"tools": tools}
     facts = ModelFacts("gpt-4o", token_margin=margin)
-    counting = Counting(Counters().counter(facts), forward, Material((), (), 0), margin)
+    counting = PromptCounter(CounterRegistry().counter(facts), forward, Material((), (), 0), margin)
     forwarded = Forwarded(messages, [-1] * len(messages))
     assert counting.exact(forwarded).total <= counting.upper_bound(forwarded)
     assert prompt_tokens(messages) * margin <= counting.upper_bound(forwarded)

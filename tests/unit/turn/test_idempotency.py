@@ -11,7 +11,7 @@ from gateway.models.artifacts import ContextGoal
 from gateway.models.exchange import ChatRequest, ContextOptions
 from gateway.models.turn import Claim, ClaimRecord, ClaimState, RequestIdentity, StoredCompletion
 from gateway.ports import ConversationStore
-from gateway.turn.idempotency import ALIVE_FOR, Decision, Once, Permit, decide
+from gateway.turn.idempotency import ALIVE_FOR, Decision, IdempotencyGate, Permit, decide
 from tests.integration.commits import NOW, bill
 
 NAMED = RequestIdentity("tenant", b"key", b"body", named=True)
@@ -126,8 +126,8 @@ async def storage(request: pytest.FixtureRequest, clock: Hands) -> Storage:
 
 
 @pytest.fixture
-async def once(storage: Storage, clock: Hands) -> Once:
-    return Once(storage, cast(ConversationStore, storage), clock, 24.0)
+async def once(storage: Storage, clock: Hands) -> IdempotencyGate:
+    return IdempotencyGate(storage, cast(ConversationStore, storage), clock, 24.0)
 
 
 def chat(request_id: str, *, store: bool = True) -> ChatRequest:
@@ -136,7 +136,9 @@ def chat(request_id: str, *, store: bool = True) -> ChatRequest:
     return ChatRequest(**{**fields, "request_id": request_id, "options": options, "store": store, "arrived_at": NOW})
 
 
-async def run(once: Once, storage: Storage, identity: RequestIdentity, name: str, *, commits: bool = True) -> None:
+async def run(
+    once: IdempotencyGate, storage: Storage, identity: RequestIdentity, name: str, *, commits: bool = True
+) -> None:
     permit = await once.admit(identity, chat(name))
     assert isinstance(permit, Permit)
     with permit:
@@ -150,7 +152,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_s3_a_named_request(once: Once, storage: Storage) -> None:
+async def test_s3_a_named_request(once: IdempotencyGate, storage: Storage) -> None:
     """409 while it runs, 422 for another body all along, its answer from then on."""
     permit = await once.admit(NAMED, chat("req_first"))
     assert isinstance(permit, Permit)
@@ -170,7 +172,7 @@ async def test_s3_a_named_request(once: Once, storage: Storage) -> None:
         await once.admit(NAMED, chat("req_6"))
 
 
-async def test_s3_what_failed_is_let_go(once: Once, storage: Storage) -> None:
+async def test_s3_what_failed_is_let_go(once: IdempotencyGate, storage: Storage) -> None:
     """Without a commit the key is free again; also where the storage was down at that moment."""
     await run(once, storage, NAMED, "req_first", commits=False)
     await once.drain(1)
@@ -188,7 +190,7 @@ async def test_s3_what_failed_is_let_go(once: Once, storage: Storage) -> None:
     assert storage.rows[NAMED.place][:2] == ("done", "req_4")
 
 
-async def test_s3_who_was_told_of_a_failure_need_not_wait(once: Once, storage: Storage) -> None:
+async def test_s3_who_was_told_of_a_failure_need_not_wait(once: IdempotencyGate, storage: Storage) -> None:
     """Another body with the same key comes while the storage still lets go of the first: it runs once that is done."""
     failed = await once.admit(NAMED, chat("req_first"))
     assert isinstance(failed, Permit)
@@ -202,7 +204,7 @@ async def test_s3_who_was_told_of_a_failure_need_not_wait(once: Once, storage: S
     assert isinstance(await soon, Permit)
 
 
-async def test_s3_retries_wait_and_one_of_them_runs(once: Once, storage: Storage) -> None:
+async def test_s3_retries_wait_and_one_of_them_runs(once: IdempotencyGate, storage: Storage) -> None:
     """Retries wait for the first; it fails, one of them runs, and the others are answered from that one."""
     first = await once.admit(FIRST, chat("req_first"))
     assert isinstance(first, Permit)
@@ -221,7 +223,7 @@ async def test_s3_retries_wait_and_one_of_them_runs(once: Once, storage: Storage
     assert [answer.ledger.request_id for answer in answers] == 4 * [runner.claim.request_id]
 
 
-async def test_s3_a_commit_under_way_is_waited_for(once: Once, storage: Storage) -> None:
+async def test_s3_a_commit_under_way_is_waited_for(once: IdempotencyGate, storage: Storage) -> None:
     """The client left while its turn was being committed: the commit ends, and the retry is answered from it."""
     first = await once.admit(FIRST, chat("req_first"))
     assert isinstance(first, Permit)
@@ -244,7 +246,7 @@ async def test_s3_a_commit_under_way_is_waited_for(once: Once, storage: Storage)
     assert given.ledger.request_id == "req_first"
 
 
-async def test_s3_two_at_once_share_nothing(once: Once, storage: Storage, clock: Hands) -> None:
+async def test_s3_two_at_once_share_nothing(once: IdempotencyGate, storage: Storage, clock: Hands) -> None:
     """Two firsts at once: neither is anyone's answer, and for ten minutes retries run alone."""
     first, second = await once.admit(FIRST, chat("req_first")), await once.admit(FIRST, chat("req_2"))
     assert isinstance(first, Permit)
@@ -267,7 +269,7 @@ async def test_s3_two_at_once_share_nothing(once: Once, storage: Storage, clock:
         assert storage.rows[FIRST.place][1] == "req_4"
 
 
-async def test_s2_what_is_not_kept_is_waited_for_in_memory(once: Once, storage: Storage) -> None:
+async def test_s2_what_is_not_kept_is_waited_for_in_memory(once: IdempotencyGate, storage: Storage) -> None:
     """`store: false` leaves nothing in the storage and needs none of it; a retry waits, then runs itself."""
     storage.down = True
     first = await once.admit(FIRST, chat("req_first", store=False))
@@ -283,7 +285,7 @@ async def test_s2_what_is_not_kept_is_waited_for_in_memory(once: Once, storage: 
     assert not storage.rows
 
 
-async def test_s3_a_client_that_leaves_while_it_is_looked_up(once: Once, storage: Storage) -> None:
+async def test_s3_a_client_that_leaves_while_it_is_looked_up(once: IdempotencyGate, storage: Storage) -> None:
     """Whatever it was about to take is free again, and whoever waited goes on."""
     storage.gate.clear()
     gone = asyncio.ensure_future(once.admit(NAMED, chat("req_first")))
@@ -303,7 +305,7 @@ async def test_s3_a_client_that_leaves_while_it_is_looked_up(once: Once, storage
 async def test_s3_who_holds_claims_says_that_it_lives(clock: Hands) -> None:
     """With the first claim, then as long as there are any; nobody is told of a process without."""
     storage = Storage(clock, shared=True)
-    once = Once(storage, cast(ConversationStore, storage), clock, 24.0)
+    once = IdempotencyGate(storage, cast(ConversationStore, storage), clock, 24.0)
     await once.beat()
     assert storage.beats == []
     permit = await once.admit(NAMED, chat("req_first"))

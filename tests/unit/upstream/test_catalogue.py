@@ -1,4 +1,4 @@
-"""Prices and windows: LiteLLM's map, outranked by `model_info` (contract §6, §9)."""
+"""Prices and windows: LiteLLM's map, outranked by `model_info` (guarantee §6, §9)."""
 
 from decimal import Decimal
 from typing import Any

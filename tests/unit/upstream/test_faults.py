@@ -1,4 +1,4 @@
-"""Foreign faults translated once (contract §7)."""
+"""Foreign faults translated once (guarantee §7)."""
 
 import json
 from collections.abc import Iterator

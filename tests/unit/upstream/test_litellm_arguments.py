@@ -1,4 +1,4 @@
-"""What of a request litellm is handed (contract §1, §8)."""
+"""What of a request litellm is handed (guarantee §1, §8)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Contract §4 as checks of what is forwarded for a conversation."""
+"""Guarantee §4 as checks of what is forwarded for a conversation."""
 
 import re
 from html import escape

@@ -11,9 +11,9 @@ from gateway.history.tool_pairs import new_message
 from gateway.models.artifacts import Artifact, ArtifactDecision, ArtifactPlan, ArtifactType, ProcessingStrategy
 from gateway.models.window import Fitted, Material, Planned
 from gateway.relevance.index_cache import PassageFinder
-from gateway.tokens.counter import Counters
+from gateway.tokens.counter import CounterRegistry
 from gateway.window.budget import Limits, Tools
-from gateway.window.counting import Counting
+from gateway.window.counting import PromptCounter
 from gateway.window.fit import fit
 from tests.unit.making import FACTS
 
@@ -63,9 +63,9 @@ def fitted(made: Material, tokens: int | None, plan: Planned | None = None) -> F
     return fit(made, Limits(tokens, 0.1), counting(made), TOOLS, plan)
 
 
-def counting(made: Material) -> Counting:
+def counting(made: Material) -> PromptCounter:
     """Counts exactly."""
-    return Counting(Counters().counter(FACTS), {"model": "gpt-4o"}, made, 1.0)
+    return PromptCounter(CounterRegistry().counter(FACTS), {"model": "gpt-4o"}, made, 1.0)
 
 
 def text(found: Fitted) -> str:

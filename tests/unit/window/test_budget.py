@@ -1,4 +1,4 @@
-"""How many tokens a prompt may have (contract §4 I1)."""
+"""How many tokens a prompt may have (guarantee §4 I1)."""
 
 from typing import Any
 

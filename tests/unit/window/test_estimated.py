@@ -1,4 +1,4 @@
-"""A prompt of a model whose tokenizer is another is as good as its estimate: a little stays free (contract §4 I1)."""
+"""A prompt of a model whose tokenizer is another is as good as its estimate: a little stays free (guarantee §4 I1)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The block stands as it was fixed at the turn's first step, whatever has to leave in later ones (contract §4 I6)."""
+"""The block stands as it was fixed at the turn's first step, whatever has to leave in later ones (guarantee §4 I6)."""
 
 from dataclasses import replace
 from typing import Any

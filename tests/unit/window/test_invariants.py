@@ -1,4 +1,4 @@
-"""Contract §4 over random conversations and budgets: I1 budget, I2 contiguous, I3 pairs, I4 own words, I6 labels."""
+"""Guarantee §4 over random conversations and budgets: I1 budget, I2 contiguous, I3 pairs, I4 own words, I6 labels."""
 
 import asyncio
 import os

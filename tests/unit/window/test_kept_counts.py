@@ -1,4 +1,4 @@
-"""Counts that are stored with messages: the same as fresh ones, and made once (contract §4 I1)."""
+"""Counts that are stored with messages: the same as fresh ones, and made once (guarantee §4 I1)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,9 +13,9 @@ from gateway.models.exchange import ModelFacts
 from gateway.models.turn import NewAnswer, StoredTurn
 from gateway.models.window import Forwarded, Material
 from gateway.ports import TokenCounter
-from gateway.tokens.counter import Counters
+from gateway.tokens.counter import CounterRegistry
 from gateway.turn.stored import with_counts
-from gateway.window.counting import Count, Counting
+from gateway.window.counting import PromptCount, PromptCounter
 from tests.unit.making import assistant, stored, system, tool, user
 
 Json = dict[str, Any]
@@ -56,11 +56,11 @@ class Watched:
         return self._counter.plain(message)
 
 
-def counting(messages: Sequence[ConversationMessage], counter: TokenCounter) -> Counting:
-    return Counting(counter, {}, Material((), tuple(messages), len(messages) - 1), 1.0)
+def counting(messages: Sequence[ConversationMessage], counter: TokenCounter) -> PromptCounter:
+    return PromptCounter(counter, {}, Material((), tuple(messages), len(messages) - 1), 1.0)
 
 
-def exact(messages: Sequence[ConversationMessage], made: Counting) -> Count:
+def exact(messages: Sequence[ConversationMessage], made: PromptCounter) -> PromptCount:
     bodies = [m.rendered if m.rendered is not None else m.body for m in messages]
     return made.exact(Forwarded(bodies, list(range(len(bodies)))))
 
@@ -70,7 +70,7 @@ def as_stored(message: ConversationMessage, number: int, by: Mapping[str, int] |
     return replace(message, message_id=f"msg_{number}", tokens=TokenCounts(form, by or {}))
 
 
-def kept(new: Sequence[ConversationMessage], answers: Sequence[Json], made: Counting) -> StoredTurn:
+def kept(new: Sequence[ConversationMessage], answers: Sequence[Json], made: PromptCounter) -> StoredTurn:
     replies = [
         NewAnswer(ConversationMessage("assistant", body, message_id="msg_a"), n) for n, body in enumerate(answers)
     ]
@@ -94,19 +94,19 @@ def test_a_stored_count_is_what_a_fresh_one_would_be(
     messages = [replace(m, message_id=None) for m in stored(bodies)]
     if data.draw(st.booleans()):
         messages[-1] = replace(messages[-1], rendered=user("a block, and " + str(messages[-1].content)))
-    first = counting(messages, Counters().counter(data.draw(st.sampled_from(MODELS))))
+    first = counting(messages, CounterRegistry().counter(data.draw(st.sampled_from(MODELS))))
     exact(messages, first)
     counted = [m.tokens.by if m.tokens else None for m in kept(messages, [], first).new_messages]
     known = [as_stored(m, n, counted[n] if data.draw(st.booleans()) else None) for n, m in enumerate(messages)]
-    fresh = exact(messages, counting(messages, Counters().counter(facts)))
-    assert exact(known, counting(known, Counters().counter(facts))) == fresh
+    fresh = exact(messages, counting(messages, CounterRegistry().counter(facts)))
+    assert exact(known, counting(known, CounterRegistry().counter(facts))) == fresh
 
 
 def test_a_request_counts_only_what_is_new_to_it() -> None:
     """The new message and the answer are counted once; what was stored without a count is counted once more."""
     path = [as_stored(m, n, None) for n, m in enumerate(stored([user("one"), assistant("two")]))]
     question, answer = ConversationMessage("user", user("three")), assistant("four")
-    first = Watched(Counters().counter(GPT))
+    first = Watched(CounterRegistry().counter(GPT))
     made = counting([*path, question], first)
     exact([*path, question], made)
     assert first.asked == [user("one"), assistant("two"), user("three")]
@@ -118,7 +118,7 @@ def test_a_request_counts_only_what_is_new_to_it() -> None:
     tokens += [m.tokens.by for m in (*turn.new_messages, turn.answers[0].message) if m.tokens]
     bodies = [user("one"), assistant("two"), user("three"), answer]
     path = [as_stored(m, n, tokens[n]) for n, m in enumerate(stored(bodies))]
-    second = Watched(Counters().counter(GPT))
+    second = Watched(CounterRegistry().counter(GPT))
     question = ConversationMessage("user", user("five"))
     made = counting([*path, question], second)
     exact([*path, question], made)
@@ -129,18 +129,18 @@ def test_a_request_counts_only_what_is_new_to_it() -> None:
 def test_a_message_that_is_forwarded_in_another_form_is_counted_in_that() -> None:
     """A count is of the very form that is stored: another provider's thoughts are left out, a call is left out …"""
     (message,) = stored([{**assistant("said"), "reasoning_content": "thought " * 50}])
-    whole = as_stored(message, 0, {Counters().counter(GPT).tokenizer: 1000})
-    assert counting([whole], Counters().counter(GPT)).message(whole.body) == 1000
+    whole = as_stored(message, 0, {CounterRegistry().counter(GPT).tokenizer: 1000})
+    assert counting([whole], CounterRegistry().counter(GPT)).message(whole.body) == 1000
     other = replace(whole, body=assistant("said"))
-    made = counting([other], Counters().counter(GPT))
-    assert made.message(other.body) == Counters().counter(GPT).message(assistant("said"))
+    made = counting([other], CounterRegistry().counter(GPT))
+    assert made.message(other.body) == CounterRegistry().counter(GPT).message(assistant("said"))
     assert made.counted_anew() == []
 
 
 @pytest.mark.parametrize("facts", MODELS)
 def test_what_depends_on_more_than_the_tokenizer_is_not_kept(facts: ModelFacts) -> None:
     message = ConversationMessage("user", user([PICTURE]))
-    made = counting([message], Counters().counter(facts))
+    made = counting([message], CounterRegistry().counter(facts))
     exact([message], made)
     assert made.counted(message.body) == {}
 
@@ -148,7 +148,7 @@ def test_what_depends_on_more_than_the_tokenizer_is_not_kept(facts: ModelFacts) 
 def test_where_nothing_is_counted_nothing_is_kept() -> None:
     """What surely fits costs no count, and a long answer keeps nobody waiting."""
     question, answer = ConversationMessage("user", user("one")), assistant("two")
-    made = counting([question], Counters().counter(GPT))
+    made = counting([question], CounterRegistry().counter(GPT))
     turn = kept([question], [answer], made)
     assert [m.tokens for m in (*turn.new_messages, turn.answers[0].message)] == [None, None]
     assert turn.counts == ()

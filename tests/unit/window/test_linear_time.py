@@ -1,4 +1,4 @@
-"""However many messages a chat has, choosing among them takes time in proportion to their number (contract §7)."""
+"""However many messages a chat has, choosing among them takes time in proportion to their number (guarantee §7)."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The unreduced candidate is measured as exactly as it matters, and counted once (contract §5)."""
+"""The unreduced candidate is measured as exactly as it matters, and counted once (guarantee §5)."""
 
 from dataclasses import replace
 
@@ -11,9 +11,9 @@ from gateway.assembly.messages import assemble
 from gateway.models.artifacts import Artifact, ArtifactType
 from gateway.models.window import Material
 from gateway.relevance.index_cache import PassageFinder
-from gateway.tokens.counter import Counters
+from gateway.tokens.counter import CounterRegistry
 from gateway.window.budget import Limits, Tools
-from gateway.window.counting import Counting
+from gateway.window.counting import PromptCounter
 from gateway.window.fit import fit, measured
 from tests.unit.making import assistant, stored, user
 from tests.unit.window.test_kept_counts import GPT, Watched
@@ -30,9 +30,9 @@ def material(words: int) -> Material:
     return Material((), path, 2, attached=(paper,))
 
 
-def counter(made: Material) -> tuple[Counting, Watched]:
-    watched = Watched(Counters().counter(GPT))
-    return Counting(watched, {}, made, 1.0), watched
+def counter(made: Material) -> tuple[PromptCounter, Watched]:
+    watched = Watched(CounterRegistry().counter(GPT))
+    return PromptCounter(watched, {}, made, 1.0), watched
 
 
 @given(words=st.integers(0, 600), budget=st.integers(1, 4000))

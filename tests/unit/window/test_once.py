@@ -1,4 +1,4 @@
-"""The block does not repeat what the window holds (contract §4 I6)."""
+"""The block does not repeat what the window holds (guarantee §4 I6)."""
 
 import base64
 from dataclasses import replace

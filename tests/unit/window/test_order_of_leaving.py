@@ -1,4 +1,4 @@
-"""The order in which things leave: compaction, old blocks, old artifacts, current ones, old turns (contract §4 I5)."""
+"""The order in which things leave: compaction, old blocks, old artifacts, current ones, old turns (guarantee §4 I5)."""
 
 import json
 from dataclasses import replace

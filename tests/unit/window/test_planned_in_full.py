@@ -1,4 +1,4 @@
-"""A plan where everything fits: what it decides on costs less, and nothing that is needed leaves (contract §5)."""
+"""A plan where everything fits: what it decides on costs less, and nothing that is needed leaves (guarantee §5)."""
 
 import pytest
 

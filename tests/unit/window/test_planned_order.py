@@ -1,4 +1,4 @@
-"""A plan where something has to leave: half of the room in the heuristic's order, then the plan's (contract §5)."""
+"""A plan where something has to leave: half of the room in the heuristic's order, then the plan's (guarantee §5)."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What takes the short way surely fits (contract §4 I1): checked against the exact count of texts of many kinds."""
+"""What takes the short way surely fits (guarantee §4 I1): checked against the exact count of texts of many kinds."""
 
 import base64
 import random
@@ -11,7 +11,7 @@ from gateway.base.jsons import dumps
 from gateway.context.fast_path import fitted_as_sent, surely_fits
 from gateway.http.chat.messages import plain_messages
 from gateway.models.exchange import ModelFacts, PlainMessages
-from gateway.tokens.counter import Counters
+from gateway.tokens.counter import CounterRegistry
 
 LARGEST = 8000
 PROSE = "The keeper of the lighthouse had not seen a ship for many days, and so he wrote another letter. "
@@ -28,7 +28,7 @@ def size_of(messages: PlainMessages) -> int:
 
 
 def exact(messages: PlainMessages) -> int:
-    counter = Counters().counter(ModelFacts("gpt-4o", tokenizer="o200k_base"))
+    counter = CounterRegistry().counter(ModelFacts("gpt-4o", tokenizer="o200k_base"))
     pairs = zip(messages.roles, messages.texts, strict=True)
     return 3 + sum(counter.message({"role": role, "content": text}) for role, text in pairs)
 

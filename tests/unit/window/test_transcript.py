@@ -1,4 +1,4 @@
-"""Old turns as texts, by the numbers that they have in the conversation (contract §4 I6)."""
+"""Old turns as texts, by the numbers that they have in the conversation (guarantee §4 I6)."""
 
 from gateway.models.window import LAST_EARLIER, Material
 from gateway.window.candidates import transcript

@@ -1,4 +1,4 @@
-"""What must be there when not everything fits: the current message and what stands with it (contract §4 I2, I5)."""
+"""What must be there when not everything fits: the current message and what stands with it (guarantee §4 I2, I5)."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,17 +10,17 @@ from gateway.models.artifacts import Artifact, ProcessingStrategy
 from gateway.models.conversation import INSTRUCTION_ROLES
 from gateway.models.window import Material, Rendering, Selection
 from gateway.window.budget import Limits, Tools, in_full
-from gateway.window.candidates import Said, Turn, of_each_content, run_of_turns, tool_steps
-from gateway.window.counting import Counting
+from gateway.window.candidates import TranscriptMessage, Turn, of_each_content, run_of_turns, tool_steps
+from gateway.window.counting import PromptCounter
 from gateway.window.greedy import BLOCK_TOKENS, CHARS_PER_TOKEN, LABEL_TOKENS
 
 # What stretches of messages take in a window, with their artifacts as pointers.
 
 
-class Prices:
+class TokenCosts:
     """Tokens of messages of one conversation; `placed` are its artifacts by the message that they stand in."""
 
-    def __init__(self, material: Material, counting: Counting, tools: Tools) -> None:
+    def __init__(self, material: Material, counting: PromptCounter, tools: Tools) -> None:
         self._material, self._counting, self._tools = material, counting, tools
         by_message: dict[int, list[Artifact]] = defaultdict(list)
         for artifact in material.placed:
@@ -52,7 +52,7 @@ class Prices:
         return sum(map(self._counting.message, forwarded.messages))
 
 
-# Who has which part of the room above the floor (contract §4 I5; the heuristic of §5).
+# Who has which part of the room above the floor (guarantee §4 I5; the heuristic of §5).
 
 
 LITTLE_HELD, MOST_TURNS = 0.6, 0.9
@@ -70,7 +70,7 @@ LATEST_SHARE = 0.4
 """Part of the room for the results of the latest tool step, which the model has not seen yet."""
 
 
-def share_of_turns(share: float, room: float, material: Material, told: Iterable[Said]) -> float:
+def share_of_turns(share: float, room: float, material: Material, told: Iterable[TranscriptMessage]) -> float:
     """The part of the room for turns as they were: `share`, and the more the less has to be left out, since whatever
     is torn out of them is understood less well.
 
@@ -98,12 +98,14 @@ MOST_NAMED = 20
 """How many attached documents of which nothing is shown are still named."""
 
 
-class Floor:
+class Minimum:
     """The least that is forwarded: which messages have left (`left_out`), and how each artifact is shown of which
     nothing else is taken (`pointers`). `keeps_block`: the block that begins the turn under way stays as it was;
     `block_fixed`: it, or that there is none; `spares_current`: what is of that turn stands in full."""
 
-    def __init__(self, material: Material, limits: Limits, counting: Counting, tools: Tools, prices: Prices) -> None:
+    def __init__(
+        self, material: Material, limits: Limits, counting: PromptCounter, tools: Tools, prices: TokenCosts
+    ) -> None:
         self._material, self._counting, self._tools, self._prices = material, counting, tools, prices
         self._budget, self._target, self._filled = limits.tokens or 0, limits.aim, limits.filled or 0
         self.left_out = material.left

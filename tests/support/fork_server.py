@@ -21,10 +21,10 @@ _FIXED_AT_START = ("PYTHON", "LD_", "MALLOC_", "LC_", "LANG", "TZ")
 
 
 class Forked:
-    """A gateway that a nursery has forked."""
+    """A gateway that a fork_server has forked."""
 
     def __init__(self, told: int) -> None:
-        """`told` is where the nursery writes its pid, and later its exit status."""
+        """`told` is where the fork_server writes its pid, and later its exit status."""
         self._told = told
         self.returncode: int | None = None
         self.pid = self._line()
@@ -51,12 +51,12 @@ class Forked:
         while not line.endswith(b"\n"):
             read = os.read(self._told, 1)
             if not read:
-                raise ProcessLookupError("the nursery has ended")
+                raise ProcessLookupError("the fork_server has ended")
             line += read
         return int(line)
 
 
-class Nursery:
+class ForkServer:
     """Starts its process when it is first needed; `close` ends it, but no gateway."""
 
     def __init__(self, environment: Mapping[str, str], *, litellm: bool = False) -> None:
