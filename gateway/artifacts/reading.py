@@ -22,7 +22,8 @@ UNREADABLE = 3
 TOO_MUCH = 4
 """Exit code: reading it takes too much memory, or gives too long a text."""
 TOO_MUCH_TEXT = "reading it takes too much time or memory"
-COMMAND = "import sys; sys.path[:0] = sys.argv[2:]; from gateway.artifacts import reading; reading.main(sys.argv[1])"
+PROGRAM = "import sys; sys.path[:0] = sys.argv[2:]; from gateway.artifacts.reading import main; sys.exit(main())"
+"""Run with the kind of document and the folder that holds the package; `main` reads the kind from `sys.argv`."""
 
 
 class DocumentReader:
@@ -46,7 +47,7 @@ class DocumentReader:
     async def _text_from_process(self, file: InlineFile) -> str:
         folder = Path(gateway.__file__).parent.parent
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-c", COMMAND, file.kind, str(folder)),
+            *(sys.executable, "-I", "-c", PROGRAM, file.kind, str(folder)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
@@ -69,7 +70,7 @@ class DocumentReader:
         return output.decode()
 
 
-def main(kind: str) -> int:
+def main() -> int:
     """Runs in the process apart: reads a file from standard input and writes its text to standard output.
 
     Returns:
@@ -77,7 +78,7 @@ def main(kind: str) -> int:
     """
     _limit_resources()
     try:
-        text = InlineFile(sys.stdin.buffer.read(), kind).text().encode("utf-8", "replace")
+        text = InlineFile(sys.stdin.buffer.read(), sys.argv[1]).text().encode("utf-8", "replace")
     except UnreadableDocument as error:
         sys.stdout.write(str(error))
         return UNREADABLE

@@ -11,8 +11,6 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from gateway.base import jsons
 from gateway.base.clock import SystemClock
 from gateway.models.calibration import Report
@@ -37,6 +35,8 @@ def least_tokens(text: str) -> int:
     """Never more than the tokens of the text."""
     if len(text) < 2:
         return 0
+    import numpy as np  # a quarter of a second to load, and not needed for what is small
+
     data = text.encode("utf-8", "replace")
     kinds = np.frombuffer(data.translate(KINDS), np.uint8)
     begun = np.count_nonzero((kinds[1:] != kinds[:-1]) & (kinds[1:] != OTHER))
