@@ -1,6 +1,7 @@
-"""Requests that surely fit as they are: found out from a few hundred of their characters, not from all of them.
+"""Requests that need nothing done to them: they surely fit, and go up as they were sent (ADR 7).
 
-Below half of the budget a request's figures may be estimates: nothing here may cost more than the request is worth.
+That is found out from a few hundred of their characters. Below half of the budget their figures may be estimates: the
+work on a request must not cost more than the request is worth.
 """
 
 from bisect import bisect_right
@@ -8,20 +9,56 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
+from gateway.config.settings import ContextSettings
+from gateway.context.report import BuiltContext, measured_utilization
 from gateway.models.conversation import INSTRUCTION_ROLES
-from gateway.models.exchange import PlainMessages
+from gateway.models.exchange import ChatRequest, PlainMessages
 from gateway.models.window import Fitted, Forwarded, Selection
+from gateway.window.budget import Budget
 from gateway.window.counting import REPLY_TOKENS
 
+NO_ARTIFACTS = "no_artifacts"
+"""The reason not to plan, as `planning/decision.py` names it."""
+COUNTED_APART = ("tools", "functions", "response_format")
+"""Fields that add to the prompt: a request that has one needs a count."""
 BYTES_PER_TOKEN = 4
+"""Of English prose, about; a token of other text may have fewer."""
 MESSAGE_TOKENS = 4
-FRAME_BYTES, BODY_BYTES = 40, 100
+"""Tokens that frame a message: its role and its delimiters, as OpenAI's chat format has them."""
+MESSAGE_BYTES, BODY_BYTES = 40, 100
+"""JSON around the text of a message, and around all messages."""
 ESTIMATED_SHARE = 0.5
+"""Share of the budget below which an estimate is enough."""
 SAMPLES = 12
 SAMPLE_CHARS = 128
 SPACES = (0.08, 0.4)
+"""Share of spaces in the characters of prose, from … to."""
 VOWELS = 0.22
+"""Share of vowels in the characters of prose, at least; base64 and hexadecimal have fewer."""
 NOT_VOWELS = bytes(byte for byte in range(256) if byte not in b"aeiou")
+
+
+def unmanaged_context(
+    request: ChatRequest, budget: Budget, margin: float, settings: ContextSettings
+) -> BuiltContext | None:
+    """The context of a request that is forwarded as it was sent, if nothing stored belongs to it; None if it needs a
+    closer look: it may not fit, or holds more than roles and texts.
+
+    Args:
+        margin: the model's tokens for one that is counted.
+    """
+    plain = request.plain
+    if budget.tokens is None or plain is None or request.attachments:
+        return None
+    if any(request.forward.get(name) for name in COUNTED_APART):
+        return None
+    tokens = surely_fits(plain, request.size, int(budget.tokens / max(1.0, margin)), settings.document_min_chars)
+    if tokens is None:
+        return None
+    fitted = fitted_as_sent(request.messages, plain, tokens)
+    utilization = measured_utilization(request, budget, fitted, len(request.messages), settings.warning_threshold)
+    utilization.planning_reason = NO_ARTIFACTS
+    return BuiltContext(fitted, utilization, material=None)
 
 
 def surely_fits(plain: PlainMessages, size: int, budget: int, largest: int) -> int | None:
@@ -44,7 +81,7 @@ def surely_fits(plain: PlainMessages, size: int, budget: int, largest: int) -> i
     # No token of a byte-level vocabulary is shorter than a byte; prose has far longer ones.
     if size + 3 * MESSAGE_TOKENS * count > budget and not _is_prose(plain.texts, lengths):
         return None
-    text = max(sum(lengths), size - BODY_BYTES - FRAME_BYTES * count)  # bytes, without what stands around the texts
+    text = max(sum(lengths), size - BODY_BYTES - MESSAGE_BYTES * count)  # bytes, without what stands around the texts
     return text // BYTES_PER_TOKEN + MESSAGE_TOKENS * count + REPLY_TOKENS
 
 

@@ -1,49 +1,44 @@
-"""`ContextManager`: steps 2 to 5 as one call, for the pipeline and for those who use the package as a library."""
+"""`ContextManager`: makes the context of a request, for the pipeline and for those who use the package as a library."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from gateway.artifacts.collect import with_content
 from gateway.artifacts.files import FilePlace, FileReader
 from gateway.artifacts.steps_as_text import steps_as_text
 from gateway.assembly.messages import without_items
+from gateway.base.tasks import inline, offload
 from gateway.config.settings import ContextSettings
-from gateway.context.draft import NO_EARLIER, NO_MATERIAL, BuiltContext, ContextRequest, Draft, Files, is_little
-from gateway.context.drafting import Drafting
-from gateway.context.fast_path import fitted_as_sent, surely_fits
-from gateway.context.planner import ContextPlanning, PlanMade, Planners
-from gateway.context.report import measured_utilization
+from gateway.context.collect import NO_EARLIER, ContextInput, Files, collect
+from gateway.context.draft import Draft, Measured, draft, measure
+from gateway.context.fast_path import unmanaged_context
+from gateway.context.planned_fit import fit_as_planned
+from gateway.context.planner import (
+    NO_PLANNER,
+    NOTHING_TO_PLAN,
+    ContextPlanning,
+    PlannerAccess,
+    Planners,
+    PlanResult,
+    planner_task,
+)
+from gateway.context.report import BuiltContext, report
 from gateway.embeddings.background import Holds
 from gateway.embeddings.meaning import Meaning, RequestMeaning
-from gateway.errors import ContextLengthExceeded
 from gateway.history.frames import as_frozen
+from gateway.history.rebuild import begins_turn, has_unread, with_older_messages
 from gateway.models.bill import InternalCall
 from gateway.models.conversation import ConversationMessage, History
-from gateway.models.exchange import ChatRequest, Deployment, ModelFacts
-from gateway.ports import FileStore, TokenCounters
-from gateway.relevance.index_cache import ContentIndexes
-from gateway.telemetry.logs import get_logger
+from gateway.models.exchange import ChatRequest, ModelFacts
+from gateway.ports import ConversationStore, FileStore, TokenCounters
+from gateway.relevance.index_cache import ContentIndexes, PassageFinder
 from gateway.window.budget import Budget
 
 __all__ = ["BuiltContext", "ContextManager", "PlannerAccess"]
 
 Run = Callable[..., Awaitable[Any]]
 TOOL_FIELDS = ("tools", "functions")
-COUNTED_APART = ("tools", "functions", "response_format")
-NO_ARTIFACTS = "no_artifacts"
-log = get_logger("gateway.context.manager")
-
-
-@dataclass(slots=True)
-class PlannerAccess:
-    """What a request may ask internal models, and what came of it: `spent` gets their calls, also where the context
-    cannot be made. `made` is what an earlier context of the same request was planned by: nobody is asked twice."""
-
-    deployment: Deployment | None = None
-    spent: list[InternalCall] = field(default_factory=list)
-    made: PlanMade | None = None
 
 
 class ContextManager:
@@ -57,73 +52,91 @@ class ContextManager:
         meaning: Meaning | None = None,
         indexes: ContentIndexes | None = None,
         planning: ContextPlanning | None = None,
+        store: ConversationStore | None = None,
     ) -> None:
         self._settings = settings
-        self._meaning = meaning
-        self._files = files
         self._counters = counters
+        self._files = files
+        self._meaning = meaning
+        self._indexes = indexes
         self._planning = planning
-        self._drafting = Drafting(settings, counters, indexes)
+        self._store = store
 
-    async def __call__(
+    async def build(
         self,
         request: ChatRequest,
         history: History,
         facts: ModelFacts,
         budget: Budget,
-        asking: PlannerAccess | None = None,
+        access: PlannerAccess | None = None,
     ) -> BuiltContext:
-        """Collect, plan, fit, assemble.
+        """Collects, measures, decides, plans, fits and reports.
 
         Args:
-            asking: who will answer and whose internal models may be asked; none without it.
+            access: whose internal models may be asked; none without it.
 
         Raises:
             ContextLengthExceeded: it cannot be made to fit (guarantee §4 I1).
             InvalidRequest: a `file` part holds no readable document; names the part.
+            StorageUnavailable: older messages are needed and cannot be read.
         """
-        asking = asking or PlannerAccess()
-        has_tools = any(request.forward.get(name) for name in TOOL_FIELDS)
-        origin = asking.deployment.origin if asking.deployment else None
-        told = steps_as_text(as_frozen(history), without_items, has_tools=has_tools, origin=origin)
-        texts, kept = await self._read(request, facts, told.history.messages, told.history.stored)
-        earlier = (told.history.earlier or NO_EARLIER).messages
-        texts_earlier, kept_earlier = await self._read(request, facts, earlier, len(earlier))
-        planners = self._planners(request, asking)
-        files, has_planner = Files(texts, texts_earlier), planners is not None
-        asked = ContextRequest(request, told, facts, budget, files, has_planner, is_planned=asking.made is not None)
-        meaning = self._meaning_for(request, asking.spent)
-        run = _run_of(meaning, asked)
-        draft = await run(self._drafting.begin, asked, meaning.relevance if meaning else None)
-        built = draft if isinstance(draft, BuiltContext) else await self._planned(draft, planners, asking, run)
-        built = _with_remains(built, meaning, request, told.history.conversation_id) if meaning else built
-        kept = _all(kept, kept_earlier)
-        return replace(built, cached=_all(built.cached, kept)) if kept else built
+        access = access or PlannerAccess()
+        planners = self._planning.planners(request, access) if self._planning is not None else None
+        meaning = self._meaning_for(request, access.spent)
+        if begins_turn(history):
+            history = await self._with_older_messages(request, history)
+        while True:
+            source, cached = await self._read(request, history, facts, budget, planners, access)
+            run: Run = meaning.run if meaning else inline if source.is_small else offload
+            candidate = await run(self._measure, source, meaning)
+            found: Draft = await run(draft, candidate, self._settings)
+            if not (found.fitted.anew and has_unread(history)) or self._store is None:
+                break
+            history = await self._with_older_messages(request, history)  # all is decided anew, older turns too
+        plan = access.result or await self._plan(found, planners, run)
+        final = await run(fit_as_planned, found, plan, access.spent)
+        built: BuiltContext = await run(report, found, final, plan, self._settings.warning_threshold)
+        return _with_vectors(built, meaning, source).with_cached(cached)
 
-    async def _planned(self, draft: Draft, planners: Planners | None, asking: PlannerAccess, run: Run) -> BuiltContext:
-        """The draft as a plan says. No thread and no transaction is held while the plan is made; whatever is wrong with
-        it costs quality, never the answer."""
-        made, drafting = asking.made, self._drafting
-        if made is None and planners is not None and self._planning is not None:
-            made = await self._planning.plan(draft.asked.request, draft.task, planners)
-        if made is None or made.planned is None:
-            built: BuiltContext = await run(drafting.unplanned, draft, made)
-            return built
-        try:
-            built = await run(drafting.planned, draft, made, made.planned, asking.spent)
-        except ContextLengthExceeded:
-            built = await run(drafting.unplanned, draft, replace(made, fallback_reason="plan_does_not_fit"))
-        except Exception as fault:  # noqa: BLE001 - the same context stands without a plan already
-            log.fault("plan_not_followed", fault, request_id=draft.asked.request.request_id)
-            built = await run(drafting.unplanned, draft, replace(made, fallback_reason="plan_not_followed"))
-        return built
+    def untouched(self, request: ChatRequest, facts: ModelFacts, budget: Budget) -> BuiltContext | None:
+        """The context of a request that surely fits as it was sent; None if it needs a closer look."""
+        return unmanaged_context(request, budget, self._counters.counter(facts).margin, self._settings)
 
-    def _planners(self, request: ChatRequest, asking: PlannerAccess) -> Planners | None:
-        if self._planning is None or asking.deployment is None:
-            return None
-        return self._planning.planners(request, asking.deployment, asking.spent)
+    async def with_content(self, request: ChatRequest, files: FileStore) -> ChatRequest:
+        """The request with the content of attachments that it names by file id.
+
+        Raises:
+            InvalidRequest: there is no such file, or it is no document; names the attachment.
+        """
+        return await with_content(request, files, self._files.documents) if request.attachments else request
+
+    def keep(self, built: BuiltContext, holds: Holds) -> None:
+        """Keeps for later questions what a stored request leaves, as long as its conversation is there (`holds`)."""
+        if built.indexes is not None:
+            built.indexes.keep()
+        if self._meaning is not None and built.vectors is not None:
+            self._meaning.later(built.vectors, holds)
 
     async def _read(
+        self,
+        request: ChatRequest,
+        history: History,
+        facts: ModelFacts,
+        budget: Budget,
+        planners: Planners | None,
+        access: PlannerAccess,
+    ) -> tuple[ContextInput, tuple[str, ...]]:
+        """All that has to be read before the context is made; and digests of the documents that the cache keeps."""
+        has_tools = any(request.forward.get(name) for name in TOOL_FIELDS)
+        origin = access.deployment.origin if access.deployment else None
+        steps = steps_as_text(as_frozen(history), without_items, has_tools=has_tools, origin=origin)
+        sent, kept = await self._read_files(request, facts, steps.history.messages, steps.history.stored)
+        older = (steps.history.earlier or NO_EARLIER).messages
+        earlier, kept_earlier = await self._read_files(request, facts, older, len(older))
+        source = ContextInput(request, steps, facts, budget, Files(sent, earlier), planners is not None)
+        return source, (*kept, *kept_earlier)
+
+    async def _read_files(
         self, request: ChatRequest, facts: ModelFacts, messages: Sequence[ConversationMessage], first_new: int
     ) -> tuple[dict[FilePlace, str], tuple[str, ...]]:
         return await self._files.read(
@@ -134,59 +147,40 @@ class ContextManager:
             keep=request.store and not request.options.dry_run,
         )
 
-    def afterwards(self, built: BuiltContext, holds: Holds) -> None:
-        """Keeps for later questions what a stored request leaves, as long as its conversation is there."""
-        if built.indexed is not None:
-            built.indexed.keep()
-        if self._meaning is not None and built.remains is not None:
-            self._meaning.later(built.remains, holds)
+    async def _with_older_messages(self, request: ChatRequest, history: History) -> History:
+        if self._store is None:
+            return history
+        return await with_older_messages(history, self._store, request.caller.tenant, self._settings.recall_bytes)
 
-    async def with_content(self, request: ChatRequest, files: FileStore) -> ChatRequest:
-        """See `gateway.artifacts.collect`."""
-        return await with_content(request, files, self._files.documents)
+    def _measure(self, source: ContextInput, meaning: RequestMeaning | None) -> Measured:
+        material = collect(source, self._settings.document_min_chars)
+        finder = PassageFinder(self._indexes, source.request.caller.tenant)
+        ranked = meaning.relevance if meaning else None
+        return measure(source, material, self._counters.counter(source.facts), finder, ranked, self._settings)
 
-    def untouched(self, request: ChatRequest, facts: ModelFacts, budget: Budget) -> BuiltContext | None:
-        """The context of a request that stands alone and surely fits as it is; None if it needs a closer look."""
-        if budget.tokens is None or request.plain is None or any(request.forward.get(name) for name in COUNTED_APART):
+    async def _plan(self, found: Draft, planners: Planners | None, run: Run) -> PlanResult | None:
+        """The planner's plan, where one is called for. No thread and no transaction is held while a model is waited
+        for."""
+        if not found.decision.use:
             return None
-        allowed = int(budget.tokens / max(1.0, self._counters.counter(facts).margin))
-        tokens = surely_fits(request.plain, request.size, allowed, self._settings.document_min_chars)
-        if tokens is None:
-            return None
-        fitted = fitted_as_sent(request.messages, request.plain, tokens)
-        threshold = self._settings.warning_threshold
-        utilization = measured_utilization(request, budget, fitted, len(request.messages), threshold)
-        utilization.planning_reason = NO_ARTIFACTS
-        return BuiltContext(fitted, utilization, NO_MATERIAL)
+        if planners is None or self._planning is None:
+            return NO_PLANNER
+        task = await run(planner_task, found)
+        return await self._planning.plan(found.source.request, task, planners) if task else NOTHING_TO_PLAN
 
     def _meaning_for(self, request: ChatRequest, spent: list[InternalCall]) -> RequestMeaning | None:
-        """What ranks by meaning, too; in mode `simple` only what nobody bills (guarantee §2)."""
+        """What ranks by meaning, too; in mode `simple` only an embedder that nobody bills (guarantee §2)."""
         if self._meaning is None or (request.options.mode == "simple" and self._meaning.is_billed):
             return None
         return self._meaning.of(request.caller, spent)
 
 
-def _run_of(meaning: RequestMeaning | None, asked: ContextRequest) -> Run:
-    """Where a context is made. Counting and ranking much text takes a while; streams of other requests must not wait
-    for it."""
-    if meaning is not None:
-        return meaning.run
-    return _at_once if is_little(asked.request, asked.told, asked.files) else asyncio.to_thread
-
-
-async def _at_once(work: Callable[..., Any], *arguments: Any) -> Any:
-    return work(*arguments)
-
-
-def _with_remains(
-    built: BuiltContext, meaning: RequestMeaning, request: ChatRequest, conversation_id: str | None
-) -> BuiltContext:
+def _with_vectors(built: BuiltContext, meaning: RequestMeaning | None, source: ContextInput) -> BuiltContext:
     """The context with what went wrong with the embedder, and what may be kept of its vectors."""
+    if meaning is None:
+        return built
     built.utilization.warnings += meaning.warnings
+    request, conversation_id = source.request, source.history.conversation_id
     keeps = request.store and not request.options.dry_run and conversation_id
-    remains = meaning.remains(conversation_id) if keeps and conversation_id else None
-    return replace(built, remains=remains, cached=_all(built.cached, remains.digests)) if remains else built
-
-
-def _all(some: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*some, *others)))
+    vectors = meaning.remains(conversation_id) if keeps and conversation_id else None
+    return replace(built, vectors=vectors).with_cached(vectors.digests) if vectors else built

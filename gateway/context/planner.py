@@ -1,16 +1,17 @@
-"""Step 3 where it takes a model: who may plan for a request, and what came of asking (guarantee §5).
+"""Asks internal models for a plan: who may be asked, what they are asked, and what came of it (guarantee §5).
 
-Nothing is decided here about the window: a plan with its summaries goes to fitting, and whatever fails on the way is a
-reason to fit without it.
+Nothing is decided here about the window: the plan with its summaries goes to fitting. Whatever fails on the way is a
+reason to fit without a plan.
 """
 
-import asyncio
 import os
-from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from gateway.base.ids import content_digest
+from gateway.base.tasks import BackgroundTasks
 from gateway.config.settings import ContextSettings
+from gateway.context.draft import Draft
 from gateway.errors import StorageUnavailable
 from gateway.internal_models.calls import InternalModels, OpenBill
 from gateway.internal_models.limits import Ceilings
@@ -19,28 +20,55 @@ from gateway.models.bill import InternalCall
 from gateway.models.exchange import ChatRequest, Deployment
 from gateway.models.internal import InternalModelFailed
 from gateway.models.window import Planned
+from gateway.planning.decision import is_excerpted, without_standing
 from gateway.planning.processor import ArtifactProcessor, ModelConfig
 from gateway.planning.prompt import PlannerTask
 from gateway.planning.summaries import Summarizer
 from gateway.planning.summary_cache import SummaryCache
 from gateway.ports import Clock, ConversationStore, InternalModel
 from gateway.telemetry.logs import get_logger
+from gateway.window.candidates import as_artifact, candidates, recent_texts, transcript
+from gateway.window.plan import changeable
+from gateway.window.recall import absent
 
-NO_PLANNER = "no_planner"
+FORCED = "forced"
+"""The reason of a decision for a plan that the request asked for (guarantee §5)."""
 log = get_logger("gateway.planning")
 
 
 @dataclass(frozen=True, slots=True)
-class PlanMade:
-    """What came of planning one request: a plan to follow, or the reason why there is none. A plan may have a reason,
-    too: why a summary that it asks for could not be made. `hits` are the artifacts whose summaries cost nothing,
-    `cached` the digests of contents of which the cache may hold one now."""
+class PlanResult:
+    """A plan to follow, or the reason why there is none. A plan may have a reason, too: why a summary that it wants
+    could not be made.
+
+    `cache_hits` are the artifacts whose summaries cost nothing, `cache_misses` the number of the others. `cached` are
+    digests of the contents of which the summary cache may hold something now. `asked`: a model was asked, so that
+    nobody is asked again for the same request.
+    """
 
     planned: Planned | None = None
     fallback_reason: str | None = None
-    hits: frozenset[str] = frozenset()
-    misses: int = 0
+    cache_hits: frozenset[str] = frozenset()
+    cache_misses: int = 0
     cached: tuple[str, ...] = ()
+    asked: bool = True
+
+
+NO_PLANNER = PlanResult(fallback_reason="no_planner", asked=False)
+NOTHING_TO_PLAN = PlanResult(fallback_reason="nothing_to_plan", asked=False)
+
+
+@dataclass(slots=True)
+class PlannerAccess:
+    """Whose internal models one request may use, and what it has used of them.
+
+    `spent` gets each call, also where the context cannot be made. `result` is the plan of an earlier context of the
+    same request: nobody is asked twice.
+    """
+
+    deployment: Deployment | None = None
+    spent: list[InternalCall] = field(default_factory=list)
+    result: PlanResult | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +80,39 @@ class Planners:
     ceilings: Ceilings
 
 
+def planner_task(draft: Draft) -> PlannerTask | None:
+    """What a planner is asked: about the artifacts that a plan can change, in the heuristic's order. None where a plan
+    can change nothing, or the window's size is unknown: nobody is to be paid for that."""
+    if draft.limits.tokens is None:
+        return None
+    artifacts, quoted = _artifacts_to_plan(draft)
+    if not artifacts:
+        return None
+    ranked = dict.fromkeys(id(each.of) for each in candidates(draft.material, artifacts, (), draft.tools.relevance))
+    rank = {of: number for number, of in enumerate(ranked)}
+    artifacts.sort(key=lambda artifact: rank.get(id(artifact), len(rank)))
+    goal, recent = draft.source.request.options.goal, recent_texts(draft.material)
+    return PlannerTask(draft.material.question, goal, draft.limits.tokens, artifacts, recent=recent, quoted=quoted)
+
+
+def _artifacts_to_plan(draft: Draft) -> tuple[list[Artifact], frozenset[str]]:
+    """The artifacts that a plan can change, and the ids of those of which it can only find other passages."""
+    material, fitted = draft.material, draft.fitted
+    undecided = without_standing(material, draft.unreduced, draft.source.history.stored)
+    if fitted.anew:
+        said = transcript(material, frozenset()) if is_excerpted(material, draft.unreduced) else []
+        return list(undecided) or ([as_artifact(said)] if said else []), frozenset()
+    free = {id(artifact) for artifact in changeable(material, fitted)}
+    artifacts = [artifact for artifact in undecided if id(artifact) in free]
+    if artifacts or draft.decision.reason != FORCED:
+        return artifacts, frozenset()
+    outside, said = absent(material, fitted)  # what is frozen stays, but a plan's queries find more beside it
+    found = outside or ([as_artifact(said)] if said else [])
+    return found, frozenset(artifact.artifact_id for artifact in found)
+
+
 class ContextPlanning:
-    """Asks planners and summarizers; holds nothing of any request but what the summary cache keeps."""
+    """Asks planners and summarizers. Of a request only what the summary cache keeps remains."""
 
     def __init__(
         self,
@@ -69,14 +128,15 @@ class ContextPlanning:
         self._store = store
         self._clock = clock
         self._processor = ArtifactProcessor(settings)
-        self._forgetting: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
 
-    def planners(self, request: ChatRequest, primary: Deployment, spent: list[InternalCall]) -> Planners | None:
+    def planners(self, request: ChatRequest, access: PlannerAccess) -> Planners | None:
         """Those that this request may use; None without a planner, or in mode `simple` (guarantee §2)."""
-        if request.options.mode != "auto":
+        primary = access.deployment
+        if primary is None or request.options.mode != "auto":
             return None
         config, ceilings = ModelConfig.from_request(request, self._settings), Ceilings.of(self._settings, self._clock)
-        bill = OpenBill(spent, ceilings)
+        bill = OpenBill(access.spent, ceilings)
 
         def served(name: str) -> InternalModel | None:
             return self._models.served(name, primary, request.caller, bill, chosen=name in config.chosen)
@@ -84,55 +144,44 @@ class ContextPlanning:
         planner = served(config.context_planner)
         return Planners(planner, served(config.summarizer), ceilings) if planner is not None else None
 
-    async def plan(self, request: ChatRequest, task: PlannerTask, planners: Planners) -> PlanMade:
+    async def plan(self, request: ChatRequest, task: PlannerTask, planners: Planners) -> PlanResult:
         """One call of the planner, and the summaries that its plan asks for; never an error."""
         planners.ceilings.begin()
         try:
             plan = await self._processor.plan_context(task, planners.planner)
             may_be_summarized = [each for each in task.artifacts if each.artifact_id not in task.quoted]
-            return await self._executed(request, plan, may_be_summarized, planners)
+            return await self._with_summaries(request, plan, may_be_summarized, planners)
         except InternalModelFailed as failed:
-            return PlanMade(fallback_reason=str(failed))
+            return PlanResult(fallback_reason=str(failed))
         except Exception as fault:  # noqa: BLE001 - a fault in an optional part costs quality, never the answer
             log.fault("planning_failed", fault, request_id=request.request_id)
-            return PlanMade(fallback_reason="planning_failed")
+            return PlanResult(fallback_reason="planning_failed")
 
-    async def _executed(
+    async def _with_summaries(
         self, request: ChatRequest, plan: ArtifactPlan, artifacts: Sequence[Artifact], planners: Planners
-    ) -> PlanMade:
-        asked = {d.artifact_id for d in plan.artifacts if d.strategy is ProcessingStrategy.SUMMARIZE}
-        wanted = [a for a in artifacts if a.artifact_id in asked and a.artifact_type is not ArtifactType.CONVERSATION]
+    ) -> PlanResult:
+        ids = {d.artifact_id for d in plan.artifacts if d.strategy is ProcessingStrategy.SUMMARIZE}
+        chosen = [a for a in artifacts if a.artifact_id in ids and a.artifact_type is not ArtifactType.CONVERSATION]
         summarizer = None
-        if planners.summarizer is not None and wanted:
+        if planners.summarizer is not None and chosen:
             summarizer = await self._summarizer(request, planners.summarizer)
-        digests = tuple(content_digest(artifact.content) for artifact in wanted)
-        kept = digests if summarizer is not None and summarizer.keeps else ()
+        digests = tuple(content_digest(artifact.content) for artifact in chosen)
+        cached = digests if summarizer is not None and summarizer.keeps else ()
         try:
-            prepared = await self._processor.execute_plan(plan, wanted, summarizer, planners.ceilings.seconds)
-        except BaseException:  # whoever leaves now leaves no conversation with which summaries could be deleted
-            self._later(self._summaries.forget(request.caller.tenant, kept))
+            prepared = await self._processor.execute_plan(plan, chosen, summarizer, planners.ceilings.seconds)
+        except BaseException:  # a request that ends now leaves no conversation with which summaries could be deleted
+            self._tasks.start(self._summaries.forget(request.caller.tenant, cached))
             raise
-        return PlanMade(
+        return PlanResult(
             planned=Planned(plan, prepared.texts, self._settings.trust_planner),
             fallback_reason=next(iter(prepared.failed), None),
-            hits=prepared.hits,
-            misses=len(wanted) - len(prepared.hits) if summarizer is not None else 0,
-            cached=kept,
+            cache_hits=prepared.hits,
+            cache_misses=len(chosen) - len(prepared.hits) if summarizer is not None else 0,
+            cached=cached,
         )
 
-    async def close(self) -> None:
-        """Waits for what is still being kept or forgotten."""
-        if self._forgetting:
-            await asyncio.wait(self._forgetting)
-        await self._summaries.close()
-
-    def _later(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._forgetting.add(task)
-        task.add_done_callback(self._forgetting.discard)
-
     async def _summarizer(self, request: ChatRequest, model: InternalModel) -> Summarizer:
-        """Nothing of a dry run is kept but its bill; of `store: false` no cache knows (guarantee §2, §5)."""
+        """Of a dry run nothing is kept but its bill; no cache knows of `store: false` (guarantee §2, §5)."""
         reads, keeps = request.store, request.store and not request.options.dry_run
         try:
             secret = await self._store.secret()
@@ -140,3 +189,8 @@ class ContextPlanning:
             secret, reads, keeps = os.urandom(32), False, False
         seconds, tenant = self._settings.summarizer_timeout, request.caller.tenant
         return Summarizer(model, self._summaries, tenant, secret, reads=reads, keeps=keeps, timeout_seconds=seconds)
+
+    async def close(self) -> None:
+        """Waits for what is still being kept or deleted."""
+        await self._tasks.finish()
+        await self._summaries.close()

@@ -1,69 +1,109 @@
-"""How the window was used, as the bill tells it: references and figures only (guarantee §6)."""
+"""What became of a request's context: what is forwarded, and the figures that the bill tells of it (guarantee §6)."""
 
-from collections.abc import Collection, Mapping
-from dataclasses import replace
-from decimal import Decimal
+from dataclasses import dataclass, replace
 
-from gateway.accounting.cost import EXACT, ZERO, Rates
-from gateway.models.artifacts import ProcessingStrategy
-from gateway.models.bill import PICO, ArtifactUsageRecord, Comparison, ContextUtilizationMetadata
+from gateway.context.draft import Draft
+from gateway.context.planned_fit import FinalFit
+from gateway.context.planner import PlanResult
+from gateway.embeddings.background import PendingVectors
+from gateway.models.artifacts import Artifact, ProcessingStrategy
+from gateway.models.bill import ContextUtilizationMetadata
 from gateway.models.exchange import ChatRequest
 from gateway.models.window import Fitted, Material
 from gateway.planning.record import plan_of, records_of, stand_reduced
+from gateway.relevance.index_cache import PassageFinder
 from gateway.window.budget import Budget
-
-# Whether a plan saves more than it costs: estimates in exact decimals, told beside the bill (`models.economics`).
-
-
-LEAST_REQUESTS, MOST_REQUESTS = 3, 20
-"""What artifacts come into is asked about more than once; however long a conversation was, no more is counted on."""
+from gateway.window.counting import PromptCounter
 
 
-def expected_requests(answers: int) -> int:
-    """How many requests will forward what this one decides, itself included: a conversation that has had so many
-    answers is taken to get as many again (the estimate that knows least of its end)."""
-    return min(MOST_REQUESTS, max(LEAST_REQUESTS, 1 + answers))
+@dataclass(frozen=True, slots=True)
+class BuiltContext:
+    """What is forwarded, what is to be remembered of it, and its figures.
+
+    `material` and `counting` are None where the messages go up as they were sent and nobody looked into them
+    (`context/fast_path.py`). `cached` are digests of contents of which the cache keeps something. `plan` is what a
+    planner was asked for, so that a second context of the same request asks nobody. `indexes` and `vectors` are kept
+    for later questions once the request is stored.
+    """
+
+    fitted: Fitted
+    utilization: ContextUtilizationMetadata
+    material: Material | None
+    counting: PromptCounter | None = None
+    new_attachments: tuple[Artifact, ...] = ()
+    cached: tuple[str, ...] = ()
+    plan: PlanResult | None = None
+    indexes: PassageFinder | None = None
+    vectors: PendingVectors | None = None
+
+    def with_cached(self, digests: tuple[str, ...]) -> "BuiltContext":
+        """The same with more contents of which the cache keeps something."""
+        return replace(self, cached=tuple(dict.fromkeys((*self.cached, *digests)))) if digests else self
 
 
-def compare(
-    prices: Mapping[str, Decimal],
-    *,
-    candidate_tokens: int,
-    saved_tokens: int,
-    invalidated_tokens: int,
-    requests: int,
-    planning_cost: Decimal | None,
-) -> Comparison:
-    """What a smaller context saves over the requests that will forward it, beside what making it costs.
-
-    The first request pays the full input price for what is left out, each further one the price of cached input, as the
-    prefix would have been cached by then. Tokens of the frozen prefix that change are paid for in full once more.
+def report(draft: Draft, final: FinalFit, plan: PlanResult | None, warning_threshold: float) -> BuiltContext:
+    """The finished context with its figures.
 
     Args:
-        prices: the primary model's, by LiteLLM's names.
-        candidate_tokens: the context without the plan, which decides the context tier.
-        saved_tokens: how many of these the plan leaves out.
-        invalidated_tokens: how many were cached and will not be.
-        planning_cost: of planner and summarizer, USD; None if unknown.
+        warning_threshold: share of the budget from which on a warning is due.
     """
-    rates = Rates(prices, candidate_tokens, None)
-    full = rates.find("input_cost_per_token")
-    saving = invalidation = None
-    if full is not None:
-        cached = _cached(rates, full)
-        saving = _told(EXACT.multiply(full + cached * (requests - 1), saved_tokens))
-        invalidation = _told(EXACT.multiply(full - cached, invalidated_tokens))
-    return Comparison(saved_tokens, requests, saving, planning_cost, invalidated_tokens, invalidation)
+    utilization = _utilization(draft, final.fitted, warning_threshold)
+    utilization.planning_reason = draft.decision.reason
+    utilization.fallback_reason = final.fallback_reason
+    if final.planned:
+        utilization.llm_planning_used, utilization.strategy = True, "llm_planned"
+    if final.comparison is not None:
+        utilization.economics = final.comparison.told(applied=final.planned)
+    if plan is not None:
+        _report_summaries(utilization, plan)
+    request, material = draft.source.request, draft.material
+    built = BuiltContext(
+        final.fitted,
+        utilization,
+        material,
+        draft.counting,
+        new_attachments=material.attached[len(draft.source.history.attachments) :],
+        plan=plan if plan is not None and plan.asked else None,
+    )
+    if request.store and not request.options.dry_run and draft.finder.digests:
+        built = replace(built, indexes=draft.finder).with_cached(draft.finder.digests)
+    return built.with_cached(plan.cached) if plan is not None else built
 
 
-def _cached(rates: Rates, full: Decimal) -> Decimal:
-    """The price of cached input; a model without one has no cache that would lower a bill."""
-    price = rates.find("cache_read_input_token_cost")
-    return full if price is None else min(price, full)
+def _utilization(draft: Draft, fitted: Fitted, warning_threshold: float) -> ContextUtilizationMetadata:
+    source, material = draft.source, draft.material
+    history, request = source.history, source.request
+    included = len(set(fitted.forwarded.indexes) - {-1})
+    sent = included + len(material.instructions)
+    utilization = measured_utilization(request, source.budget, fitted, sent, warning_threshold)
+    utilization.strategy = _strategy(material, fitted)
+    if (history.restored or history.unread) and utilization.strategy == "passthrough":
+        utilization.strategy = "simple"
+    utilization.messages_excluded = len(material.messages) - included + history.unread + source.steps.left
+    utilization.artifacts_processed = records_of(material, fitted, named=request.store)
+    return utilization
 
 
-def _told(value: Decimal) -> Decimal:
-    return max(ZERO, value).quantize(PICO, context=EXACT)
+def _report_summaries(utilization: ContextUtilizationMetadata, plan: PlanResult) -> None:
+    """Adds what is known of the summaries that a plan wanted, whether it was followed or not."""
+    utilization.cache_stats = {"hits": len(plan.cache_hits), "misses": plan.cache_misses}
+    summarize = ProcessingStrategy.SUMMARIZE.value
+    utilization.artifacts_processed = [
+        replace(each, cache_hit=True) if each.strategy == summarize and each.artifact_id in plan.cache_hits else each
+        for each in utilization.artifacts_processed
+    ]
+
+
+def _strategy(material: Material, fitted: Fitted) -> str:
+    """`heuristic` if an artifact was decided on, `simple` if only turns left, else `passthrough` (guarantee §6). A tool
+    result that is forwarded as text in full was restored, not decided on."""
+    restored = {a.artifact_id: a.content for a in material.restored}
+    decided = any(restored.get(key) != r.text for key, r in fitted.selection.renderings.items())
+    if (decided or stand_reduced(material, fitted)) and plan_of(material, fitted).artifacts:
+        return "heuristic"
+    if fitted.selection.first > 0 or fitted.selection.left_out:
+        return "simple"
+    return "passthrough"
 
 
 def measured_utilization(
@@ -91,37 +131,3 @@ def measured_utilization(
     elif fitted.tokens > warning_threshold * tokens:
         utilization.warnings.append(f"context_window_above_{warning_threshold:.0%}"[:-1] + "_percent")
     return utilization
-
-
-def utilization_of(
-    request: ChatRequest, material: Material, fitted: Fitted, budget: Budget, warning_threshold: float
-) -> ContextUtilizationMetadata:
-    """The same with what became of messages and artifacts."""
-    included = len(set(fitted.forwarded.indexes) - {-1})
-    whole = included + len(material.instructions)
-    utilization = measured_utilization(request, budget, fitted, whole, warning_threshold)
-    utilization.strategy = _strategy(material, fitted)
-    utilization.messages_excluded = len(material.messages) - included
-    utilization.artifacts_processed = records_of(material, fitted, named=request.store)
-    return utilization
-
-
-def with_hits(records: list[ArtifactUsageRecord], hits: Collection[str]) -> list[ArtifactUsageRecord]:
-    """The records; summaries that came from the cache are told as such."""
-    summarize = ProcessingStrategy.SUMMARIZE.value
-    return [
-        replace(record, cache_hit=True) if record.strategy == summarize and record.artifact_id in hits else record
-        for record in records
-    ]
-
-
-def _strategy(material: Material, fitted: Fitted) -> str:
-    """`heuristic` if an artifact was decided on, `simple` if only turns left, else `passthrough` (guarantee §6). A tool
-    result told in full was restored, not decided on."""
-    told = {a.artifact_id: a.content for a in material.restored}
-    decided = any(told.get(key) != r.text for key, r in fitted.selection.renderings.items())
-    if (decided or stand_reduced(material, fitted)) and plan_of(material, fitted).artifacts:
-        return "heuristic"
-    if fitted.selection.first > 0 or fitted.selection.left_out:
-        return "simple"
-    return "passthrough"

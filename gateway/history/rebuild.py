@@ -1,10 +1,10 @@
 """Rebuilds the conversation of a request: `build_llm_messages()` (guarantee §3)."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gateway.base.ids import new_id
+from gateway.base.tasks import inline, offload
 from gateway.errors import ConversationNotFound
 from gateway.history.frames import named, of_sender
 from gateway.history.recognition import (
@@ -30,8 +30,8 @@ from gateway.models.chain import chain_digests
 from gateway.models.conversation import (
     INLINE_MESSAGES,
     INSTRUCTION_ROLES,
-    UNREAD,
     ConversationMessage,
+    ConversationRef,
     History,
     Lookup,
     StoredConversation,
@@ -44,25 +44,25 @@ from gateway.ports import ConversationStore
 # What the window cannot hold of a long conversation is read, too, for a question that may need it (guarantee §4 I6).
 
 
-async def with_earlier(history: History, store: ConversationStore, tenant: str, max_bytes: int) -> History:
+async def with_older_messages(history: History, store: ConversationStore, tenant: str, max_bytes: int) -> History:
     """The conversation with the latest of the messages that are older than what was read of it, no more than
     `max_bytes` of them; as it is where everything was read.
 
     Raises:
         StorageUnavailable: the storage cannot be reached.
     """
-    if not lacks_earlier(history) or history.read_from is None:
+    if not has_unread(history) or history.read_from is None:
         return history
     earlier = await store.read_earlier(tenant, history.read_from, max_bytes=max_bytes)
     return replace(history, earlier=replace(earlier, messages=tuple(regrouped(earlier.messages))))
 
 
-def asks_anew(history: History) -> bool:
+def begins_turn(history: History) -> bool:
     """Whether the request begins a turn: its question comes with it, so that a block can stand before it."""
     return any(message.role == "user" for message in history.new_messages)
 
 
-def lacks_earlier(history: History) -> bool:
+def has_unread(history: History) -> bool:
     """Whether there are older messages than what was read, of which none were read yet."""
     return history.read_from is not None and history.earlier is None
 
@@ -77,13 +77,13 @@ class RebuildOptions:
     """How a request's conversation is rebuilt.
 
     `remembers`: whether it leaves stored content (`store`, and a mode other than `off`). `match`: whose chains may be
-    continued without a name (`conversation.match`). `brief`: it fits as it was sent, so what is stored the same need
-    not be read. `budget_tokens`: only as much of the path is read as could fit into it (None: all).
+    continued without a name (`conversation.match`). `skip_same`: it fits as it was sent, so what is stored the same
+    need not be read. `budget_tokens`: only as much of the path is read as could fit into it (None: all).
     """
 
     remembers: bool
     match: str = "tenant"
-    brief: bool = False
+    skip_same: bool = False
     budget_tokens: int | None = None
 
     @property
@@ -100,7 +100,7 @@ async def build_llm_messages(request: ChatRequest, store: ConversationStore, how
         StorageUnavailable: it was needed and cannot be reached.
     """
     little = _is_little(request)
-    sent = sent_in(request) if little else await asyncio.to_thread(sent_in, request)
+    sent = await (inline if little else offload)(sent_in, request)
     ref, tenant = request.conversation, request.caller.tenant
     sought = await _sought(request, sent, store, how)
     stored = None
@@ -108,14 +108,27 @@ async def build_llm_messages(request: ChatRequest, store: ConversationStore, how
         stored = await store.find_conversation(tenant, ref, max_bytes=how.max_bytes, sought=sought, model=request.model)
         if stored is None and ref.conversation_id:
             raise ConversationNotFound("No such conversation.", param="conversation")
-    if little and len(stored.path if stored else ()) < INLINE_MESSAGES:
-        return _rebuilt(request, sent, sought, stored, how)
-    return await asyncio.to_thread(_rebuilt, request, sent, sought, stored, how)
+    little = little and len(stored.path if stored else ()) < INLINE_MESSAGES
+    return await (inline if little else offload)(_rebuilt, sent, sought, stored, request, how)
 
 
-def spread(request: ChatRequest, history: History) -> History:
-    """A history that was forwarded as sent, with all of its messages one by one."""
-    if history is UNREAD:
+def starts_conversation(request: ChatRequest, match: str) -> bool:
+    """Whether there is nothing that the request could continue.
+
+    Args:
+        match: whose conversations may be continued without a name (`conversation.match`).
+    """
+    named = request.conversation != ConversationRef()
+    return not named and (match == "off" or all(message["role"] != "assistant" for message in request.messages))
+
+
+def unmanaged_history(request: ChatRequest, history: History | None = None) -> History:
+    """All messages of a request that was to be forwarded as it was sent, one by one.
+
+    Args:
+        history: what is known of its conversation; None if nothing was looked up.
+    """
+    if history is None:
         return _new_conversation(request, sent_in(request), RebuildOptions(remembers=False))
     count = len(request.messages) - len(sent_instructions(request))
     first = count - len(history.new_messages)
@@ -134,7 +147,7 @@ async def _sought(request: ChatRequest, sent: Sent, store: ConversationStore, ho
         bodies=sent.bodies[: sent.matched],
         marks=sent.marks[: sent.matched],
         instructed=bool(sent.instructions),
-        brief=how.brief,
+        skip_same=how.skip_same,
         maybe_delta=not sent.answers,
     )
     if ref.conversation_id or ref.session:
@@ -152,7 +165,7 @@ def _is_little(request: ChatRequest) -> bool:
 
 
 def _rebuilt(
-    request: ChatRequest, sent: Sent, sought: Lookup | None, stored: StoredConversation | None, how: RebuildOptions
+    sent: Sent, sought: Lookup | None, stored: StoredConversation | None, request: ChatRequest, how: RebuildOptions
 ) -> History:
     if stored is None:
         return _new_conversation(request, sent, how)

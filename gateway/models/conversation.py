@@ -93,15 +93,15 @@ class Lookup:
     without a prefill, and the marks after each of them.
 
     `keys` are the digests by which guarantee §3.2 recognises a conversation that is not named, the first that is known
-    counts. `instructed`: system messages were sent, so that stored ones are not needed. `brief`: of a chain that is
-    stored as it was sent nothing needs to be read. `maybe_delta`: it is a delta if its beginning is not known.
+    counts. `instructed`: system messages were sent, so that stored ones are not needed. `skip_same`: nothing needs to
+    be read of a chain that is stored as it was sent. `maybe_delta`: it is a delta if its beginning is not known.
     """
 
     bodies: Sequence[dict[str, Any]]
     marks: Sequence[ChainDigest]
     keys: tuple[ChainKey, ...] = ()
     instructed: bool = False
-    brief: bool = False
+    skip_same: bool = False
     maybe_delta: bool = False
 
     def said(self, index: int) -> bool:
@@ -206,10 +206,6 @@ class History:
     @property
     def new_messages(self) -> tuple[ConversationMessage, ...]:
         return self.messages[self.stored :]
-
-
-UNREAD = History(conversation_id=None, created=True, instructions=(), messages=(), as_sent=True)
-"""Of a request that is forwarded as it came and leaves nothing: nobody needs its messages one by one."""
 
 
 @dataclass(frozen=True, slots=True)

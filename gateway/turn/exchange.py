@@ -5,7 +5,7 @@ from typing import Any
 
 from gateway.accounting.stream import StreamRecord
 from gateway.base.ids import new_id
-from gateway.context.draft import BuiltContext
+from gateway.context.report import BuiltContext
 from gateway.models.bill import InternalCall
 from gateway.models.conversation import History
 from gateway.models.exchange import ChatRequest, Deployment, JsonAnswer, ModelFacts
@@ -17,20 +17,24 @@ RELAYED_UP = ("openai-organization", "openai-project", "openai-beta")
 
 @dataclass(slots=True)
 class Exchange:
-    """One request between its preparation and its settlement. `built` is None in mode `off`."""
+    """One request between its preparation and its settlement.
+
+    `history` and `built` are None until they are made. Both stay None in mode `off`; `history` does where nothing that
+    is stored, or will be, belongs to the request.
+    """
 
     request: ChatRequest
     deployment: Deployment
     facts: ModelFacts
     budget: Budget
-    history: History
-    built: BuiltContext | None
+    history: History | None = None
+    built: BuiltContext | None = None
     completion_id: str = field(default_factory=lambda: new_id("chatcmpl-"))
     conversation_id: str | None = None
     upstream_id: str | None = None
     ask_usage: bool = True
     overflowed: Budget | None = None
-    """What a prompt of this request was to fit that upstream did not take; it was fitted once more, then."""
+    """The budget of a first prompt that upstream refused as too long; the request was then fitted once more."""
     called: bool = False
     delivered: bool = False
     committing: bool = False
@@ -39,10 +43,6 @@ class Exchange:
     timings: dict[str, float] = field(default_factory=dict)
     internal: list[InternalCall] = field(default_factory=list)
     """Calls of internal models that were made for it, in their order: they are billed whatever becomes of it."""
-
-    def __post_init__(self) -> None:
-        if self.conversation_id is None:
-            self.conversation_id = self.history.conversation_id
 
     @property
     def messages(self) -> list[dict[str, Any]]:

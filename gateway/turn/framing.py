@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from gateway.context.draft import NO_MATERIAL, BuiltContext
-from gateway.models.conversation import UNREAD, ConversationMessage, History
+from gateway.context.report import BuiltContext
+from gateway.models.conversation import ConversationMessage, History
 from gateway.models.frames import Form, Frame, FrozenDecision, NewFrame
 from gateway.models.window import Fitted, Material
 from gateway.planning.record import standing_of
@@ -21,7 +21,7 @@ def new_frame(model: str, history: History, built: BuiltContext, new: Sequence[C
         history: the conversation as it was before frames were put over it.
         new: the request's messages under their ids, as they will be stored.
     """
-    if history is UNREAD or built.material is NO_MATERIAL:
+    if built.material is None:
         return None
     request = _Request(history, built.material, built.fitted, built.counting, new)
     added = request.added()

@@ -13,6 +13,7 @@ from gateway.accounting.cost import estimated_cost, price_call, price_internal, 
 from gateway.accounting.metadata import billed, extended_usage, planned, response_metadata
 from gateway.accounting.stream import StreamRecord
 from gateway.base import jsons
+from gateway.base.tasks import BackgroundTasks, inline, offload
 from gateway.errors import (
     ConversationNotFound,
     GatewayError,
@@ -132,7 +133,7 @@ class Settlement:
         self.metrics = metrics
         self._usage = UsageCount(counters)
         self.clock = clock
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = BackgroundTasks()
         self._late = LateBills(store)
         self._settling: dict[str, Exchange] = {}
         self._committing: dict[str, LedgerEntry] = {}
@@ -175,13 +176,13 @@ class Settlement:
         return Bill(document, extended_usage(usage, calls, sums), exchange.conversation_id, sums[0].total_cost)
 
     @asynccontextmanager
-    async def guard(self, exchange: Exchange, record: StreamRecord | None = None) -> AsyncIterator[None]:
+    async def recording_failure(self, exchange: Exchange, record: StreamRecord | None = None) -> AsyncIterator[None]:
         """Whatever ends an exchange early, what it cost and what was delivered of it is kept."""
         try:
             yield
         except (asyncio.CancelledError, GeneratorExit):
             if self._claim(exchange):
-                self._later(self._give_up(exchange, record, None))
+                self._tasks.start(self._give_up(exchange, record, None))
             raise
         except GatewayError as error:
             if self._claim(exchange) and await self._give_up(exchange, record, error) and exchange.conversation_id:
@@ -197,13 +198,14 @@ class Settlement:
     async def estimate(self, exchange: Exchange) -> dict[str, Any]:
         """A dry run: what would be forwarded, the bill of internal models, and the least and most that the primary call
         would cost."""
-        exchange.conversation_id = None if exchange.history.created else exchange.conversation_id
+        if exchange.history is None or exchange.history.created:
+            exchange.conversation_id = None
         forward = exchange.request.forward
         limits = [forward.get(name) for name in ("max_completion_tokens", "max_tokens")]
         most = next((n for n in limits if isinstance(n, int)), exchange.facts.max_output_tokens)
         most = most * exchange.request.choices if most else None
         # It loads a vocabulary at first, and a prompt may be long: streams of other requests must not wait for that.
-        prompt = await asyncio.to_thread(self._usage.prompt_tokens, exchange)
+        prompt = await offload(self._usage.prompt_tokens, exchange)
         tier = forward.get("service_tier")
         costs = estimated_cost(exchange.facts.prices, prompt, most, tier if isinstance(tier, str) else None)
         calls = tuple(map(price_internal, exchange.internal))
@@ -232,7 +234,7 @@ class Settlement:
     def abandon(self, exchange: Exchange) -> None:
         """An answer that nobody waits for any more; does nothing once it is settled."""
         if self._claim(exchange):
-            self._later(self._give_up(exchange, None, None))
+            self._tasks.start(self._give_up(exchange, None, None))
 
     def _claim(self, exchange: Exchange) -> bool:
         """Whether giving up is still to be done: once, if any model was called and no commit is under way."""
@@ -245,18 +247,12 @@ class Settlement:
         await self._late.stop()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while self._tasks:
-                    await asyncio.wait(self._tasks)
+                await self._tasks.finish()
                 await self._late.record()
         for entry in (*self._committing.values(), *self._late):
             log.warning("bill_not_recorded", **named(entry))
         for request_id in self._settling.keys() - self._committing.keys():  # it was still being counted
             log.warning("bill_not_recorded", request_id=request_id, model=self._settling[request_id].request.model)
-
-    def _later(self, work: Any) -> None:
-        task: asyncio.Task[Any] = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _give_up(self, exchange: Exchange, record: StreamRecord | None, error: GatewayError | None) -> bool:
         """Keeps a turn that did not end well: `partial` if something was delivered, else `failed`. Returns whether
@@ -328,13 +324,12 @@ class Settlement:
             if exchange.committing:
                 self.metrics.billed(entry)
         if self._late:
-            self._later(self._late.record())
+            self._tasks.start(self._late.record())
 
     async def _turn(self, exchange: Exchange, outcome: Outcome) -> StoredTurn:
         """What is remembered; of very many messages put together where no stream has to wait for it."""
-        if len(exchange.history.messages) < INLINE_MESSAGES:
-            return stored_turn(exchange, outcome)
-        return await asyncio.to_thread(stored_turn, exchange, outcome)
+        run = inline if len(exchange.history.messages if exchange.history else ()) < INLINE_MESSAGES else offload
+        return await run(stored_turn, exchange, outcome)
 
     async def _chains(self, exchange: Exchange, outcome: Outcome) -> tuple[ChainKey, ...]:
         """What is left of the chain, also where nothing else is (guarantee §3.2)."""
@@ -344,9 +339,8 @@ class Settlement:
             secret = await self._store.secret()
         except StorageUnavailable:
             return ()  # there is nothing to leave it in, and nothing that could be recognised by it
-        if exchange.request.size < CHAIN_BYTES:
-            return chain_keys(exchange, outcome, secret)
-        return await asyncio.to_thread(chain_keys, exchange, outcome, secret)
+        run = inline if exchange.request.size < CHAIN_BYTES else offload
+        return await run(chain_keys, exchange, outcome, secret)
 
     def _metadata(self, exchange: Exchange) -> ResponseMetadata:
         request = exchange.request

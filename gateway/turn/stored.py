@@ -20,7 +20,7 @@ from gateway.models.chain import (
     message_digest,
     says_nothing,
 )
-from gateway.models.conversation import UNREAD, ConversationMessage, TokenCounts
+from gateway.models.conversation import ConversationMessage, TokenCounts
 from gateway.models.tool_steps import reasoning_events, without_calls
 from gateway.models.turn import NewAnswer, StoredTurn
 from gateway.turn.exchange import Exchange, Outcome
@@ -57,14 +57,15 @@ def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
     A trailing assistant message is a prefill: stored is prefill plus completion (guarantee §3.4).
     """
     request, history, built = exchange.request, exchange.history, exchange.built
-    if built is None or exchange.conversation_id is None:
+    if history is None or built is None or exchange.conversation_id is None:
         raise ValueError("an exchange in mode off or with store: false leaves no turn")
     new = [m.stored_as(new_id("msg_"), request.arrived_at) for m in history.new_messages]
-    current = built.material.current - (len(built.material.messages) - len(new))
-    block = built.fitted.forwarded
-    by_model = built.fitted.anew or history.frame is not None  # then it is this model's affair, and stands in the frame
-    if block.rendered is not None and 0 <= current < len(new) and not by_model:
-        new[current] = replace(new[current], rendered=block.rendered, standing=block.standing)
+    if built.material is not None:
+        current = built.material.current - (len(built.material.messages) - len(new))
+        block = built.fitted.forwarded
+        by_model = built.fitted.anew or history.frame is not None  # then the frame of this model holds it
+        if block.rendered is not None and 0 <= current < len(new) and not by_model:
+            new[current] = replace(new[current], rendered=block.rendered, standing=block.standing)
     frame = new_frame(request.model, history, built, new)
     prefill = new.pop() if new and new[-1].role == "assistant" and outcome.status != "failed" else None
     chain = chain_of(exchange)
@@ -139,7 +140,7 @@ class Chain:
 def chain_of(exchange: Exchange) -> Chain:
     """The chain of an exchange; of one in which nobody looked at the messages one by one it is made up for."""
     history, request = exchange.history, exchange.request
-    if history is UNREAD:
+    if history is None:
         sent = sent_in(request)
         base, marks, bodies = START, tuple(sent.marks), sent.bodies
     else:
@@ -154,10 +155,11 @@ def chain_of(exchange: Exchange) -> Chain:
 def _chains_of(exchange: Exchange) -> list[Chain]:
     """The chain as its client sees it, and where it is stored as another, that one: who resent its end alone may
     resend all of it next time."""
-    chain, stored = chain_of(exchange), exchange.history.stored_base
-    if stored is None:
+    chain, history = chain_of(exchange), exchange.history
+    stored = history.stored_base if history is not None else None
+    if history is None or stored is None:
         return [chain]
-    bodies = [message.body for message in exchange.history.new_messages]
+    bodies = [message.body for message in history.new_messages]
     marks = chain_digests(bodies[: len(chain.marks)], stored)
     return [chain, Chain(stored, tuple(marks), chain.prefill)]
 

@@ -9,7 +9,7 @@ import httpx
 
 
 @dataclass
-class PlannerAccess:
+class Asking:
     """One chat request in a thread of its own, read byte by byte until it ends or breaks."""
 
     url: str
@@ -21,7 +21,7 @@ class PlannerAccess:
     begun: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
 
-    def start(self) -> "PlannerAccess":
+    def start(self) -> "Asking":
         """Sends the request."""
         threading.Thread(target=self._run, daemon=True).start()
         return self

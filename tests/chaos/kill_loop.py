@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from tests.chaos.asking import PlannerAccess
+from tests.chaos.asking import Asking
 from tests.chaos.audit import broken_rules, turns_in
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -75,7 +75,7 @@ class KillLoop:
         self.upstream.clear()
         self.upstream.reply(text=turn[1], **self._pace(moment, stream))
         message = {"role": "user", "content": turn[0]}
-        asking = PlannerAccess(
+        asking = Asking(
             self.gateway.url, {"model": "gpt-4o", "messages": [message], "stream": stream, **talk.name}
         ).start()
         self._wait_for(moment, asking, turn[0])
@@ -98,7 +98,7 @@ class KillLoop:
             return {"chunk_delay": 0.001}
         return {}
 
-    def _wait_for(self, moment: str, asking: PlannerAccess, marker: str) -> None:
+    def _wait_for(self, moment: str, asking: Asking, marker: str) -> None:
         if moment == "before the call":
             time.sleep(self.random.uniform(0, 0.02))
         elif moment == "acknowledged":
@@ -157,7 +157,7 @@ class KillLoop:
     def _follow_up(self, talk: Talk, question: str) -> tuple[list[dict[str, Any]], str]:
         self.upstream.clear()
         body = {"model": "gpt-4o", "messages": [{"role": "user", "content": question}], **talk.name}
-        asking = PlannerAccess(self.gateway.url, body).start()
+        asking = Asking(self.gateway.url, body).start()
         assert asking.ended.wait(20)
         assert asking.acknowledged, bytes(asking.received)
         assert talk.conversation_id in (None, asking.conversation_id)

@@ -227,7 +227,7 @@ async def test_resending_everything_doubles_nothing_and_loses_nothing(
     history = await rebuild(store, tenant, await grown(store, tenant, path), [*path, user(new)])
     assert bodies(history) == [*path, user(new)]
     assert [m.body for m in history.new_messages] == [user(new)]
-    brief = await rebuild(store, tenant, await grown(store, tenant, path), [*path, user(new)], brief=True)
+    brief = await rebuild(store, tenant, await grown(store, tenant, path), [*path, user(new)], skip_same=True)
     assert brief.as_sent
     assert bodies(brief) == [user(new)]
     assert (brief.base, brief.marks) == (history.base, history.marks)

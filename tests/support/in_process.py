@@ -94,16 +94,16 @@ class InProcess:
         self.settings = settings
         self._transactions = open_transactions(settings.storage)
         self.upstream = Function(answers)
-        self.context = ContextManager(settings.context, counters, FileReader(cache, 60.0), None, self.indexes)
+        self.store = store = SqlStore(self._transactions, clock, cache, None)
+        reader = FileReader(cache, 60.0)
+        self.context = ContextManager(settings.context, counters, reader, None, self.indexes, store=store)
         match = settings.conversation.match
-        store = SqlStore(self._transactions, clock, cache, None)
         settlement = Settlement(store, counters, clock, Metrics(()), match)
         router = OneProvider(facts)
         self._pipeline = Pipeline(
             router, self.upstream, store, NoFiles(), self.context, settlement, settings.context, match
         )
         self._settlement = settlement
-        self.store = store
 
     async def prepare(self) -> "InProcess":
         """Makes the schema."""

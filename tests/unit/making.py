@@ -7,12 +7,13 @@ from typing import Any
 
 from gateway.artifacts.files import FileReader
 from gateway.config.settings import ContextSettings
-from gateway.context.draft import BuiltContext
 from gateway.context.manager import ContextManager
+from gateway.context.report import BuiltContext
 from gateway.history.tool_pairs import new_message
 from gateway.models.artifacts import Artifact, ContextGoal, RequestAttachment
 from gateway.models.conversation import ConversationMessage, ConversationRef, History
 from gateway.models.exchange import Caller, ChatRequest, ContextOptions, ModelFacts
+from gateway.models.window import Material
 from gateway.tokens.counter import CounterRegistry
 from gateway.window.budget import Budget
 
@@ -129,4 +130,10 @@ async def _made(
     request: ChatRequest, history: History, budget: int | None, settings: ContextSettings | None, facts: ModelFacts
 ) -> BuiltContext:
     manager = ContextManager(settings or ContextSettings(low_water=1), CounterRegistry(), FileReader(NoCache(), 1.0))
-    return await manager(request, history, facts, Budget(budget, 128_000))
+    return await manager.build(request, history, facts, Budget(budget, 128_000))
+
+
+def material_of(built: BuiltContext) -> Material:
+    """What a context was made of, which one that is forwarded as it was sent does not have."""
+    assert built.material is not None
+    return built.material

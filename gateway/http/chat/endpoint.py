@@ -18,7 +18,8 @@ from gateway.models.exchange import Caller, ChatRequest
 from gateway.models.turn import RequestIdentity, StoredCompletion
 from gateway.ports import Clock, ConversationStore
 from gateway.turn.idempotency import IdempotencyGate
-from gateway.turn.pipeline import Completion, Pipeline, StreamedAnswer
+from gateway.turn.pipeline import Completion, Pipeline
+from gateway.turn.streaming import StreamedAnswer
 
 LARGE_BODY = 2**20
 

@@ -87,11 +87,11 @@ def _load(
         documents = schema.attachments
         query = sa.select(documents).where(documents.c.conversation_id == row.id)
         attached = tuple(rows.attachment_of(r) for r in connection.execute(query.order_by(documents.c.number)))
-    brief = sought is not None and sought.brief and not (attached or framed) and place.holds_as_sent(sought)
-    if brief and sought is not None and sought.instructed:
+    same = sought is not None and sought.skip_same and not (attached or framed) and place.holds_as_sent(sought)
+    if same and sought is not None and sought.instructed:
         return StoredConversation(row.id, row.head_id, place=place, read=False)
     instructions = _instructions(connection, row, place.message_id or row.head_id)
-    if brief and not instructions:
+    if same and not instructions:
         return StoredConversation(row.id, row.head_id, place=place, read=False)
     path = _path(connection, place.message_id, max_bytes)
     return StoredConversation(row.id, row.head_id, path, instructions, attached, place)

@@ -12,13 +12,14 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from gateway.config.settings import Settings
-from gateway.context.draft import BuiltContext, Draft
-from gateway.context.manager import ContextManager
+from gateway.context import manager as module
+from gateway.context.manager import BuiltContext, ContextManager
 from gateway.models.exchange import ModelFacts
 from tests.bench.context.contents import TOOLS, Json, session
 from tests.bench.report import machine
@@ -30,23 +31,35 @@ SIZES = (60_000, 160_000)
 
 
 class Clocked:
-    """`Drafting.begin` under a clock: milliseconds of each call."""
+    """What of a context's making runs apart from the event loop, under a clock: milliseconds of each context."""
 
     def __init__(self) -> None:
         self.spent: list[float] = []
 
     def watch(self, manager: ContextManager) -> None:
-        """From now on, that one's calls are clocked."""
-        begin = manager._drafting.begin
+        """From now on, that one's contexts are clocked."""
+        build = manager.build
 
-        def clocked(*given: Any) -> Draft | BuiltContext:
+        async def clocked(*given: Any) -> BuiltContext:
+            self.spent.append(0.0)
+            return await build(*given)
+
+        def timed(work: Callable[..., Any], *arguments: Any) -> Any:
             began = time.thread_time_ns()
             try:
-                return begin(*given)
+                return work(*arguments)
             finally:
-                self.spent.append((time.thread_time_ns() - began) / 1e6)
+                self.spent[-1] += (time.thread_time_ns() - began) / 1e6
 
-        manager._drafting.begin = clocked  # type: ignore[method-assign, assignment]
+        async def inline(work: Callable[..., Any], *arguments: Any) -> Any:
+            return timed(work, *arguments)
+
+        async def offload(work: Callable[..., Any], *arguments: Any) -> Any:
+            return await asyncio.to_thread(timed, work, *arguments)
+
+        manager.build = clocked  # type: ignore[method-assign, assignment]
+        setattr(module, "inline", inline)  # noqa: B010
+        setattr(module, "offload", offload)  # noqa: B010
 
 
 def ask(messages: list[Json], conversation: str | None = None) -> Json:

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from gateway.context.report import MOST_REQUESTS, compare, expected_requests
+from gateway.context.planned_fit import MAX_REQUESTS, compare, expected_requests
 
 PRIMARY = {"input_cost_per_token": Decimal("0.0000025"), "cache_read_input_token_cost": Decimal("0.00000125")}
 TIERED = {**PRIMARY, "input_cost_per_token_above_200k_tokens": Decimal("0.000005")}
@@ -61,4 +61,4 @@ def test_the_context_tier_is_that_of_the_context_without_the_plan() -> None:
 
 
 def test_a_conversation_is_taken_to_go_on_as_long_as_it_has_gone() -> None:
-    assert [expected_requests(n) for n in (0, 1, 5, 500)] == [3, 3, 6, MOST_REQUESTS]
+    assert [expected_requests(n) for n in (0, 1, 5, 500)] == [3, 3, 6, MAX_REQUESTS]

@@ -14,8 +14,8 @@ from gateway.artifacts.files import FileReader
 from gateway.artifacts.steps_as_text import steps_as_text
 from gateway.assembly.messages import without_items
 from gateway.config.settings import ContextSettings
-from gateway.context.draft import BuiltContext
 from gateway.context.manager import ContextManager, PlannerAccess
+from gateway.context.report import BuiltContext
 from gateway.history.frames import for_origin
 from gateway.history.tool_pairs import new_message
 from gateway.models.conversation import ConversationMessage, History
@@ -90,8 +90,9 @@ class Simulation:
             attachment: Any = {"content": f"document of {new[0]['content']}", "title": "t"}
             request = chat(new, forward=forward, attachments=[as_attachment(attachment)])
         asking = PlannerAccess(replace(ANYWHERE, origin=plan.origin))
-        build = self.manager(request, for_origin(history, plan.origin), FACTS, Budget(100_000, 128_000), asking)
+        build = self.manager.build(request, for_origin(history, plan.origin), FACTS, Budget(100_000, 128_000), asking)
         built = asyncio.run(build)
+        assert built.material is not None
         current = built.material.current - (len(built.material.messages) - len(sent))
         for index, message in enumerate(sent):
             block = built.fitted.forwarded

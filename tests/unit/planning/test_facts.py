@@ -9,8 +9,8 @@ import pytest
 
 from gateway.artifacts.files import FileReader
 from gateway.config.settings import ContextSettings
-from gateway.context.draft import BuiltContext
 from gateway.context.manager import ContextManager
+from gateway.context.report import BuiltContext
 from gateway.models.artifacts import Artifact, ArtifactType
 from gateway.models.conversation import ConversationMessage, History
 from gateway.models.frames import Frame
@@ -18,7 +18,7 @@ from gateway.planning.decision import PlanningFacts, facts_of, should_use_llm_pl
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.framing import new_frame
 from gateway.window.budget import Budget
-from tests.unit.making import FACTS, NOW, OPTIONS, NoCache, assistant, chat, history, stored, tool, user
+from tests.unit.making import FACTS, NOW, OPTIONS, NoCache, assistant, chat, history, material_of, stored, tool, user
 
 LOG = "\n".join(f"{n:05} berth {n * 7} is free" for n in range(60))
 STEP = [user("find it"), assistant(None, "c1"), tool("c1", LOG), assistant("found")]
@@ -36,12 +36,18 @@ async def built(bodies: Sequence[dict[str, Any]], known: int, budget: int = WIDE
     path = (*stored(before), *(replace(m, sequence_number=None) for m in history(after).messages))
     made = History("conv_1", not known, (), path, stored=known, **more)
     manager = ContextManager(ContextSettings(low_water=1), CounterRegistry(), FileReader(NoCache(), 1.0))
-    return await manager(chat(bodies), made, FACTS, Budget(budget, 128_000))
+    return await manager.build(chat(bodies), made, FACTS, Budget(budget, 128_000))
 
 
 def facts(context: BuiltContext, known: int, budget: int = WIDE, turns: int = 20) -> PlanningFacts:
     return facts_of(
-        OPTIONS, context.material, context.fitted, stored=known, budget=budget, historical_turns=turns, has_planner=True
+        OPTIONS,
+        material_of(context),
+        context.fitted,
+        stored=known,
+        budget=budget,
+        historical_turns=turns,
+        has_planner=True,
     )
 
 
@@ -81,8 +87,8 @@ async def test_what_was_reduced_stands_as_it_was_reduced() -> None:
     bodies = [*STEP, user("which berth is free?")]
     context = await built(bodies, 4, budget=500)
     assert context.fitted.anew
-    asked = replace(context.material.messages[4], message_id="msg_4")
-    before = History("conv_1", False, (), context.material.messages, stored=4)
+    asked = replace(material_of(context).messages[4], message_id="msg_4")
+    before = History("conv_1", False, (), material_of(context).messages, stored=4)
     left = new_frame("gpt-4o", before, context, [asked])
     assert left is not None
     assert left.frame.decisions
@@ -139,7 +145,7 @@ async def test_what_came_with_the_turn_under_way_is_not_historical_in_its_later_
     new = [replace(m, sequence_number=None) for m in history(bodies[4:]).messages]
     made = History("conv_1", False, (), (*path, *new), stored=4, attachments=(paper,))
     manager = ContextManager(ContextSettings(low_water=1), CounterRegistry(), FileReader(NoCache(), 1.0))
-    context = await manager(chat(bodies), made, FACTS, Budget(400, 128_000))
+    context = await manager.build(chat(bodies), made, FACTS, Budget(400, 128_000))
     assert context.fitted.anew
     assert reason(facts(context, 4, budget=400)) == expected
 
@@ -154,7 +160,7 @@ async def test_a_document_stands_in_the_block_that_holds_it() -> None:
     path: list[ConversationMessage] = [asked, *stored([user("hello"), assistant("hi")])[1:]]
     made = History("conv_1", False, (), (*path, *history([user("more")]).messages), stored=2, attachments=(_paper(),))
     manager = ContextManager(ContextSettings(), CounterRegistry(), FileReader(NoCache(), 1.0))
-    again = await manager(chat([user("more")]), made, FACTS, Budget(WIDE, 128_000))
+    again = await manager.build(chat([user("more")]), made, FACTS, Budget(WIDE, 128_000))
     assert reason(facts(again, 2)) == "standing"
 
 
@@ -165,5 +171,5 @@ async def test_a_document_in_no_message_counts_by_the_time_at_which_it_came() ->
         paper = replace(_paper(), timestamp=NOW + timedelta(minutes=minutes))
         made = History("conv_1", False, (), (*path, *history(bodies[4:]).messages), stored=4, attachments=(paper,))
         manager = ContextManager(ContextSettings(), CounterRegistry(), FileReader(NoCache(), 1.0))
-        found = facts(await manager(chat(bodies[4:]), made, FACTS, Budget(WIDE, 128_000)), 4, turns=1)
+        found = facts(await manager.build(chat(bodies[4:]), made, FACTS, Budget(WIDE, 128_000)), 4, turns=1)
         assert (found.all_standing, found.new_historical) == (False, historical), minutes

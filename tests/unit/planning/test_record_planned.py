@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.accounting.metadata import response_metadata
-from gateway.context.draft import BuiltContext
+from gateway.context.report import BuiltContext
 from gateway.history.frames import as_frozen
 from gateway.models.bill import ArtifactUsageRecord, ContextUtilizationMetadata, ResponseMetadata
 from gateway.models.conversation import History

@@ -5,10 +5,11 @@ from html import escape
 from typing import Any
 
 from gateway.artifacts.compaction import compact
-from gateway.context.draft import BuiltContext
+from gateway.context.report import BuiltContext
 from gateway.models.artifacts import Artifact
 from gateway.relevance.chunks.split import passages
 from tests.support.strict_chat import violations
+from tests.unit.making import material_of
 from tests.unit.o200k import prompt_tokens
 from tests.unit.window.histories import DOCUMENT_CHARS, Talk
 
@@ -84,7 +85,7 @@ def check_labels(talk: Talk, built: BuiltContext) -> None:
     """I6: what is reduced says what it is, whence, how much was left out, and its id; the block has one delimiter."""
     forwarded = built.fitted.forwarded
     text = "\n".join(all_text(message) for message in forwarded.messages)
-    artifacts = {artifact.artifact_id: artifact for artifact in built.material.artifacts}
+    artifacts = {artifact.artifact_id: artifact for artifact in material_of(built).artifacts}
     records = built.utilization.artifacts_processed
     assert [record.artifact_id for record in records][: len(artifacts)] == list(artifacts)
     check_excerpts(talk, built)
@@ -114,7 +115,7 @@ def check_labels(talk: Talk, built: BuiltContext) -> None:
 def check_excerpts(talk: Talk, built: BuiltContext) -> None:
     """I6: what old turns said is quoted word for word, labelled, and only what the window does not hold."""
     forwarded, turns = built.fitted.forwarded, built.fitted.selection.turns
-    records = built.utilization.artifacts_processed[len(built.material.artifacts) :]
+    records = built.utilization.artifacts_processed[len(material_of(built).artifacts) :]
     assert len(records) == (turns is not None)
     if turns is None:
         assert 'type="conversation"' not in forwarded.block

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 
 from gateway.config.settings import ContextSettings
-from gateway.context.draft import BuiltContext
+from gateway.context.report import BuiltContext
 from gateway.errors import ContextLengthExceeded
-from tests.unit.making import build
+from tests.unit.making import build, material_of
 from tests.unit.o200k import prompt_tokens
 from tests.unit.window import invariants
 from tests.unit.window.histories import DOCUMENT_CHARS, SHARES, Talk, talks
@@ -44,7 +44,7 @@ def test_whatever_is_forwarded_keeps_the_invariants(talk: Talk, share: float) ->
     invariants.check_run(talk, messages)
     invariants.check_current_message(talk, messages)
     invariants.check_labels(talk, built)
-    invariants.check_nothing_invented(talk, messages, built.material.artifacts)
+    invariants.check_nothing_invented(talk, messages, material_of(built).artifacts)
 
 
 @random_talks

@@ -1,0 +1,37 @@
+"""Work beside the event loop's own: tasks that outlive their request, and long computations in threads."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class BackgroundTasks:
+    """Tasks that nobody waits for until the end. Each is held here: asyncio itself holds a task only weakly."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Runs it from now on, whoever leaves. It handles its own errors."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def finish(self) -> None:
+        """Returns once none is left, also of those that are started meanwhile."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+
+async def offload(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """`work(*args)` in a thread, so that streams of other requests do not wait for a long computation."""
+    return await asyncio.to_thread(work, *args, **kwargs)
+
+
+async def inline(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """`work(*args)` at once: for what takes less time than starting a thread."""
+    return work(*args, **kwargs)

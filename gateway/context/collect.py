@@ -1,0 +1,133 @@
+"""Collects what a context is made of: the conversation, and the artifacts in it, attached to it or restored."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gateway.artifacts.collect import (
+    artifacts_of_earlier,
+    attachments_to_artifacts,
+    current_turn,
+    documents_in_messages,
+    extract_artifacts_from_messages,
+    text_of,
+    unique_ids,
+    without_repeats,
+)
+from gateway.artifacts.files import FilePlace
+from gateway.artifacts.in_messages import own_words
+from gateway.artifacts.steps_as_text import StepsAsText
+from gateway.models.conversation import INLINE_MESSAGES, Context, Earlier, History
+from gateway.models.exchange import ChatRequest, ModelFacts
+from gateway.models.window import Material
+from gateway.window.budget import Budget
+
+QUESTION_CHARS = 4000
+"""Characters of a question that rank passages; of a longer one its beginning and its end, half each."""
+INLINE_CHARS = 100_000
+"""A context of fewer characters is made in less time than a thread takes to start."""
+NO_EARLIER = Earlier()
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Texts of `file` parts by (message, part): of messages that may be forwarded, and of older ones."""
+
+    sent: dict[FilePlace, str]
+    earlier: dict[FilePlace, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextInput:
+    """One request with all that its context is made from.
+
+    `steps` is the conversation, in which the tool steps that can only be forwarded as text stand apart. `has_planner`:
+    an internal model may be asked for a plan.
+    """
+
+    request: ChatRequest
+    steps: StepsAsText
+    facts: ModelFacts
+    budget: Budget
+    files: Files
+    has_planner: bool
+
+    @property
+    def history(self) -> History:
+        """The conversation without the tool steps that are forwarded as text."""
+        return self.steps.history
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the context is made faster than a thread is started. Each message and part takes time, however
+        short."""
+        request, history = self.request, self.history
+        if request.size >= INLINE_CHARS or len(history.messages) >= INLINE_MESSAGES or history.earlier:
+            return False
+        size = sum(map(len, self.files.sent.values())) + sum(len(a.content or "") for a in request.attachments)
+        size += sum(a.size_chars for a in (*history.attachments, *self.steps.artifacts))
+        return size + sum(_content_chars(m.body) for m in history.messages) < INLINE_CHARS
+
+
+def collect(source: ContextInput, document_min_chars: int) -> Material:
+    """The messages and artifacts of a request.
+
+    Args:
+        document_min_chars: longer texts in user messages are documents (guarantee §4 I4).
+    """
+    history, files = source.history, source.files
+    context = _context(source, document_min_chars)
+    earlier = history.earlier or NO_EARLIER
+    return Material(
+        instructions=history.instructions,
+        messages=context.conversation_history,
+        current=context.current,
+        placed=context.placed,
+        restored=context.restored,
+        attached=context.artifacts,
+        question=_question(context),
+        frame=history.frame,
+        earlier=earlier.messages,
+        recallable=artifacts_of_earlier(earlier.messages, files.earlier, document_min_chars, context.all_artifacts()),
+        turns_before=earlier.turns,
+    )
+
+
+def _context(source: ContextInput, document_min_chars: int) -> Context:
+    history, restored = source.history, source.steps.artifacts
+    current = current_turn(history)
+    placed = extract_artifacts_from_messages(history.messages, current)
+    placed += documents_in_messages(history.messages, current, document_min_chars, source.files.sent)
+    old = [replace(artifact, historical=True) for artifact in history.attachments]
+    attached = without_repeats(old + attachments_to_artifacts(source.request.attachments, len(old)))
+    unique = tuple(unique_ids([*placed, *restored, *attached]))
+    first, last = len(placed), len(placed) + len(restored)
+    return Context(history.messages, current, unique[:first], unique[first:last], unique[last:])
+
+
+def _question(context: Context) -> str:
+    """The current user message's own words: its text without the documents in it."""
+    messages, current = context.conversation_history, context.current
+    if not messages:
+        return ""
+    content = messages[current].content
+    here = [a.place for a in context.placed if a.place.message == current and messages[current].role == "user"]
+    texts = []
+    parts: Sequence[Any] = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
+    for number, part in enumerate(parts):
+        text = text_of([part]) if isinstance(part, dict) else ""
+        spans = [p.span for p in here if p.span and p.part == (None if isinstance(content, str) else number)]
+        texts.append(own_words(text, spans))
+    question = "\n".join(text for text in texts if text.strip())
+    if len(question) <= QUESTION_CHARS:
+        return question
+    return question[: QUESTION_CHARS // 2] + "\n" + question[-QUESTION_CHARS // 2 :]
+
+
+def _content_chars(message: dict[str, Any]) -> int:
+    """Characters of a message's content, roughly."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return len(content)
+    parts = content if isinstance(content, list) else []
+    return sum(len(str(part.get("text") or part.get("file") or "")) for part in parts if isinstance(part, dict))
