@@ -7,7 +7,7 @@ COMPAT_PYTHON := $(patsubst requirements/compat/%.txt,$(COMPAT)/%/.installed,$(w
 PIP := $(BIN)/python -m pip --disable-pip-version-check --require-virtualenv --no-input --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test check format compat chaos bench eval clean
+.PHONY: help setup run demo test check format compat chaos bench house eval clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -92,6 +92,9 @@ bench: $(VENV)/.dev ## cost per request, per chunk and per turn of a long conver
 	@$(BIN)/python -m tests.bench.history
 	@$(BIN)/python -m tests.bench.context
 	@$(BIN)/python -m tests.bench.session
+
+house: $(VENV)/.dev ## what one request visits, sizes of modules and functions, names used twice
+	@$(BIN)/python -m tests.house
 
 eval: $(VENV)/.dev ## does what a question needs reach the model, by suite and budget (EVAL="--data FOLDER …")
 	@$(BIN)/python -m tests.eval $(EVAL)

@@ -17,14 +17,7 @@ from gateway.history.recognition import (
     sent_in,
     sent_instructions,
 )
-from gateway.history.tool_pairs import (
-    check_answered,
-    check_pairs,
-    forwardable,
-    new_message,
-    regrouped,
-    without_open_calls,
-)
+from gateway.history.tool_pairs import check_answered, check_pairs, forwardable, regrouped, without_open_calls
 from gateway.models.artifacts import Artifact
 from gateway.models.chain import chain_digests
 from gateway.models.conversation import (
@@ -35,50 +28,27 @@ from gateway.models.conversation import (
     History,
     Lookup,
     StoredConversation,
+    new_message,
 )
 from gateway.models.exchange import ChatRequest
 from gateway.models.frames import Frame
 from gateway.models.tool_steps import RESULT_ROLES
 from gateway.ports import ConversationStore
 
-# What the window cannot hold of a long conversation is read, too, for a question that may need it (guarantee §4 I6).
-
-
-async def with_older_messages(history: History, store: ConversationStore, tenant: str, max_bytes: int) -> History:
-    """The conversation with the latest of the messages that are older than what was read of it, no more than
-    `max_bytes` of them; as it is where everything was read.
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached.
-    """
-    if not has_unread(history) or history.read_from is None:
-        return history
-    earlier = await store.read_earlier(tenant, history.read_from, max_bytes=max_bytes)
-    return replace(history, earlier=replace(earlier, messages=tuple(regrouped(earlier.messages))))
-
-
-def begins_turn(history: History) -> bool:
-    """Whether the request begins a turn: its question comes with it, so that a block can stand before it."""
-    return any(message.role == "user" for message in history.new_messages)
-
-
-def has_unread(history: History) -> bool:
-    """Whether there are older messages than what was read, of which none were read yet."""
-    return history.read_from is not None and history.earlier is None
-
-
 INLINE_BYTES = 2**20
+"""A body of fewer bytes is compared and paired in less time than other requests would notice."""
 BYTES_PER_TOKEN = 8
-"""No more stored bytes are read than this times the budget: text with longer tokens than that is none."""
+"""Stored bytes that are read for each token of the budget: no text has longer tokens on average."""
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildOptions:
     """How a request's conversation is rebuilt.
 
-    `remembers`: whether it leaves stored content (`store`, and a mode other than `off`). `match`: whose chains may be
-    continued without a name (`conversation.match`). `skip_same`: it fits as it was sent, so what is stored the same
-    need not be read. `budget_tokens`: only as much of the path is read as could fit into it (None: all).
+    `remembers`: the request leaves stored content (`store`, and a mode other than `off`). `match`: whose conversations
+    may be continued without a name (`conversation.match`). `skip_same`: the request fits as it was sent, so messages
+    that are stored the same need not be read. `budget_tokens`: only as much of the path is read as could fit into it
+    (None: all).
     """
 
     remembers: bool
@@ -91,25 +61,27 @@ class RebuildOptions:
         return None if self.budget_tokens is None else BYTES_PER_TOKEN * self.budget_tokens
 
 
-async def build_llm_messages(request: ChatRequest, store: ConversationStore, how: RebuildOptions) -> History:
-    """The messages of the conversation, each with its reasoning steps, and where the new ones hang.
+async def build_llm_messages(request: ChatRequest, store: ConversationStore, options: RebuildOptions) -> History:
+    """The messages of the conversation, each with its reasoning steps, and where the new ones are attached.
 
     Raises:
         ConversationNotFound: the id is unknown, deleted or another tenant's.
         InvalidRequest: results and calls do not pair; names `messages[i]`.
         StorageUnavailable: it was needed and cannot be reached.
     """
-    little = _is_little(request)
-    sent = await (inline if little else offload)(sent_in, request)
+    small = _is_small(request)
+    sent = await (inline if small else offload)(sent_in, request)
     ref, tenant = request.conversation, request.caller.tenant
-    sought = await _sought(request, sent, store, how)
+    lookup = await _lookup(request, sent, store, options)
     stored = None
-    if ref.conversation_id or ref.session or (sought and sought.keys):
-        stored = await store.find_conversation(tenant, ref, max_bytes=how.max_bytes, sought=sought, model=request.model)
+    if ref.conversation_id or ref.session or (lookup and lookup.keys):
+        stored = await store.find_conversation(
+            tenant, ref, max_bytes=options.max_bytes, sought=lookup, model=request.model
+        )
         if stored is None and ref.conversation_id:
             raise ConversationNotFound("No such conversation.", param="conversation")
-    little = little and len(stored.path if stored else ()) < INLINE_MESSAGES
-    return await (inline if little else offload)(_rebuilt, sent, sought, stored, request, how)
+    small = small and len(stored.path if stored else ()) < INLINE_MESSAGES
+    return await (inline if small else offload)(_rebuilt, sent, lookup, stored, request, options)
 
 
 def starts_conversation(request: ChatRequest, match: str) -> bool:
@@ -138,8 +110,8 @@ def unmanaged_history(request: ChatRequest, history: History | None = None) -> H
     return replace(history, instructions=instructions, messages=(*known, *history.new_messages), stored=first)
 
 
-async def _sought(request: ChatRequest, sent: Sent, store: ConversationStore, how: RebuildOptions) -> Lookup | None:
-    """What is to be found of a resend; None for a delta, and for what continues nothing."""
+async def _lookup(request: ChatRequest, sent: Sent, store: ConversationStore, options: RebuildOptions) -> Lookup | None:
+    """What to look up of a resend; None for a delta, and for a request that can continue nothing."""
     ref = request.conversation
     if not (sent.answers or sent.prefilled):
         return None
@@ -147,53 +119,54 @@ async def _sought(request: ChatRequest, sent: Sent, store: ConversationStore, ho
         bodies=sent.bodies[: sent.matched],
         marks=sent.marks[: sent.matched],
         instructed=bool(sent.instructions),
-        skip_same=how.skip_same,
+        skip_same=options.skip_same,
         maybe_delta=not sent.answers,
     )
     if ref.conversation_id or ref.session:
         return found
     people = people_of(request.forward)
-    if how.match == "off" or (how.match == "user" and not people):
+    if options.match == "off" or (options.match == "user" and not people):
         return None
     keys = keys_of(sent, await store.secret(), request.caller.tenant, people)
     return replace(found, keys=keys, instructed=True, maybe_delta=False)
 
 
-def _is_little(request: ChatRequest) -> bool:
-    """Whether comparing and pairing is done in the twinkling of an eye; streams of others must not wait for it."""
+def _is_small(request: ChatRequest) -> bool:
+    """Whether comparing and pairing takes less time than starting a thread for it."""
     return len(request.messages) < INLINE_MESSAGES and request.size < INLINE_BYTES
 
 
 def _rebuilt(
-    sent: Sent, sought: Lookup | None, stored: StoredConversation | None, request: ChatRequest, how: RebuildOptions
+    sent: Sent, lookup: Lookup | None, stored: StoredConversation | None, request: ChatRequest, options: RebuildOptions
 ) -> History:
     if stored is None:
-        return _new_conversation(request, sent, how)
-    if sought is None or (sought.maybe_delta and not stored.place.kept):
-        return _delta(sent, stored, how)
-    if sought.keys and not (stored.place.restored or has_evidence(sought.bodies, stored.place.kept, stored.path)):
-        return replace(_as_sent(sent, stored, how), unproven=True)
+        return _new_conversation(request, sent, options)
+    if lookup is None or (lookup.maybe_delta and not stored.place.kept):
+        return _delta(sent, stored, options)
+    if lookup.keys and not (stored.place.restored or has_evidence(lookup.bodies, stored.place.kept, stored.path)):
+        return replace(_as_sent(sent, stored, options), unproven=True)
     if not stored.read:
-        return _as_sent(sent, stored, how)
-    return _resent(sent, stored, how, recognised=bool(sought.keys))
+        return _as_sent(sent, stored, options)
+    return _resent(sent, stored, options, recognised=bool(lookup.keys))
 
 
-def _new_conversation(request: ChatRequest, sent: Sent, how: RebuildOptions) -> History:
+def _new_conversation(request: ChatRequest, sent: Sent, options: RebuildOptions) -> History:
     messages = _new_messages(sent, 0, 0)
-    check_pairs(messages, 0, len(sent.instructions))
+    if request.plain is None:  # else there are no calls
+        check_pairs(messages, 0, len(sent.instructions))
     return History(
-        conversation_id=new_id("conv_") if how.remembers else None,
+        conversation_id=new_id("conv_") if options.remembers else None,
         created=True,
         instructions=sent.instructions,
         messages=messages,
-        session=request.conversation.session if how.remembers else None,
+        session=request.conversation.session if options.remembers else None,
         marks=tuple(sent.marks),
         as_sent=True,
     )
 
 
-def _as_sent(sent: Sent, stored: StoredConversation, how: RebuildOptions) -> History:
-    """The conversation goes on, and nothing but what was sent is forwarded."""
+def _as_sent(sent: Sent, stored: StoredConversation, options: RebuildOptions) -> History:
+    """The conversation goes on, and only what was sent is forwarded."""
     place = stored.place
     frame: Frame | None = None
     if stored.read:
@@ -202,10 +175,10 @@ def _as_sent(sent: Sent, stored: StoredConversation, how: RebuildOptions) -> His
         known = place.kept
         if place.mark.path == sent.mark(known).path:
             messages, frame = named(messages, stored), of_sender(stored)
-    else:  # it is plain: there is nothing to pair, and nobody will look at what is known of it
+    else:  # roles and texts alone: there is nothing to pair, and the stored messages are not needed
         messages, known = _new_messages(sent, place.kept, 0), 0
     return History(
-        conversation_id=stored.conversation_id if how.remembers else None,
+        conversation_id=stored.conversation_id if options.remembers else None,
         created=False,
         instructions=sent.instructions,
         messages=messages,
@@ -221,7 +194,7 @@ def _as_sent(sent: Sent, stored: StoredConversation, how: RebuildOptions) -> His
     )
 
 
-def _delta(sent: Sent, stored: StoredConversation, how: RebuildOptions) -> History:
+def _delta(sent: Sent, stored: StoredConversation, options: RebuildOptions) -> History:
     """New messages, appended to the whole path (guarantee §3.1)."""
     base = forwardable(regrouped(stored.path))
     if not (sent.bodies and sent.bodies[0]["role"] in RESULT_ROLES):
@@ -231,7 +204,7 @@ def _delta(sent: Sent, stored: StoredConversation, how: RebuildOptions) -> Histo
     messages = [*base, *_new_messages(sent, 0, _next_number(stored))]
     check_pairs(messages, len(base), len(sent.instructions))
     return History(
-        conversation_id=stored.conversation_id if how.remembers else None,
+        conversation_id=stored.conversation_id if options.remembers else None,
         created=False,
         instructions=sent.instructions or stored.instructions,
         messages=tuple(messages),
@@ -249,8 +222,8 @@ def _delta(sent: Sent, stored: StoredConversation, how: RebuildOptions) -> Histo
     )
 
 
-def _resent(sent: Sent, stored: StoredConversation, how: RebuildOptions, *, recognised: bool) -> History:
-    """What is stored of what was sent, with what its client left out, and the new messages."""
+def _resent(sent: Sent, stored: StoredConversation, options: RebuildOptions, *, recognised: bool) -> History:
+    """The stored messages of a resend, with those that its client left out, and the new ones."""
     place = stored.place
     same = place.mark.path == sent.mark(place.kept).path
     known = (
@@ -270,7 +243,7 @@ def _resent(sent: Sent, stored: StoredConversation, how: RebuildOptions, *, reco
     attachments = _of_chain(stored.attachments, sent, place.kept) if recognised else stored.attachments
     earlier = max((i for i, body in enumerate(sent.bodies) if body["role"] == "user"), default=0)
     return History(
-        conversation_id=stored.conversation_id if how.remembers else None,
+        conversation_id=stored.conversation_id if options.remembers else None,
         created=False,
         instructions=sent.instructions if recognised else sent.instructions or stored.instructions,
         messages=tuple(messages),
@@ -299,6 +272,29 @@ def _next_number(stored: StoredConversation) -> int:
 
 
 def _of_chain(attachments: Sequence[Artifact], sent: Sent, kept: int) -> tuple[Artifact, ...]:
-    """Those that came with turns of the chain that was recognised (guarantee §3.2)."""
+    """The attachments that came with turns of the recognised chain (guarantee §3.2)."""
     said = {mark.said for mark in sent.marks[:kept]}
     return tuple(each for each in attachments if each.metadata.get("said_digest") in said)
+
+
+async def with_older_messages(history: History, store: ConversationStore, tenant: str, max_bytes: int) -> History:
+    """The conversation with older messages than were read for the window: the latest of them, `max_bytes` at most. What
+    a question needs is recalled from them (guarantee §4 I6). Unchanged where everything was read.
+
+    Raises:
+        StorageUnavailable: the storage cannot be reached.
+    """
+    if not has_unread(history) or history.read_from is None:
+        return history
+    earlier = await store.read_earlier(tenant, history.read_from, max_bytes=max_bytes)
+    return replace(history, earlier=replace(earlier, messages=tuple(regrouped(earlier.messages))))
+
+
+def begins_turn(history: History) -> bool:
+    """Whether the request brings a user message, so that recalled passages can be put before it."""
+    return any(message.role == "user" for message in history.new_messages)
+
+
+def has_unread(history: History) -> bool:
+    """Whether there are older messages than those that were read for the window, and none of them was read yet."""
+    return history.read_from is not None and history.earlier is None

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.history.tool_pairs import new_message
 from gateway.models.chain import (
     START,
     ChainDigest,
@@ -20,7 +19,7 @@ from gateway.models.chain import (
     message_digest,
     plain_chain_digests,
 )
-from gateway.models.conversation import INSTRUCTION_ROLES, ConversationMessage
+from gateway.models.conversation import INSTRUCTION_ROLES, ConversationMessage, new_message
 from gateway.models.exchange import ChatRequest
 
 # What a client left out of a chain that it sent again (guarantee §3.2, §3.4). Pure: messages in, positions out.

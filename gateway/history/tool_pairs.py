@@ -5,16 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.errors import InvalidRequest
-from gateway.models.chain import call_ids, message_digest, says_nothing
+from gateway.models.chain import call_ids, says_nothing
 from gateway.models.conversation import ConversationMessage
 from gateway.models.tool_steps import RESULT_ROLES, calls_of, take_call, without_calls
-
-# Messages: what makes two of them the same, and the reasoning that belongs to an assistant's.
-
-
-def new_message(body: dict[str, Any], number: int | None = None) -> ConversationMessage:
-    """A message as it arrived, not stored yet; `number` is its place in the conversation, where that is known."""
-    return ConversationMessage(role=body["role"], body=body, sequence_number=number, digest=message_digest(body))
 
 
 def is_unanswerable(message: ConversationMessage) -> bool:

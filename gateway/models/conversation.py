@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from gateway.models.artifacts import Artifact
-from gateway.models.chain import START, ChainDigest, ChainKey
+from gateway.models.chain import START, ChainDigest, ChainKey, message_digest
 from gateway.models.frames import Frame
 
 INSTRUCTION_ROLES = ("system", "developer")
@@ -77,6 +77,11 @@ class ConversationMessage:
             digest=self.digest,
             created_at=created_at,
         )
+
+
+def new_message(body: dict[str, Any], number: int | None = None) -> ConversationMessage:
+    """A message as it arrived, not stored yet; `number` is its position in the conversation, where that is known."""
+    return ConversationMessage(role=body["role"], body=body, sequence_number=number, digest=message_digest(body))
 
 
 @dataclass(frozen=True, slots=True)

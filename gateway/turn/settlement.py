@@ -2,8 +2,7 @@
 
 import asyncio
 import contextlib
-from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -32,72 +31,11 @@ from gateway.ports import Clock, ConversationStore, TokenCounters
 from gateway.telemetry.logs import get_logger
 from gateway.telemetry.metrics import Metrics
 from gateway.turn.exchange import Exchange, Outcome
-from gateway.turn.stored import chain_keys, stored_turn
+from gateway.turn.late_bills import LateBills, named
+from gateway.turn.stored_turn import chain_keys, stored_turn
 from gateway.turn.usage import UsageCount
 
-# Bills that the storage did not take when their request ended: they wait in memory until it does (guarantee §6).
-
-
 log = get_logger("gateway.turn.settlement")
-MOST_WAITING = 10_000
-RETRY_SECONDS = 5.0
-
-
-class LateBills:
-    """The content of such turns is gone: their clients were told that they were not stored."""
-
-    def __init__(self, store: ConversationStore) -> None:
-        self._store = store
-        self._waiting: deque[TurnCommit] = deque(maxlen=MOST_WAITING)
-        self._retrying: asyncio.Task[None] | None = None
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def __iter__(self) -> Iterator[LedgerEntry]:
-        return (commit.ledger for commit in self._waiting)
-
-    def add(self, commit: TurnCommit) -> None:
-        """Keeps a bill; it is tried again with the next commit, and from time to time where there is none."""
-        self._waiting.append(commit)
-        if self._retrying is None or self._retrying.done():
-            self._retrying = asyncio.ensure_future(self._retry())
-
-    async def record(self) -> None:
-        """Writes what waits, as far as the storage takes it now."""
-        while self._waiting:
-            commit = self._waiting.popleft()
-            try:
-                await self._store.commit(commit)
-            except StorageUnavailable:
-                self._waiting.appendleft(commit)
-                log.warning("bills_not_recorded_yet", waiting=len(self._waiting))
-                return
-            except asyncio.CancelledError:
-                self._waiting.appendleft(commit)
-                raise
-            except Exception as fault:  # noqa: BLE001 - a bill that cannot be written must not keep back the others
-                log.fault("bill_not_recorded", fault, **named(commit.ledger))
-
-    async def _retry(self) -> None:
-        while self._waiting:
-            await asyncio.sleep(RETRY_SECONDS)
-            await self.record()
-
-    async def stop(self) -> None:
-        """Ends trying again of its own accord."""
-        if self._retrying is not None:
-            self._retrying.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._retrying
-
-
-def named(entry: LedgerEntry) -> dict[str, object]:
-    """What the log says of a bill that is lost: whose it is, and its figures."""
-    figures = {name: entry.metadata.get(name) for name in ("usage", "cost")}
-    return {"request_id": entry.request_id, "model": entry.model, **figures}
-
-
 UNCHARGED = (UpstreamRefused, UpstreamAuth, UpstreamUnreachable, InvalidRequest, ConversationNotFound)
 CHAIN_BYTES = 2**20
 

@@ -7,9 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.base.ids import new_id
-from gateway.history.tool_pairs import new_message
 from gateway.models.chain import START, ChainDigest
-from gateway.models.conversation import ConversationRef
+from gateway.models.conversation import ConversationRef, new_message
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
 from gateway.storage.store import SqlStore

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from gateway.base.ids import new_id
 from gateway.errors import ConversationNotFound, InvalidRequest
 from gateway.history.rebuild import RebuildOptions, build_llm_messages
-from gateway.history.tool_pairs import new_message
 from gateway.models.chain import START, chain_digests, chain_key
-from gateway.models.conversation import ConversationRef, History
+from gateway.models.conversation import ConversationRef, History, new_message
 from gateway.models.exchange import Caller
 from gateway.storage.store import SqlStore
 from tests.integration.commits import turn

@@ -8,8 +8,7 @@ import sqlalchemy as sa
 
 from gateway.base import jsons
 from gateway.base.ids import new_id
-from gateway.history.tool_pairs import new_message
-from gateway.models.conversation import ConversationRef
+from gateway.models.conversation import ConversationRef, new_message
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
 from gateway.storage.store import SqlStore

@@ -9,9 +9,8 @@ from gateway.artifacts.files import FileReader
 from gateway.config.settings import ContextSettings
 from gateway.context.manager import ContextManager
 from gateway.context.report import BuiltContext
-from gateway.history.tool_pairs import new_message
 from gateway.models.artifacts import Artifact, ContextGoal, RequestAttachment
-from gateway.models.conversation import ConversationMessage, ConversationRef, History
+from gateway.models.conversation import ConversationMessage, ConversationRef, History, new_message
 from gateway.models.exchange import Caller, ChatRequest, ContextOptions, ModelFacts
 from gateway.models.window import Material
 from gateway.tokens.counter import CounterRegistry

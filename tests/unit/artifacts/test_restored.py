@@ -17,8 +17,7 @@ from gateway.config.settings import ContextSettings
 from gateway.context.manager import ContextManager, PlannerAccess
 from gateway.context.report import BuiltContext
 from gateway.history.frames import for_origin
-from gateway.history.tool_pairs import new_message
-from gateway.models.conversation import ConversationMessage, History
+from gateway.models.conversation import ConversationMessage, History, new_message
 from gateway.models.exchange import Deployment
 from gateway.tokens.counter import CounterRegistry
 from gateway.window.budget import Budget

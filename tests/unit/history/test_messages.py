@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.history.tool_pairs import is_unanswerable, new_message
+from gateway.history.tool_pairs import is_unanswerable
 from gateway.models.chain import content_text, is_step, message_digest
+from gateway.models.conversation import new_message
 from tests.unit.making import assistant, tool, user
 
 

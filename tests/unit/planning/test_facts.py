@@ -16,7 +16,7 @@ from gateway.models.conversation import ConversationMessage, History
 from gateway.models.frames import Frame
 from gateway.planning.decision import PlanningFacts, facts_of, should_use_llm_planning
 from gateway.tokens.counter import CounterRegistry
-from gateway.turn.framing import new_frame
+from gateway.turn.new_frame import new_frame
 from gateway.window.budget import Budget
 from tests.unit.making import FACTS, NOW, OPTIONS, NoCache, assistant, chat, history, material_of, stored, tool, user
 
@@ -89,7 +89,7 @@ async def test_what_was_reduced_stands_as_it_was_reduced() -> None:
     assert context.fitted.anew
     asked = replace(material_of(context).messages[4], message_id="msg_4")
     before = History("conv_1", False, (), material_of(context).messages, stored=4)
-    left = new_frame("gpt-4o", before, context, [asked])
+    left = new_frame("gpt-4o", before, context, material_of(context), [asked])
     assert left is not None
     assert left.frame.decisions
     longer = [*bodies, assistant("berth 7"), user("thanks")]

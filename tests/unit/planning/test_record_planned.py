@@ -13,8 +13,8 @@ from gateway.models.frames import body_of, frame_of
 from gateway.models.window import Fitted, Material, Planned
 from gateway.planning.decision import Window, without_standing
 from gateway.planning.record import records_of, standing_of, strategy_of
-from gateway.turn.framing import new_frame
-from tests.unit.making import assistant, tool, user
+from gateway.turn.new_frame import new_frame
+from tests.unit.making import assistant, material_of, tool, user
 from tests.unit.window.planning import (
     EXCLUDE,
     EXTRACT,
@@ -55,7 +55,7 @@ def second_turn(plan: Planned, question: str = POEM, made: Material = MADE) -> t
     found = fitted(made, WIDE, plan)
     built = BuiltContext(found, ContextUtilizationMetadata("gpt-4o"), made, counting=counting(made))
     new = [replace(message, message_id=f"msg_{n}") for n, message in enumerate(made.messages)]
-    left = new_frame("gpt-4o", History("conv_1", True, (), ()), built, new)
+    left = new_frame("gpt-4o", History("conv_1", True, (), ()), built, material_of(built), new)
     assert left is not None
     frame = frame_of(body_of(left.frame))
     bodies = [message.body for message in made.messages]
@@ -70,7 +70,7 @@ def later_step(made: Material, found: Fitted, result: str) -> Material:
     """The same turn one step later, with what the first request left."""
     built = BuiltContext(found, ContextUtilizationMetadata("gpt-4o"), made, counting=counting(made))
     new = [replace(message, message_id=f"msg_{n}") for n, message in enumerate(made.messages)]
-    left = new_frame("gpt-4o", History("conv_1", True, (), ()), built, new)
+    left = new_frame("gpt-4o", History("conv_1", True, (), ()), built, material_of(built), new)
     assert left is not None
     frame = frame_of(body_of(left.frame))
     bodies = [*(message.body for message in made.messages), assistant(None, "c9"), tool("c9", result)]

@@ -7,8 +7,8 @@ from typing import Any
 from gateway.artifacts.collect import documents_in_messages, extract_artifacts_from_messages, unique_ids
 from gateway.artifacts.compaction import compact
 from gateway.assembly.messages import assemble
-from gateway.history.tool_pairs import new_message
 from gateway.models.artifacts import Artifact, ArtifactDecision, ArtifactPlan, ArtifactType, ProcessingStrategy
+from gateway.models.conversation import new_message
 from gateway.models.window import Fitted, Material, Planned
 from gateway.relevance.index_cache import PassageFinder
 from gateway.tokens.counter import CounterRegistry

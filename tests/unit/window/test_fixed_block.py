@@ -4,8 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.config.settings import ContextSettings
-from gateway.history.tool_pairs import new_message
-from gateway.models.conversation import ConversationMessage, History
+from gateway.models.conversation import ConversationMessage, History, new_message
 from gateway.models.frames import Frame
 from tests.unit.making import assistant, build_of, stored, tool, user
 from tests.unit.o200k import prompt_tokens

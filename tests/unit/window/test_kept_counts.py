@@ -14,7 +14,7 @@ from gateway.models.turn import NewAnswer, StoredTurn
 from gateway.models.window import Forwarded, Material
 from gateway.ports import TokenCounter
 from gateway.tokens.counter import CounterRegistry
-from gateway.turn.stored import with_counts
+from gateway.turn.stored_turn import with_counts
 from gateway.window.counting import PromptCount, PromptCounter
 from tests.unit.making import assistant, stored, system, tool, user
 

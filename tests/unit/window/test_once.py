@@ -4,9 +4,8 @@ import base64
 from dataclasses import replace
 
 from gateway.config.settings import ContextSettings
-from gateway.history.tool_pairs import new_message
 from gateway.models.artifacts import RequestAttachment
-from gateway.models.conversation import History
+from gateway.models.conversation import History, new_message
 from gateway.models.frames import Frame
 from tests.unit.making import assistant, build, build_of, stored, tool, user
 

@@ -13,7 +13,9 @@ MOST_ADDITIONS = 50
 """So many frames may follow a full one; then what they say is written as one, so that reading stays cheap."""
 
 
-def new_frame(model: str, history: History, built: BuiltContext, new: Sequence[ConversationMessage]) -> NewFrame | None:
+def new_frame(
+    model: str, history: History, built: BuiltContext, material: Material, new: Sequence[ConversationMessage]
+) -> NewFrame | None:
     """The frame of an answered request; None if it forwarded nothing but what the stored messages and earlier frames
     say.
 
@@ -21,9 +23,7 @@ def new_frame(model: str, history: History, built: BuiltContext, new: Sequence[C
         history: the conversation as it was before frames were put over it.
         new: the request's messages under their ids, as they will be stored.
     """
-    if built.material is None:
-        return None
-    request = _Request(history, built.material, built.fitted, built.counting, new)
+    request = _Request(history, material, built.fitted, built.counting, new)
     added = request.added()
     before = history.frame
     if built.fitted.anew or (before is None and history.unread):

@@ -24,7 +24,7 @@ from gateway.models.conversation import ConversationMessage, TokenCounts
 from gateway.models.tool_steps import reasoning_events, without_calls
 from gateway.models.turn import NewAnswer, StoredTurn
 from gateway.turn.exchange import Exchange, Outcome
-from gateway.turn.framing import new_frame
+from gateway.turn.new_frame import new_frame
 from gateway.window.counting import PromptCounter
 
 # Token counts go where the messages go: a request counts only what is new to it.
@@ -66,12 +66,14 @@ def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
         by_model = built.fitted.anew or history.frame is not None  # then the frame of this model holds it
         if block.rendered is not None and 0 <= current < len(new) and not by_model:
             new[current] = replace(new[current], rendered=block.rendered, standing=block.standing)
-    frame = new_frame(request.model, history, built, new)
+    frame = new_frame(request.model, history, built, built.material, new) if built.material is not None else None
     prefill = new.pop() if new and new[-1].role == "assistant" and outcome.status != "failed" else None
     chain = chain_of(exchange)
     marks = (*chain.marks, *(chain.end for _ in new[len(chain.marks) :]))  # the prefill of a failed turn is kept
     messages = [*history.messages[: history.stored], *new]
-    events = reasoning_events(messages, request.arrived_at, [m.message_id for m in messages])
+    events: list[dict[str, Any]] = []  # roles and texts alone have none
+    if built.material is not None:
+        events = reasoning_events(messages, request.arrived_at, [m.message_id for m in messages])
     choices = (outcome.completion or {}).get("choices", ()) if outcome.status != "failed" else ()
     answers = [
         _new_answer(choice, number, outcome, chain, exchange.deployment.origin, events)

@@ -1,0 +1,1 @@
+"""How livable the code is: `make house`."""

@@ -1,0 +1,29 @@
+"""Prints how livable the code is: what one request visits, sizes of modules and functions, names used twice."""
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+from tests.house.measure import CLOSET, HALL, LONG_FUNCTION, MANY_PARAMETERS, measure
+from tests.house.trace import visits_by_request
+
+
+def main() -> None:
+    house = measure()
+    print(f"modules {len(house.sizes)}, lines {sum(house.sizes.values()):,}, in the root {house.root}")
+    print(f"lines of a module: median {house.median:.0f}, longest {max(house.sizes.values())}")
+    for title, found in ((f"under {CLOSET} lines", house.closets), (f"over {HALL} lines", house.halls)):
+        print(f"{title}: {len(found)}  " + ", ".join(f"{name} {size}" for name, size in found.items()))
+    print(f"functions over {LONG_FUNCTION} lines: {len(house.long_functions)}  " + ", ".join(house.long_functions))
+    print(f"with more than {MANY_PARAMETERS} parameters: {len(house.many_parameters)}")
+    print(f"public functions documented: {100 * house.documented / house.public:.0f} %")
+    print("file names used twice: " + ", ".join(f"{name} {count}" for name, count in sorted(house.names_twice.items())))
+    print()
+    print(f"{'one request':12}{'modules':>9}{'calls':>8}{'changes':>9}")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, visits in asyncio.run(visits_by_request(Path(folder))).items():
+            print(f"{name:12}{visits.modules:9}{visits.calls.total():8}{visits.changes:9}")
+
+
+if __name__ == "__main__":
+    main()

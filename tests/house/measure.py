@@ -1,0 +1,62 @@
+"""Sizes and names of the package, read from its source."""
+
+import ast
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+PACKAGE = Path(__file__).parents[2] / "gateway"
+CLOSET, HALL = 60, 400
+"""Lines below and above which a module needs a reason."""
+LONG_FUNCTION, MANY_PARAMETERS = 50, 6
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """Figures of all modules but `__init__.py`."""
+
+    sizes: dict[str, int]
+    root: int
+    long_functions: list[str]
+    many_parameters: list[str]
+    public: int
+    documented: int
+    names_twice: dict[str, int]
+
+    @property
+    def closets(self) -> dict[str, int]:
+        return {name: size for name, size in self.sizes.items() if size < CLOSET}
+
+    @property
+    def halls(self) -> dict[str, int]:
+        return {name: size for name, size in self.sizes.items() if size > HALL}
+
+    @property
+    def median(self) -> float:
+        return median(self.sizes.values())
+
+
+def measure(package: Path = PACKAGE) -> House:
+    """Reads every module of a package."""
+    files = sorted(path for path in package.rglob("*.py") if path.name != "__init__.py")
+    sizes = {str(path.relative_to(package)): len(path.read_text().splitlines()) for path in files}
+    long_functions, many_parameters = [], []
+    public = documented = 0
+    for path in files:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            name = f"{path.relative_to(package)}:{node.name}"
+            parameters = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            if (node.end_lineno or 0) - node.lineno >= LONG_FUNCTION:
+                long_functions.append(name)
+            if len([each for each in parameters if each.arg not in ("self", "cls")]) > MANY_PARAMETERS:
+                many_parameters.append(name)
+            if not node.name.startswith("_"):
+                public += 1
+                documented += ast.get_docstring(node) is not None
+    names = Counter(path.name for path in files)
+    twice = {name: count for name, count in names.items() if count > 1}
+    root = sum(path.parent == package for path in files)
+    return House(sizes, root, long_functions, many_parameters, public, documented, twice)
