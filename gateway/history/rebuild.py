@@ -8,14 +8,14 @@ from gateway.base.tasks import inline, offload
 from gateway.errors import ConversationNotFound
 from gateway.history.frames import named, of_sender
 from gateway.history.recognition import (
-    Merged,
-    Sent,
+    MergedPath,
+    SentChain,
     has_evidence,
-    keys_of,
-    merged,
-    people_of,
-    sent_in,
+    merge_path,
+    recognition_keys,
+    sent_chain,
     sent_instructions,
+    users_of,
 )
 from gateway.history.tool_pairs import check_answered, check_pairs, forwardable, regrouped, without_open_calls
 from gateway.models.artifacts import Artifact
@@ -70,7 +70,7 @@ async def build_llm_messages(request: ChatRequest, store: ConversationStore, opt
         StorageUnavailable: it was needed and cannot be reached.
     """
     small = _is_small(request)
-    sent = await (inline if small else offload)(sent_in, request)
+    sent = await (inline if small else offload)(sent_chain, request)
     ref, tenant = request.conversation, request.caller.tenant
     lookup = await _lookup(request, sent, store, options)
     stored = None
@@ -101,7 +101,7 @@ def unmanaged_history(request: ChatRequest, history: History | None = None) -> H
         history: what is known of its conversation; None if nothing was looked up.
     """
     if history is None:
-        return _new_conversation(request, sent_in(request), RebuildOptions(remembers=False))
+        return _new_conversation(request, sent_chain(request), RebuildOptions(remembers=False))
     count = len(request.messages) - len(sent_instructions(request))
     first = count - len(history.new_messages)
     bodies = request.messages[len(request.messages) - count :]
@@ -110,7 +110,9 @@ def unmanaged_history(request: ChatRequest, history: History | None = None) -> H
     return replace(history, instructions=instructions, messages=(*known, *history.new_messages), stored=first)
 
 
-async def _lookup(request: ChatRequest, sent: Sent, store: ConversationStore, options: RebuildOptions) -> Lookup | None:
+async def _lookup(
+    request: ChatRequest, sent: SentChain, store: ConversationStore, options: RebuildOptions
+) -> Lookup | None:
     """What to look up of a resend; None for a delta, and for a request that can continue nothing."""
     ref = request.conversation
     if not (sent.answers or sent.prefilled):
@@ -124,10 +126,10 @@ async def _lookup(request: ChatRequest, sent: Sent, store: ConversationStore, op
     )
     if ref.conversation_id or ref.session:
         return found
-    people = people_of(request.forward)
+    people = users_of(request.forward)
     if options.match == "off" or (options.match == "user" and not people):
         return None
-    keys = keys_of(sent, await store.secret(), request.caller.tenant, people)
+    keys = recognition_keys(sent, await store.secret(), request.caller.tenant, people)
     return replace(found, keys=keys, instructed=True, maybe_delta=False)
 
 
@@ -137,7 +139,11 @@ def _is_small(request: ChatRequest) -> bool:
 
 
 def _rebuilt(
-    sent: Sent, lookup: Lookup | None, stored: StoredConversation | None, request: ChatRequest, options: RebuildOptions
+    sent: SentChain,
+    lookup: Lookup | None,
+    stored: StoredConversation | None,
+    request: ChatRequest,
+    options: RebuildOptions,
 ) -> History:
     if stored is None:
         return _new_conversation(request, sent, options)
@@ -150,7 +156,7 @@ def _rebuilt(
     return _resent(sent, stored, options, recognised=bool(lookup.keys))
 
 
-def _new_conversation(request: ChatRequest, sent: Sent, options: RebuildOptions) -> History:
+def _new_conversation(request: ChatRequest, sent: SentChain, options: RebuildOptions) -> History:
     messages = _new_messages(sent, 0, 0)
     if request.plain is None:  # else there are no calls
         check_pairs(messages, 0, len(sent.instructions))
@@ -165,7 +171,7 @@ def _new_conversation(request: ChatRequest, sent: Sent, options: RebuildOptions)
     )
 
 
-def _as_sent(sent: Sent, stored: StoredConversation, options: RebuildOptions) -> History:
+def _as_sent(sent: SentChain, stored: StoredConversation, options: RebuildOptions) -> History:
     """The conversation goes on, and only what was sent is forwarded."""
     place = stored.place
     frame: Frame | None = None
@@ -194,7 +200,7 @@ def _as_sent(sent: Sent, stored: StoredConversation, options: RebuildOptions) ->
     )
 
 
-def _delta(sent: Sent, stored: StoredConversation, options: RebuildOptions) -> History:
+def _delta(sent: SentChain, stored: StoredConversation, options: RebuildOptions) -> History:
     """New messages, appended to the whole path (guarantee §3.1)."""
     base = forwardable(regrouped(stored.path))
     if not (sent.bodies and sent.bodies[0]["role"] in RESULT_ROLES):
@@ -222,14 +228,14 @@ def _delta(sent: Sent, stored: StoredConversation, options: RebuildOptions) -> H
     )
 
 
-def _resent(sent: Sent, stored: StoredConversation, options: RebuildOptions, *, recognised: bool) -> History:
+def _resent(sent: SentChain, stored: StoredConversation, options: RebuildOptions, *, recognised: bool) -> History:
     """The stored messages of a resend, with those that its client left out, and the new ones."""
     place = stored.place
     same = place.mark.path == sent.mark(place.kept).path
     known = (
-        Merged(stored.path, frozenset())
+        MergedPath(stored.path, frozenset())
         if same
-        else merged(stored.path, sent.bodies[: place.kept], beyond=not recognised)
+        else merge_path(stored.path, sent.bodies[: place.kept], beyond=not recognised)
     )
     offset = len(sent.instructions)
     check_answered(sent.bodies, offset)
@@ -263,7 +269,7 @@ def _resent(sent: Sent, stored: StoredConversation, options: RebuildOptions, *, 
     )
 
 
-def _new_messages(sent: Sent, first: int, number: int) -> tuple[ConversationMessage, ...]:
+def _new_messages(sent: SentChain, first: int, number: int) -> tuple[ConversationMessage, ...]:
     return tuple(new_message(body, number + i) for i, body in enumerate(sent.bodies[first:]))
 
 
@@ -271,7 +277,7 @@ def _next_number(stored: StoredConversation) -> int:
     return (stored.path[-1].sequence_number or 0) + 1 if stored.path else 0
 
 
-def _of_chain(attachments: Sequence[Artifact], sent: Sent, kept: int) -> tuple[Artifact, ...]:
+def _of_chain(attachments: Sequence[Artifact], sent: SentChain, kept: int) -> tuple[Artifact, ...]:
     """The attachments that came with turns of the recognised chain (guarantee §3.2)."""
     said = {mark.said for mark in sent.marks[:kept]}
     return tuple(each for each in attachments if each.metadata.get("said_digest") in said)

@@ -1,4 +1,4 @@
-"""The state of one request on its way, and what came of it."""
+"""The state of one request on its way, and the outcome of its upstream call."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,7 +42,7 @@ class Exchange:
     sent_at: float | None = None
     timings: dict[str, float] = field(default_factory=dict)
     internal: list[InternalCall] = field(default_factory=list)
-    """Calls of internal models that were made for it, in their order: they are billed whatever becomes of it."""
+    """Calls of internal models in their order. They are billed whatever becomes of the request."""
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -57,7 +57,8 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a model gave: the answer as OpenAI shapes it, and usage as upstream reported it (None if it did not)."""
+    """The model's answer as OpenAI shapes it, and usage as upstream reported it (None if it did not). `charged`: the
+    provider may charge for the call."""
 
     status: TurnStatus
     completion: dict[str, Any] | None = None
@@ -67,12 +68,12 @@ class Outcome:
 
     @classmethod
     def of(cls, answer: JsonAnswer) -> "Outcome":
-        """Of a whole answer."""
+        """The outcome of an answer that is not streamed."""
         usage = answer.body.get("usage")
         return cls("complete", answer.body, usage if isinstance(usage, dict) else None)
 
     @classmethod
     def of_stream(cls, record: StreamRecord, status: TurnStatus = "complete", error: str | None = None) -> "Outcome":
-        """Of what a stream delivered. What upstream reports on the way is no figure of what came after it."""
+        """The outcome of what a stream delivered. Usage that is reported before the end counts only part of it."""
         whole = status == "complete" or record.complete
         return cls(status, record.completion(), record.usage if whole else None, error)

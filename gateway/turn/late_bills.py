@@ -14,11 +14,11 @@ log = get_logger("gateway.turn.settlement")
 MOST_WAITING = 10_000
 """Bills; the oldest are dropped beyond that, a few kilobytes each."""
 RETRY_SECONDS = 5.0
-"""Between two tries where no commit gives occasion to one."""
+"""Between two tries while no other turn is committed."""
 
 
 class LateBills:
-    """The content of such turns is gone: their clients were told that they were not stored."""
+    """Bills of turns whose content is lost: their clients were told that they were not stored."""
 
     def __init__(self, store: ConversationStore) -> None:
         self._store = store
@@ -32,13 +32,13 @@ class LateBills:
         return (commit.ledger for commit in self._waiting)
 
     def add(self, commit: TurnCommit) -> None:
-        """Keeps a bill; it is tried again with the next commit, and from time to time where there is none."""
+        """Keeps a bill. It is written with the next commit, or after `RETRY_SECONDS`."""
         self._waiting.append(commit)
         if self._retrying is None or self._retrying.done():
             self._retrying = asyncio.ensure_future(self._retry())
 
     async def record(self) -> None:
-        """Writes what waits, as far as the storage takes it now."""
+        """Writes the waiting bills, until the storage fails again."""
         while self._waiting:
             commit = self._waiting.popleft()
             try:
@@ -59,7 +59,7 @@ class LateBills:
             await self.record()
 
     async def stop(self) -> None:
-        """Ends trying again of its own accord."""
+        """Ends the retries by time."""
         if self._retrying is not None:
             self._retrying.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -67,6 +67,6 @@ class LateBills:
 
 
 def named(entry: LedgerEntry) -> dict[str, object]:
-    """What the log says of a bill that is lost: whose it is, and its figures."""
+    """The log's fields for a bill that is lost: its request, model and figures."""
     figures = {name: entry.metadata.get(name) for name in ("usage", "cost")}
     return {"request_id": entry.request_id, "model": entry.model, **figures}

@@ -1,4 +1,4 @@
-"""What a request leaves of the messages that it forwarded: a frame, where they are not what is stored (ADR 12)."""
+"""Records the messages that a request forwarded, where they differ from those that are stored: a frame (ADR 12)."""
 
 from collections.abc import Sequence
 
@@ -10,14 +10,13 @@ from gateway.planning.record import standing_of
 from gateway.window.counting import PromptCounter
 
 MOST_ADDITIONS = 50
-"""So many frames may follow a full one; then what they say is written as one, so that reading stays cheap."""
+"""Frames that may follow a full one. The next is written as a full one again, so that reading stays cheap."""
 
 
 def new_frame(
     model: str, history: History, built: BuiltContext, material: Material, new: Sequence[ConversationMessage]
 ) -> NewFrame | None:
-    """The frame of an answered request; None if it forwarded nothing but what the stored messages and earlier frames
-    say.
+    """The frame of an answered request; None if the stored messages and earlier frames already say what it forwarded.
 
     Args:
         history: the conversation as it was before frames were put over it.

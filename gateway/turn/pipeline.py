@@ -69,7 +69,7 @@ class Pipeline:
             answer = await self._send(exchange, self._complete)
             bill = await self._settlement.settle(exchange, Outcome.of(answer))
         self._keep(exchange)
-        body = {**answer.body, "id": exchange.completion_id, "usage": bill.usage, **bill.named()}
+        body = {**answer.body, "id": exchange.completion_id, "usage": bill.usage, **bill.fields()}
         return Completion(body, answer.headers, exchange.conversation_id, bill.total)
 
     async def stream(self, request: ChatRequest) -> StreamedAnswer:

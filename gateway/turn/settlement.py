@@ -1,4 +1,4 @@
-"""Steps 7 and 8: what an exchange cost, and its one transaction. Whatever happened, there is a bill (guarantee §6)."""
+"""Prices an exchange and commits turn and bill in one transaction. Whatever happens, there is a bill (guarantee §6)."""
 
 import asyncio
 import contextlib
@@ -37,25 +37,30 @@ from gateway.turn.usage import UsageCount
 
 log = get_logger("gateway.turn.settlement")
 UNCHARGED = (UpstreamRefused, UpstreamAuth, UpstreamUnreachable, InvalidRequest, ConversationNotFound)
+"""Failures for which no provider charges anything."""
 CHAIN_BYTES = 2**20
+"""The chain of a larger body is hashed in a thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """A settled exchange: what the client is told of it."""
+    """The figures of a settled exchange, as its client gets them.
+
+    `document` is `response_metadata` as JSON, written once for the answer and for the ledger; `usage` has OpenAI's
+    fields and the cost; `total` is in USD, None if a price is unknown.
+    """
 
     document: bytes
-    """`response_metadata` as JSON: written once, for the answer and for the ledger."""
     usage: dict[str, Any]
     conversation_id: str | None
     total: Decimal | None
 
-    def named(self) -> dict[str, Any]:
-        """The top-level fields of an answer or of a finish chunk."""
-        return _named(jsons.Fragment(self.document), self.conversation_id)
+    def fields(self) -> dict[str, Any]:
+        """The top-level fields that an answer or a finish chunk gets."""
+        return _answer_fields(jsons.Fragment(self.document), self.conversation_id)
 
 
-def _named(metadata: Any, conversation_id: str | None) -> dict[str, Any]:
+def _answer_fields(metadata: Any, conversation_id: str | None) -> dict[str, Any]:
     conversation = {"conversation": {"id": conversation_id}} if conversation_id else {}
     return {"response_metadata": metadata, **conversation}
 
@@ -77,9 +82,11 @@ class Settlement:
         self._committing: dict[str, LedgerEntry] = {}
 
     def known(self, exchange: Exchange) -> dict[str, Any]:
-        """What the first chunk of a stream says: ids, plan and budget."""
+        """The fields of a stream's first chunk: ids, plan and budget."""
         self.metrics.first_chunk(exchange.request.model, self.clock.monotonic() - exchange.request.started)
-        return _named(response_metadata(planned(self._metadata(exchange), exchange.internal)), exchange.conversation_id)
+        return _answer_fields(
+            response_metadata(planned(self._metadata(exchange), exchange.internal)), exchange.conversation_id
+        )
 
     async def settle(self, exchange: Exchange, outcome: Outcome) -> Bill:
         """Prices the call and commits turn and bill in one transaction.
@@ -115,27 +122,35 @@ class Settlement:
 
     @asynccontextmanager
     async def recording_failure(self, exchange: Exchange, record: StreamRecord | None = None) -> AsyncIterator[None]:
-        """Whatever ends an exchange early, what it cost and what was delivered of it is kept."""
+        """Records what an exchange cost, and what was delivered of it, if the body fails or is cancelled.
+
+        Args:
+            record: of a stream, what was delivered so far.
+        """
         try:
             yield
         except (asyncio.CancelledError, GeneratorExit):
-            if self._claim(exchange):
-                self._tasks.start(self._give_up(exchange, record, None))
+            if self._may_record(exchange):
+                self._tasks.start(self._record_failure(exchange, record, None))
             raise
         except GatewayError as error:
-            if self._claim(exchange) and await self._give_up(exchange, record, error) and exchange.conversation_id:
+            if (
+                self._may_record(exchange)
+                and await self._record_failure(exchange, record, error)
+                and exchange.conversation_id
+            ):
                 error.headers = {**error.headers, "x-conversation-id": exchange.conversation_id}
             raise
         except Exception as error:  # a fault of our own must not lose the bill, nor show its insides
             log.fault("exchange_failed", error, request_id=exchange.request.request_id)
             fault = InternalError("The gateway failed to answer this request.")
-            if self._claim(exchange):
-                await self._give_up(exchange, record, fault)
+            if self._may_record(exchange):
+                await self._record_failure(exchange, record, fault)
             raise fault from error
 
     async def estimate(self, exchange: Exchange) -> dict[str, Any]:
-        """A dry run: what would be forwarded, the bill of internal models, and the least and most that the primary call
-        would cost."""
+        """The answer to a dry run: what would be forwarded, the bill of internal models, and the least and most that
+        the primary call would cost."""
         if exchange.history is None or exchange.history.created:
             exchange.conversation_id = None
         forward = exchange.request.forward
@@ -156,7 +171,8 @@ class Settlement:
         }
 
     async def bill_dry_run(self, exchange: Exchange) -> None:
-        """Of a dry run only the bill of internal models is kept (guarantee §5), and why they were asked."""
+        """Records the bill of a dry run's internal models, and why they were asked; nothing else is kept of it
+        (guarantee §5)."""
         if exchange.internal and exchange.built:
             used = exchange.built.utilization
             records = [replace(record, source=nameless(record.source)) for record in used.artifacts_processed]
@@ -166,22 +182,23 @@ class Settlement:
             await self.settle(exchange, Outcome("complete"))
 
     def overflowed(self, exchange: Exchange) -> None:
-        """Learns from a prompt that upstream did not take although it was to fit."""
+        """Learns from a prompt that upstream refused although it was to fit."""
         self._usage.learn_refusal(exchange)
 
     def abandon(self, exchange: Exchange) -> None:
-        """An answer that nobody waits for any more; does nothing once it is settled."""
-        if self._claim(exchange):
-            self._tasks.start(self._give_up(exchange, None, None))
+        """Records an exchange whose client has left; does nothing once it is settled."""
+        if self._may_record(exchange):
+            self._tasks.start(self._record_failure(exchange, None, None))
 
-    def _claim(self, exchange: Exchange) -> bool:
-        """Whether giving up is still to be done: once, if any model was called and no commit is under way."""
+    def _may_record(self, exchange: Exchange) -> bool:
+        """Whether the caller is to record the failure: once, if any model was called and no commit is under way."""
         first = bool(exchange.called or exchange.internal) and not exchange.committing and not exchange.given_up
         exchange.given_up = exchange.given_up or first
         return first
 
     async def drain(self, seconds: float) -> None:
-        """Waits for what is still being recorded, at shutdown; bills that no storage takes by then go to the log."""
+        """Waits at shutdown for what is still being recorded. Bills that the storage does not take by then go to the
+        log."""
         await self._late.stop()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -192,9 +209,11 @@ class Settlement:
         for request_id in self._settling.keys() - self._committing.keys():  # it was still being counted
             log.warning("bill_not_recorded", request_id=request_id, model=self._settling[request_id].request.model)
 
-    async def _give_up(self, exchange: Exchange, record: StreamRecord | None, error: GatewayError | None) -> bool:
-        """Keeps a turn that did not end well: `partial` if something was delivered, else `failed`. Returns whether
-        it could be kept."""
+    async def _record_failure(
+        self, exchange: Exchange, record: StreamRecord | None, error: GatewayError | None
+    ) -> bool:
+        """Records a turn that did not end well: `partial` if something was delivered, else `failed`. Returns whether it
+        could be stored."""
         code = error.code if error else "client_disconnected"
         if error is not None:
             self.metrics.upstream_failed(exchange.request.model, error)
@@ -265,18 +284,18 @@ class Settlement:
             self._tasks.start(self._late.record())
 
     async def _turn(self, exchange: Exchange, outcome: Outcome) -> StoredTurn:
-        """What is remembered; of very many messages put together where no stream has to wait for it."""
+        """What is stored of the turn."""
         run = inline if len(exchange.history.messages if exchange.history else ()) < INLINE_MESSAGES else offload
         return await run(stored_turn, exchange, outcome)
 
     async def _chains(self, exchange: Exchange, outcome: Outcome) -> tuple[ChainKey, ...]:
-        """What is left of the chain, also where nothing else is (guarantee §3.2)."""
+        """The keys by which the conversation is recognised; they are stored also where no content is (guarantee §3.2)."""
         if self._match == "off" or outcome.status == "failed":
             return ()
         try:
             secret = await self._store.secret()
         except StorageUnavailable:
-            return ()  # there is nothing to leave it in, and nothing that could be recognised by it
+            return ()  # nothing can be stored, so nothing can be recognised
         run = inline if exchange.request.size < CHAIN_BYTES else offload
         return await run(chain_keys, exchange, outcome, secret)
 

@@ -1,11 +1,11 @@
-"""The part of an exchange that is remembered: new messages, answers with their reasoning, attachments."""
+"""The part of an exchange that is stored: new messages, answers with their reasoning, attachments, chain keys."""
 
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 from gateway.base.ids import new_id
-from gateway.history.recognition import people_of, sent_in
+from gateway.history.recognition import sent_chain, users_of
 from gateway.models.chain import (
     START,
     ChainDigest,
@@ -27,11 +27,13 @@ from gateway.turn.exchange import Exchange, Outcome
 from gateway.turn.new_frame import new_frame
 from gateway.window.counting import PromptCounter
 
-# Token counts go where the messages go: a request counts only what is new to it.
-
 
 def with_counts(turn: StoredTurn, counting: PromptCounter | None) -> StoredTurn:
-    """The turn with the counts that its request made. One that surely fits makes none, and keeps none."""
+    """The turn with the token counts of its messages, so that later requests count only what is new to them.
+
+    Args:
+        counting: the counts that the request made; None or inexact where it surely fits.
+    """
     if counting is None or not counting.is_exact:
         return turn
 
@@ -52,7 +54,7 @@ def with_counts(turn: StoredTurn, counting: PromptCounter | None) -> StoredTurn:
 
 
 def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
-    """What the conversation gains. A failed turn keeps its messages for the audit and has no answer.
+    """What is added to the conversation. A failed turn keeps its messages for the audit and has no answer.
 
     A trailing assistant message is a prefill: stored is prefill plus completion (guarantee §3.4).
     """
@@ -112,7 +114,8 @@ def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The chain of a request as its client sees it: the marks before and after each new message, a prefill apart."""
+    """The chain of a request as its client sees it: the chain digests before and after each new message. A prefill
+    stands apart."""
 
     base: ChainDigest
     marks: tuple[ChainDigest, ...]
@@ -123,8 +126,8 @@ class Chain:
         return self.marks[-1] if self.marks else self.base
 
     def forms(self, message: dict[str, Any], answer: dict[str, Any], status: str) -> tuple[ChainDigest, ...]:
-        """The marks of the ways in which an answer may be sent again: as it is remembered (`message`), and after a
-        prefill also without that, or behind it (guarantee §3.4)."""
+        """The chain digests after an answer, in each form in which a client may send it again: as it is stored
+        (`message`), and where there was a prefill also without it, or behind it (guarantee §3.4)."""
         whole = extended(self.end, message, status=status)
         if self.prefill is None:
             return (whole,)
@@ -132,7 +135,7 @@ class Chain:
         return tuple(dict.fromkeys((whole, extended(self.end, answer, status=status), apart)))
 
     def callings(self, message: dict[str, Any], answer: dict[str, Any]) -> tuple[bytes, ...]:
-        """What was said up to an answer with tool calls, in the same ways."""
+        """The digests up to an answer with tool calls, in the same forms."""
         if self.prefill is None:
             return (calling(self.end, message),)
         apart = calling(extended(self.end, self.prefill), answer)
@@ -140,10 +143,10 @@ class Chain:
 
 
 def chain_of(exchange: Exchange) -> Chain:
-    """The chain of an exchange; of one in which nobody looked at the messages one by one it is made up for."""
+    """The chain of an exchange. It is computed here where the history was not rebuilt."""
     history, request = exchange.history, exchange.request
     if history is None:
-        sent = sent_in(request)
+        sent = sent_chain(request)
         base, marks, bodies = START, tuple(sent.marks), sent.bodies
     else:
         base, marks = history.base, history.marks
@@ -155,8 +158,8 @@ def chain_of(exchange: Exchange) -> Chain:
 
 
 def _chains_of(exchange: Exchange) -> list[Chain]:
-    """The chain as its client sees it, and where it is stored as another, that one: who resent its end alone may
-    resend all of it next time."""
+    """The chain as its client sees it and, where that differs, as it is stored: a client that resent only the end of it
+    may resend all of it next time."""
     chain, history = chain_of(exchange), exchange.history
     stored = history.stored_base if history is not None else None
     if history is None or stored is None:
@@ -167,10 +170,10 @@ def _chains_of(exchange: Exchange) -> list[Chain]:
 
 
 def chain_keys(exchange: Exchange, outcome: Outcome, secret: bytes) -> tuple[ChainKey, ...]:
-    """What an answered request leaves for recognition: keyed digests of its chain with each of its answers."""
+    """The keys by which an answered request is recognised: keyed digests of its chain with each of its answers."""
     if outcome.status == "failed" or outcome.completion is None:
         return ()
-    tenant, people = exchange.request.caller.tenant, people_of(exchange.request.forward)
+    tenant, people = exchange.request.caller.tenant, users_of(exchange.request.forward)
     found: list[ChainKey] = []
     answers = [choice for choice in outcome.completion.get("choices", ()) if isinstance(choice.get("message"), dict)]
     for chain, choice in product(_chains_of(exchange), answers):
@@ -203,12 +206,12 @@ def _new_answer(
 def _messages(
     choice: dict[str, Any], outcome: Outcome, prefill: dict[str, Any] | None
 ) -> tuple[dict[str, Any], dict[str, Any], str]:
-    """A choice as it is remembered, with the prefill, and as its client got it; and its status.
+    """A choice as it is stored, with the prefill; as its client got it; and its status.
 
-    It is without the fields that say nothing, which not every provider takes back.
+    Empty fields are left out: not every provider accepts them in a history.
     """
     answer = {k: v for k, v in choice["message"].items() if v or k == "content"}
-    answer["role"] = "assistant"  # some local servers say "tool" or "model", which nobody would take back
+    answer["role"] = "assistant"  # some local servers say "tool" or "model"
     status = "partial" if outcome.status == "partial" else "complete"
     if status == "partial":
         answer = without_calls(answer)  # nobody will answer them (guarantee §3.6)

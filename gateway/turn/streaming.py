@@ -62,7 +62,7 @@ async def relayed(
         relay.conclude()
         bill = await settlement.settle(exchange, Outcome.of_stream(relay.record))
     settled()
-    yield relay.final(bill.named(), bill.usage)
+    yield relay.final(bill.fields(), bill.usage)
 
 
 async def _next(batches: AsyncGenerator[Chunks, None], relay: ChunkRelay) -> Chunks | None:

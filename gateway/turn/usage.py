@@ -1,4 +1,4 @@
-"""The usage of an exchange: as upstream reported it, else counted by the gateway (guarantee §6)."""
+"""The usage of an exchange: as upstream reported it, else counted here (guarantee §6)."""
 
 from typing import Any
 
@@ -13,13 +13,13 @@ CACHED = ("cached_tokens", "cache_read_input_tokens", "cache_creation_input_toke
 
 
 class UsageCount:
-    """Counts what was not reported, and learns from what was."""
+    """Counts what upstream did not report, and calibrates counts by what it did report."""
 
     def __init__(self, counters: TokenCounters) -> None:
         self._counters = counters
 
     async def of(self, exchange: Exchange, outcome: Outcome) -> tuple[dict[str, Any], bool]:
-        """Usage as reported, and calibration by it; else counted by the gateway (True)."""
+        """The usage, and whether it was counted here because upstream did not report it."""
         if not outcome.charged:
             return {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}, False
         reported = outcome.usage or {}
@@ -30,13 +30,13 @@ class UsageCount:
         return await offload(self._counted, exchange, outcome, reported), True
 
     def learn_refusal(self, exchange: Exchange) -> None:
-        """A prompt that upstream did not take although it was fitted once more: it has more tokens than the model's
-        budget, however few were counted. Errors often name no figures, or those of prompt and answer together."""
+        """Learns that a prompt has more tokens than the budget, however few were counted: upstream refused it twice.
+        Errors often name no figures, or those of prompt and answer together."""
         if exchange.overflowed is not None and exchange.overflowed.tokens is not None:
             self._learn(exchange, exchange.overflowed.tokens + 1, cached=False)
 
     def _learn(self, exchange: Exchange, reported: int, *, cached: bool) -> None:
-        """Calibration by what was counted exactly. Pictures and sounds are counted by formulas, which nobody learns."""
+        """Calibrates by prompts that were counted exactly and hold text alone: pictures are counted by formulas."""
         built, budget = exchange.built, exchange.budget.tokens
         if built is None or built.counting is None or not built.fitted.exact or budget is None:
             return
