@@ -1,4 +1,4 @@
-"""A conversation as its model was sent it before (guarantee §4 I7, ADR 12)."""
+"""A conversation as its model was sent it before, and what of it another provider or client may get (ADR 12)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,25 +7,20 @@ from typing import Any
 from gateway.models.conversation import ConversationMessage, History, StoredConversation, TokenCounts
 from gateway.models.frames import Form, Frame
 
-# What a model needs back goes to the provider that made it, and to no other (guarantee §1).
-
-
-BOUND = frozenset(
+PROVIDER_FIELDS = frozenset(
     {
         *("reasoning_content", "reasoning", "reasoning_details", "reasoning_items", "thinking_blocks"),
         *("thought_signature", "provider_specific_fields", "extra_content", "encrypted_content"),
     }
 )
-"""Fields of an assistant's message, and of its calls, that only their maker understands."""
+"""Fields of assistant messages and tool calls that only the provider that made them understands (guarantee §1)."""
 SIGNED_ID = "__thought__"
-"""litellm keeps the signature of Gemini's thought in the id of the call that it led to."""
+"""litellm appends the signature of Gemini's thought to the id of the tool call."""
 
 
 def for_origin(history: History, origin: str) -> History:
-    """The same conversation for a model of `origin`: stored answers of others are without what is bound to those.
-
-    What the client sent with this request is its own affair and stays as it is.
-    """
+    """The conversation for a model of the provider `origin`: stored answers of others lose their provider's fields.
+    What the client sent with this request stays as it is."""
     stored = history.messages[: history.stored]
     foreign = [m.origin is not None and m.origin != origin for m in stored]
     if not any(foreign):
@@ -36,17 +31,17 @@ def for_origin(history: History, origin: str) -> History:
     for message, strange in zip(stored, foreign, strict=True):
         body = message.body
         if strange:
-            body = _unbound(body, answered_now, shortened)
+            body = _without_provider_fields(body, answered_now, shortened)
         elif message.role == "tool" and body.get("tool_call_id") in shortened:
-            body = {**body, "tool_call_id": _short(str(body["tool_call_id"]))}
+            body = {**body, "tool_call_id": _without_signature(str(body["tool_call_id"]))}
         messages.append(message if body is message.body else replace(message, body=body))
     return replace(history, messages=(*messages, *history.new_messages))
 
 
-def _unbound(body: dict[str, Any], answered_now: set[str], shortened: set[str]) -> dict[str, Any]:
-    """An assistant's message without bound fields; ids of its calls lose their signature unless a result to come
-    names them."""
-    found = {k: v for k, v in body.items() if k not in BOUND}
+def _without_provider_fields(body: dict[str, Any], answered_now: set[str], shortened: set[str]) -> dict[str, Any]:
+    """An assistant's message without provider fields. Ids of its calls lose their signature, unless a new result names
+    them."""
+    found = {k: v for k, v in body.items() if k not in PROVIDER_FIELDS}
     calls = body.get("tool_calls")
     if isinstance(calls, list):
         found["tool_calls"] = [_call(call, answered_now, shortened) for call in calls]
@@ -54,22 +49,22 @@ def _unbound(body: dict[str, Any], answered_now: set[str], shortened: set[str]) 
 
 
 def _call(call: dict[str, Any], answered_now: set[str], shortened: set[str]) -> dict[str, Any]:
-    found = {k: v for k, v in call.items() if k not in BOUND}
+    found = {k: v for k, v in call.items() if k not in PROVIDER_FIELDS}
     if isinstance(found.get("function"), dict):
-        found["function"] = {k: v for k, v in found["function"].items() if k not in BOUND}
+        found["function"] = {k: v for k, v in found["function"].items() if k not in PROVIDER_FIELDS}
     call_id = str(found.get("id"))
     if SIGNED_ID in call_id and call_id not in answered_now:
         shortened.add(call_id)
-        found["id"] = _short(call_id)
+        found["id"] = _without_signature(call_id)
     return found
 
 
-def _short(call_id: str) -> str:
+def _without_signature(call_id: str) -> str:
     return call_id.partition(SIGNED_ID)[0]
 
 
 def as_frozen(history: History) -> History:
-    """The same conversation with stored messages in the forms in which they were forwarded."""
+    """The conversation with its stored messages in the forms in which they were forwarded (guarantee §4 I7)."""
     frame = history.frame
     if frame is None or not frame.forms:
         return history
@@ -94,8 +89,8 @@ def _as_frozen(message: ConversationMessage, frame: Frame) -> ConversationMessag
 
 
 def _paired(form: Form, body: dict[str, Any]) -> Form:
-    """A form whose calls are those of the message now: a call that nobody answered has left it, or ids are others for
-    another provider. `body` itself where there is no such form."""
+    """The forwarded form, if its tool calls are still those of the message, else `body`: a call that nobody answered has
+    been taken out, or ids were shortened for another provider."""
     if form is None or form.get("tool_calls") != body.get("tool_calls"):
         return form if form is None else body
     if form.get("tool_call_id") != body.get("tool_call_id"):
@@ -103,18 +98,20 @@ def _paired(form: Form, body: dict[str, Any]) -> Form:
     return form
 
 
-def of_sender(stored: StoredConversation) -> Frame | None:
-    """What of a frame may go to somebody who sent all messages, but has not shown that the conversation is theirs: no
-    block, since something may stand there that they did not send (guarantee §3.2)."""
+def frame_for_unproven_sender(stored: StoredConversation) -> Frame | None:
+    """The part of a frame for a client that has sent all messages, but has not shown that the conversation is its own:
+    without forms that hold anything it did not send (guarantee §3.2)."""
     frame = stored.frame
     if frame is None or not frame.foreign:
         return frame
     return replace(frame, forms={key: form for key, form in frame.forms.items() if key not in frame.foreign})
 
 
-def named(messages: Sequence[ConversationMessage], stored: StoredConversation) -> tuple[ConversationMessage, ...]:
-    """The messages of a client that sent a chain as it is stored, under the ids that they are stored under: those that
-    were read of the chain, from its end."""
+def with_stored_ids(
+    messages: Sequence[ConversationMessage], stored: StoredConversation
+) -> tuple[ConversationMessage, ...]:
+    """The messages of a chain that was sent as it is stored, with their stored ids, as far as the chain was read from
+    its end."""
     kept = stored.place.kept
     known = list(messages[:kept])
     for index, message in enumerate(reversed(stored.path[-kept:] if kept else ()), 1):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from gateway.base.ids import new_id
 from gateway.base.tasks import inline, offload
 from gateway.errors import ConversationNotFound
-from gateway.history.frames import named, of_sender
+from gateway.history.frames import frame_for_unproven_sender, with_stored_ids
 from gateway.history.recognition import (
     MergedPath,
     SentChain,
@@ -90,8 +90,10 @@ def starts_conversation(request: ChatRequest, match: str) -> bool:
     Args:
         match: whose conversations may be continued without a name (`conversation.match`).
     """
-    named = request.conversation != ConversationRef()
-    return not named and (match == "off" or all(message["role"] != "assistant" for message in request.messages))
+    with_stored_ids = request.conversation != ConversationRef()
+    return not with_stored_ids and (
+        match == "off" or all(message["role"] != "assistant" for message in request.messages)
+    )
 
 
 def unmanaged_history(request: ChatRequest, history: History | None = None) -> History:
@@ -180,7 +182,7 @@ def _as_sent(sent: SentChain, stored: StoredConversation, options: RebuildOption
         check_pairs(messages, 0, len(sent.instructions))
         known = place.kept
         if place.mark.path == sent.mark(known).path:
-            messages, frame = named(messages, stored), of_sender(stored)
+            messages, frame = with_stored_ids(messages, stored), frame_for_unproven_sender(stored)
     else:  # roles and texts alone: there is nothing to pair, and the stored messages are not needed
         messages, known = _new_messages(sent, place.kept, 0), 0
     return History(

@@ -289,7 +289,7 @@ class Settlement:
         return await run(stored_turn, exchange, outcome)
 
     async def _chains(self, exchange: Exchange, outcome: Outcome) -> tuple[ChainKey, ...]:
-        """The keys by which the conversation is recognised; they are stored also where no content is (guarantee §3.2)."""
+        """The keys by which the conversation is recognised; stored also where no content is (guarantee §3.2)."""
         if self._match == "off" or outcome.status == "failed":
             return ()
         try:

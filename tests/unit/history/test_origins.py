@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from gateway.history.frames import BOUND, for_origin
+from gateway.history.frames import PROVIDER_FIELDS, for_origin
 from gateway.models.conversation import ConversationMessage, History
 
 Json = dict[str, Any]
 SIGNED = "call_1__thought__c2ln"
-BOUND_VALUES: Json = dict.fromkeys(BOUND, "bound")
+BOUND_VALUES: Json = dict.fromkeys(PROVIDER_FIELDS, "bound")
 
 
 def message(body: Json, origin: str | None = None) -> ConversationMessage:
