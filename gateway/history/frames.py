@@ -89,7 +89,7 @@ def _as_frozen(message: ConversationMessage, frame: Frame) -> ConversationMessag
 
 
 def _paired(form: Form, body: dict[str, Any]) -> Form:
-    """The forwarded form, if its tool calls are still those of the message, else `body`: a call that nobody answered has
+    """The forwarded form, if its tool calls are still those of the message, else `body`: an unanswered call may have
     been taken out, or ids were shortened for another provider."""
     if form is None or form.get("tool_calls") != body.get("tool_calls"):
         return form if form is None else body

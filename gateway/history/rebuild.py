@@ -90,10 +90,8 @@ def starts_conversation(request: ChatRequest, match: str) -> bool:
     Args:
         match: whose conversations may be continued without a name (`conversation.match`).
     """
-    with_stored_ids = request.conversation != ConversationRef()
-    return not with_stored_ids and (
-        match == "off" or all(message["role"] != "assistant" for message in request.messages)
-    )
+    is_named = request.conversation != ConversationRef()
+    return not is_named and (match == "off" or all(message["role"] != "assistant" for message in request.messages))
 
 
 def unmanaged_history(request: ChatRequest, history: History | None = None) -> History:
