@@ -23,7 +23,7 @@ from gateway.planning.processor import ArtifactProcessor, ModelConfig
 from gateway.planning.prompt import PlannerTask
 from gateway.planning.summaries import Summarizer
 from gateway.planning.summary_cache import SummaryCache
-from gateway.ports import Clock, ConversationStore, InternalModel
+from gateway.ports import Clock, ConversationReader, InternalModel
 from gateway.telemetry.logs import get_logger
 
 NO_PLANNER = "no_planner"
@@ -60,7 +60,7 @@ class ContextPlanning:
         settings: ContextSettings,
         models: InternalModels,
         summaries: SummaryCache,
-        store: ConversationStore,
+        store: ConversationReader,
         clock: Clock,
     ) -> None:
         self._settings = settings
@@ -110,7 +110,7 @@ class ContextPlanning:
         try:
             prepared = await self._processor.execute_plan(plan, wanted, summarizer, planners.ceilings.seconds)
         except BaseException:  # whoever leaves now leaves no conversation with which summaries could be deleted
-            self._later(self._summaries.forget(request.caller.tenant, kept))
+            self._later(self._summaries.evict(request.caller.tenant, kept))
             raise
         return PlanMade(
             planned=Planned(plan, prepared.texts, self._settings.trust_planner),

@@ -39,12 +39,12 @@ from gateway.models.conversation import (
 from gateway.models.exchange import ChatRequest
 from gateway.models.frames import Frame
 from gateway.models.tool_steps import RESULT_ROLES
-from gateway.ports import ConversationStore
+from gateway.ports import ConversationReader
 
 # What the window cannot hold of a long conversation is read, too, for a question that may need it (guarantee §4 I6).
 
 
-async def with_earlier(history: History, store: ConversationStore, tenant: str, max_bytes: int) -> History:
+async def with_earlier(history: History, store: ConversationReader, tenant: str, max_bytes: int) -> History:
     """The conversation with the latest of the messages that are older than what was read of it, no more than
     `max_bytes` of them; as it is where everything was read.
 
@@ -91,7 +91,7 @@ class RebuildOptions:
         return None if self.budget_tokens is None else BYTES_PER_TOKEN * self.budget_tokens
 
 
-async def build_llm_messages(request: ChatRequest, store: ConversationStore, how: RebuildOptions) -> History:
+async def build_llm_messages(request: ChatRequest, store: ConversationReader, how: RebuildOptions) -> History:
     """The messages of the conversation, each with its reasoning steps, and where the new ones hang.
 
     Raises:
@@ -125,7 +125,7 @@ def spread(request: ChatRequest, history: History) -> History:
     return replace(history, instructions=instructions, messages=(*known, *history.new_messages), stored=first)
 
 
-async def _sought(request: ChatRequest, sent: Sent, store: ConversationStore, how: RebuildOptions) -> Lookup | None:
+async def _sought(request: ChatRequest, sent: Sent, store: ConversationReader, how: RebuildOptions) -> Lookup | None:
     """What is to be found of a resend; None for a delta, and for what continues nothing."""
     ref = request.conversation
     if not (sent.answers or sent.prefilled):

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from gateway.models.calibration import LEAST_MARGIN, MOST_MARGIN, Calibration
 from gateway.storage.database.engine import Transactions, insert_for
 from gateway.storage.database.schema import calibrations
-from gateway.storage.history.rows import utc
+from gateway.storage.rows import utc
 
 MOST_READ = 1000
 

@@ -11,7 +11,7 @@ from gateway.ports import Clock
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions, insert_for
 from gateway.storage.database.transactions import RowInsert
-from gateway.storage.history.rows import utc
+from gateway.storage.rows import utc
 
 CONTESTED_FOR = timedelta(minutes=10)
 FRESH_FOR = timedelta(seconds=30)
@@ -21,7 +21,7 @@ that as it is then, but the row of its process as it was before."""
 claims, processes = schema.claims.c, schema.processes.c
 
 
-class SqlClaims:
+class ClaimStore:
     """Each method is one short transaction."""
 
     def __init__(self, transactions: Transactions, clock: Clock) -> None:

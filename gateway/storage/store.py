@@ -3,7 +3,6 @@
 import secrets as random
 from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,13 +11,12 @@ from gateway.base.clock import days_before
 from gateway.models.conversation import ConversationRef, Earlier, Lookup, StoredConversation
 from gateway.models.turn import CompletionPage, CompletionQuery, StoredCompletion, TurnCommit
 from gateway.ports import CacheBackend, Clock
+from gateway.storage import rows
 from gateway.storage.conversations.delete import delete_conversation
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions, insert_if_new
 from gateway.storage.database.migrate import schema_state
-from gateway.storage.history import rows
-from gateway.storage.history.digests import backfill_digests
-from gateway.storage.history.path import MissingDigests, conversation_row, find
+from gateway.storage.lookup.find import conversation_row, find
 from gateway.storage.turns.commit import CommitGroup, record
 from gateway.storage.turns.completions import read_completion, read_page
 
@@ -88,7 +86,7 @@ USED_FOR = timedelta(hours=1)
 SECRET = "keyed-hash"  # noqa: S105 - the name of the secret, not the secret
 
 
-class SqlStore:
+class ConversationStore:
     """Each method is one short transaction; none is open while a model is being waited for (guarantee §3.7)."""
 
     def __init__(
@@ -126,11 +124,7 @@ class SqlStore:
         """See `ports.ConversationStore`."""
         while True:
             found = await self._transactions.run(lambda c: find(c, tenant, ref, sought, max_bytes, model))
-            if isinstance(found, MissingDigests):
-                await self._transactions.run(
-                    partial(backfill_digests, conversation_id=found.conversation_id), write=True
-                )
-            elif found is None or await self._keeps(found):
+            if found is None or await self._keeps(found):
                 return found
 
     async def read_earlier(self, tenant: str, message_id: str, *, max_bytes: int) -> Earlier:
@@ -188,12 +182,12 @@ class SqlStore:
 
     async def _write(self, commits: list[TurnCommit]) -> None:
         now = self._clock.now()
-        await self._forget(await record(self._transactions, commits, now))
+        await self._evict(await record(self._transactions, commits, now))
 
-    async def _forget(self, groups: Sequence[str]) -> None:
+    async def _evict(self, groups: Sequence[str]) -> None:
         """Deletes what the cache keeps of contents that no conversation holds any more."""
         if groups and self._cache is not None:
-            await self._cache.forget(*groups)
+            await self._cache.evict(*groups)
 
     async def find_completion(self, tenant: str, completion_id: str) -> StoredCompletion | None:
         """See `ports.ConversationStore`."""
@@ -224,7 +218,7 @@ class SqlStore:
         )
         if gone is None:
             return False
-        await self._forget(gone)
+        await self._evict(gone)
         await self._transactions.wipe()
         return True
 

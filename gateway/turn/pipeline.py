@@ -24,7 +24,8 @@ from gateway.history.frames import for_origin
 from gateway.history.rebuild import RebuildOptions, asks_anew, build_llm_messages, lacks_earlier, spread, with_earlier
 from gateway.models.conversation import UNREAD, ConversationRef, History
 from gateway.models.exchange import ChatRequest, ChunkStream, JsonAnswer
-from gateway.ports import ConversationStore, FileStore, Router, Upstream
+from gateway.ports import FileStore, Router, Upstream
+from gateway.storage.store import ConversationStore
 from gateway.turn.exchange import Exchange, Outcome
 from gateway.turn.settlement import Settlement
 from gateway.window.budget import Budget, budget_for, tightened

@@ -24,7 +24,7 @@ from gateway.storage.database import migrate as migration
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions, open_transactions
 from gateway.storage.database.migrate import migrate, revision_of, schema_state
-from gateway.storage.store import SqlStore
+from gateway.storage.store import ConversationStore
 from gateway.storage.turns.bills import ledger_pages
 from tests.integration.commits import contents, turn
 from tests.support.fork_server import ForkServer
@@ -62,15 +62,15 @@ async def upgrade(transactions: Transactions, revision: str, folder: Path) -> No
     await transactions.run(work, write=True)
 
 
-async def begun(transactions: Transactions) -> SqlStore:
+async def begun(transactions: Transactions) -> ConversationStore:
     """A database of this version with a conversation of one turn."""
     await migrate(transactions)
-    store = SqlStore(transactions, SystemClock())
+    store = ConversationStore(transactions, SystemClock())
     await store.commit(turn("t", "conv_1", "q1", ["a1"], created=True))
     return store
 
 
-async def said(store: SqlStore, conversation: str) -> list[str]:
+async def said(store: ConversationStore, conversation: str) -> list[str]:
     return contents(await store.find_conversation("t", ConversationRef(conversation), max_bytes=None))
 
 
@@ -163,7 +163,7 @@ async def test_ten_replicas_migrate_an_empty_database_at_once(
 ) -> None:
     """§9: ten real processes; all succeed."""
     assert_ten_migrate(fork_server, scrubbed_environment() | {"DATABASE_URL": storage_url}, tmp_path)
-    assert await SqlStore(transactions, SystemClock()).ready()
+    assert await ConversationStore(transactions, SystemClock()).ready()
 
 
 async def test_ten_replicas_of_the_next_version_migrate_at_once(
@@ -191,7 +191,9 @@ class TestPostgres:
         await opened.close()
 
     @pytest.fixture
-    async def store(self, opened: Transactions, next_version: Path, monkeypatch: pytest.MonkeyPatch) -> SqlStore:
+    async def store(
+        self, opened: Transactions, next_version: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> ConversationStore:
         """A database of this version with a conversation, about to be migrated by the next one."""
         store = await begun(opened)
         become_next(monkeypatch, next_version)
@@ -210,7 +212,7 @@ class TestPostgres:
 
     @pytest.mark.parametrize("last", ["SELECT count(*) FROM messages", "LOCK TABLE messages IN ACCESS SHARE MODE"])
     async def test_a_table_in_use_is_waited_for_and_nobody_behind_it_suffers(
-        self, opened: Transactions, store: SqlStore, last: str
+        self, opened: Transactions, store: ConversationStore, last: str
     ) -> None:
         """ADR 10: a transaction that stays open delays the migration, with a snapshot (which an index would wait for)
         or without one (for which the change of the table does). Others go on reading and writing meanwhile."""
@@ -290,7 +292,7 @@ async def test_sqlites_migration_waits_for_a_writer(tmp_path: Path) -> None:
     assert not migrating.done()
     writer.execute("ROLLBACK")
     await migrating
-    assert await SqlStore(transactions, SystemClock()).ready()
+    assert await ConversationStore(transactions, SystemClock()).ready()
     writer.close()
     await transactions.close()
 
@@ -309,6 +311,6 @@ async def test_sqlites_migration_waits_for_who_reads_a_file_without_a_log(tmp_pa
     assert not migrating.done()
     reader.execute("ROLLBACK")
     await migrating
-    assert await SqlStore(transactions, SystemClock()).ready()
+    assert await ConversationStore(transactions, SystemClock()).ready()
     reader.close()
     await transactions.close()

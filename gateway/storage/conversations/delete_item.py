@@ -12,13 +12,13 @@ from gateway.models.chain import message_digest
 from gateway.models.conversation import ConversationMessage
 from gateway.models.items import INSTRUCTION_PREFIX, called, instruction_items, without
 from gateway.models.tool_steps import RESULT_ROLES
-from gateway.storage.conversations.delete import held_by_none
+from gateway.storage import rows
+from gateway.storage.conversations.delete import unheld_groups
 from gateway.storage.conversations.items import conversation_row, instructions_in_force, message_row_of, read_item
 from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_if_new
-from gateway.storage.history import rows
-from gateway.storage.history.digests import backfill_digests
-from gateway.storage.turns.rows import message_row
+from gateway.storage.lookup.digests import backfill_digests
+from gateway.storage.turns.message_rows import message_row
 
 BATCH = 500
 CONVERSATIONS, MESSAGES = schema.conversations, schema.messages
@@ -65,7 +65,7 @@ def delete(
     connection.execute(CONVERSATIONS.update().where(where).values(**values))
     held = schema.cached_contents.c
     digests = connection.execute(sa.select(held.digest).where(held.conversation_id == conversation_id)).scalars().all()
-    return held_by_none(connection, tenant, list(digests), but=conversation_id)
+    return unheld_groups(connection, tenant, list(digests), but=conversation_id)
 
 
 class _Tree:

@@ -19,11 +19,11 @@ from gateway.models.conversation import INSTRUCTION_ROLES, ConversationMessage
 from gateway.models.items import INSTRUCTION_PREFIX, Item, custom_calls, instruction_items, items_of, message_id_of
 from gateway.models.records import ItemPage, ItemQuery
 from gateway.models.tool_steps import RESULT_ROLES
+from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_if_new
-from gateway.storage.history import rows
-from gateway.storage.history.digests import INSERT_LINKS, link_rows
-from gateway.storage.turns.rows import message_row
+from gateway.storage.lookup.digests import INSERT_LINKS, backfill_digests, chain_digest, digest_columns, link_rows
+from gateway.storage.turns.message_rows import message_row
 from gateway.storage.turns.write import INSERT_MESSAGES
 
 MESSAGES = schema.messages
@@ -239,13 +239,15 @@ def add(
             before = mark
             mark, run = following(before, run, message.body, status=message.status)
             links += link_rows(conversation_id, message_id, before, mark)
-            found |= {"path_digest": mark.path, "said_digest": mark.said, "plain": mark.plain}
+            found |= digest_columns(mark)
         values.append({**found, **shared, "status": message.status, "restored": restored})
         custom = custom_calls(message) if message.role != "tool" else custom
         made += items_of(replace(message, message_id=message_id), custom)
         head = message_id
     INSERT_MESSAGES(connection, values)
     INSERT_LINKS(connection, list({link["digest"]: link for link in links}.values()))
+    if mark is None:
+        backfill_digests(connection, conversation_id)
     changed = {"head_id": head, "updated_at": now, "instructions_digest": None if head else digest}
     table = schema.conversations
     connection.execute(table.update().where(table.c.id == conversation_id).values(**changed))
@@ -253,12 +255,10 @@ def add(
 
 
 def _mark_after(last: Any, messages: Sequence[ConversationMessage]) -> ChainDigest | None:
-    """Where the chain stands; None where that needs more than the last row. Messages without digests get theirs when
-    the conversation is next asked for (ADR 8)."""
+    """The digest of the chain that the messages follow; None behind an answer that they go on with, as the digest after
+    both depends on the words of both."""
     answers_in_a_row = last.role == "assistant" and bool(messages) and messages[0].role == "assistant"
-    if last.path_digest is None or answers_in_a_row:
-        return None
-    return ChainDigest(bytes(last.path_digest), bytes(last.said_digest), bool(last.plain))
+    return None if answers_in_a_row else chain_digest(last)
 
 
 def _instruct(connection: sa.Connection, row: Any, new: Sequence[dict[str, Any]]) -> tuple[str | None, list[Item]]:

@@ -12,16 +12,16 @@ from gateway.models.conversation import ConversationMessage
 from gateway.models.items import Item
 from gateway.models.records import ConversationRecord, ItemPage, ItemQuery, RecordPage, RecordQuery
 from gateway.ports import CacheBackend, Clock
+from gateway.storage import rows
 from gateway.storage.conversations import delete_item, items
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
-from gateway.storage.history import rows
 from gateway.storage.turns.completions import holds
 
 TABLE = schema.conversations
 
 
-class SqlConversations:
+class ConversationRecords:
     """See `ports.ConversationRecords`."""
 
     def __init__(self, transactions: Transactions, clock: Clock, cache: CacheBackend) -> None:
@@ -92,7 +92,7 @@ class SqlConversations:
 
         record, groups = await self._transactions.run(work, write=True)
         if groups:
-            await self._cache.forget(*groups)
+            await self._cache.evict(*groups)
         await self._transactions.wipe()
         return record
 

@@ -10,15 +10,15 @@ from gateway.base import jsons
 from gateway.base.ids import content_digest
 from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
 from gateway.storage.claims import settle_claims
-from gateway.storage.conversations.delete import forget_names, held_by_none
+from gateway.storage.conversations.delete import anonymise_bills, unheld_groups
 from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_if_new
 from gateway.storage.database.transactions import RowInsert
-from gateway.storage.history.digests import INSERT_LINKS
-from gateway.storage.history.frames import write_frame
-from gateway.storage.history.rows import utc
+from gateway.storage.lookup.digests import INSERT_LINKS
+from gateway.storage.lookup.frames import write_frame
+from gateway.storage.rows import utc
 from gateway.storage.turns.bills import write_bills
-from gateway.storage.turns.rows import hook_of, message_rows, without_known, without_quotes
+from gateway.storage.turns.message_rows import hook_of, message_rows, without_known, without_quotes
 
 NOTHING_MORE = {"metadata": None, "instructions_digest": None, "forgotten_at": None, "framed": None}
 """Of a conversation that a turn begins: these come with `POST /v1/conversations` alone."""
@@ -50,21 +50,21 @@ def left_behind(connection: sa.Connection, turn: StoredTurn, tenant: str) -> tup
     conversation is there."""
     if connection.execute(_LOCK, {"id": turn.conversation_id}).first() is not None:
         return ()
-    return held_by_none(connection, tenant, turn.cached, but=turn.conversation_id)
+    return unheld_groups(connection, tenant, turn.cached, but=turn.conversation_id)
 
 
 def _keep_bill(connection: sa.Connection, request_id: str, conversation_id: str) -> None:
     """A bill that comes without its turn: of a conversation that is gone, or never came to be, it names nothing."""
     if connection.execute(_LOCK, {"id": conversation_id}).first() is None:
-        forget_names(connection, schema.ledger.c.request_id == request_id)
+        anonymise_bills(connection, schema.ledger.c.request_id == request_id)
 
 
 def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry, now: datetime) -> tuple[str, ...]:
     row = connection.execute(_LOCK, {"id": turn.conversation_id}).first()
     if row is None and not turn.created:
-        forget_names(connection, schema.ledger.c.request_id == entry.request_id)
+        anonymise_bills(connection, schema.ledger.c.request_id == entry.request_id)
         # Deleted while the model was answering: deleted is deleted, the bill stays.
-        return held_by_none(connection, entry.tenant, turn.cached, but=turn.conversation_id)
+        return unheld_groups(connection, entry.tenant, turn.cached, but=turn.conversation_id)
     if row is not None and row.forgotten_at is not None and utc(row.forgotten_at) >= entry.created_at:
         turn = without_quotes(turn)
     failed = entry.status == "failed"

@@ -7,7 +7,6 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.models.chain import (
-    ChainDigest,
     ChainKey,
     call_ids,
     extended,
@@ -18,6 +17,7 @@ from gateway.models.chain import (
 )
 from gateway.models.conversation import INSTRUCTION_ROLES, NOWHERE, Lookup, ResumePoint
 from gateway.storage.database import schema
+from gateway.storage.lookup.digests import chain_digest
 
 MARKED = (
     schema.messages.c.id.label("message_id"),
@@ -58,10 +58,7 @@ def place_behind(row: Any, kept: int = 0) -> ResumePoint:
     """The place behind a stored message, from its row with MARKED columns."""
     if row.message_id is None:
         return NOWHERE
-    if row.path_digest is None:
-        return ResumePoint(row.message_id, kept=kept)
-    mark = ChainDigest(bytes(row.path_digest), bytes(row.said_digest), bool(row.plain))
-    return ResumePoint(row.message_id, mark, kept, restored=bool(row.restored))
+    return ResumePoint(row.message_id, chain_digest(row), kept, restored=bool(row.restored))
 
 
 def locate(connection: sa.Connection, conversation_id: str, head_id: str | None, sought: Lookup) -> ResumePoint | None:

@@ -14,7 +14,7 @@ from gateway.models.conversation import ConversationMessage
 from gateway.models.tool_steps import RESULT_ROLES
 from gateway.models.turn import LedgerEntry, StoredTurn
 from gateway.storage.database import schema
-from gateway.storage.history.digests import backfill_digests, link_rows
+from gateway.storage.lookup.digests import chain_digest, digest_columns, link_rows
 
 REDUCIBLE_BYTES = 8000
 REDUCED_BYTES = 500
@@ -47,12 +47,8 @@ def hook_of(connection: sa.Connection, turn: StoredTurn, head: str | None) -> At
         row = connection.execute(_PARENT, {"id": parent}).first()
     if row is None:
         return AttachPoint(None, 0, START, restored=turn.restored, seen=turn.parent_id is None)
-    if row.path_digest is None:  # another version of the gateway wrote it
-        backfill_digests(connection, turn.conversation_id)
-        row = connection.execute(_PARENT, {"id": parent}).one()
-    mark = ChainDigest(bytes(row.path_digest), bytes(row.said_digest), bool(row.plain))
     restored = bool(row.restored) or turn.restored
-    return AttachPoint(parent, row.sequence_number + 1, mark, restored, seen=parent == turn.parent_id)
+    return AttachPoint(parent, row.sequence_number + 1, chain_digest(row), restored, seen=parent == turn.parent_id)
 
 
 def without_known(connection: sa.Connection, turn: StoredTurn, hook: AttachPoint) -> tuple[StoredTurn, AttachPoint]:
@@ -69,7 +65,6 @@ def without_known(connection: sa.Connection, turn: StoredTurn, hook: AttachPoint
         return turn, hook
     parent, base = known[digests[count - 1]], turn.marks[count - 1]
     row = connection.execute(_PARENT, {"id": parent}).one()
-    mark = ChainDigest(bytes(row.path_digest), bytes(row.said_digest), bool(row.plain))
     there = {m.message_id: known[each] for m, each in zip(turn.new_messages[:count], digests, strict=False)}
     answers = tuple(replace(each, reasoning_events=_renamed(each.reasoning_events, there)) for each in turn.answers)
     rest = replace(
@@ -82,7 +77,7 @@ def without_known(connection: sa.Connection, turn: StoredTurn, hook: AttachPoint
         answers=answers,
     )
     restored = bool(row.restored) or hook.restored
-    return rest, AttachPoint(parent, row.sequence_number + 1, mark, restored, seen=True)
+    return rest, AttachPoint(parent, row.sequence_number + 1, chain_digest(row), restored, seen=True)
 
 
 def without_quotes(turn: StoredTurn) -> StoredTurn:
@@ -122,7 +117,7 @@ def message_rows(
         links = link_rows(turn.conversation_id, message_id, before, mark)
         if hook.seen and view != mark:
             links += link_rows(turn.conversation_id, message_id, seen, view)
-        found.append(({**row, **(FAILED if failed else _digests(mark))}, links))
+        found.append(({**row, **(FAILED if failed else digest_columns(mark))}, links))
         before, seen, parent, number = mark, view, message_id, number + 1
     latest = parent
     for answer in turn.answers:
@@ -134,7 +129,7 @@ def message_rows(
         links = link_rows(turn.conversation_id, message_id, before, mark)
         for view in (answer.mark, *answer.forms) if hook.seen else ():
             links += link_rows(turn.conversation_id, message_id, seen, view)
-        found.append(({**row, **_digests(mark), "reasoning_events": events, "status": message.status}, links))
+        found.append(({**row, **digest_columns(mark), "reasoning_events": events, "status": message.status}, links))
         if answer is turn.answers[0]:
             latest = message_id
     return found, latest
@@ -147,10 +142,6 @@ def _mark(message: ConversationMessage, before: ChainDigest, seen: ChainDigest, 
         return extended(before, message.body, status=message.status, reworded=reworded)
     plain = before.plain and not reworded and (view == seen or is_bare(message.body))
     return ChainDigest(view.path, view.said, plain)
-
-
-def _digests(mark: ChainDigest) -> Row:
-    return {"path_digest": mark.path, "said_digest": mark.said, "plain": mark.plain}
 
 
 def message_row(

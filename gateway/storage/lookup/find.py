@@ -1,6 +1,6 @@
 """Reads what a request needs of a stored conversation: the end of the path that leads to where it continues."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,17 +15,10 @@ from gateway.models.conversation import (
     ResumePoint,
     StoredConversation,
 )
+from gateway.storage import rows
 from gateway.storage.database import schema
-from gateway.storage.history import rows
-from gateway.storage.history.frames import read_frame
-from gateway.storage.history.recognise import MARKED, locate, place_behind, recognised
-
-
-@dataclass(frozen=True, slots=True)
-class MissingDigests:
-    """A conversation whose head is without digests; to be made up for before it can be searched."""
-
-    conversation_id: str
+from gateway.storage.lookup.frames import read_frame
+from gateway.storage.lookup.recognise import MARKED, locate, place_behind, recognised
 
 
 def find(
@@ -35,7 +28,7 @@ def find(
     sought: Lookup | None,
     max_bytes: int | None,
     model: str | None = None,
-) -> StoredConversation | MissingDigests | None:
+) -> StoredConversation | None:
     """The conversation that is named, or else the one that is recognised; see `ports.ConversationStore`."""
     if sought is not None and sought.keys:
         conversation_id = recognised(connection, tenant, sought.keys)
@@ -45,8 +38,6 @@ def find(
     row = conversation_row(connection, tenant, ref)
     if row is None:
         return None
-    if row.message_id is not None and row.path_digest is None:
-        return MissingDigests(row.id)
     place = place_behind(row)
     if sought is not None:
         place = locate(connection, row.id, row.head_id, sought) or (place if sought.maybe_delta else NOWHERE)

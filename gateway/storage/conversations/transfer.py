@@ -11,10 +11,10 @@ from gateway.base import jsons
 from gateway.base.jsons import Fragment
 from gateway.models.records import KIND, VERSION, Imported, ImportedConversation
 from gateway.ports import Clock
-from gateway.storage.conversations.imports import rows_of, write_import
+from gateway.storage import rows
+from gateway.storage.conversations.import_rows import rows_of, write_import
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
-from gateway.storage.history import rows
 
 PAGE = 500
 Json = dict[str, Any]
@@ -29,7 +29,6 @@ class Rows:
     instructions: Sequence[Any]
     messages: Sequence[Any]
     attachments: Sequence[Any]
-    frames: Sequence[Any]
     requests: Sequence[Any]
     imported: Sequence[Any]
 
@@ -69,7 +68,6 @@ def _read(connection: sa.Connection, tenant: str | None, conversation_id: str) -
         those_of(schema.instructions, "digest"),
         those_of(schema.messages, "sequence_number", "id"),
         those_of(schema.attachments, "number"),
-        those_of(schema.frames, "created_at", "id"),
         _pages(connection, requests.order_by(ledger.c.created_at, ledger.c.request_id)),
         those_of(schema.imported_requests, "request_id"),
     )
@@ -104,7 +102,6 @@ def document(found: Rows) -> Iterator[bytes]:
     order = sorted(found.messages, key=lambda row: (row.sequence_number, rows.utc(row.created_at), row.id))
     yield from _list("messages", order, lambda row: _message(row, numbers, origins))
     yield from _list("attachments", found.attachments, _attachment)
-    yield from _list("frames", found.frames, _frame)
     told = [request for request in imported.values() if len(request) > 1] + [_request(row) for row in found.requests]
     yield from _list("requests", sorted(told, key=lambda request: (str(request.get("created_at")), request["id"])))
     yield b"}"
@@ -148,16 +145,6 @@ def _attachment(row: Any) -> Json:
     }
 
 
-def _frame(row: Any) -> Json:
-    return {
-        "model": row.model,
-        "message": row.message_id,
-        "full": row.full,
-        "frame": Fragment(row.body),
-        "created_at": _time(row.created_at),
-    }
-
-
 def _request(row: Any) -> Json:
     return {
         "id": row.request_id,
@@ -184,7 +171,7 @@ def _time(value: Any) -> str:
 # Conversations out of the storage and into it (adapter of `ports.ConversationTransfer`).
 
 
-class Transfer:
+class ConversationTransfer:
     """Each way is one transaction; JSON is written and taken apart on threads, a piece at a time."""
 
     def __init__(self, transactions: Transactions, clock: Clock) -> None:
