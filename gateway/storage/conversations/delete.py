@@ -15,8 +15,8 @@ NAMED = '"artifacts_processed":[{'
 
 
 def delete_conversation(connection: sa.Connection, tenant: str, conversation_id: str) -> tuple[str, ...] | None:
-    """Deletes it; nothing of it is left then but figures and keyed digests. Returns the groups of the cache that must
-    go with it, None if this tenant has no such conversation."""
+    """Deletes a tenant's conversation; figures and keyed digests stay. Returns the cache groups to evict, None if there
+    is no such conversation."""
     table = schema.conversations
     query = sa.select(table.c.id).where(table.c.tenant == tenant, table.c.id == conversation_id)
     if connection.execute(query.with_for_update()).first() is None:
@@ -25,9 +25,8 @@ def delete_conversation(connection: sa.Connection, tenant: str, conversation_id:
 
 
 def delete_locked(connection: sa.Connection, tenant: str, conversation_id: str) -> tuple[str, ...]:
-    """Deletes a conversation whose row the transaction has locked: a turn that commits meanwhile waits, and then finds
-    it gone. Rows that hold content follow by their foreign keys; claims hold none, and go on saying that a request was
-    answered. Returns the groups of the cache that must go, too."""
+    """Deletes a conversation whose row this transaction has locked: a turn that commits meanwhile waits, then finds it
+    gone. Foreign keys delete the rows with content; claims hold none and stay. Returns the cache groups to evict."""
     held = schema.cached_contents.c
     digests = list(connection.execute(sa.select(held.digest).where(held.conversation_id == conversation_id)).scalars())
     groups = unheld_groups(connection, tenant, digests, but=conversation_id)
@@ -38,10 +37,8 @@ def delete_locked(connection: sa.Connection, tenant: str, conversation_id: str) 
 
 
 def unheld_groups(connection: sa.Connection, tenant: str, digests: Sequence[str], *, but: str) -> tuple[str, ...]:
-    """The groups of the cache for those of these contents that no conversation of the tenant holds, but that one.
-
-    Holders are locked: of two that are deleted at once, the later one finds that it is the last.
-    """
+    """The cache groups of those contents that no conversation of the tenant but one holds. Holders are locked: of two
+    that are deleted at once, the later one finds that it is the last."""
     if not digests:
         return ()
     table = schema.cached_contents.c
@@ -52,19 +49,19 @@ def unheld_groups(connection: sa.Connection, tenant: str, digests: Sequence[str]
 
 
 def anonymise_bills(connection: sa.Connection, where: sa.ColumnElement[bool]) -> None:
-    """Takes the names that people gave (titles of attachments, tools) out of these rows of the ledger."""
+    """Takes names that people gave (titles of attachments, tools) out of rows of the ledger."""
     table = schema.ledger.c
     query = sa.select(table.request_id, table.response_metadata)
     query = query.where(where, table.response_metadata.contains(NAMED, autoescape=True)).order_by(table.request_id)
     after = ""
     while page := connection.execute(query.where(table.request_id > after).limit(BATCH)).all():
         changed = [{"request": row.request_id, "text": _anonymous(row.response_metadata)} for row in page]
-        connection.execute(_RENAME, changed)
+        connection.execute(_UPDATE_METADATA, changed)
         after = page[-1].request_id
 
 
 def _anonymous(text: str) -> str:
-    """A `response_metadata` whose records name sources by their places alone; figures stay as they are written."""
+    """`response_metadata` with sources named by their positions alone; figures stay as written."""
     try:
         metadata: dict[str, Any] = jsons.loads_decimal(text)
         for record in metadata["context_utilization"]["artifacts_processed"]:
@@ -74,13 +71,8 @@ def _anonymous(text: str) -> str:
     return jsons.dumps_text(metadata)
 
 
-def _rename_query() -> sa.Update:
-    table = schema.ledger
-    return (
-        table.update()
-        .where(table.c.request_id == sa.bindparam("request"))
-        .values(response_metadata=sa.bindparam("text"))
-    )
-
-
-_RENAME = _rename_query()
+_UPDATE_METADATA = (
+    schema.ledger.update()
+    .where(schema.ledger.c.request_id == sa.bindparam("request"))
+    .values(response_metadata=sa.bindparam("text"))
+)

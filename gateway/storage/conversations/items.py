@@ -23,10 +23,9 @@ from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_if_new
 from gateway.storage.lookup.digests import INSERT_LINKS, backfill_digests, chain_digest, digest_columns, link_rows
+from gateway.storage.lookup.walk import MESSAGES, fewer_than, messages_of, upwards
 from gateway.storage.turns.message_rows import message_row
 from gateway.storage.turns.write import INSERT_MESSAGES
-
-MESSAGES = schema.messages
 
 
 def conversation_row(connection: sa.Connection, tenant: str, conversation_id: str, *, lock: bool = False) -> Any:
@@ -157,42 +156,20 @@ def _index(items: Iterable[Item], item_id: str, param: str) -> int:
     raise ItemNotFound("No such item.", param=param)
 
 
-def _upwards_query() -> sa.Select[tuple[Any, ...]]:
-    """From `:from` upwards, at most `:count` messages, the latest first."""
-    depth = sa.literal(1).label("depth")
-    first = sa.select(MESSAGES.c.id, MESSAGES.c.parent_id, depth).where(_starts)
-    cte = first.cte("chain", recursive=True)
-    within = cte.c.depth < sa.bindparam("count", type_=sa.Integer)
-    step = sa.select(MESSAGES.c.id, MESSAGES.c.parent_id, cte.c.depth + 1)
-    cte = cte.union_all(step.where(MESSAGES.c.id == cte.c.parent_id, within))
-    return sa.select(MESSAGES).join(cte, cte.c.id == MESSAGES.c.id).order_by(cte.c.depth)
-
-
-def _path_query() -> sa.Select[tuple[str]]:
-    """The ids of all messages that lead from `:to` (without one, from the first) to `:from`, the first first."""
-    depth = sa.literal(1).label("depth")
-    first = sa.select(MESSAGES.c.id, MESSAGES.c.parent_id, depth).where(_starts)
-    cte = first.cte("path", recursive=True)
+def _path_query() -> sa.Select[Any]:
+    """The ids of all messages from `:to` (NULL: from the first) to `:from`, the first first."""
     end = sa.bindparam("to", type_=sa.String)
-    step = sa.select(MESSAGES.c.id, MESSAGES.c.parent_id, cte.c.depth + 1)
-    cte = cte.union_all(step.where(MESSAGES.c.id == cte.c.parent_id, sa.or_(end.is_(None), cte.c.id != end)))
-    return sa.select(cte.c.id).order_by(cte.c.depth.desc())
+    chain = upwards(onwards=lambda chain: sa.or_(end.is_(None), chain.c.id != end))
+    return sa.select(chain.c.id).order_by(chain.c.depth.desc())
 
 
-def _caller_query() -> sa.Select[tuple[Any, ...]]:
+def _caller_query() -> sa.Select[Any]:
     """The first message from `:from` upwards that is no tool's result, but made the call."""
-    depth = sa.literal(1).label("depth")
-    first = sa.select(MESSAGES.c.id, MESSAGES.c.parent_id, MESSAGES.c.role, depth).where(_starts)
-    cte = first.cte("results", recursive=True)
-    step = sa.select(MESSAGES.c.id, MESSAGES.c.parent_id, MESSAGES.c.role, cte.c.depth + 1)
-    cte = cte.union_all(step.where(MESSAGES.c.id == cte.c.parent_id, cte.c.role.in_(RESULT_ROLES)))
-    return sa.select(MESSAGES).join(cte, cte.c.id == MESSAGES.c.id).where(MESSAGES.c.role.not_in(RESULT_ROLES))
+    chain = upwards(MESSAGES.c.role, onwards=lambda chain: chain.c.role.in_(RESULT_ROLES))
+    return messages_of(chain).where(MESSAGES.c.role.not_in(RESULT_ROLES))
 
 
-_starts = MESSAGES.c.id == sa.bindparam("from", type_=sa.String)
-_UPWARDS = _upwards_query()
-_PATH = _path_query()
-_CALLER = _caller_query()
+_UPWARDS, _PATH, _CALLER = messages_of(upwards(onwards=fewer_than)), _path_query(), _caller_query()
 
 
 # Adds items to a conversation, under its lock (guarantee §3.7).

@@ -1,4 +1,4 @@
-"""Reads everything that a conversation is, as one document (see `docs/api.md`, Moving conversations)."""
+"""Exports a conversation as one document and imports it again (`docs/api.md`, Moving conversations)."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +18,32 @@ from gateway.storage.database.engine import Transactions
 
 PAGE = 500
 Json = dict[str, Any]
+
+
+class ConversationTransfer:
+    """Export and import, each in one transaction. JSON is made and read on threads, a piece at a time.
+
+    Raises:
+        StorageUnavailable: the storage cannot be reached.
+    """
+
+    def __init__(self, transactions: Transactions, clock: Clock) -> None:
+        self._transactions = transactions
+        self._clock = clock
+
+    async def export_conversation(self, tenant: str | None, conversation_id: str) -> Iterator[bytes] | None:
+        """The document, of one moment, in pieces made as they are asked for; None for an unknown conversation.
+
+        Args:
+            tenant: whose conversation it must be; None: anybody's.
+        """
+        found = await read_rows(self._transactions, tenant, conversation_id)
+        return None if found is None else document(found)
+
+    async def import_conversation(self, tenant: str, made: ImportedConversation) -> Imported:
+        """Stores a new conversation: all of it, or nothing."""
+        rows = await asyncio.to_thread(rows_of, tenant, made, self._clock.now())
+        return await self._transactions.run(lambda connection: write_import(connection, rows), write=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,24 +192,3 @@ def _text(value: str | None) -> Fragment | None:
 
 def _time(value: Any) -> str:
     return rows.utc(value).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-# Conversations out of the storage and into it (adapter of `ports.ConversationTransfer`).
-
-
-class ConversationTransfer:
-    """Each way is one transaction; JSON is written and taken apart on threads, a piece at a time."""
-
-    def __init__(self, transactions: Transactions, clock: Clock) -> None:
-        self._transactions = transactions
-        self._clock = clock
-
-    async def export_conversation(self, tenant: str | None, conversation_id: str) -> Iterator[bytes] | None:
-        """See `ports.ConversationTransfer`."""
-        found = await read_rows(self._transactions, tenant, conversation_id)
-        return None if found is None else document(found)
-
-    async def import_conversation(self, tenant: str, made: ImportedConversation) -> Imported:
-        """See `ports.ConversationTransfer`."""
-        rows = await asyncio.to_thread(rows_of, tenant, made, self._clock.now())
-        return await self._transactions.run(lambda connection: write_import(connection, rows), write=True)

@@ -1,5 +1,6 @@
-"""Reads what a request needs of a stored conversation: the end of the path that leads to where it continues."""
+"""Finds the stored conversation that a request continues, and reads the end of the path to where it resumes."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from gateway.models.conversation import (
     NOWHERE,
     ConversationMessage,
     ConversationRef,
+    Earlier,
     Lookup,
     ResumePoint,
     StoredConversation,
@@ -19,6 +21,7 @@ from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.lookup.frames import read_frame
 from gateway.storage.lookup.recognise import MARKED, locate, place_behind, recognised
+from gateway.storage.lookup.walk import MESSAGES, Condition, messages_of, upwards
 
 
 def find(
@@ -29,7 +32,7 @@ def find(
     max_bytes: int | None,
     model: str | None = None,
 ) -> StoredConversation | None:
-    """The conversation that is named, or else the one that is recognised; see `ports.ConversationStore`."""
+    """The conversation that is named, or the one that `sought.keys` recognise (`ports.ConversationReader`)."""
     if sought is not None and sought.keys:
         conversation_id = recognised(connection, tenant, sought.keys)
         if conversation_id is None:
@@ -106,24 +109,64 @@ def _path(connection: sa.Connection, last: str | None, max_bytes: int | None) ->
     if last is None:
         return ()
     limit = max_bytes if max_bytes is not None else 2**62
-    found = connection.execute(_PATH_QUERY, {"head": last, "limit": limit}).all()
+    return _messages(connection.execute(_PATH, {"from": last, "limit": limit}).all())
+
+
+def read_earlier(connection: sa.Connection, tenant: str, message_id: str, max_bytes: int) -> Earlier:
+    """The messages before this one, newest first until they exceed `max_bytes`. Empty for an unknown message."""
+    of_tenant = schema.conversations.c.tenant == tenant
+    joined = MESSAGES.join(schema.conversations, schema.conversations.c.id == MESSAGES.c.conversation_id)
+    columns = (MESSAGES.c.parent_id, MESSAGES.c.conversation_id, MESSAGES.c.sequence_number)
+    query = sa.select(*columns).select_from(joined).where(MESSAGES.c.id == message_id, of_tenant)
+    last = connection.execute(query).first()
+    if last is None or last.parent_id is None:
+        return Earlier()
+    found = connection.execute(_EARLIER, {"from": last.parent_id, "limit": max_bytes}).all()
+    return Earlier(_messages(found), _turns_before(connection, found[-1] if found else last))
+
+
+def _turns_before(connection: sa.Connection, row: Any) -> int:
+    """How many turns began before a message. Counted along its path only if there are branches or gaps before it."""
+    if row.parent_id is None:
+        return 0
+    number = MESSAGES.c.sequence_number
+    before = (MESSAGES.c.conversation_id == row.conversation_id, number < row.sequence_number)
+    counts = sa.select(sa.func.count(), sa.func.count(number.distinct())).where(*before)
+    if tuple(connection.execute(counts).one()) == (row.sequence_number, row.sequence_number):
+        users = sa.select(sa.func.count()).where(*before, MESSAGES.c.role == "user")
+        return int(connection.execute(users).scalar_one())
+    return int(connection.execute(_USERS, {"from": row.parent_id}).scalar_one())
+
+
+def _messages(found: Sequence[Any]) -> tuple[ConversationMessage, ...]:
+    """Rows, the latest first, as messages, the first first."""
     results: dict[str, object] = {}
     return tuple(rows.message_of(row, results) for row in reversed(found))
 
 
-def _path_query() -> sa.Select[tuple[object, ...]]:
-    """Walks up from `:head` over small columns while the weights add up to no more than `:limit`, and on to the user
-    message that begins the turn it is in; only then reads the bodies."""
-    table = schema.messages
-    depth = sa.literal(1).label("depth")
-    weight = sa.cast(table.c.weight, sa.BigInteger).label("total")
-    walk = sa.select(table.c.id, table.c.parent_id, table.c.role, depth, weight)
-    cte = walk.where(table.c.id == sa.bindparam("head", type_=sa.String)).cte("path", recursive=True)
-    total = cte.c.total + table.c.weight
-    within = sa.or_(total <= sa.bindparam("limit", type_=sa.BigInteger), cte.c.role != "user")
-    step = sa.select(table.c.id, table.c.parent_id, table.c.role, cte.c.depth + 1, total)
-    cte = cte.union_all(step.where(sa.and_(table.c.id == cte.c.parent_id, within)))
-    return sa.select(table).join(cte, cte.c.id == table.c.id).order_by(cte.c.depth)
+def _weight_within(chain: sa.CTE) -> Condition:
+    return chain.c.total + MESSAGES.c.weight <= sa.bindparam("limit", type_=sa.BigInteger)
 
 
-_PATH_QUERY = _path_query()
+def _path_query() -> sa.Select[Any]:
+    """The path to `:from` while its weight is within `:limit`, and on to the message that begins its first turn."""
+    return messages_of(
+        upwards(
+            MESSAGES.c.role, onwards=lambda chain: sa.or_(_weight_within(chain), chain.c.role != "user"), weighed=True
+        )
+    )
+
+
+def _earlier_query() -> sa.Select[Any]:
+    """The path to `:from` while its weight is within `:limit`."""
+    first = MESSAGES.c.weight <= sa.bindparam("limit", type_=sa.BigInteger)
+    return messages_of(upwards(first=first, onwards=_weight_within, weighed=True))
+
+
+def _users_query() -> sa.Select[int]:
+    """How many user messages the path to `:from` has."""
+    chain = upwards(MESSAGES.c.role)
+    return sa.select(sa.func.count()).select_from(chain).where(chain.c.role == "user")
+
+
+_PATH, _EARLIER, _USERS = _path_query(), _earlier_query(), _users_query()

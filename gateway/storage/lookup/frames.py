@@ -14,6 +14,7 @@ from gateway.models.conversation import ConversationMessage
 from gateway.models.frames import Frame, NewFrame, body_of, frame_of
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert
+from gateway.storage.lookup.walk import MESSAGES, upwards
 
 FEW_READ, MOST_READ = 8, 200
 """So many rows are looked through, the latest first, for the full one that counts; if it is not among the few, the
@@ -131,22 +132,15 @@ def _latest_query() -> sa.Select[tuple[Any, ...]]:
     return sa.select(*columns).where(*where).order_by(*order).limit(sa.bindparam("rows", type_=sa.Integer))
 
 
-def _bodies_query() -> sa.Select[tuple[Any, ...]]:
-    table = schema.frames
-    return sa.select(table.c.id, table.c.body).where(table.c.id.in_(sa.bindparam("ids", expanding=True)))
-
-
-def _upwards_query() -> sa.Select[tuple[Any, ...]]:
-    """From `:from` upwards, messages whose place in their chain is behind `:floor`."""
-    table = schema.messages
-    columns = (table.c.id, table.c.parent_id)
-    behind = table.c.sequence_number > sa.bindparam("floor", type_=sa.Integer)
-    first = sa.select(*columns).where(table.c.id == sa.bindparam("from", type_=sa.String), behind)
-    cte = first.cte("upwards", recursive=True)
-    cte = cte.union_all(sa.select(*columns).where(table.c.id == cte.c.parent_id, behind))
-    return sa.select(cte.c.id, cte.c.parent_id)
+def _upwards_query() -> sa.Select[Any]:
+    """From `:from` upwards, messages whose sequence number is more than `:floor`."""
+    behind = MESSAGES.c.sequence_number > sa.bindparam("floor", type_=sa.Integer)
+    chain = upwards(first=behind, onwards=lambda _: behind)
+    return sa.select(chain.c.id, chain.c.parent_id)
 
 
 _LATEST = _latest_query()
 _UPWARDS = _upwards_query()
-_BODIES = _bodies_query()
+_BODIES = sa.select(schema.frames.c.id, schema.frames.c.body).where(
+    schema.frames.c.id.in_(sa.bindparam("ids", expanding=True))
+)

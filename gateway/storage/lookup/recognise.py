@@ -18,6 +18,7 @@ from gateway.models.chain import (
 from gateway.models.conversation import INSTRUCTION_ROLES, NOWHERE, Lookup, ResumePoint
 from gateway.storage.database import schema
 from gateway.storage.lookup.digests import chain_digest
+from gateway.storage.lookup.walk import fewer_than, upwards
 
 MARKED = (
     schema.messages.c.id.label("message_id"),
@@ -274,13 +275,7 @@ def _is_run(rows: Iterator[Any], bodies: Sequence[dict[str, Any]], last: int) ->
 def _upwards_query() -> sa.Select[tuple[Any, ...]]:
     """From `:from` upwards, at most `:count` messages, without their bodies."""
     table = schema.messages
-    depth = sa.literal(1).label("depth")
-    columns = (table.c.id, table.c.parent_id, table.c.digest, table.c.path_digest, table.c.said_digest)
-    first = sa.select(*columns, depth).where(table.c.id == sa.bindparam("from", type_=sa.String))
-    cte = first.cte("chain", recursive=True)
-    within = cte.c.depth < sa.bindparam("count", type_=sa.Integer)
-    step = sa.select(*columns, cte.c.depth + 1).where(sa.and_(table.c.id == cte.c.parent_id, within))
-    cte = cte.union_all(step)
+    cte = upwards(table.c.digest, table.c.path_digest, table.c.said_digest, onwards=fewer_than)
     parent = table.alias("parent")
     new = sa.or_(parent.c.said_digest.is_(None), parent.c.said_digest != cte.c.said_digest)
     joined = cte.outerjoin(parent, parent.c.id == cte.c.parent_id)

@@ -15,6 +15,7 @@ from gateway.models.tool_steps import RESULT_ROLES
 from gateway.models.turn import LedgerEntry, StoredTurn
 from gateway.storage.database import schema
 from gateway.storage.lookup.digests import chain_digest, digest_columns, link_rows
+from gateway.storage.lookup.walk import MESSAGES, upwards
 
 REDUCIBLE_BYTES = 8000
 REDUCED_BYTES = 500
@@ -186,27 +187,18 @@ def _weight(message: ConversationMessage, size: int) -> int:
 
 def _leads_to(connection: sa.Connection, first: str | None, last: str | None) -> bool:
     """Whether `last` comes after `first` on one branch."""
-    return connection.execute(_BETWEEN, {"first": first, "last": last}).first() is not None
+    return connection.execute(_BETWEEN, {"first": first, "from": last}).first() is not None
 
 
-def _between_query() -> sa.Select[tuple[Any, ...]]:
-    """Walks up from `:last` as far as `:first` could be."""
-    table = schema.messages
+def _between_query() -> sa.Select[Any]:
+    """`:first`, if it is on the way from `:from` upwards; walks no further than it could be."""
     first = sa.bindparam("first", type_=sa.String)
-    floor = sa.select(table.c.sequence_number).where(table.c.id == first).scalar_subquery()
-    columns = (table.c.id, table.c.parent_id)
-    walk = sa.select(*columns).where(table.c.id == sa.bindparam("last", type_=sa.String))
-    cte = walk.cte("between", recursive=True)
-    step = sa.and_(table.c.id == cte.c.parent_id, table.c.sequence_number >= floor)
-    cte = cte.union_all(sa.select(*columns).where(step))
-    return sa.select(cte.c.id).where(cte.c.id == first)
+    floor = sa.select(MESSAGES.c.sequence_number).where(MESSAGES.c.id == first).scalar_subquery()
+    chain = upwards(onwards=lambda _: MESSAGES.c.sequence_number >= floor)
+    return sa.select(chain.c.id).where(chain.c.id == first)
 
 
-def _parent_query() -> sa.Select[tuple[Any, ...]]:
-    table = schema.messages
-    columns = (table.c.sequence_number, table.c.path_digest, table.c.said_digest, table.c.plain, table.c.restored)
-    return sa.select(*columns).where(table.c.id == sa.bindparam("id"))
-
-
-_PARENT = _parent_query()
+_PARENT = sa.select(
+    MESSAGES.c.sequence_number, MESSAGES.c.path_digest, MESSAGES.c.said_digest, MESSAGES.c.plain, MESSAGES.c.restored
+).where(MESSAGES.c.id == sa.bindparam("id"))
 _BETWEEN = _between_query()

@@ -163,19 +163,16 @@ def _told_apart(message: dict[str, Any], *, whole: bool) -> dict[str, Any]:
     return {k: v for k, v in message.items() if whole or not v}
 
 
-def _lock_query() -> sa.Select[tuple[Any, ...]]:
-    table = schema.conversations
-    found = sa.select(table.c.head_id, table.c.attachments, table.c.forgotten_at)
-    return found.where(table.c.id == sa.bindparam("id")).with_for_update()
-
-
-def _counts_query() -> sa.Update:
-    """A count is no content: it is filled in where there is none, and never changed."""
-    table = schema.messages
-    lacking = sa.and_(table.c.id == sa.bindparam("message"), table.c.tokens.is_(None))
-    return table.update().where(lacking).values(tokens=sa.bindparam("counts"))
-
-
-_LOCK = _lock_query()
-_COUNTS = _counts_query()
-_UPDATE = schema.conversations.update().where(schema.conversations.c.id == sa.bindparam("conversation"))
+CONVERSATION = schema.conversations
+_LOCK = (
+    sa.select(CONVERSATION.c.head_id, CONVERSATION.c.attachments, CONVERSATION.c.forgotten_at)
+    .where(CONVERSATION.c.id == sa.bindparam("id"))
+    .with_for_update()
+)
+_UPDATE = CONVERSATION.update().where(CONVERSATION.c.id == sa.bindparam("conversation"))
+_COUNTS = (
+    schema.messages.update()
+    .where(schema.messages.c.id == sa.bindparam("message"), schema.messages.c.tokens.is_(None))
+    .values(tokens=sa.bindparam("counts"))
+)
+"""A count is no content: it is filled in where there is none, and never changed."""
