@@ -46,10 +46,10 @@ class ConversationReader(Protocol):
         ref: ConversationRef,
         *,
         max_bytes: int | None,
-        sought: Lookup | None = None,
+        lookup: Lookup | None = None,
         model: str | None = None,
     ) -> StoredConversation | None:
-        """The conversation of that name, or the one that `sought.keys` recognise; None if there is none.
+        """The conversation of that name, or the one that `lookup.keys` recognise; None if there is none.
 
         Args:
             max_bytes: how much of the path is read. Whole turns, newest first: the latest always, older ones while

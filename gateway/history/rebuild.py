@@ -105,7 +105,7 @@ async def build_llm_messages(request: ChatRequest, store: ConversationReader, ho
     sought = await _sought(request, sent, store, how)
     stored = None
     if ref.conversation_id or ref.session or (sought and sought.keys):
-        stored = await store.find_conversation(tenant, ref, max_bytes=how.max_bytes, sought=sought, model=request.model)
+        stored = await store.find_conversation(tenant, ref, max_bytes=how.max_bytes, lookup=sought, model=request.model)
         if stored is None and ref.conversation_id:
             raise ConversationNotFound("No such conversation.", param="conversation")
     if little and len(stored.path if stored else ()) < INLINE_MESSAGES:

@@ -59,12 +59,12 @@ class ConversationStore:
         ref: ConversationRef,
         *,
         max_bytes: int | None,
-        sought: Lookup | None = None,
+        lookup: Lookup | None = None,
         model: str | None = None,
     ) -> StoredConversation | None:
         """The conversation to continue, with the path to where the request resumes it (`ports.ConversationReader`)."""
         while True:
-            found = await self._transactions.run(lambda c: find(c, tenant, ref, sought, max_bytes, model))
+            found = await self._transactions.run(lambda c: find(c, tenant, ref, lookup, max_bytes, model))
             if found is None or await self._keeps(found):
                 return found
 

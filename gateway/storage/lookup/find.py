@@ -20,7 +20,7 @@ from gateway.models.conversation import (
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.lookup.frames import read_frame
-from gateway.storage.lookup.recognise import MARKED, locate, place_behind, recognised
+from gateway.storage.lookup.recognise import CHAIN_COLUMNS, locate, recognised, resume_behind
 from gateway.storage.lookup.walk import MESSAGES, Condition, messages_of, upwards
 
 
@@ -28,23 +28,23 @@ def find(
     connection: sa.Connection,
     tenant: str,
     ref: ConversationRef,
-    sought: Lookup | None,
+    lookup: Lookup | None,
     max_bytes: int | None,
     model: str | None = None,
 ) -> StoredConversation | None:
-    """The conversation that is named, or the one that `sought.keys` recognise (`ports.ConversationReader`)."""
-    if sought is not None and sought.keys:
-        conversation_id = recognised(connection, tenant, sought.keys)
+    """The conversation that is named, or the one that `lookup.keys` recognise (`ports.ConversationReader`)."""
+    if lookup is not None and lookup.keys:
+        conversation_id = recognised(connection, tenant, lookup.keys)
         if conversation_id is None:
             return None
         ref = ConversationRef(conversation_id)
     row = conversation_row(connection, tenant, ref)
     if row is None:
         return None
-    place = place_behind(row)
-    if sought is not None:
-        place = locate(connection, row.id, row.head_id, sought) or (place if sought.maybe_delta else NOWHERE)
-    found = _load(connection, row, place, sought, max_bytes, framed=bool(row.framed) and model is not None)
+    point = resume_behind(row)
+    if lookup is not None:
+        point = locate(connection, row.id, row.head_id, lookup) or (point if lookup.maybe_delta else NOWHERE)
+    found = _load(connection, row, point, lookup, max_bytes, framed=bool(row.framed) and model is not None)
     frame = read_frame(connection, row.id, model, found.path) if row.framed and model is not None else None
     return replace(found, frame=frame, updated_at=rows.utc(row.updated_at))
 
@@ -57,7 +57,7 @@ def conversation_row(connection: sa.Connection, tenant: str, ref: ConversationRe
     joined = table.outerjoin(schema.messages, schema.messages.c.id == table.c.head_id)
     if ref.conversation_id is None:
         joined = joined.join(schema.sessions, schema.sessions.c.conversation_id == table.c.id)
-    query = sa.select(table, *MARKED).select_from(joined).where(table.c.tenant == tenant)
+    query = sa.select(table, *CHAIN_COLUMNS).select_from(joined).where(table.c.tenant == tenant)
     if ref.conversation_id is not None:
         query = query.where(table.c.id == ref.conversation_id)
     else:
@@ -69,8 +69,8 @@ def conversation_row(connection: sa.Connection, tenant: str, ref: ConversationRe
 def _load(
     connection: sa.Connection,
     row: Any,
-    place: ResumePoint,
-    sought: Lookup | None,
+    point: ResumePoint,
+    lookup: Lookup | None,
     max_bytes: int | None,
     *,
     framed: bool,
@@ -81,14 +81,14 @@ def _load(
         documents = schema.attachments
         query = sa.select(documents).where(documents.c.conversation_id == row.id)
         attached = tuple(rows.attachment_of(r) for r in connection.execute(query.order_by(documents.c.number)))
-    brief = sought is not None and sought.brief and not (attached or framed) and place.holds_as_sent(sought)
-    if brief and sought is not None and sought.instructed:
-        return StoredConversation(row.id, row.head_id, place=place, read=False)
-    instructions = _instructions(connection, row, place.message_id or row.head_id)
+    brief = lookup is not None and lookup.brief and not (attached or framed) and point.holds_as_sent(lookup)
+    if brief and lookup is not None and lookup.instructed:
+        return StoredConversation(row.id, row.head_id, place=point, read=False)
+    instructions = _instructions(connection, row, point.message_id or row.head_id)
     if brief and not instructions:
-        return StoredConversation(row.id, row.head_id, place=place, read=False)
-    path = _path(connection, place.message_id, max_bytes)
-    return StoredConversation(row.id, row.head_id, path, instructions, attached, place)
+        return StoredConversation(row.id, row.head_id, place=point, read=False)
+    path = _path(connection, point.message_id, max_bytes)
+    return StoredConversation(row.id, row.head_id, path, instructions, attached, point)
 
 
 def _instructions(connection: sa.Connection, row: Any, message_id: str | None) -> tuple[dict[str, Any], ...]:

@@ -18,7 +18,7 @@ from gateway.storage.lookup.digests import INSERT_LINKS
 from gateway.storage.lookup.frames import write_frame
 from gateway.storage.rows import utc
 from gateway.storage.turns.bills import write_bills
-from gateway.storage.turns.message_rows import hook_of, message_rows, without_known, without_quotes
+from gateway.storage.turns.message_rows import attach_point, message_rows, without_known, without_quotes
 
 NOTHING_MORE = {"metadata": None, "instructions_digest": None, "forgotten_at": None, "framed": None}
 """Of a conversation that a turn begins: these come with `POST /v1/conversations` alone."""
@@ -29,10 +29,10 @@ INSERT_COMPLETION = RowInsert(schema.completions)
 
 
 def write_turns(connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime) -> list[str]:
-    """Everything that requests leave behind. Turns are appended whole in the order in which they commit: a turn that
-    began at the head is hung on what the head is now.
+    """Writes everything that requests leave. Turns are appended whole, in the order in which they commit: one that
+    began at the head is appended to the present head (guarantee §3.7).
 
-    Returns the groups of the cache that must go, as the conversation that they were filled for is gone.
+    Returns the cache groups to evict, as the conversations that they were filled for are gone.
     """
     gone: list[str] = []
     write_bills(connection, commits, now)
@@ -46,8 +46,7 @@ def write_turns(connection: sa.Connection, commits: Sequence[TurnCommit], now: d
 
 
 def left_behind(connection: sa.Connection, turn: StoredTurn, tenant: str) -> tuple[str, ...]:
-    """What `write_turns` says of a turn that is recorded already: the groups of the cache that must go, none while its
-    conversation is there."""
+    """What `write_turns` returns of a turn that is recorded already: no cache groups while its conversation exists."""
     if connection.execute(_LOCK, {"id": turn.conversation_id}).first() is not None:
         return ()
     return unheld_groups(connection, tenant, turn.cached, but=turn.conversation_id)
@@ -70,10 +69,10 @@ def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry,
     failed = entry.status == "failed"
     head, attached = (row.head_id, row.attachments) if row is not None else (None, 0)
     digest, instructions = _instructions(turn)
-    hook = hook_of(connection, turn, head)
+    point = attach_point(connection, turn, head)
     if not failed:
-        turn, hook = without_known(connection, turn, hook)
-    messages, latest = message_rows(turn, entry, hook, digest, now)
+        turn, point = without_known(connection, turn, point)
+    messages, latest = message_rows(turn, entry, point, digest, now)
     values = {
         "head_id": head if failed else latest,
         "attachments": attached if failed else attached + len(turn.attachments),
@@ -97,8 +96,10 @@ def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry,
         INSERT_LINKS(connection, list({link["digest"]: link for link in reversed(links)}.values()))
         _write_attachments(connection, turn, attached, now)
     if turn.frame is not None and not failed:
-        anchor = turn.new_messages[-1].message_id if turn.new_messages else hook.parent
-        write_frame(connection, turn.conversation_id, anchor, hook.number + len(turn.new_messages) - 1, turn.frame, now)
+        anchor = turn.new_messages[-1].message_id if turn.new_messages else point.parent
+        write_frame(
+            connection, turn.conversation_id, anchor, point.number + len(turn.new_messages) - 1, turn.frame, now
+        )
     if turn.completion is not None:
         _write_completion(connection, turn, entry.request_id)
     if turn.cached:
