@@ -28,7 +28,7 @@ from gateway.storage.turns.message_rows import message_row
 from gateway.storage.turns.write import INSERT_MESSAGES
 
 
-def conversation_row(connection: sa.Connection, tenant: str, conversation_id: str, *, lock: bool = False) -> Any:
+def require_conversation(connection: sa.Connection, tenant: str, conversation_id: str, *, lock: bool = False) -> Any:
     """
     Raises:
         ConversationNotFound: the tenant has none of that id.
@@ -42,13 +42,13 @@ def conversation_row(connection: sa.Connection, tenant: str, conversation_id: st
     return row
 
 
-def read_page(connection: sa.Connection, tenant: str, conversation_id: str, query: ItemQuery) -> ItemPage:
+def read_items(connection: sa.Connection, tenant: str, conversation_id: str, query: ItemQuery) -> ItemPage:
     """
     Raises:
         ConversationNotFound: the tenant has none of that id.
         ItemNotFound: nothing of the branch has the id `after`.
     """
-    row = conversation_row(connection, tenant, conversation_id)
+    row = require_conversation(connection, tenant, conversation_id)
     found = _downwards(connection, row, query) if query.newest_first else _onwards(connection, row, query)
     return ItemPage(tuple(found[: query.limit]), len(found) > query.limit)
 
@@ -60,15 +60,15 @@ def read_item(connection: sa.Connection, tenant: str, conversation_id: str, item
         ConversationNotFound: the tenant has no such conversation.
         ItemNotFound: the conversation has no such item.
     """
-    row = conversation_row(connection, tenant, conversation_id)
+    row = require_conversation(connection, tenant, conversation_id)
     if item_id.startswith(INSTRUCTION_PREFIX):
         items = instruction_items(row.id, instructions_in_force(connection, row))
     else:
-        items = _items(connection, [message_row_of(connection, row.id, item_id)])
+        items = _items(connection, [require_message(connection, row.id, item_id)])
     return items[_index(items, item_id, "item_id")]
 
 
-def message_row_of(connection: sa.Connection, conversation_id: str, item_id: str, param: str = "item_id") -> Any:
+def require_message(connection: sa.Connection, conversation_id: str, item_id: str, param: str = "item_id") -> Any:
     """The stored message that an item belongs to.
 
     Raises:
@@ -103,7 +103,7 @@ def _downwards(connection: sa.Connection, row: Any, query: ItemQuery) -> list[It
     """From the latest item to the first; one more than the page holds, if there is one."""
     start, after = row.head_id, query.after
     if after is not None and not after.startswith(INSTRUCTION_PREFIX):
-        start = message_row_of(connection, row.id, after, "after").id
+        start = require_message(connection, row.id, after, "after").id
     elif after is not None:
         start = None
     found = connection.execute(_UPWARDS, {"from": start, "count": query.limit + 2}).all() if start else []
@@ -122,7 +122,7 @@ def _onwards(connection: sa.Connection, row: Any, query: ItemQuery) -> list[Item
     if after is None or after.startswith(INSTRUCTION_PREFIX):
         items = instruction_items(row.id, instructions_in_force(connection, row))
     else:
-        cursor = message_row_of(connection, row.id, after, "after").id
+        cursor = require_message(connection, row.id, after, "after").id
     path = connection.execute(_PATH, {"from": row.head_id, "to": cursor}).scalars().all() if row.head_id else []
     if cursor is not None and (not path or path[0] != cursor):
         raise ItemNotFound("No such item in the current branch.", param="after")
@@ -192,7 +192,7 @@ def add(
     Raises:
         ConversationNotFound: the tenant has none of that id.
     """
-    row = conversation_row(connection, tenant, conversation_id, lock=True)
+    row = require_conversation(connection, tenant, conversation_id, lock=True)
     head, digest, number, restored = row.head_id, row.instructions_digest, 0, None
     mark: ChainDigest | None = START
     made: list[Item] = []

@@ -77,7 +77,7 @@ class ConversationRecords:
     async def items(self, tenant: str, conversation_id: str, query: ItemQuery) -> ItemPage:
         """A page of the items of the current branch: the system messages in force, then the path to the head."""
         return await self._transactions.run(
-            lambda connection: items.read_page(connection, tenant, conversation_id, query)
+            lambda connection: items.read_items(connection, tenant, conversation_id, query)
         )
 
     async def item(self, tenant: str, conversation_id: str, item_id: str) -> Item:

@@ -17,20 +17,22 @@ from gateway.storage.database.transactions import RowInsert
 from gateway.storage.lookup.walk import MESSAGES, upwards
 
 FEW_READ, MOST_READ = 8, 200
-"""So many rows are looked through, the latest first, for the full one that counts; if it is not among the few, the
-most; `framing.MOST_ADDITIONS` is less. However many a long conversation has, the others are not read."""
+"""Rows that are read, the latest first, to find the full frame: a few, and if it is not among them the most that can
+matter (`turn.framing.MOST_ADDITIONS` is less). A long conversation may have more."""
 MOST_TRIED = 3
+"""Frames of a branch that the client has left, the latest first, that are tried for where that branch was left."""
 UNDECIDED = Frame(additions=-1)
+"""More rows are needed to tell."""
 INSERT_FRAMES = RowInsert(schema.frames)
 
 
 def read_frame(
     connection: sa.Connection, conversation_id: str, model: str, path: Sequence[ConversationMessage]
 ) -> Frame | None:
-    """What was sent to a model along a path: the latest full frame on it and what was added since. Where the client
-    has gone back on its path, that of the branch that it leaves counts, as far as it is shared.
+    """What a model was sent along a path: the latest full frame on it and all additions since; None if there is none.
+    Where the client has gone back, frames of the branch that it left count as far as their messages are shared.
 
-    Rows of other branches are passed over by their ids; only those that count are read.
+    Frames of other branches are passed over by their ids; only the bodies of those that count are read.
     """
     if not path:
         return None
@@ -102,14 +104,10 @@ def _read(connection: sa.Connection, ids: Sequence[str]) -> Frame | None:
 def write_frame(
     connection: sa.Connection, conversation_id: str, anchor: str | None, number: int, new: NewFrame, now: datetime
 ) -> None:
-    """Stores a frame behind the message `anchor`, the last that was forwarded; `number` is its place in its chain."""
-    if anchor is not None:
-        INSERT_FRAMES(connection, [frame_row(conversation_id, anchor, number, new, now)])
-
-
-def frame_row(conversation_id: str, anchor: str, number: int, new: NewFrame, now: datetime) -> dict[str, Any]:
-    """The row of a frame."""
-    return {
+    """Stores a frame with the last message that was forwarded, `anchor`, whose sequence number is `number`."""
+    if anchor is None:
+        return
+    row = {
         "id": new_id("frame_"),
         "conversation_id": conversation_id,
         "model": new.model,
@@ -119,6 +117,7 @@ def frame_row(conversation_id: str, anchor: str, number: int, new: NewFrame, now
         "body": jsons.dumps_stored(body_of(new.frame)),
         "created_at": now,
     }
+    INSERT_FRAMES(connection, [row])
 
 
 def _latest_query() -> sa.Select[tuple[Any, ...]]:

@@ -139,9 +139,9 @@ class _Search:
         return best
 
     def _onwards(self, point: ResumePoint) -> ResumePoint | None:
-        """The same words and the same steps again, as far as they are known; None if that leaves nothing.
+        """As far as the messages behind a point are stored in the same order; None if nothing is left.
 
-        Behind a place that was found as its client once sent it, the chain goes on as it is stored.
+        Behind a point that was found by what a client once sent, the chain goes on as it is stored.
         """
         bodies = self._lookup.bodies
         while point.kept < len(bodies):

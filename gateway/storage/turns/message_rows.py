@@ -85,8 +85,8 @@ def without_known(connection: sa.Connection, turn: StoredTurn, point: AttachPoin
 
 
 def without_quotes(turn: StoredTurn) -> StoredTurn:
-    """A turn whose request may have read an item that was deleted since, without what may repeat it: blocks, tool steps,
-    frames. The words of its client and its model stay."""
+    """A turn whose request may have read a deleted item, without what may repeat it: blocks, tool steps, frames. The
+    words of its client and its model stay."""
     new = [replace(message, rendered=None, standing=(), tokens=None) for message in turn.new_messages]
     answers = [replace(answer, reasoning_events=[]) for answer in turn.answers]
     return replace(turn, new_messages=tuple(new), answers=tuple(answers), counts=(), frame=None)
