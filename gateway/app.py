@@ -28,16 +28,16 @@ from gateway.models.relevance import EmbeddingFault
 from gateway.operations.purge import sweep_for_ever, sweep_seconds
 from gateway.planning.summary_cache import SummaryCache
 from gateway.ports import Embedder, TokenCounters
-from gateway.relevance.index_cache import ContentIndexes, ForgettingCache
+from gateway.relevance.index_cache import ContentIndexes, IndexedCache
 from gateway.storage.cache.memory import open_cache
 from gateway.storage.calibrations import SqlCalibrations
-from gateway.storage.claims import SqlClaims
-from gateway.storage.conversations.delete import Retention
-from gateway.storage.conversations.export import Transfer
-from gateway.storage.conversations.records import SqlConversations
+from gateway.storage.claims import ClaimStore
+from gateway.storage.conversations.records import ConversationRecords
+from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database.engine import Transactions, open_transactions
 from gateway.storage.database.migrate import migrate
-from gateway.storage.store import SqlStore
+from gateway.storage.retention import Retention
+from gateway.storage.store import ConversationStore
 from gateway.telemetry.logs import get_logger
 from gateway.telemetry.metrics import Metrics
 from gateway.tokens.calibration import Margins, keep_calibrated
@@ -93,8 +93,8 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
     clock = SystemClock()
     transactions = open_transactions(settings.storage)
     indexes = ContentIndexes(settings.cache.index_bytes, settings.cache.document_ttl, clock)
-    cache = ForgettingCache(open_cache(settings.cache, clock), indexes)
-    store = SqlStore(transactions, clock, cache, settings.conversation.retention_days)
+    cache = IndexedCache(open_cache(settings.cache, clock), indexes)
+    store = ConversationStore(transactions, clock, cache, settings.conversation.retention_days)
     retention = Retention(transactions, clock, cache)
     margins = Margins(clock)
     counters = CounterRegistry(margins)
@@ -122,13 +122,13 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
     match = settings.conversation.match
     pipeline = Pipeline(router, upstream, store, files, context, settlement, settings.context, match)
     auth = Authenticator(settings.auth, store)
-    once = IdempotencyGate(SqlClaims(transactions, clock), store, clock, settings.conversation.idempotency_hours)
+    once = IdempotencyGate(ClaimStore(transactions, clock), store, clock, settings.conversation.idempotency_hours)
     chat = ChatCompletions(pipeline, once, store, auth, settings, clock)
     stored = StoredCompletions(store, auth)
-    records = SqlConversations(transactions, clock, cache)
+    records = ConversationRecords(transactions, clock, cache)
     conversations = Conversations(records, store, auth, settings.server.max_body_bytes)
     models = Models(UpstreamModels(client, router), auth)
-    transfer = Transfer(transactions, clock)
+    transfer = ConversationTransfer(transactions, clock)
     exported = ExportedConversation(transfer, auth)
     imported = ImportedConversations(transfer, auth, settings.server.max_body_bytes)
     relay = Relay(router, Passthrough(pool), auth, settings)

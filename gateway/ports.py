@@ -1,12 +1,12 @@
 """The Protocols that the steps need. Adapters live in `storage/`, `upstream/` and `tokens.py`; `app.py` wires them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
 from gateway.models.bill import Purpose
 from gateway.models.calibration import Calibration, Report
-from gateway.models.conversation import ConversationMessage, ConversationRef, Earlier, Lookup, StoredConversation
+from gateway.models.conversation import ConversationRef, Earlier, Lookup, StoredConversation
 from gateway.models.exchange import (
     AnswerOpener,
     Caller,
@@ -18,25 +18,7 @@ from gateway.models.exchange import (
     StreamOpener,
 )
 from gateway.models.internal import InternalAnswer, InternalRequest
-from gateway.models.records import (
-    ConversationRecord,
-    Imported,
-    ImportedConversation,
-    ItemPage,
-    ItemQuery,
-    RecordPage,
-    RecordQuery,
-)
 from gateway.models.relevance import Embeddings, Tariff
-from gateway.models.turn import (
-    Claim,
-    ClaimRecord,
-    CompletionPage,
-    CompletionQuery,
-    RequestIdentity,
-    StoredCompletion,
-    TurnCommit,
-)
 
 
 class Clock(Protocol):
@@ -47,15 +29,15 @@ class Clock(Protocol):
     def monotonic(self) -> float: ...
 
 
-class ConversationStore(Protocol):
-    """Conversations and bills. Every method is one short transaction.
+class ConversationReader(Protocol):
+    """What `history` and `context` read of the storage; a port, as steps do not import each other.
 
     Raises:
         StorageUnavailable: the storage cannot be reached, or not within its timeout.
     """
 
     async def secret(self) -> bytes:
-        """The key of keyed hashes; lives in the storage so that replicas and restarts share it (guarantee §8)."""
+        """The key of keyed hashes, the same in all replicas (guarantee §8)."""
         ...
 
     async def find_conversation(
@@ -64,166 +46,21 @@ class ConversationStore(Protocol):
         ref: ConversationRef,
         *,
         max_bytes: int | None,
-        sought: Lookup | None = None,
+        lookup: Lookup | None = None,
         model: str | None = None,
     ) -> StoredConversation | None:
-        """The conversation that is named, or by the keys of what is sought the one that it continues, with the end of
-        the path that leads to where the request continues: that of what is sought, else the head. Whole turns, at
-        least the latest, and further ones while what they take up in a window stays within `max_bytes` (None: all);
-        and what `model` was sent of it before.
+        """The conversation of that name, or the one that `lookup.keys` recognise; None if there is none.
+
+        Args:
+            max_bytes: how much of the path is read. Whole turns, newest first: the latest always, older ones while
+                the sum stays within this many bytes. None: all of it.
+            sought: the messages of a resend. The path leads to the message that they continue, else to the head.
+            model: the frame of this model comes with the conversation (guarantee §4 I7).
         """
         ...
 
     async def read_earlier(self, tenant: str, message_id: str, *, max_bytes: int) -> Earlier:
-        """What is older than a message of this tenant's: the end of the path that leads to it, without it, as far as
-        it takes up no more than `max_bytes` in a window. Nothing if the tenant has no such message."""
-        ...
-
-    async def claim_session(self, tenant: str, session: str, conversation_id: str) -> str:
-        """The conversation of that name: `conversation_id`, created now, or the one that has it already."""
-        ...
-
-    async def commit(self, commit: TurnCommit) -> None:
-        """Stores a turn and its bill in one transaction (guarantee §3.6)."""
-        ...
-
-    async def find_completion(self, tenant: str, completion_id: str) -> StoredCompletion | None:
-        """By `chatcmpl-…` or `req_…` (guarantee §6)."""
-        ...
-
-    async def list_completions(self, tenant: str, query: CompletionQuery) -> CompletionPage | None:
-        """A page of this tenant's (guarantee §6); None if it is to begin behind one that the tenant does not have."""
-        ...
-
-    async def has_conversation(self, tenant: str, conversation_id: str) -> bool:
-        """Whether this tenant has that conversation."""
-        ...
-
-    async def delete_conversation(self, tenant: str, conversation_id: str) -> bool:
-        """Deletes it for good, with all that was said in it; the anonymous bill stays (guarantee §5, §6). A turn that
-        is under way is not stored. False: this tenant has no such conversation."""
-        ...
-
-    async def reachable(self) -> None:
-        """Returns if a turn could be stored now; asked before a model is called (guarantee §3.6)."""
-        ...
-
-    async def ready(self) -> bool:
-        """Whether the storage answers and is on the current schema."""
-        ...
-
-
-class ConversationTransfer(Protocol):
-    """Conversations as documents, lossless.
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached.
-    """
-
-    async def export_conversation(self, tenant: str | None, conversation_id: str) -> Iterator[bytes] | None:
-        """The document, of one moment, in pieces that are made as they are asked for; None if the tenant (None:
-        whoever's) has no such conversation."""
-        ...
-
-    async def import_conversation(self, tenant: str, made: ImportedConversation) -> Imported:
-        """A new conversation: all of it, or nothing."""
-        ...
-
-
-class ExpiringStore(Protocol):
-    """What has had its time. Safe from several processes at once.
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached.
-    """
-
-    async def delete_unused(self, before: datetime) -> int:
-        """Deletes the conversations that nothing was added to since then; returns how many."""
-        ...
-
-    async def delete_leftovers(self) -> None:
-        """Deletes claims whose time is over, and processes that are long gone."""
-        ...
-
-
-class ConversationRecords(Protocol):
-    """Conversations by themselves: made, listed, read and changed item by item. Every method is one short transaction.
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached, or not within its timeout.
-        ConversationNotFound: the tenant has no such conversation.
-        ItemNotFound: the conversation has no such item.
-    """
-
-    async def create(
-        self,
-        tenant: str,
-        conversation_id: str,
-        metadata: dict[str, str],
-        messages: Sequence[ConversationMessage],
-        request_id: str,
-    ) -> ConversationRecord:
-        """A new conversation that begins with these messages."""
-        ...
-
-    async def find(self, tenant: str, conversation_id: str) -> ConversationRecord:
-        """One of this tenant's."""
-        ...
-
-    async def update(self, tenant: str, conversation_id: str, metadata: dict[str, str]) -> ConversationRecord:
-        """The conversation, with this metadata in the place of what it had."""
-        ...
-
-    async def list_page(self, tenant: str, query: RecordQuery) -> RecordPage:
-        """A page of this tenant's conversations."""
-        ...
-
-    async def items(self, tenant: str, conversation_id: str, query: ItemQuery) -> ItemPage:
-        """A page of the items of the current branch: the system messages in force and the path to the head."""
-        ...
-
-    async def item(self, tenant: str, conversation_id: str, item_id: str) -> dict[str, Any]:
-        """One item, of any branch."""
-        ...
-
-    async def add_items(
-        self, tenant: str, conversation_id: str, messages: Sequence[ConversationMessage], request_id: str
-    ) -> list[dict[str, Any]]:
-        """The items that were made of these messages, at the head."""
-        ...
-
-    async def delete_item(self, tenant: str, conversation_id: str, item_id: str) -> ConversationRecord:
-        """Deletes an item for good; what it said is nowhere in the conversation afterwards."""
-        ...
-
-
-class ClaimStore(Protocol):
-    """What is known of requests that are to be answered once. Every method is one short transaction.
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached, or not within its timeout.
-    """
-
-    @property
-    def shared(self) -> bool:
-        """Whether other processes use the same storage: claims are taken in it then, and not in memory alone."""
-        ...
-
-    async def take(self, claim: Claim, *, anew: bool, alive_until: datetime | None) -> ClaimRecord | None:
-        """Takes the claim if it is free, and returns None; else what stands in its way. `anew`: the record of an
-        earlier answer does not, and what runs is contested from now on. `alive_until` is noted of the process."""
-        ...
-
-    async def find(self, identity: RequestIdentity) -> ClaimRecord | None:
-        """What is known of that request."""
-        ...
-
-    async def release(self, claim: Claim) -> None:
-        """Lets go what has not become a record, and what it took the place of."""
-        ...
-
-    async def beat(self, process: str, alive_until: datetime) -> None:
-        """That process holds its claims until then at least."""
+        """The messages before this one, newest first until they exceed `max_bytes`. Empty for an unknown message."""
         ...
 
 
@@ -240,7 +77,7 @@ class CacheBackend(Protocol):
         """Keeps a value for `ttl` seconds at most; those of one `group` can be forgotten together."""
         ...
 
-    async def forget(self, *groups: str) -> None:
+    async def evict(self, *groups: str) -> None:
         """Deletes all values of these groups; a cache that cannot be asked keeps them until their time is over."""
         ...
 

@@ -31,7 +31,7 @@ from gateway.history.rebuild import begins_turn, has_unread, with_older_messages
 from gateway.models.bill import InternalCall
 from gateway.models.conversation import ConversationMessage, History
 from gateway.models.exchange import ChatRequest, ModelFacts
-from gateway.ports import ConversationStore, FileStore, TokenCounters
+from gateway.ports import ConversationReader, FileStore, TokenCounters
 from gateway.relevance.index_cache import ContentIndexes, PassageFinder
 from gateway.window.budget import Budget
 
@@ -52,7 +52,7 @@ class ContextManager:
         meaning: Meaning | None = None,
         indexes: ContentIndexes | None = None,
         planning: ContextPlanning | None = None,
-        store: ConversationStore | None = None,
+        store: ConversationReader | None = None,
     ) -> None:
         self._settings = settings
         self._counters = counters

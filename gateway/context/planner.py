@@ -25,7 +25,7 @@ from gateway.planning.processor import ArtifactProcessor, ModelConfig
 from gateway.planning.prompt import PlannerTask
 from gateway.planning.summaries import Summarizer
 from gateway.planning.summary_cache import SummaryCache
-from gateway.ports import Clock, ConversationStore, InternalModel
+from gateway.ports import Clock, ConversationReader, InternalModel
 from gateway.telemetry.logs import get_logger
 from gateway.window.candidates import as_artifact, candidates, recent_texts, transcript
 from gateway.window.plan import changeable
@@ -119,7 +119,7 @@ class ContextPlanning:
         settings: ContextSettings,
         models: InternalModels,
         summaries: SummaryCache,
-        store: ConversationStore,
+        store: ConversationReader,
         clock: Clock,
     ) -> None:
         self._settings = settings
@@ -170,7 +170,7 @@ class ContextPlanning:
         try:
             prepared = await self._processor.execute_plan(plan, chosen, summarizer, planners.ceilings.seconds)
         except BaseException:  # a request that ends now leaves no conversation with which summaries could be deleted
-            self._tasks.start(self._summaries.forget(request.caller.tenant, cached))
+            self._tasks.start(self._summaries.evict(request.caller.tenant, cached))
             raise
         return PlanResult(
             planned=Planned(plan, prepared.texts, self._settings.trust_planner),

@@ -33,7 +33,7 @@ from gateway.models.conversation import (
 from gateway.models.exchange import ChatRequest
 from gateway.models.frames import Frame
 from gateway.models.tool_steps import RESULT_ROLES
-from gateway.ports import ConversationStore
+from gateway.ports import ConversationReader
 
 INLINE_BYTES = 2**20
 """A body of fewer bytes is compared and paired in less time than other requests would notice."""
@@ -61,7 +61,7 @@ class RebuildOptions:
         return None if self.budget_tokens is None else BYTES_PER_TOKEN * self.budget_tokens
 
 
-async def build_llm_messages(request: ChatRequest, store: ConversationStore, options: RebuildOptions) -> History:
+async def build_llm_messages(request: ChatRequest, store: ConversationReader, options: RebuildOptions) -> History:
     """The messages of the conversation, each with its reasoning steps, and where the new ones are attached.
 
     Raises:
@@ -76,7 +76,7 @@ async def build_llm_messages(request: ChatRequest, store: ConversationStore, opt
     stored = None
     if ref.conversation_id or ref.session or (lookup and lookup.keys):
         stored = await store.find_conversation(
-            tenant, ref, max_bytes=options.max_bytes, sought=lookup, model=request.model
+            tenant, ref, max_bytes=options.max_bytes, lookup=lookup, model=request.model
         )
         if stored is None and ref.conversation_id:
             raise ConversationNotFound("No such conversation.", param="conversation")
@@ -111,7 +111,7 @@ def unmanaged_history(request: ChatRequest, history: History | None = None) -> H
 
 
 async def _lookup(
-    request: ChatRequest, sent: SentChain, store: ConversationStore, options: RebuildOptions
+    request: ChatRequest, sent: SentChain, store: ConversationReader, options: RebuildOptions
 ) -> Lookup | None:
     """What to look up of a resend; None for a delta, and for a request that can continue nothing."""
     ref = request.conversation
@@ -283,7 +283,7 @@ def _of_chain(attachments: Sequence[Artifact], sent: SentChain, kept: int) -> tu
     return tuple(each for each in attachments if each.metadata.get("said_digest") in said)
 
 
-async def with_older_messages(history: History, store: ConversationStore, tenant: str, max_bytes: int) -> History:
+async def with_older_messages(history: History, store: ConversationReader, tenant: str, max_bytes: int) -> History:
     """The conversation with older messages than were read for the window: the latest of them, `max_bytes` at most. What
     a question needs is recalled from them (guarantee §4 I6). Unchanged where everything was read.
 

@@ -8,7 +8,7 @@ from gateway.errors import InvalidRequest, StorageUnavailable, Unauthorized
 from gateway.http.edge import Scope
 from gateway.http.receive import header
 from gateway.models.exchange import Caller
-from gateway.ports import ConversationStore
+from gateway.storage.store import ConversationStore
 
 ANONYMOUS = "anonymous"
 UNKNOWN = "unknown"

@@ -10,7 +10,8 @@ from gateway.errors import ModelNotFound, StorageUnavailable
 from gateway.http.auth import Authenticator
 from gateway.http.edge import Draining, Receive, Scope, Send, send_json
 from gateway.http.receive import header
-from gateway.ports import ConversationStore, ModelDirectory
+from gateway.ports import ModelDirectory
+from gateway.storage.store import ConversationStore
 from gateway.telemetry.metrics import SECONDS, Counts, Histogram, Metrics
 
 # `/health/*` and `/v1/models`.

@@ -8,10 +8,10 @@ from typing import TextIO
 from gateway.base.clock import days_before, parse_when
 from gateway.config.settings import Settings
 from gateway.errors import StorageUnavailable
-from gateway.ports import Clock, ExpiringStore
+from gateway.ports import Clock
 from gateway.storage.cache.memory import open_cache
-from gateway.storage.conversations.delete import Retention
 from gateway.storage.database.migrate import open_current, shown
+from gateway.storage.retention import Retention
 from gateway.telemetry.logs import get_logger
 
 # What a running gateway does beside answering: deletes what has had its time (`conversation.retention_days`).
@@ -29,28 +29,28 @@ def sweep_seconds(retention_days: float | None) -> float:
     return min(MOST_SECONDS, max(LEAST_SECONDS, 864 * retention_days))
 
 
-async def sweep_for_ever(store: ExpiringStore, clock: Clock, retention_days: float | None, interval: float) -> None:
+async def sweep_for_ever(retention: Retention, clock: Clock, retention_days: float | None, interval: float) -> None:
     """Sweeps each `interval` seconds until it is cancelled; whatever goes wrong, it tries again next time."""
     while True:
         await asyncio.sleep(interval)
         try:
-            await sweep(store, clock, retention_days)
+            await sweep(retention, clock, retention_days)
         except StorageUnavailable as error:
             log.warning("sweep_postponed", reason=error.message)
         except Exception as fault:  # noqa: BLE001 - one bad row must not end the sweeping for as long as the server runs
             log.fault("sweep_failed", fault)
 
 
-async def sweep(store: ExpiringStore, clock: Clock, retention_days: float | None) -> None:
+async def sweep(retention: Retention, clock: Clock, retention_days: float | None) -> None:
     """
     Raises:
         StorageUnavailable: the storage cannot be reached.
     """
     if retention_days is not None:
-        deleted = await store.delete_unused(days_before(clock.now(), retention_days))
+        deleted = await retention.expire_conversations(days_before(clock.now(), retention_days))
         if deleted:
             log.info("conversations_expired", deleted=deleted)
-    await store.delete_leftovers()
+    await retention.expire_claims()
 
 
 def purge(settings: Settings, options: argparse.Namespace, clock: Clock, out: TextIO, err: TextIO) -> int:
@@ -81,7 +81,7 @@ async def _purge(settings: Settings, options: argparse.Namespace, clock: Clock, 
     transactions = await open_current(settings.storage)
     try:
         retention = Retention(transactions, clock, cache)
-        run = retention.count_unused if options.dry_run else retention.delete_unused
+        run = retention.count_expired if options.dry_run else retention.expire_conversations
         return await run(before, options.tenant)
     finally:
         await transactions.close()

@@ -12,7 +12,7 @@ from gateway.http.conversations.import_check import parse_export
 from gateway.http.conversations.transfer import as_imported
 from gateway.models.records import Imported, ImportedConversation
 from gateway.ports import Clock
-from gateway.storage.conversations.export import Transfer
+from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database.migrate import open_current, shown
 
 STANDARD = "-"
@@ -72,7 +72,7 @@ def _only_tenant(settings: Settings) -> str:
 async def _read(settings: Settings, clock: Clock, tenant: str | None, conversation_id: str) -> list[bytes] | None:
     transactions = await open_current(settings.storage)
     try:
-        pieces = await Transfer(transactions, clock).export_conversation(tenant, conversation_id)
+        pieces = await ConversationTransfer(transactions, clock).export_conversation(tenant, conversation_id)
         return None if pieces is None else list(pieces)
     finally:
         await transactions.close()
@@ -81,6 +81,6 @@ async def _read(settings: Settings, clock: Clock, tenant: str | None, conversati
 async def _write(settings: Settings, clock: Clock, tenant: str, made: ImportedConversation) -> Imported:
     transactions = await open_current(settings.storage)
     try:
-        return await Transfer(transactions, clock).import_conversation(tenant, made)
+        return await ConversationTransfer(transactions, clock).import_conversation(tenant, made)
     finally:
         await transactions.close()

@@ -102,10 +102,10 @@ class SummaryCache:
         future.set_result(found.text)
         return found
 
-    async def forget(self, tenant: str, digests: Sequence[str]) -> None:
+    async def evict(self, tenant: str, digests: Sequence[str]) -> None:
         """Deletes what is kept of these contents, of no conversation that could be deleted later."""
         await self.close()
-        await self._cache.forget(*(cache_group(tenant, digest) for digest in digests))
+        await self._cache.evict(*(cache_group(tenant, digest) for digest in digests))
 
     async def close(self) -> None:
         """Waits for what is still being kept, or given up."""

@@ -58,7 +58,7 @@ class ContentIndexes:
             while self._size > self._max_bytes and self._indexes:
                 self._drop(next(iter(self._indexes)))
 
-    def forget(self, *groups: str) -> None:
+    def evict(self, *groups: str) -> None:
         """Drops the indexes of these groups (`cache_group`), and those that are being built."""
         with self._lock:
             self._moment += 1
@@ -139,7 +139,7 @@ class PassageFinder:
 # A cache whose groups are forgotten together with the indexes of their contents.
 
 
-class ForgettingCache:
+class IndexedCache:
     """`ClaimingCache`: whoever deletes a content from it deletes the index of that content, too (guarantee §5)."""
 
     def __init__(self, cache: ClaimingCache, indexes: ContentIndexes) -> None:
@@ -157,10 +157,10 @@ class ForgettingCache:
         """See `CacheBackend`."""
         await self._cache.set(key, value, ttl, group=group)
 
-    async def forget(self, *groups: str) -> None:
+    async def evict(self, *groups: str) -> None:
         """Forgets values and indexes of these groups."""
-        self._indexes.forget(*groups)
-        await self._cache.forget(*groups)
+        self._indexes.evict(*groups)
+        await self._cache.evict(*groups)
 
     async def claim(self, key: str, owner: str, ttl: float) -> bool:
         """See `ClaimingCache`."""

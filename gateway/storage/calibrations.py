@@ -1,5 +1,4 @@
-"""What was learned of models' tokens (adapters of `ports.CalibrationStore`). A few rows, of no tenant: only names of
-models and figures."""
+"""What was learned of models' tokens: one row a model, of no tenant, with figures only (ADR 13)."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -9,38 +8,27 @@ import sqlalchemy as sa
 from gateway.models.calibration import LEAST_MARGIN, MOST_MARGIN, Calibration
 from gateway.storage.database.engine import Transactions, insert_for
 from gateway.storage.database.schema import calibrations
-from gateway.storage.history.rows import utc
+from gateway.storage.rows import utc
 
 MOST_READ = 1000
 
 
-class MemoryCalibrations:
-    """Kept as long as the process lives."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, Calibration] = {}
-
-    async def load(self) -> dict[str, Calibration]:
-        """See `ports.CalibrationStore`."""
-        return dict(self._kept)
-
-    async def save(self, learned: Mapping[str, Calibration]) -> None:
-        """See `ports.CalibrationStore`."""
-        self._kept |= learned
-
-
 class SqlCalibrations:
-    """Each method is one short transaction."""
+    """Each method is one short transaction.
+
+    Raises:
+        StorageUnavailable: the storage cannot be reached.
+    """
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
 
     async def load(self) -> dict[str, Calibration]:
-        """See `ports.CalibrationStore`."""
+        """All of them by model, at most the latest thousand."""
         return await self._transactions.run(_load)
 
     async def save(self, learned: Mapping[str, Calibration]) -> None:
-        """See `ports.CalibrationStore`."""
+        """Replaces those of these models."""
         await self._transactions.run(partial(_save, learned=dict(learned)), write=True)
 
 

@@ -1,4 +1,4 @@
-"""Claims in the storage (adapter of `ports.ClaimStore`): what was answered, and what other processes are answering."""
+"""Claims in the storage: which requests were answered, and which are being answered by other processes."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -11,7 +11,7 @@ from gateway.ports import Clock
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions, insert_for
 from gateway.storage.database.transactions import RowInsert
-from gateway.storage.history.rows import utc
+from gateway.storage.rows import utc
 
 CONTESTED_FOR = timedelta(minutes=10)
 FRESH_FOR = timedelta(seconds=30)
@@ -21,8 +21,14 @@ that as it is then, but the row of its process as it was before."""
 claims, processes = schema.claims.c, schema.processes.c
 
 
-class SqlClaims:
-    """Each method is one short transaction."""
+class ClaimStore:
+    """Each method is one short transaction.
+
+    `shared`: other processes use the same storage, so that claims are taken in it and not in memory alone.
+
+    Raises:
+        StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
+    """
 
     def __init__(self, transactions: Transactions, clock: Clock) -> None:
         self._transactions = transactions
@@ -30,7 +36,12 @@ class SqlClaims:
         self.shared = transactions.remote
 
     async def take(self, claim: Claim, *, anew: bool, alive_until: datetime | None) -> ClaimRecord | None:
-        """See `ports.ClaimStore`."""
+        """Takes the claim if it is free and returns None, else the record that holds it.
+
+        Args:
+            anew: the record of an earlier answer does not hold it, and a running request becomes contested.
+            alive_until: stored with the claim's process; None leaves that as it is.
+        """
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> ClaimRecord | None:
@@ -51,16 +62,16 @@ class SqlClaims:
         return await self._transactions.run(work, write=True)
 
     async def find(self, identity: RequestIdentity) -> ClaimRecord | None:
-        """See `ports.ClaimStore`."""
+        """The record of that request, None if there is none."""
         now = self._clock.now()
         return await self._transactions.run(lambda connection: _find(connection, identity, now))
 
     async def release(self, claim: Claim) -> None:
-        """See `ports.ClaimStore`."""
+        """Deletes the claim if it has not become a record, and the earlier record that it took the place of."""
         await self._transactions.run(lambda connection: _release(connection, claim), write=True)
 
     async def beat(self, process: str, alive_until: datetime) -> None:
-        """See `ports.ClaimStore`."""
+        """Stores that the process holds its claims until then at least."""
         await self._transactions.run(lambda connection: _beat(connection, process, alive_until), write=True)
 
 

@@ -1,10 +1,8 @@
-"""Conversations and bills (adapter of `ports.ConversationStore`)."""
+"""Conversations and bills, as requests read and commit them."""
 
 import secrets as random
 from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -16,80 +14,21 @@ from gateway.storage.conversations.delete import delete_conversation
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions, insert_if_new
 from gateway.storage.database.migrate import schema_state
-from gateway.storage.history import rows
-from gateway.storage.history.digests import backfill_digests
-from gateway.storage.history.path import MissingDigests, conversation_row, find
+from gateway.storage.lookup.find import conversation_row, find, read_earlier
 from gateway.storage.turns.commit import CommitGroup, record
 from gateway.storage.turns.completions import read_completion, read_page
 
-# Reads what is older than the end of a path that was read for the window: something in it may have to be recalled.
-
-
-MESSAGES = schema.messages
-
-
-def read_earlier(connection: sa.Connection, tenant: str, message_id: str, max_bytes: int) -> Earlier:
-    """See `ports.ConversationStore`."""
-    of_tenant = schema.conversations.c.tenant == tenant
-    joined = MESSAGES.join(schema.conversations, schema.conversations.c.id == MESSAGES.c.conversation_id)
-    columns = (MESSAGES.c.parent_id, MESSAGES.c.conversation_id, MESSAGES.c.sequence_number)
-    query = sa.select(*columns).select_from(joined).where(MESSAGES.c.id == message_id, of_tenant)
-    behind = connection.execute(query).first()
-    if behind is None or behind.parent_id is None:
-        return Earlier()
-    found = connection.execute(_EARLIER, {"last": behind.parent_id, "limit": max_bytes}).all()
-    results: dict[str, object] = {}
-    messages = tuple(rows.message_of(row, results) for row in reversed(found))
-    return Earlier(messages, _turns_before(connection, found[-1] if found else behind))
-
-
-def _turns_before(connection: sa.Connection, row: Any) -> int:
-    """How many turns began before a message: counted along its path if there are branches, or gaps where something was
-    deleted."""
-    if row.parent_id is None:
-        return 0
-    number = MESSAGES.c.sequence_number
-    before = (MESSAGES.c.conversation_id == row.conversation_id, number < row.sequence_number)
-    counts = sa.select(sa.func.count(), sa.func.count(number.distinct())).where(*before)
-    if tuple(connection.execute(counts).one()) == (row.sequence_number, row.sequence_number):
-        users = sa.select(sa.func.count()).where(*before, MESSAGES.c.role == "user")
-        return int(connection.execute(users).scalar_one())
-    return int(connection.execute(_USERS, {"last": row.parent_id}).scalar_one())
-
-
-def _earlier() -> sa.Select[tuple[object, ...]]:
-    """Walks up from `:last` over small columns while the weights add up to no more than `:limit`; only then reads the
-    bodies."""
-    table, limit = MESSAGES, sa.bindparam("limit", type_=sa.BigInteger)
-    weight = sa.cast(table.c.weight, sa.BigInteger).label("total")
-    walk = sa.select(table.c.id, table.c.parent_id, sa.literal(1).label("depth"), weight)
-    begin = sa.and_(table.c.id == sa.bindparam("last", type_=sa.String), table.c.weight <= limit)
-    cte = walk.where(begin).cte("earlier", recursive=True)
-    total = cte.c.total + table.c.weight
-    step = sa.select(table.c.id, table.c.parent_id, cte.c.depth + 1, total)
-    cte = cte.union_all(step.where(sa.and_(table.c.id == cte.c.parent_id, total <= limit)))
-    return sa.select(table).join(cte, cte.c.id == table.c.id).order_by(cte.c.depth)
-
-
-def _users() -> sa.Select[int]:
-    """Counts the user messages of the path that ends with `:last`."""
-    table = MESSAGES
-    walk = sa.select(table.c.id, table.c.parent_id, table.c.role)
-    cte = walk.where(table.c.id == sa.bindparam("last", type_=sa.String)).cte("path", recursive=True)
-    cte = cte.union_all(sa.select(table.c.id, table.c.parent_id, table.c.role).where(table.c.id == cte.c.parent_id))
-    return sa.select(sa.func.count()).select_from(cte).where(cte.c.role == "user")
-
-
-_EARLIER, _USERS = _earlier(), _users()
-
-
 USED_FOR = timedelta(hours=1)
-"""How long a request may be at work on a conversation that has had its time."""
+"""How long retention leaves a conversation alone that a request is at work on: longer than any request takes."""
 SECRET = "keyed-hash"  # noqa: S105 - the name of the secret, not the secret
 
 
-class SqlStore:
-    """Each method is one short transaction; none is open while a model is being waited for (guarantee §3.7)."""
+class ConversationStore:
+    """Each method is one short transaction; none is open while a model is being waited for (guarantee §3.7).
+
+    Raises:
+        StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
+    """
 
     def __init__(
         self,
@@ -106,7 +45,7 @@ class SqlStore:
         self._group = CommitGroup(self._write)
 
     async def secret(self) -> bytes:
-        """The key of keyed hashes, made at the first question to a new storage."""
+        """The key of keyed hashes, made when a new storage is first asked for it; replicas share it (guarantee §8)."""
         if self._secret is None:
             known = await self._transactions.run(_read_secret)
             if known is None:
@@ -120,25 +59,21 @@ class SqlStore:
         ref: ConversationRef,
         *,
         max_bytes: int | None,
-        sought: Lookup | None = None,
+        lookup: Lookup | None = None,
         model: str | None = None,
     ) -> StoredConversation | None:
-        """See `ports.ConversationStore`."""
+        """The conversation to continue, with the path to where the request resumes it (`ports.ConversationReader`)."""
         while True:
-            found = await self._transactions.run(lambda c: find(c, tenant, ref, sought, max_bytes, model))
-            if isinstance(found, MissingDigests):
-                await self._transactions.run(
-                    partial(backfill_digests, conversation_id=found.conversation_id), write=True
-                )
-            elif found is None or await self._keeps(found):
+            found = await self._transactions.run(lambda c: find(c, tenant, ref, lookup, max_bytes, model))
+            if found is None or await self._keeps(found):
                 return found
 
     async def read_earlier(self, tenant: str, message_id: str, *, max_bytes: int) -> Earlier:
-        """See `ports.ConversationStore`."""
+        """Messages before this one, as many as `max_bytes` hold (`ports.ConversationReader`)."""
         return await self._transactions.run(lambda c: read_earlier(c, tenant, message_id, max_bytes))
 
     async def _keeps(self, found: StoredConversation) -> bool:
-        """Sees to it that retention does not delete a conversation that a request is at work on. False: it just has."""
+        """Marks an expired conversation as in use, so that retention does not delete it. False: it just has been."""
         now = self._clock.now()
         until = now + USED_FOR
         if self._retention_days is None or found.updated_at is None:
@@ -152,7 +87,7 @@ class SqlStore:
         return marked == 1
 
     async def claim_session(self, tenant: str, session: str, conversation_id: str) -> str:
-        """See `ports.ConversationStore`."""
+        """The id of the tenant's conversation of that name: `conversation_id`, created now, if there was none."""
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> str:
@@ -174,7 +109,7 @@ class SqlStore:
         return await self._transactions.run(work, write=True)
 
     async def commit(self, commit: TurnCommit) -> None:
-        """See `ports.ConversationStore`."""
+        """Stores a turn and its bill in one transaction (guarantee §3.6). It ends also if the caller is cancelled."""
         if commit.claim is not None:
             await commit.claim.settle(self._commit(commit))
         else:
@@ -188,21 +123,21 @@ class SqlStore:
 
     async def _write(self, commits: list[TurnCommit]) -> None:
         now = self._clock.now()
-        await self._forget(await record(self._transactions, commits, now))
+        await self._evict(await record(self._transactions, commits, now))
 
-    async def _forget(self, groups: Sequence[str]) -> None:
+    async def _evict(self, groups: Sequence[str]) -> None:
         """Deletes what the cache keeps of contents that no conversation holds any more."""
         if groups and self._cache is not None:
-            await self._cache.forget(*groups)
+            await self._cache.evict(*groups)
 
     async def find_completion(self, tenant: str, completion_id: str) -> StoredCompletion | None:
-        """See `ports.ConversationStore`."""
+        """A tenant's completion by `chatcmpl-…` or `req_…` (guarantee §6); None if there is none."""
         if "\x00" in completion_id:  # PostgreSQL takes no NUL, and nothing has such an id
             return None
         return await self._transactions.run(lambda connection: read_completion(connection, tenant, completion_id))
 
     async def list_completions(self, tenant: str, query: CompletionQuery) -> CompletionPage | None:
-        """See `ports.ConversationStore`."""
+        """A page of a tenant's completions (guarantee §6); None if `query.after` is none of the tenant's."""
         if "\x00" in f"{query.conversation_id}{query.model}{query.after}":
             return CompletionPage((), has_more=False) if query.after is None else None
         return await self._transactions.run(lambda connection: read_page(connection, tenant, query))
@@ -216,7 +151,8 @@ class SqlStore:
         return await self._transactions.run(work)
 
     async def delete_conversation(self, tenant: str, conversation_id: str) -> bool:
-        """See `ports.ConversationStore`."""
+        """Deletes a conversation with all that was said in it; its anonymous bill stays (guarantee §5, §6). A turn that
+        is under way is not stored. Returns False if the tenant has no such conversation."""
         if "\x00" in conversation_id:
             return False
         gone = await self._transactions.run(
@@ -224,12 +160,12 @@ class SqlStore:
         )
         if gone is None:
             return False
-        await self._forget(gone)
+        await self._evict(gone)
         await self._transactions.wipe()
         return True
 
     async def reachable(self) -> None:
-        """See `ports.ConversationStore`."""
+        """Returns if a turn could be stored now: asked before a model is called (guarantee §3.6)."""
         if self._transactions.remote:
             await self._transactions.run(lambda connection: connection.execute(sa.text("SELECT 1")).scalar())
 

@@ -17,7 +17,9 @@ from gateway.base.ids import new_id
 from gateway.errors import AnswerNotKept, IdempotencyKeyInUse, IdempotencyKeyMismatch, StorageUnavailable
 from gateway.models.exchange import ChatRequest
 from gateway.models.turn import Claim, ClaimRecord, RequestIdentity, StoredCompletion
-from gateway.ports import ClaimStore, Clock, ConversationStore
+from gateway.ports import Clock
+from gateway.storage.claims import ClaimStore
+from gateway.storage.store import ConversationStore
 from gateway.telemetry.logs import get_logger
 
 log = get_logger("gateway.turn.idempotency")

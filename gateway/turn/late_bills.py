@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from gateway.errors import StorageUnavailable
 from gateway.models.turn import LedgerEntry, TurnCommit
-from gateway.ports import ConversationStore
+from gateway.storage.store import ConversationStore
 from gateway.telemetry.logs import get_logger
 
 log = get_logger("gateway.turn.settlement")

@@ -14,7 +14,8 @@ from gateway.errors import ConversationNotFound, InvalidRequest, UpstreamOverflo
 from gateway.history.frames import for_origin
 from gateway.history.rebuild import RebuildOptions, build_llm_messages, starts_conversation, unmanaged_history
 from gateway.models.exchange import ChatRequest, JsonAnswer
-from gateway.ports import ConversationStore, FileStore, Router, Upstream
+from gateway.ports import FileStore, Router, Upstream
+from gateway.storage.store import ConversationStore
 from gateway.turn.exchange import Exchange, Outcome
 from gateway.turn.settlement import Settlement
 from gateway.turn.streaming import StreamedAnswer, relayed

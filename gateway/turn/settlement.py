@@ -27,7 +27,8 @@ from gateway.models.bill import CallCost, ContextUtilizationMetadata, ResponseMe
 from gateway.models.chain import ChainKey
 from gateway.models.conversation import INLINE_MESSAGES
 from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
-from gateway.ports import Clock, ConversationStore, TokenCounters
+from gateway.ports import Clock, TokenCounters
+from gateway.storage.store import ConversationStore
 from gateway.telemetry.logs import get_logger
 from gateway.telemetry.metrics import Metrics
 from gateway.turn.exchange import Exchange, Outcome

@@ -11,7 +11,7 @@ import os
 import sys
 from typing import Any
 
-from gateway.storage.store import SqlStore
+from gateway.storage.store import ConversationStore
 from gateway.storage.turns import bills, write
 
 GAP = 0.02
@@ -19,17 +19,17 @@ KINDS = ("acknowledged before the commit", "bill and turn apart", "links apart",
 
 
 def _acknowledge_before_the_commit() -> None:
-    commit = SqlStore.commit
+    commit = ConversationStore.commit
     later: set[Any] = set()
 
-    async def at_once(self: SqlStore, turn: Any) -> None:
+    async def at_once(self: ConversationStore, turn: Any) -> None:
         async def work() -> None:
             await asyncio.sleep(GAP / 10)
             await commit(self, turn)
 
         later.add(asyncio.ensure_future(work()))
 
-    SqlStore.commit = at_once  # type: ignore[method-assign,assignment]
+    ConversationStore.commit = at_once  # type: ignore[method-assign,assignment]
 
 
 def _apart(module: Any, name: str) -> None:
@@ -37,9 +37,9 @@ def _apart(module: Any, name: str) -> None:
     write_it = getattr(module, name)
     put_off: list[Any] = []
     setattr(module, name, lambda _connection, *rest: put_off.append(rest) or ())  # type: ignore[func-returns-value]
-    together = SqlStore._write
+    together = ConversationStore._write
 
-    async def in_two(self: SqlStore, commits: Any) -> None:
+    async def in_two(self: ConversationStore, commits: Any) -> None:
         await together(self, commits)
         mine, put_off[:] = put_off[:], []
         await asyncio.sleep(GAP)
@@ -50,7 +50,7 @@ def _apart(module: Any, name: str) -> None:
 
         await self._transactions.run(rest_of_it, write=True)
 
-    SqlStore._write = in_two  # type: ignore[method-assign]
+    ConversationStore._write = in_two  # type: ignore[method-assign]
 
 
 def _break(kind: str) -> None:

@@ -1,8 +1,5 @@
-"""The version before and this one, real processes of both, on one PostgreSQL through an upgrade (ADR 10)."""
+"""This version and the next one, real processes of both, on one PostgreSQL through an upgrade (ADR 10)."""
 
-import io
-import subprocess
-import tarfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,35 +8,18 @@ from typing import Any
 import httpx
 import pytest
 
+from gateway.storage.database import schema
 from tests.acceptance.answers import Json, assistant, chat, http, stored_of, user
 from tests.chaos.audit import broken_rules, rows
 from tests.support.continuing import Talk
 from tests.support.factory import GatewayFactory
-from tests.support.gateway_process import REPOSITORY, GatewayProcess
+from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Record, Reply
+from tests.support.next_version import NEXT, next_sources
 from tests.support.postgres import Postgres
 from tests.support.process import wait_until
 
-MIGRATION = "migrations/versions/0004_frames_and_calibrations.py"
-BEFORE, AFTER = "0003", "0004"
 KINDS = [(whole, begun_on_old) for whole in (False, True) for begun_on_old in (False, True)]
-
-
-def git(*arguments: str) -> bytes:
-    return subprocess.run(["git", *arguments], cwd=REPOSITORY, check=True, capture_output=True).stdout
-
-
-@pytest.fixture
-def version_before(tmp_path: Path) -> Path:
-    """The sources of the last version without this schema, from the history of the repository."""
-    try:
-        added = git("log", "--diff-filter=A", "--format=%H", "--", MIGRATION).decode().split()[-1]
-        archive = git("archive", f"{added}^", "gateway", "migrations")
-    except (OSError, subprocess.CalledProcessError, IndexError):
-        pytest.skip("no history here; its rows are tested in test_rows_of_the_version_before.py")
-    with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
-        opened.extractall(tmp_path / "before", filter="data")
-    return tmp_path / "before"
 
 
 def ready(gateway: GatewayProcess) -> int:
@@ -55,14 +35,15 @@ def lives(gateway: GatewayProcess) -> bool:
 
 @pytest.mark.chaos
 def test_a_rolling_upgrade_loses_and_doubles_nothing(
-    start_gateway: GatewayFactory, upstream: MockUpstream, postgres: Postgres, version_before: Path
+    start_gateway: GatewayFactory, upstream: MockUpstream, postgres: Postgres, tmp_path: Path
 ) -> None:
     """ADR 10, §3.1, §3.2: conversations of both versions are continued by both, while the schema changes, too; both
     are ready all the time."""
     url = postgres.new_database()
     storage = {"storage": {"url": url}}
-    old = [start_gateway(storage, {"PYTHONPATH": str(version_before)}) for _ in range(2)]
-    assert revision(url) == BEFORE
+    next_version = {"PYTHONPATH": str(next_sources(tmp_path / "next"))}
+    old = [start_gateway(storage) for _ in range(2)]
+    assert revision(url) == schema.REVISION
     talks = {kind: Talk(upstream, f"talk {kind}") for kind in KINDS}
     for kind in KINDS:
         if kind[1]:
@@ -70,9 +51,9 @@ def test_a_rolling_upgrade_loses_and_doubles_nothing(
             talks[kind].ask(old[1], whole=kind[0], by_id=True)
 
     with Talking(old, upstream) as talking:
-        new = start_gateway(storage)
+        new = start_gateway(storage, next_version)
     assert talking.failed == []
-    assert revision(url) == AFTER
+    assert revision(url) == NEXT
     assert [ready(each) for each in (*old, new)] == [200, 200, 200]
 
     for kind in KINDS:
@@ -90,11 +71,11 @@ def test_a_rolling_upgrade_loses_and_doubles_nothing(
     wait_until(lambda: lives(old[1]), 20, "the version before")
     for (whole, _), talk in talks.items():
         assert talk.ask(old[1], whole=whole, by_id=True) == talk.id
-    assert (ready(old[1]), revision(url)) == (200, AFTER)
+    assert (ready(old[1]), revision(url)) == (200, NEXT)
 
     for each in old:
         each.terminate()
-    last = start_gateway(storage)
+    last = start_gateway(storage, next_version)
     for (whole, _), talk in talks.items():
         for gateway in (last, new):
             assert talk.ask(gateway, whole=whole, by_id=True) == talk.id

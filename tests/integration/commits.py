@@ -19,7 +19,7 @@ from gateway.models.turn import (
     TurnCommit,
     TurnStatus,
 )
-from gateway.ports import ConversationStore
+from gateway.storage.store import ConversationStore
 
 NOW = datetime(2026, 11, 21, 12, 30, 15, 250_000, tzinfo=UTC)
 USAGE = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}

@@ -9,10 +9,10 @@ from gateway.base.clock import SystemClock
 from gateway.config.settings import StorageSettings
 from gateway.storage.database.engine import Transactions, open_transactions
 from gateway.storage.database.migrate import migrate
-from gateway.storage.store import SqlStore
+from gateway.storage.store import ConversationStore
 
 TENANTS = itertools.count()
-OpenStore = Callable[[], SqlStore]
+OpenStore = Callable[[], ConversationStore]
 
 
 @pytest.fixture
@@ -31,14 +31,14 @@ async def transactions(module_storage_url: str) -> AsyncIterator[Transactions]:
 
 
 @pytest.fixture
-def store(transactions: Transactions) -> SqlStore:
+def store(transactions: Transactions) -> ConversationStore:
     """The store under test, as one process has it."""
-    return SqlStore(transactions, SystemClock())
+    return ConversationStore(transactions, SystemClock())
 
 
 @pytest.fixture
-async def other_store(module_storage_url: str, store: SqlStore) -> AsyncIterator[SqlStore]:
+async def other_store(module_storage_url: str, store: ConversationStore) -> AsyncIterator[ConversationStore]:
     """The same storage as a second process has it."""
     opened = open_transactions(StorageSettings(url=module_storage_url))
-    yield SqlStore(opened, SystemClock())
+    yield ConversationStore(opened, SystemClock())
     await opened.close()

@@ -91,7 +91,6 @@ def documents(draw: st.DrawFn) -> Json:
             "instructions": instructions,
             "messages": messages,
             "attachments": draw(attachments()),
-            "frames": draw(st.lists(frames(messages), max_size=1)) if messages else [],
             "requests": [draw(bills(name)) for name in requests if draw(st.booleans())],
         }
     )
@@ -115,26 +114,6 @@ def events(messages: list[Json]) -> st.SearchStrategy[list[Json]]:
         *(NAMES, names, TIMES, TEXTS),
     )
     return st.lists(step, min_size=1, max_size=2)
-
-
-@st.composite
-def frames(draw: st.DrawFn, messages: list[Json]) -> Json:
-    """What a model was sent: some message in another form, another not at all, a window that begins with a third."""
-    one, other, first, anchor = (draw(st.sampled_from(messages)) for _ in range(4))
-    fields: Json = {
-        "first": first["id"],
-        "left": [other["id"]],
-        "forms": {one["id"]: draw(st.sampled_from([None, {**one["body"], "x_form": 1}]))},
-        "standing": {one["id"]: [other["id"], "art_1"]},
-        "decisions": {one["id"]: [["art_2", "rag_extract", draw(st.integers(0, 2**31))]]},
-        "decided": ["art_2"],
-        "foreign": [one["id"]],
-        "counts": {one["id"]: {"o200k_base": 3}},
-    }
-    kept = draw(st.sets(st.sampled_from(sorted(fields))))
-    frame = {name: value for name, value in fields.items() if name in kept}
-    made: Json = {"model": draw(NAMES), "message": anchor["id"], "full": draw(st.booleans()), "frame": frame}
-    return {**made, "created_at": draw(TIMES)}
 
 
 def names_of(messages: list[Json]) -> st.SearchStrategy[str]:

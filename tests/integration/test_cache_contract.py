@@ -83,15 +83,15 @@ async def test_values_of_a_group_are_forgotten_together_and_others_stay(cache: C
     await cache.set(two, b"2", 60, group=group)
     await cache.set(two, b"2 again", 30, group=group)
     await cache.set(rest, b"3", 60, group=other)
-    await cache.forget(new_id("g"))
+    await cache.evict(new_id("g"))
     assert await cache.get(two) == b"2 again"
-    await cache.forget(group)
+    await cache.evict(group)
     assert [await cache.get(key) for key in (one, two, rest)] == [None, None, b"3"]
     await cache.set(one, b"new", 60, group=group)
     assert await cache.get(one) == b"new"
-    await cache.forget(group, other)
+    await cache.evict(group, other)
     assert [await cache.get(key) for key in (one, rest)] == [None, None]
-    await cache.forget()
+    await cache.evict()
 
 
 async def test_a_group_lasts_as_long_as_the_longest_of_its_values(cache: ClaimingCache) -> None:
@@ -103,7 +103,7 @@ async def test_a_group_lasts_as_long_as_the_longest_of_its_values(cache: Claimin
         while await cache.get(short) is not None:  # noqa: ASYNC110 - Valkey has a clock of its own
             await asyncio.sleep(0.01)
     assert await cache.get(long) == b"long"
-    await cache.forget(group)
+    await cache.evict(group)
     assert await cache.get(long) is None
 
 
@@ -155,7 +155,7 @@ async def test_a_cache_that_is_not_there_is_a_miss_and_left_alone_for_a_moment()
     clock.seconds += 60
     await cache.set("k", b"v", 60, group="g")
     clock.seconds += 60
-    await cache.forget("g")
+    await cache.evict("g")
     await cache.close()
 
 
@@ -198,7 +198,7 @@ async def test_what_could_not_be_forgotten_is_forgotten_before_the_cache_is_used
     await cache.set("other", b"o", 60, group="h")
     chaos_valkey.pause()
     assert await cache.get("k") is None
-    await cache.forget("g")
+    await cache.evict("g")
     chaos_valkey.resume()
     clock.seconds += 1
     assert await cache.get("k") is None, "it is left alone for a moment"

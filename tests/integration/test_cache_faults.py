@@ -165,10 +165,10 @@ async def test_s5_what_is_not_ours_under_a_key_costs_a_miss_of_that_key_alone(va
         await cache.release(claim, "me")
         await cache.set(key, b"new", 60, group=group)
         assert await cache.get(key) == b"new"
-        await cache.forget(group)
+        await cache.evict(group)
         assert await cache.get(key) is None
         put(GROUP_PREFIX + group)
-        await cache.forget(group)
+        await cache.evict(group)
         assert await cache.get(fine) == b"fine", "one group that cannot be read must not end all use of the cache"
     await cache.close()
 

@@ -8,9 +8,10 @@ import sqlalchemy as sa
 
 from gateway.models.calibration import Calibration
 from gateway.ports import CalibrationStore
-from gateway.storage.calibrations import MemoryCalibrations, SqlCalibrations
+from gateway.storage.calibrations import SqlCalibrations
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
+from tests.support.calibrations import MemoryCalibrations
 
 NOW = datetime(2026, 11, 22, 8, 30, 0, 123456, tzinfo=UTC)
 LONG = "m" * 255

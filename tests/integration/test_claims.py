@@ -8,10 +8,10 @@ import pytest
 
 from gateway.base.ids import new_id
 from gateway.models.turn import Claim, RequestIdentity, StoredTurn, TurnCommit
-from gateway.storage.claims import SqlClaims
+from gateway.storage.claims import ClaimStore
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
-from gateway.storage.store import SqlStore
+from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, bill, turn
 
 SOON, DAY = timedelta(seconds=30), timedelta(days=1)
@@ -36,13 +36,13 @@ def clock() -> Hands:
 
 
 @pytest.fixture
-def claims(transactions: Transactions, clock: Hands) -> SqlClaims:
-    return SqlClaims(transactions, clock)
+def claims(transactions: Transactions, clock: Hands) -> ClaimStore:
+    return ClaimStore(transactions, clock)
 
 
 @pytest.fixture
-def store(transactions: Transactions, clock: Hands) -> SqlStore:
-    return SqlStore(transactions, clock)
+def store(transactions: Transactions, clock: Hands) -> ConversationStore:
+    return ConversationStore(transactions, clock)
 
 
 def claim(tenant: str, process: str = "proc_1", *, named: bool = True, at: datetime = NOW) -> Claim:
@@ -56,11 +56,11 @@ def answer(held: Claim) -> TurnCommit:
     return replace(commit, claim=held)
 
 
-async def taken(claims: SqlClaims, held: Claim, *, anew: bool = False) -> bool:
+async def taken(claims: ClaimStore, held: Claim, *, anew: bool = False) -> bool:
     return await claims.take(held, anew=anew, alive_until=NOW + SOON) is None
 
 
-async def test_s3_a_claim_is_one_requests(claims: SqlClaims, tenant: str) -> None:
+async def test_s3_a_claim_is_one_requests(claims: ClaimStore, tenant: str) -> None:
     """The second sees who holds it and for what body; another tenant's is another's."""
     first, second = claim(tenant), claim(tenant, "proc_2")
     assert await taken(claims, first)
@@ -71,7 +71,9 @@ async def test_s3_a_claim_is_one_requests(claims: SqlClaims, tenant: str) -> Non
     assert await taken(claims, claim(f"{tenant}-other"))
 
 
-async def test_s3_the_commit_makes_it_a_record(claims: SqlClaims, store: SqlStore, tenant: str, clock: Hands) -> None:
+async def test_s3_the_commit_makes_it_a_record(
+    claims: ClaimStore, store: ConversationStore, tenant: str, clock: Hands
+) -> None:
     """In one transaction with turn and bill; it counts for its time, then the key is free."""
     held = claim(tenant)
     assert await taken(claims, held)
@@ -89,7 +91,7 @@ async def test_s3_the_commit_makes_it_a_record(claims: SqlClaims, store: SqlStor
     assert await taken(claims, claim(tenant))
 
 
-async def test_s3_without_a_claim_in_the_storage(claims: SqlClaims, store: SqlStore, tenant: str) -> None:
+async def test_s3_without_a_claim_in_the_storage(claims: ClaimStore, store: ConversationStore, tenant: str) -> None:
     """A single process holds its claims in memory: the record alone is written, and the later takes the place of the
     earlier, whichever commits last."""
     earlier, later = claim(tenant), claim(tenant, at=NOW + SOON)
@@ -105,7 +107,7 @@ async def test_s3_without_a_claim_in_the_storage(claims: SqlClaims, store: SqlSt
 
 @pytest.mark.parametrize("status", ["failed", "partial"])
 async def test_s3_what_did_not_end_well_lets_it_go(
-    claims: SqlClaims, store: SqlStore, tenant: str, status: str
+    claims: ClaimStore, store: ConversationStore, tenant: str, status: str
 ) -> None:
     """So that a retry runs; what others hold by then stays theirs."""
     held, next_one = claim(tenant), claim(tenant)
@@ -120,7 +122,7 @@ async def test_s3_what_did_not_end_well_lets_it_go(
 
 
 async def test_s2_only_a_named_request_is_remembered_without_content(
-    claims: SqlClaims, store: SqlStore, tenant: str
+    claims: ClaimStore, store: ConversationStore, tenant: str
 ) -> None:
     """`store: false`: that a key was used is remembered; there is nothing to give to an SDK's retry."""
     for named in (True, False):
@@ -130,7 +132,9 @@ async def test_s2_only_a_named_request_is_remembered_without_content(
         assert (await claims.find(held.identity) is not None) is named
 
 
-async def test_s3_the_dead_hold_nothing(claims: SqlClaims, store: SqlStore, tenant: str, clock: Hands) -> None:
+async def test_s3_the_dead_hold_nothing(
+    claims: ClaimStore, store: ConversationStore, tenant: str, clock: Hands
+) -> None:
     """A process that said nothing for its time has died: its claim is another's to take, and no longer its own."""
     held, heir = claim(tenant), claim(tenant, "proc_2")
     assert await taken(claims, held)
@@ -146,7 +150,7 @@ async def test_s3_the_dead_hold_nothing(claims: SqlClaims, store: SqlStore, tena
     assert (found.state, found.request_id) == ("running", heir.request_id)
 
 
-async def test_s3_the_same_sent_anew(claims: SqlClaims, store: SqlStore, tenant: str, clock: Hands) -> None:
+async def test_s3_the_same_sent_anew(claims: ClaimStore, store: ConversationStore, tenant: str, clock: Hands) -> None:
     """It takes the place of what was answered. While the first runs, nobody can tell any more whose retry comes:
     neither becomes a record, for ten minutes."""
     first = claim(tenant, named=False)
@@ -163,14 +167,14 @@ async def test_s3_the_same_sent_anew(claims: SqlClaims, store: SqlStore, tenant:
     assert await taken(claims, third, anew=True)
 
 
-async def test_s3_many_at_once_take_one(claims: SqlClaims, tenant: str) -> None:
+async def test_s3_many_at_once_take_one(claims: ClaimStore, tenant: str) -> None:
     """Whoever asks at the same time: one holds it."""
     others = [claim(tenant, f"proc_{number}") for number in range(20)]
     assert sum(await asyncio.gather(*(taken(claims, each) for each in others))) == 1
 
 
 async def test_s3_a_deleted_conversation_takes_its_replay(
-    claims: SqlClaims, store: SqlStore, tenant: str, transactions: Transactions
+    claims: ClaimStore, store: ConversationStore, tenant: str, transactions: Transactions
 ) -> None:
     """That it was answered is remembered; the answer is not."""
     held = claim(tenant)

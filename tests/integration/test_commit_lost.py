@@ -13,7 +13,7 @@ from gateway.models.conversation import ConversationRef
 from gateway.models.turn import TurnCommit
 from gateway.storage.database.engine import open_transactions
 from gateway.storage.database.migrate import migrate
-from gateway.storage.store import SqlStore
+from gateway.storage.store import ConversationStore
 from tests.integration.commits import bill, contents, listed, turn
 from tests.support.cutting_proxy import CuttingProxy, Moment
 from tests.support.postgres import Postgres
@@ -40,18 +40,18 @@ def proxy(database: str) -> Iterator[CuttingProxy]:
 
 
 @pytest.fixture
-async def store(proxy: CuttingProxy) -> AsyncIterator[SqlStore]:
+async def store(proxy: CuttingProxy) -> AsyncIterator[ConversationStore]:
     """A store behind the proxy."""
     transactions = open_transactions(StorageSettings(url=proxy.url, timeout=1.0))
-    yield SqlStore(transactions, SystemClock())
+    yield ConversationStore(transactions, SystemClock())
     await transactions.close()
 
 
-async def history(store: SqlStore, tenant: str) -> list[str]:
+async def history(store: ConversationStore, tenant: str) -> list[str]:
     return contents(await store.find_conversation(tenant, ConversationRef("conv_" + tenant), max_bytes=None))
 
 
-async def error_codes(store: SqlStore, commit: TurnCommit) -> list[str | None]:
+async def error_codes(store: ConversationStore, commit: TurnCommit) -> list[str | None]:
     """What the rows of one request's bill say; there may be one."""
     entry = commit.ledger
     found = await listed(store, entry.tenant, entry.conversation_id or "")
@@ -65,7 +65,7 @@ def late_bill(lost: TurnCommit) -> TurnCommit:
 
 @pytest.mark.parametrize("moment", ["within", "before the commit", "after the commit"])
 async def test_a_cut_connection_costs_no_turn_and_doubles_none(
-    proxy: CuttingProxy, store: SqlStore, tenant: str, moment: Moment
+    proxy: CuttingProxy, store: ConversationStore, tenant: str, moment: Moment
 ) -> None:
     """§3.6: what was certainly rolled back is tried again; after a COMMIT without an answer the ledger is asked."""
     await store.commit(turn(tenant, "conv_" + tenant, created=True))
@@ -79,7 +79,7 @@ async def test_a_cut_connection_costs_no_turn_and_doubles_none(
 
 @pytest.mark.parametrize("moment", ["within", "before the commit", "after the commit"])
 async def test_a_storage_that_goes_at_the_commit_keeps_the_turn_whole_or_not_at_all(
-    proxy: CuttingProxy, store: SqlStore, tenant: str, moment: Moment
+    proxy: CuttingProxy, store: ConversationStore, tenant: str, moment: Moment
 ) -> None:
     """§3.6: an error instead of the acknowledgement. Its bill, recorded later, is there once, and says that the turn
     was not stored only where it was not."""
@@ -97,7 +97,7 @@ async def test_a_storage_that_goes_at_the_commit_keeps_the_turn_whole_or_not_at_
 
 
 async def test_a_commit_that_is_still_on_its_way_is_not_overtaken(
-    proxy: CuttingProxy, store: SqlStore, tenant: str
+    proxy: CuttingProxy, store: ConversationStore, tenant: str
 ) -> None:
     """§3.6: the server may come to a COMMIT after its client is gone. Until then nobody can say, so it is an error;
     afterwards the turn stands once, with its own bill."""
@@ -112,7 +112,7 @@ async def test_a_commit_that_is_still_on_its_way_is_not_overtaken(
     assert await error_codes(store, lost) == [None]
 
 
-async def test_late_bills_are_recorded_whatever_of_them_is_there(store: SqlStore, tenant: str) -> None:
+async def test_late_bills_are_recorded_whatever_of_them_is_there(store: ConversationStore, tenant: str) -> None:
     """§6: one row for each request, also where some of a batch went through before."""
     bills = [TurnCommit(bill(tenant, None), again=True) for _ in range(4)]
     await store.commit(bills[1])

@@ -9,10 +9,10 @@ import pytest
 
 from gateway.base.clock import SystemClock
 from gateway.config.settings import StorageSettings
-from gateway.storage.conversations.delete import Retention
 from gateway.storage.database.engine import Transactions, open_transactions
 from gateway.storage.database.migrate import migrate
-from gateway.storage.store import SqlStore
+from gateway.storage.retention import Retention
+from gateway.storage.store import ConversationStore
 from tests.integration.commits import turn
 from tests.integration.test_deletion import WORD, Keeping, full_turn
 
@@ -37,7 +37,7 @@ def found(path: Path) -> list[str]:
 async def test_the_files_bytes_do_not_hold_what_was_deleted(file: tuple[Path, Transactions]) -> None:
     """Deleted, whether in small rows, in long ones on pages of their own, or where pages were split."""
     path, transactions = file
-    store = SqlStore(transactions, SystemClock())
+    store = ConversationStore(transactions, SystemClock())
     dice = random.Random(5)
     for number in range(60):
         secret = f"{WORD} " * dice.choice([1, 3, 40, 600, 9000])
@@ -55,7 +55,7 @@ async def test_the_files_bytes_do_not_hold_what_was_deleted(file: tuple[Path, Tr
 async def test_a_reader_in_the_way_only_delays_emptying_the_log(file: tuple[Path, Transactions]) -> None:
     """Deletion does not wait for whoever reads; the log is emptied as soon as nobody does."""
     path, transactions = file
-    store = SqlStore(transactions, SystemClock())
+    store = ConversationStore(transactions, SystemClock())
     await store.commit(turn("t", "conv_1", WORD, created=True))
     reader = sqlite3.connect(path)
     reader.execute("BEGIN")
@@ -70,7 +70,7 @@ async def test_a_reader_in_the_way_only_delays_emptying_the_log(file: tuple[Path
 async def test_the_next_sweep_empties_the_log_that_a_reader_kept(file: tuple[Path, Transactions]) -> None:
     """As docs/running.md has it: nobody has to delete anything else for what was deleted to leave the file."""
     path, transactions = file
-    store = SqlStore(transactions, SystemClock())
+    store = ConversationStore(transactions, SystemClock())
     await store.commit(turn("t", "conv_1", WORD, created=True))
     reader = sqlite3.connect(path)
     reader.execute("BEGIN")
@@ -78,5 +78,5 @@ async def test_the_next_sweep_empties_the_log_that_a_reader_kept(file: tuple[Pat
     assert await store.delete_conversation("t", "conv_1")
     reader.close()
     assert found(path), "the reader was in the way"
-    await Retention(transactions, SystemClock(), Keeping()).delete_leftovers()
+    await Retention(transactions, SystemClock(), Keeping()).expire_claims()
     assert found(path) == []

@@ -16,7 +16,7 @@ from gateway.models.conversation import ConversationRef
 from gateway.models.turn import LedgerQuery, TurnCommit
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions, open_transactions
-from gateway.storage.store import SqlStore
+from gateway.storage.store import ConversationStore
 from gateway.storage.turns.bills import ledger_pages
 from tests.integration.commits import NOW, USAGE, bill, contents, document, message, turn
 from tests.integration.traces import traces
@@ -63,7 +63,7 @@ async def rows(transactions: Transactions, table: sa.Table, **equal: Any) -> lis
 
 
 async def test_nothing_of_what_was_said_is_left_in_any_table(
-    store: SqlStore, transactions: Transactions, tenant: str
+    store: ConversationStore, transactions: Transactions, tenant: str
 ) -> None:
     """§5, §6: what people and models said goes, in every column of every table; names leave the bill."""
     mine, other = f"conv_{tenant}", f"conv_other_{tenant}"
@@ -80,7 +80,7 @@ async def test_nothing_of_what_was_said_is_left_in_any_table(
 
 
 async def test_the_anonymous_bill_stays_and_still_balances(
-    store: SqlStore, transactions: Transactions, tenant: str
+    store: ConversationStore, transactions: Transactions, tenant: str
 ) -> None:
     """§6: each request keeps its row with every figure; only names are gone from it, and an audit balances."""
     mine = f"conv_{tenant}"
@@ -112,7 +112,7 @@ async def test_the_anonymous_bill_stays_and_still_balances(
     assert found.ledger.calls == made.ledger.calls
 
 
-async def test_a_deleted_conversation_is_unknown_everywhere(store: SqlStore, tenant: str) -> None:
+async def test_a_deleted_conversation_is_unknown_everywhere(store: ConversationStore, tenant: str) -> None:
     """§2: unknown, deleted and another tenant's are the same."""
     mine = f"conv_{tenant}"
     await store.claim_session(tenant, "work", mine)
@@ -130,7 +130,7 @@ async def test_a_deleted_conversation_is_unknown_everywhere(store: SqlStore, ten
 
 @pytest.mark.parametrize("empty", [False, True])
 async def test_a_turn_that_was_under_way_is_not_stored_and_its_bill_names_nothing(
-    store: SqlStore, transactions: Transactions, tenant: str, empty: bool
+    store: ConversationStore, transactions: Transactions, tenant: str, empty: bool
 ) -> None:
     """§3.6, §6: what was deleted while the model was answering stays deleted; the bill of that answer is kept."""
     mine = f"conv_{tenant}"
@@ -148,7 +148,7 @@ async def test_a_turn_that_was_under_way_is_not_stored_and_its_bill_names_nothin
 
 
 async def test_a_bill_that_is_recorded_later_without_its_turn_names_nothing_of_a_deleted_conversation(
-    store: SqlStore, transactions: Transactions, tenant: str
+    store: ConversationStore, transactions: Transactions, tenant: str
 ) -> None:
     """§6: a bill that the storage could not take at its time comes when the conversation is gone, or never was."""
     mine = f"conv_{tenant}"
@@ -161,7 +161,9 @@ async def test_a_bill_that_is_recorded_later_without_its_turn_names_nothing_of_a
     assert await traces(transactions, WORD) == []
 
 
-async def test_keyed_digests_of_its_chains_stay(store: SqlStore, transactions: Transactions, tenant: str) -> None:
+async def test_keyed_digests_of_its_chains_stay(
+    store: ConversationStore, transactions: Transactions, tenant: str
+) -> None:
     """§3.2: every answered request leaves its keyed digest, also after deletion."""
     mine = f"conv_{tenant}"
     await store.commit(turn(tenant, mine, created=True))
@@ -186,7 +188,7 @@ class Keeping:
     async def set(self, key: str, value: bytes, ttl: float, *, group: str | None = None) -> None:
         return None
 
-    async def forget(self, *groups: str) -> None:
+    async def evict(self, *groups: str) -> None:
         self.forgotten += groups
 
     async def close(self) -> None:
@@ -198,7 +200,7 @@ async def test_what_the_cache_keeps_goes_with_the_last_conversation_that_holds_t
 ) -> None:
     """§5: deleting the last conversation that holds an artifact deletes its cache entries."""
     cache = Keeping()
-    store = SqlStore(transactions, SystemClock(), cache)
+    store = ConversationStore(transactions, SystemClock(), cache)
     one, two, theirs = f"conv_1{tenant}", f"conv_2{tenant}", f"conv_3{tenant}"
     await store.commit(turn(tenant, one, created=True, cached=("pdf:a", "pdf:b")))
     await store.commit(turn(tenant, one, cached=("pdf:a",)))
@@ -224,7 +226,7 @@ async def test_of_two_that_are_deleted_at_once_one_is_the_last(
     """§5, on two processes: neither leaves it to the other."""
     other = open_transactions(StorageSettings(url=module_storage_url))
     cache = Keeping()
-    stores = [SqlStore(each, SystemClock(), cache) for each in (transactions, other)]
+    stores = [ConversationStore(each, SystemClock(), cache) for each in (transactions, other)]
     for number in range(10):
         ids = [f"conv_{side}{number}{tenant}" for side in "lr"]
         for conversation_id in ids:

@@ -2,23 +2,25 @@
 
 from dataclasses import replace
 
+from gateway.base import jsons
 from gateway.base.clock import SystemClock
 from gateway.http.conversations.import_check import parse_export
 from gateway.models.conversation import ConversationRef
 from gateway.models.frames import Frame, FrozenDecision, NewFrame
 from gateway.models.turn import TurnCommit
 from gateway.storage.cache.memory import MemoryCache
-from gateway.storage.conversations.export import Transfer
-from gateway.storage.conversations.records import SqlConversations
+from gateway.storage.conversations.records import ConversationRecords
+from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database.engine import Transactions
-from gateway.storage.store import SqlStore
-from tests.integration.commits import turn
+from gateway.storage.store import ConversationStore
+from tests.integration.commits import contents, turn
+from tests.integration.exports import bare, time, user_message
 from tests.integration.traces import traces
 
 WORD = "zanzibar"
 
 
-async def frame_at(store: SqlStore, tenant: str, conversation: str, model: str = "m") -> Frame | None:
+async def frame_at(store: ConversationStore, tenant: str, conversation: str, model: str = "m") -> Frame | None:
     found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None, model=model)
     assert found is not None
     return found.frame
@@ -44,7 +46,7 @@ def answered(commit: TurnCommit) -> str:
     return commit.turn.answers[0].message.message_id
 
 
-async def test_a_frame_and_what_was_added_to_it(store: SqlStore, tenant: str) -> None:
+async def test_a_frame_and_what_was_added_to_it(store: ConversationStore, tenant: str) -> None:
     """The latest full one and all additions since; another model has its own, and one without changes nothing."""
     conversation = "conv_f" + tenant
     first = turn(tenant, conversation, "q1", ["a1"], created=True)
@@ -73,7 +75,7 @@ async def test_a_frame_and_what_was_added_to_it(store: SqlStore, tenant: str) ->
     assert await frame_at(store, tenant, conversation) == whole.followed_by(added)
 
 
-async def test_a_failed_turn_leaves_no_frame(store: SqlStore, tenant: str) -> None:
+async def test_a_failed_turn_leaves_no_frame(store: ConversationStore, tenant: str) -> None:
     """It is in no rebuilt history (§3.6), so nothing of what it forwarded is to be kept to."""
     conversation = "conv_failed" + tenant
     await store.commit(turn(tenant, conversation, "q1", ["a1"], created=True))
@@ -82,7 +84,7 @@ async def test_a_failed_turn_leaves_no_frame(store: SqlStore, tenant: str) -> No
     assert await frame_at(store, tenant, conversation) is None
 
 
-async def test_a_branch_has_the_frames_of_what_it_shares(store: SqlStore, tenant: str) -> None:
+async def test_a_branch_has_the_frames_of_what_it_shares(store: ConversationStore, tenant: str) -> None:
     """Another answer to the same question is asked for with the same frame; another question after the same answer with
     what was frozen before it; a branch from before the frame's window with none of it."""
     conversation = "conv_b" + tenant
@@ -102,7 +104,9 @@ async def test_a_branch_has_the_frames_of_what_it_shares(store: SqlStore, tenant
     assert found.first == asked(second)
 
 
-async def test_a_deleted_items_words_are_in_no_frame(store: SqlStore, transactions: Transactions, tenant: str) -> None:
+async def test_a_deleted_items_words_are_in_no_frame(
+    store: ConversationStore, transactions: Transactions, tenant: str
+) -> None:
     """§5: neither its own form nor a block behind it that quotes it; nor the frame of a request that had read it."""
     conversation = "conv_d" + tenant
     first = turn(tenant, conversation, f"{WORD} one", ["a1"], created=True)
@@ -112,7 +116,7 @@ async def test_a_deleted_items_words_are_in_no_frame(store: SqlStore, transactio
     await store.commit(leaving(second, quoting, full=True))
     assert "frames.body" in await traces(transactions, WORD)
     late = turn(tenant, conversation, "q3", ["a3"])
-    records = SqlConversations(transactions, SystemClock(), MemoryCache(1000, SystemClock()))
+    records = ConversationRecords(transactions, SystemClock(), MemoryCache(1000, SystemClock()))
     await records.delete_item(tenant, conversation, asked(first))
     late = replace(late, ledger=replace(late.ledger, created_at=first.ledger.created_at))
     await store.commit(leaving(late, quoting, full=True))
@@ -120,7 +124,9 @@ async def test_a_deleted_items_words_are_in_no_frame(store: SqlStore, transactio
     assert await frame_at(store, tenant, conversation) is None
 
 
-async def test_a_deleted_conversation_leaves_no_frame(store: SqlStore, transactions: Transactions, tenant: str) -> None:
+async def test_a_deleted_conversation_leaves_no_frame(
+    store: ConversationStore, transactions: Transactions, tenant: str
+) -> None:
     """§5: gone for good."""
     conversation = "conv_gone" + tenant
     first = turn(tenant, conversation, "q1", ["a1"], created=True)
@@ -129,22 +135,16 @@ async def test_a_deleted_conversation_leaves_no_frame(store: SqlStore, transacti
     assert await traces(transactions, WORD * 2) == []
 
 
-async def test_frames_come_through_an_export(store: SqlStore, transactions: Transactions, tenant: str) -> None:
-    """Under the new ids of the messages, on the same path."""
-    conversation = "conv_e" + tenant
-    transfer = Transfer(transactions, SystemClock())
-    first = turn(tenant, conversation, "q1", ["a1"], created=True)
-    frame = Frame(
-        first=asked(first),
-        forms={asked(first): {"role": "user", "content": "form"}},
-        decisions={asked(first): (FrozenDecision("art_2", "rag_extract", 7),)},
-        decided=frozenset({"art_2", asked(first)}),
-    )
-    await store.commit(leaving(first, frame, full=True))
-    pieces = await transfer.export_conversation(tenant, conversation)
-    assert pieces is not None
-    made = await transfer.import_conversation(tenant, parse_export(b"".join(pieces)))
+async def test_an_import_ignores_the_frames_of_an_earlier_export(transactions: Transactions, tenant: str) -> None:
+    """They are accepted; the first request of the imported conversation forwards what it decides anew."""
+    store, transfer = ConversationStore(transactions, SystemClock()), ConversationTransfer(transactions, SystemClock())
+    frame = {"model": "m", "message": "msg_0", "full": True, "frame": {"forms": {"msg_0": None}}, "created_at": time(0)}
+    document = jsons.dumps(bare([user_message(0, None)], frames=[frame]))
+    made = await transfer.import_conversation(tenant, parse_export(document))
     found = await store.find_conversation(tenant, ConversationRef(made.conversation_id), max_bytes=None, model="m")
+    assert contents(found) == ["hello"]
     assert found is not None
-    assert found.frame == frame.renamed({asked(first): str(found.path[0].message_id)})
-    assert found.frame != frame
+    assert found.frame is None
+    pieces = await transfer.export_conversation(tenant, made.conversation_id)
+    assert pieces is not None
+    assert "frames" not in jsons.loads(b"".join(pieces))

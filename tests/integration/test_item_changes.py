@@ -17,38 +17,38 @@ from gateway.models.items import Item
 from gateway.models.records import ItemQuery
 from gateway.models.tool_steps import reasoning_events
 from gateway.models.turn import TurnCommit
+from gateway.storage import rows
 from gateway.storage.cache.memory import open_cache
-from gateway.storage.conversations.records import SqlConversations
+from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions, open_transactions
-from gateway.storage.history import rows
-from gateway.storage.history.digests import backfill_digests
-from gateway.storage.store import SqlStore
+from gateway.storage.lookup.digests import backfill_digests
+from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, contents, message, turn
 
 SECRET = "secret-8c1f"
 
 
-def opened(transactions: Transactions) -> SqlConversations:
+def opened(transactions: Transactions) -> ConversationRecords:
     clock = SystemClock()
-    return SqlConversations(transactions, clock, open_cache(CacheSettings(), clock))
+    return ConversationRecords(transactions, clock, open_cache(CacheSettings(), clock))
 
 
 @pytest.fixture
-def records(transactions: Transactions, store: SqlStore) -> SqlConversations:
+def records(transactions: Transactions, store: ConversationStore) -> ConversationRecords:
     """The records beside `store`."""
     return opened(transactions)
 
 
 @pytest.fixture
-async def other_records(module_storage_url: str, store: SqlStore) -> AsyncIterator[SqlConversations]:
+async def other_records(module_storage_url: str, store: ConversationStore) -> AsyncIterator[ConversationRecords]:
     """The same storage as a second process has it."""
     transactions = open_transactions(StorageSettings(url=module_storage_url))
     yield opened(transactions)
     await transactions.close()
 
 
-async def listed(records: SqlConversations, tenant: str, conversation_id: str, **query: Any) -> list[Item]:
+async def listed(records: ConversationRecords, tenant: str, conversation_id: str, **query: Any) -> list[Item]:
     page = await records.items(tenant, conversation_id, ItemQuery(**{"limit": 100, "newest_first": False, **query}))
     return list(page.items)
 
@@ -64,7 +64,7 @@ async def everything(transactions: Transactions) -> str:
 
 
 async def test_s3_7_items_added_at_once_are_all_there(
-    records: SqlConversations, other_records: SqlConversations, store: SqlStore, tenant: str
+    records: ConversationRecords, other_records: ConversationRecords, store: ConversationStore, tenant: str
 ) -> None:
     """§3.7: requests at once on one conversation lose nothing; what one of them adds stays together."""
     name = "conv_at-once" + tenant
@@ -85,7 +85,7 @@ async def test_s3_7_items_added_at_once_are_all_there(
 
 
 async def test_s3_words_of_deleted_items_are_nowhere(
-    records: SqlConversations, store: SqlStore, transactions: Transactions, tenant: str
+    records: ConversationRecords, store: ConversationStore, transactions: Transactions, tenant: str
 ) -> None:
     """§3: not in messages, tool steps, blocks of later messages, completions or system messages."""
     name = "conv_forgets" + tenant
@@ -123,7 +123,7 @@ async def test_s3_words_of_deleted_items_are_nowhere(
 
 
 async def test_s3_7_a_turn_under_way_survives_the_deletion_of_what_it_hangs_on(
-    records: SqlConversations, store: SqlStore, tenant: str
+    records: ConversationRecords, store: ConversationStore, tenant: str
 ) -> None:
     """§3.7: the turn that branched from a message that is gone by the time it commits is appended at the head."""
     name = "conv_hook" + tenant
@@ -138,7 +138,9 @@ async def test_s3_7_a_turn_under_way_survives_the_deletion_of_what_it_hangs_on(
     assert len(await listed(records, tenant, name)) == 3
 
 
-async def test_s3_a_deleted_item_leaves_all_branches(records: SqlConversations, store: SqlStore, tenant: str) -> None:
+async def test_s3_a_deleted_item_leaves_all_branches(
+    records: ConversationRecords, store: ConversationStore, tenant: str
+) -> None:
     """What branched behind it goes on from the message before it, and is still found there."""
     name = "conv_branches" + tenant
     made = await records.create(
@@ -155,7 +157,7 @@ async def test_s3_a_deleted_item_leaves_all_branches(records: SqlConversations, 
 
 @pytest.mark.parametrize("newest_first", [True, False])
 async def test_s3_a_page_reads_its_own_bodies(
-    records: SqlConversations, tenant: str, newest_first: bool, monkeypatch: pytest.MonkeyPatch
+    records: ConversationRecords, tenant: str, newest_first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A page of a long conversation reads as many messages as one of a short."""
     name = f"conv_long{newest_first}" + tenant
@@ -176,7 +178,7 @@ async def test_s3_a_page_reads_its_own_bodies(
     assert len(read) <= 2 * 12
 
 
-async def test_s8_items_of_another_conversation_are_not_found(records: SqlConversations, tenant: str) -> None:
+async def test_s8_items_of_another_conversation_are_not_found(records: ConversationRecords, tenant: str) -> None:
     for name in ("conv_mine", "conv_yours"):
         await records.create(tenant, name + tenant, {}, parse_items([{"role": "user", "content": name}]), "req_0")
     (item,) = await listed(records, tenant, "conv_mine" + tenant)
@@ -188,7 +190,7 @@ async def test_s8_items_of_another_conversation_are_not_found(records: SqlConver
 
 
 async def test_s3_added_items_have_the_digests_that_healing_would_give(
-    records: SqlConversations, transactions: Transactions, tenant: str
+    records: ConversationRecords, transactions: Transactions, tenant: str
 ) -> None:
     """ADR 8: where items are added makes no difference to how their conversation is recognised."""
     name = "conv_marks" + tenant
@@ -200,8 +202,7 @@ async def test_s3_added_items_have_the_digests_that_healing_would_give(
         {"type": "function_call_output", "call_id": "c", "output": "x"},
     ]
     await records.create(tenant, name, {}, parse_items(words[:2]), "req_0")
-    await records.add_items(tenant, name, parse_items(words[2:4]), "req_1")  # an answer behind an answer: left to heal
-    await transactions.run(lambda connection: backfill_digests(connection, name), write=True)
+    await records.add_items(tenant, name, parse_items(words[2:4]), "req_1")  # an answer behind an answer
     await records.add_items(tenant, name, parse_items([words[4], *words]), "req_2")
 
     def marks(connection: sa.Connection) -> list[Any]:

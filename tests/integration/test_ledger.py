@@ -16,7 +16,7 @@ from gateway.models.bill import CallCost
 from gateway.models.turn import LARGEST_KEPT, LedgerQuery, LedgerRow, TurnCommit
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
-from gateway.storage.store import SqlStore
+from gateway.storage.store import ConversationStore
 from gateway.storage.turns import bills
 from gateway.storage.turns.bills import ledger_pages, open_ledger
 from tests.integration.commits import NOW, bill
@@ -39,7 +39,7 @@ async def read(reader: Transactions, **query: object) -> list[LedgerRow]:
 
 
 async def test_every_row_comes_once_however_many_share_a_moment(
-    reader: Transactions, store: SqlStore, tenant: str, monkeypatch: pytest.MonkeyPatch
+    reader: Transactions, store: ConversationStore, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pages neither skip nor repeat rows that arrived at the same time."""
     monkeypatch.setattr(bills, "PAGE", 3)
@@ -55,7 +55,7 @@ async def test_every_row_comes_once_however_many_share_a_moment(
 
 
 async def test_rows_are_found_by_time_model_tenant_and_conversation(
-    reader: Transactions, store: SqlStore, tenant: str
+    reader: Transactions, store: ConversationStore, tenant: str
 ) -> None:
     """From `since` on, before `until`, in whatever zone they are named."""
     early, late = bill(tenant, "conv_a"), bill(tenant, "conv_b", created_at=NOW + timedelta(hours=1), model="other")
@@ -73,7 +73,7 @@ async def test_rows_are_found_by_time_model_tenant_and_conversation(
 
 
 async def test_costs_beyond_a_column_keep_their_exact_figure(
-    reader: Transactions, store: SqlStore, tenant: str
+    reader: Transactions, store: ConversationStore, tenant: str
 ) -> None:
     """§6: more than 2**63 picodollars, and more digits than a double has, stand in the metadata as they are."""
     cost = Decimal("12345678.123456789012")
@@ -89,7 +89,7 @@ async def test_costs_beyond_a_column_keep_their_exact_figure(
 
 
 async def test_a_spoilt_row_is_read_all_the_same(
-    reader: Transactions, transactions: Transactions, store: SqlStore, tenant: str
+    reader: Transactions, transactions: Transactions, store: ConversationStore, tenant: str
 ) -> None:
     """An audit has to come to the rows behind it."""
     await store.commit(TurnCommit(bill(tenant, None)))
@@ -107,7 +107,7 @@ async def test_a_spoilt_row_is_read_all_the_same(
 
 
 async def test_an_audit_writes_nothing_and_waits_for_no_writer(
-    reader: Transactions, transactions: Transactions, store: SqlStore, tenant: str
+    reader: Transactions, transactions: Transactions, store: ConversationStore, tenant: str
 ) -> None:
     """It runs beside a server whose transaction is open, and cannot change a row."""
     await store.commit(TurnCommit(bill(tenant, None)))

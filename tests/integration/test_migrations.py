@@ -18,7 +18,7 @@ from gateway.errors import StorageUnavailable
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions, open_transactions
 from gateway.storage.database.migrate import migrate, migrations_folder, revision_of
-from gateway.storage.store import SqlStore
+from gateway.storage.store import ConversationStore
 from tests.support.gateway_process import scrubbed_environment
 
 
@@ -94,7 +94,7 @@ async def test_ten_migrations_at_once_are_one(storage_url: str) -> None:
 
 
 async def test_an_empty_storage_is_not_ready_and_a_migrated_one_is(empty: Transactions) -> None:
-    store = SqlStore(empty, SystemClock())
+    store = ConversationStore(empty, SystemClock())
     assert not await store.ready()
     assert await empty.run(revision_of) is None
     await migrate(empty)
@@ -106,7 +106,7 @@ async def test_a_newer_schema_is_left_alone_and_not_ready(empty: Transactions) -
     await empty.run(lambda c: set_revision(c, "9999"), write=True)
     await migrate(empty)
     assert await empty.run(revision_of) == "9999"
-    assert not await SqlStore(empty, SystemClock()).ready()
+    assert not await ConversationStore(empty, SystemClock()).ready()
     assert await empty.run(tables) == {*schema.metadata.tables, "alembic_version"}
 
 

@@ -14,7 +14,7 @@ from gateway.history.rebuild import RebuildOptions, build_llm_messages
 from gateway.models.chain import START, chain_digests, chain_key
 from gateway.models.conversation import ConversationRef, History, new_message
 from gateway.models.exchange import Caller
-from gateway.storage.store import SqlStore
+from gateway.storage.store import ConversationStore
 from tests.integration.commits import turn
 from tests.unit.making import assistant, chat, system, tool, user
 
@@ -26,7 +26,7 @@ SEARCH = [user("find"), assistant(None, "c1", "c2"), tool("c1", "one"), tool("c2
 LOOKED = [user("look"), assistant("", "c1"), tool("c1", "one"), assistant("seen")]
 
 
-async def grown(store: SqlStore, tenant: str, path: Sequence[Json]) -> ConversationRef:
+async def grown(store: ConversationStore, tenant: str, path: Sequence[Json]) -> ConversationRef:
     """A conversation of these messages, stored as a chain."""
     ref = ConversationRef(new_id("conv_"))
     messages = tuple(replace(new_message(body), message_id=new_id("msg_")) for body in path)
@@ -36,7 +36,9 @@ async def grown(store: SqlStore, tenant: str, path: Sequence[Json]) -> Conversat
     return ref
 
 
-async def rebuild(store: SqlStore, tenant: str, ref: ConversationRef, sent: Sequence[Json], **more: Any) -> History:
+async def rebuild(
+    store: ConversationStore, tenant: str, ref: ConversationRef, sent: Sequence[Json], **more: Any
+) -> History:
     """The history of a request of these messages."""
     request = chat(sent, conversation=ref, caller=Caller(tenant), **more.pop("request", {}))
     return await build_llm_messages(request, store, RebuildOptions(remembers=True, **more))
@@ -157,7 +159,7 @@ CASES: dict[str, Case] = {
 
 @pytest.mark.parametrize(("path", "sent", "new", "expected"), CASES.values(), ids=list(CASES))
 async def test_a_request_continues_where_it_belongs(
-    store: SqlStore, tenant: str, path: list[Json], sent: list[Json], new: int, expected: list[Json]
+    store: ConversationStore, tenant: str, path: list[Json], sent: list[Json], new: int, expected: list[Json]
 ) -> None:
     """§3.1, §3.4."""
     history = await rebuild(store, tenant, await grown(store, tenant, path), sent)
@@ -198,7 +200,7 @@ RECOGNISED: dict[str, Case] = {
 
 @pytest.mark.parametrize(("path", "sent", "new", "expected"), RECOGNISED.values(), ids=list(RECOGNISED))
 async def test_a_conversation_is_recognised_whatever_its_system_messages(
-    store: SqlStore, tenant: str, path: list[Json], sent: list[Json], new: int, expected: list[Json]
+    store: ConversationStore, tenant: str, path: list[Json], sent: list[Json], new: int, expected: list[Json]
 ) -> None:
     """§3.2: system messages, often changed by clients, are no part of the chain; those sent are forwarded."""
     known = await grown(store, tenant, path)
@@ -220,7 +222,7 @@ def chat_of(pairs: list[tuple[str, str]]) -> list[Json]:
 @FEW
 @given(pairs=turns, new=words)
 async def test_resending_everything_doubles_nothing_and_loses_nothing(
-    store: SqlStore, tenant: str, pairs: list[tuple[str, str]], new: str
+    store: ConversationStore, tenant: str, pairs: list[tuple[str, str]], new: str
 ) -> None:
     path = chat_of(pairs)
     history = await rebuild(store, tenant, await grown(store, tenant, path), [*path, user(new)])
@@ -235,7 +237,7 @@ async def test_resending_everything_doubles_nothing_and_loses_nothing(
 @FEW
 @given(pairs=turns, other=turns)
 async def test_the_longest_beginning_that_is_known_is_not_stored_again(
-    store: SqlStore, tenant: str, pairs: list[tuple[str, str]], other: list[tuple[str, str]]
+    store: ConversationStore, tenant: str, pairs: list[tuple[str, str]], other: list[tuple[str, str]]
 ) -> None:
     path, sent = chat_of(pairs), [*chat_of(other), user("new")]
     history = await rebuild(store, tenant, await grown(store, tenant, path), sent)
@@ -250,19 +252,19 @@ async def test_the_longest_beginning_that_is_known_is_not_stored_again(
 PATH = [user("q1"), assistant(None, "c1"), tool("c1", "r1"), assistant("a1"), user("q2"), assistant("a2")]
 
 
-async def test_an_unknown_conversation_is_not_found(store: SqlStore, tenant: str) -> None:
+async def test_an_unknown_conversation_is_not_found(store: ConversationStore, tenant: str) -> None:
     with pytest.raises(ConversationNotFound) as raised:
         await rebuild(store, tenant, ConversationRef("conv_none"), [user("q")])
     assert (raised.value.status, raised.value.param) == (404, "conversation")
 
 
-async def test_an_unknown_session_is_a_new_conversation_of_that_name(store: SqlStore, tenant: str) -> None:
+async def test_an_unknown_session_is_a_new_conversation_of_that_name(store: ConversationStore, tenant: str) -> None:
     history = await rebuild(store, tenant, ConversationRef(session="work"), [system("s"), user("q")])
     assert (history.created, history.session) == (True, "work")
     assert (history.instructions, bodies(history), history.stored) == ((system("s"),), [user("q")], 0)
 
 
-async def test_a_tool_result_continues_the_calls_that_are_stored(store: SqlStore, tenant: str) -> None:
+async def test_a_tool_result_continues_the_calls_that_are_stored(store: ConversationStore, tenant: str) -> None:
     path = [*PATH[:4], user("q2"), assistant(None, "c9")]
     ref = await grown(store, tenant, path)
     history = await rebuild(store, tenant, ref, [tool("c9", "r9")])
@@ -272,7 +274,9 @@ async def test_a_tool_result_continues_the_calls_that_are_stored(store: SqlStore
     assert raised.value.param == "messages[0]"
 
 
-async def test_calls_that_nobody_answered_are_left_out_when_the_user_goes_on(store: SqlStore, tenant: str) -> None:
+async def test_calls_that_nobody_answered_are_left_out_when_the_user_goes_on(
+    store: ConversationStore, tenant: str
+) -> None:
     ref = await grown(store, tenant, [*PATH[:4], user("q2"), assistant("I look", "c9")])
     history = await rebuild(store, tenant, ref, [user("never mind")])
     assert bodies(history) == [*PATH[:4], user("q2"), assistant("I look"), user("never mind")]
@@ -280,7 +284,7 @@ async def test_calls_that_nobody_answered_are_left_out_when_the_user_goes_on(sto
 
 @pytest.mark.parametrize("by_id", [True, False])
 async def test_a_call_that_is_sent_again_needs_its_result_whatever_is_stored(
-    store: SqlStore, tenant: str, by_id: bool
+    store: ConversationStore, tenant: str, by_id: bool
 ) -> None:
     """§3.3: a call left unanswered in a resend is a 400 that names it."""
     ref = await grown(store, tenant, PATH) if by_id else ConversationRef()
@@ -289,13 +293,13 @@ async def test_a_call_that_is_sent_again_needs_its_result_whatever_is_stored(
     assert raised.value.param == "messages[2]"
 
 
-async def test_a_broken_pair_names_the_message_as_the_client_counts(store: SqlStore, tenant: str) -> None:
+async def test_a_broken_pair_names_the_message_as_the_client_counts(store: ConversationStore, tenant: str) -> None:
     with pytest.raises(InvalidRequest) as raised:
         await rebuild(store, tenant, ConversationRef(), [system("s"), user("a"), tool("c", "x")])
     assert raised.value.param == "messages[2]"
 
 
-async def test_of_a_long_history_only_what_could_fit_is_read(store: SqlStore, tenant: str) -> None:
+async def test_of_a_long_history_only_what_could_fit_is_read(store: ConversationStore, tenant: str) -> None:
     path = chat_of([("x" * 400, str(n)) for n in range(20)])
     ref = await grown(store, tenant, path)
     for sent in ([user("new")], [*path, user("new")]):
@@ -306,7 +310,7 @@ async def test_of_a_long_history_only_what_could_fit_is_read(store: SqlStore, te
         assert history.new_messages[0].sequence_number == len(path)
 
 
-async def test_store_false_reads_the_conversation_and_leaves_none(store: SqlStore, tenant: str) -> None:
+async def test_store_false_reads_the_conversation_and_leaves_none(store: ConversationStore, tenant: str) -> None:
     ref = await grown(store, tenant, PATH)
     request = chat([user("q3")], conversation=ref, caller=Caller(tenant))
     history = await build_llm_messages(request, store, RebuildOptions(remembers=False))

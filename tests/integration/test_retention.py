@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from typing import cast
 
 import pytest
 import sqlalchemy as sa
@@ -11,10 +12,10 @@ from gateway.config.settings import StorageSettings
 from gateway.errors import StorageUnavailable
 from gateway.operations.purge import sweep, sweep_for_ever, sweep_seconds
 from gateway.storage.conversations import delete as module
-from gateway.storage.conversations.delete import Retention
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions, open_transactions
-from gateway.storage.store import SqlStore
+from gateway.storage.retention import Retention
+from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, turn
 from tests.integration.test_deletion import WORD, Keeping, full_turn, rows
 from tests.integration.traces import traces
@@ -41,7 +42,7 @@ async def ids(transactions: Transactions, tenant: str) -> list[str]:
 async def aged(transactions: Transactions, tenant: str, *days: float) -> None:
     """Makes conversations `TENANT-N` that nothing was added to for so many days."""
     for number, age in enumerate(days):
-        store = SqlStore(transactions, Late(-age))
+        store = ConversationStore(transactions, Late(-age))
         await store.commit(full_turn(tenant, f"{tenant}-{number}", created=True, cached=(f"pdf:{number}",)))
 
 
@@ -55,8 +56,8 @@ async def test_only_what_nothing_was_added_to_for_so_long_is_deleted_for_good(
     cache = Keeping()
     retention = Retention(transactions, SystemClock(), cache)
     before = days_before(datetime.now(UTC), 30)
-    assert await retention.count_unused(before, tenant) == 5
-    assert await retention.delete_unused(before, tenant) == 5
+    assert await retention.count_expired(before, tenant) == 5
+    assert await retention.expire_conversations(before, tenant) == 5
     assert await ids(transactions, tenant) == [f"{tenant}-5", f"{tenant}-6"]
     assert cache.forgotten == [f"{tenant}:pdf:{number}" for number in range(5)]
     assert await ids(transactions, tenant + "x") == [f"{tenant}x-0"]
@@ -100,10 +101,10 @@ async def test_several_processes_sweep_at_once_while_one_conversation_is_used(
     await aged(transactions, tenant, *[40.0] * 30)
     others = [open_transactions(StorageSettings(url=module_storage_url)) for _ in range(2)]
     sweepers = [Retention(each, SystemClock(), Keeping()) for each in others]
-    store = SqlStore(transactions, SystemClock())
+    store = ConversationStore(transactions, SystemClock())
     before = days_before(datetime.now(UTC), 30)
     used = f"{tenant}-29"
-    sweeping = asyncio.gather(*(each.delete_unused(before, tenant) for each in sweepers))
+    sweeping = asyncio.gather(*(each.expire_conversations(before, tenant) for each in sweepers))
     _, counts = await asyncio.gather(store.commit(turn(tenant, used)), sweeping)
     left = await ids(transactions, tenant)
     assert left in ([], [used])
@@ -132,7 +133,7 @@ async def test_a_conversation_that_somebody_is_adding_to_is_passed_over(
     adding = asyncio.ensure_future(other.run(add, write=True))
     await locked.wait()
     retention = Retention(transactions, SystemClock(), Keeping())
-    assert await retention.delete_unused(days_before(datetime.now(UTC), 30), tenant) == 1
+    assert await retention.expire_conversations(days_before(datetime.now(UTC), 30), tenant) == 1
     go.set()
     await adding
     assert await ids(transactions, tenant) == [f"{tenant}-0"]
@@ -147,19 +148,19 @@ class Flaky:
         self.faults: list[Exception] = [StorageUnavailable("away"), KeyError("a bad row")]
         self.swept = asyncio.Event()
 
-    async def delete_unused(self, before: datetime) -> int:
+    async def expire_conversations(self, before: datetime) -> int:
         self.asked.append(before)
         if self.faults:
             raise self.faults.pop(0)
         return 1
 
-    async def delete_leftovers(self) -> None:
+    async def expire_claims(self) -> None:
         self.swept.set()
 
 
 async def test_whatever_goes_wrong_only_postpones_it_and_shutdown_ends_it() -> None:
     store = Flaky()
-    sweeping = asyncio.ensure_future(sweep_for_ever(store, Late(), 1.0, 0.001))
+    sweeping = asyncio.ensure_future(sweep_for_ever(cast(Retention, store), Late(), 1.0, 0.001))
     async with asyncio.timeout(10):
         await store.swept.wait()
     assert len(store.asked) == 3

@@ -17,7 +17,7 @@ from gateway.models.conversation import ConversationRef
 from gateway.storage.database.engine import open_transactions
 from gateway.storage.database.migrate import migrate
 from gateway.storage.database.transactions import Work
-from gateway.storage.store import SqlStore
+from gateway.storage.store import ConversationStore
 from tests.integration.commits import contents, listed, turn
 
 
@@ -27,21 +27,21 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def store(file: Path) -> AsyncIterator[SqlStore]:
+async def store(file: Path) -> AsyncIterator[ConversationStore]:
     """A store with one turn in it."""
     transactions = open_transactions(StorageSettings(url=f"sqlite:///{file}", timeout=0.2))
     await migrate(transactions)
-    made = SqlStore(transactions, SystemClock())
+    made = ConversationStore(transactions, SystemClock())
     await made.commit(turn("t", "conv_t", created=True))
     yield made
     await transactions.close()
 
 
-async def history(store: SqlStore) -> list[str]:
+async def history(store: ConversationStore) -> list[str]:
     return contents(await store.find_conversation("t", ConversationRef("conv_t"), max_bytes=None))
 
 
-async def refuses(store: SqlStore) -> None:
+async def refuses(store: ConversationStore) -> None:
     """Reading and writing."""
     with pytest.raises(StorageUnavailable):
         await history(store)
@@ -51,7 +51,7 @@ async def refuses(store: SqlStore) -> None:
         await store.ready()
 
 
-async def test_a_full_disk_takes_nothing_keeps_what_is_there_and_heals(store: SqlStore) -> None:
+async def test_a_full_disk_takes_nothing_keeps_what_is_there_and_heals(store: ConversationStore) -> None:
     """§3.6: no half turn; what is stored can be read meanwhile."""
 
     async def set_pages(number: int) -> None:
@@ -69,7 +69,7 @@ async def test_a_full_disk_takes_nothing_keeps_what_is_there_and_heals(store: Sq
 
 
 async def test_a_file_that_was_removed_is_not_written_to_and_is_used_again_when_it_is_back(
-    store: SqlStore, file: Path
+    store: ConversationStore, file: Path
 ) -> None:
     """§3.6: an acknowledged turn is in the file that has the name; none is made in its place."""
     aside = file.with_name("aside")
@@ -85,7 +85,9 @@ async def test_a_file_that_was_removed_is_not_written_to_and_is_used_again_when_
     assert await history(store) == ["question", "answer", "q2", "a2"]
 
 
-async def test_a_file_that_was_replaced_is_not_mixed_with_the_log_of_the_old_one(store: SqlStore, file: Path) -> None:
+async def test_a_file_that_was_replaced_is_not_mixed_with_the_log_of_the_old_one(
+    store: ConversationStore, file: Path
+) -> None:
     """§3.6: a backup that was put back under a running server waits for its end (docs/running.md)."""
     backup, old = file.with_name("backup.db"), file.with_name("old.db")
     source, target = sqlite3.connect(file), sqlite3.connect(backup)
@@ -102,7 +104,7 @@ async def test_a_file_that_was_replaced_is_not_mixed_with_the_log_of_the_old_one
     assert await history(store) == ["question", "answer", "q2", "a2"]
 
 
-async def test_a_spoilt_file_is_unavailable_until_it_is_mended(store: SqlStore, file: Path) -> None:
+async def test_a_spoilt_file_is_unavailable_until_it_is_mended(store: ConversationStore, file: Path) -> None:
     """§3.6: a 503, no 500, and no restart needed afterwards."""
     await store._transactions.run(lambda c: c.execute(sa.text("PRAGMA wal_checkpoint(TRUNCATE)")).close())
     whole = file.read_bytes()
@@ -120,7 +122,7 @@ def spoil(file: Path, content: bytes) -> None:
         opened.write(content)
 
 
-async def test_a_folder_that_cannot_be_used_is_unavailable(store: SqlStore, file: Path) -> None:
+async def test_a_folder_that_cannot_be_used_is_unavailable(store: ConversationStore, file: Path) -> None:
     """§3.6: also where the whole folder is gone."""
     moved = file.parent.with_name(file.parent.name + "-moved")
     file.parent.rename(moved)
@@ -130,7 +132,7 @@ async def test_a_folder_that_cannot_be_used_is_unavailable(store: SqlStore, file
     assert await history(store) == ["question", "answer", "q2", "a2"]
 
 
-async def test_cancelled_requests_leave_nothing_open(store: SqlStore, file: Path) -> None:
+async def test_cancelled_requests_leave_nothing_open(store: ConversationStore, file: Path) -> None:
     """§3.6, §3.7: two thousand requests cancelled at random moments: each write is done whole, nothing is queued,
     and nobody holds the file."""
     transactions = store._transactions

@@ -12,13 +12,13 @@ from gateway.models.conversation import ConversationRef, Earlier, TokenCounts
 from gateway.models.tool_steps import reasoning_events
 from gateway.models.turn import TurnCommit
 from gateway.storage.cache.memory import MemoryCache
-from gateway.storage.conversations.records import SqlConversations
+from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.database.engine import Transactions
-from gateway.storage.store import SqlStore
+from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, bill, contents, document, in_force, listed, message, turn
 
 
-async def test_a_committed_turn_is_found_as_it_was(store: SqlStore, tenant: str) -> None:
+async def test_a_committed_turn_is_found_as_it_was(store: ConversationStore, tenant: str) -> None:
     system = ({"role": "system", "content": "Be brief."}, {"role": "developer", "content": [{"type": "text"}]})
     first = turn(tenant, "conv_whole" + tenant, created=True, instructions=system)
     await store.commit(first)
@@ -36,7 +36,7 @@ async def test_a_committed_turn_is_found_as_it_was(store: SqlStore, tenant: str)
     assert found.path[0].created_at == NOW
 
 
-async def test_what_was_forwarded_in_a_messages_place_is_kept_with_it(store: SqlStore, tenant: str) -> None:
+async def test_what_was_forwarded_in_a_messages_place_is_kept_with_it(store: ConversationStore, tenant: str) -> None:
     rendered = {"role": "user", "content": "<block/>question"}
     asked = replace(message("user", "question"), rendered=rendered, standing=("art_1", "art_2"))
     await store.commit(turn(tenant, "conv_r" + tenant, created=True, new_messages=(asked,)))
@@ -46,7 +46,7 @@ async def test_what_was_forwarded_in_a_messages_place_is_kept_with_it(store: Sql
     assert (found.path[1].rendered, found.path[1].standing) == (None, ())
 
 
-async def test_token_counts_are_kept_with_messages_and_filled_in_once(store: SqlStore, tenant: str) -> None:
+async def test_token_counts_are_kept_with_messages_and_filled_in_once(store: ConversationStore, tenant: str) -> None:
     """Of the form that is forwarded again; a message stored without one gets it later, and keeps it."""
     rendered = {"role": "user", "content": "<block/>question"}
     asked = replace(message("user", "question"), rendered=rendered, tokens=TokenCounts(rendered, {"o200k_base/1": 7}))
@@ -67,7 +67,7 @@ async def test_token_counts_are_kept_with_messages_and_filled_in_once(store: Sql
 
 
 async def test_a_count_leaves_with_the_form_that_it_is_of(
-    store: SqlStore, transactions: Transactions, tenant: str
+    store: ConversationStore, transactions: Transactions, tenant: str
 ) -> None:
     """Where an item is deleted, what follows is forwarded without its blocks: it is counted anew."""
     conversation = "conv_d" + tenant
@@ -77,7 +77,7 @@ async def test_a_count_leaves_with_the_form_that_it_is_of(
     await store.commit(turn(tenant, conversation, new_messages=(asked,)))
     found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None)
     assert found is not None
-    records = SqlConversations(transactions, SystemClock(), MemoryCache(1000, SystemClock()))
+    records = ConversationRecords(transactions, SystemClock(), MemoryCache(1000, SystemClock()))
     await records.delete_item(tenant, conversation, found.path[0].message_id or "")
     found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None)
     assert found is not None
@@ -85,7 +85,7 @@ async def test_a_count_leaves_with_the_form_that_it_is_of(
 
 
 async def test_the_tool_steps_of_an_answer_come_back_with_arguments_result_and_times(
-    store: SqlStore, tenant: str
+    store: ConversationStore, tenant: str
 ) -> None:
     call = {"id": "call_1", "type": "function", "function": {"name": "search", "arguments": '{"q": 1}'}}
     steps = (
@@ -109,7 +109,9 @@ async def test_the_tool_steps_of_an_answer_come_back_with_arguments_result_and_t
     assert all(not m.reasoning_steps for m in found.path[:-1])
 
 
-async def test_turns_are_appended_and_instructions_in_force_are_the_latest(store: SqlStore, tenant: str) -> None:
+async def test_turns_are_appended_and_instructions_in_force_are_the_latest(
+    store: ConversationStore, tenant: str
+) -> None:
     ref = ConversationRef("conv_a" + tenant)
     old, new = ({"role": "system", "content": "old"},), ({"role": "system", "content": "new"},)
     await store.commit(turn(tenant, "conv_a" + tenant, "q1", ["a1"], created=True, instructions=old))
@@ -122,7 +124,9 @@ async def test_turns_are_appended_and_instructions_in_force_are_the_latest(store
     assert [m.sequence_number for m in found.path] == [0, 1, 2, 3]
 
 
-async def test_attachments_belong_to_the_conversation_from_then_on_in_their_order(store: SqlStore, tenant: str) -> None:
+async def test_attachments_belong_to_the_conversation_from_then_on_in_their_order(
+    store: ConversationStore, tenant: str
+) -> None:
     ref = ConversationRef("conv_d" + tenant)
     await store.commit(
         turn(tenant, "conv_d" + tenant, created=True, attachments=(document("one"), document("two", "b")))
@@ -138,7 +142,7 @@ async def test_attachments_belong_to_the_conversation_from_then_on_in_their_orde
     assert replace(first, timestamp=NOW) == document("one")
 
 
-async def test_a_completion_is_found_by_both_ids_with_its_exact_bill(store: SqlStore, tenant: str) -> None:
+async def test_a_completion_is_found_by_both_ids_with_its_exact_bill(store: ConversationStore, tenant: str) -> None:
     first = turn(tenant, "conv_b" + tenant, "q", ["one", "two"], created=True, completion_metadata={"team": "a"})
     await store.commit(first)
     by_completion = await store.find_completion(tenant, str(first.ledger.completion_id))
@@ -155,7 +159,7 @@ async def test_a_completion_is_found_by_both_ids_with_its_exact_bill(store: SqlS
     assert Decimal(str(entry.metadata["cost"]["total_cost"])) == Decimal("0.000047500001")
 
 
-async def test_a_bill_without_a_turn_is_kept_and_unpriced_stays_unpriced(store: SqlStore, tenant: str) -> None:
+async def test_a_bill_without_a_turn_is_kept_and_unpriced_stays_unpriced(store: ConversationStore, tenant: str) -> None:
     entry = bill(tenant, None, "failed", error_code="upstream_timeout")
     unpriced = replace(entry.calls[0], prompt_cost=None, completion_cost=None)
     await store.commit(TurnCommit(replace(entry, calls=(unpriced,), metadata={"cost": {"total_cost": None}})))
@@ -166,7 +170,7 @@ async def test_a_bill_without_a_turn_is_kept_and_unpriced_stays_unpriced(store: 
     assert found.ledger.calls == (unpriced,)
 
 
-async def test_a_conversations_completions_are_listed_oldest_first(store: SqlStore, tenant: str) -> None:
+async def test_a_conversations_completions_are_listed_oldest_first(store: ConversationStore, tenant: str) -> None:
     kept = []
     for second in (3, 1, 2):
         created = NOW.replace(second=second)
@@ -178,7 +182,7 @@ async def test_a_conversations_completions_are_listed_oldest_first(store: SqlSto
     assert [each.ledger.request_id for each in found] == [request for _, request in sorted(kept)]
 
 
-async def test_another_tenants_things_behave_as_if_they_did_not_exist(store: SqlStore, tenant: str) -> None:
+async def test_another_tenants_things_behave_as_if_they_did_not_exist(store: ConversationStore, tenant: str) -> None:
     first = turn(tenant, "conv_x" + tenant, created=True)
     await store.commit(first)
     claimed = await store.claim_session(tenant, "work", "conv_s" + tenant)
@@ -195,7 +199,7 @@ async def test_another_tenants_things_behave_as_if_they_did_not_exist(store: Sql
 
 
 async def test_a_session_is_claimed_once_however_many_ask_at_once(
-    store: SqlStore, other_store: SqlStore, tenant: str
+    store: ConversationStore, other_store: ConversationStore, tenant: str
 ) -> None:
     ids = [new_id("conv_") for _ in range(12)]
     stores = [store, other_store] * 6
@@ -213,13 +217,13 @@ async def test_a_session_is_claimed_once_however_many_ask_at_once(
     ]
 
 
-async def test_two_stores_share_one_secret(store: SqlStore, other_store: SqlStore) -> None:
+async def test_two_stores_share_one_secret(store: ConversationStore, other_store: ConversationStore) -> None:
     one, other = await asyncio.gather(store.secret(), other_store.secret())
     assert one == other == await store.secret()
     assert len(one) >= 32
 
 
-async def test_a_current_storage_is_reachable_and_ready(store: SqlStore) -> None:
+async def test_a_current_storage_is_reachable_and_ready(store: ConversationStore) -> None:
     await store.reachable()
     assert await store.ready()
 
@@ -228,7 +232,7 @@ async def test_a_current_storage_is_reachable_and_ready(store: SqlStore) -> None
     "text", ["a\x00b", "\u2028\ufeff\ufffe", "😀\u200d", "e\u0301", "\U0010ffff", "\\u0000", "'\";--"]
 )
 async def test_any_character_survives_in_every_field_that_a_client_or_a_model_writes(
-    store: SqlStore, tenant: str, text: str
+    store: ConversationStore, tenant: str, text: str
 ) -> None:
     commit = turn(tenant, "conv_u" + tenant, text, [text], created=True, instructions=({"content": text},),
                   attachments=(document(text, text),), completion_metadata={text: text})  # fmt: skip
@@ -243,7 +247,7 @@ async def test_any_character_survives_in_every_field_that_a_client_or_a_model_wr
     assert completion.completion_metadata == {text: text}
 
 
-async def test_an_upstreams_odd_error_code_does_not_lose_the_bill(store: SqlStore, tenant: str) -> None:
+async def test_an_upstreams_odd_error_code_does_not_lose_the_bill(store: ConversationStore, tenant: str) -> None:
     entry = bill(tenant, None, "failed", error_code="odd\x00code")
     await store.commit(TurnCommit(entry))
     found = await store.find_completion(tenant, entry.request_id)
@@ -253,7 +257,9 @@ async def test_an_upstreams_odd_error_code_does_not_lose_the_bill(store: SqlStor
 
 
 @pytest.mark.parametrize("odd", ["conv_\x00", "chatcmpl-\x00", "req_\x00", "\U0010ffff", "", "x" * 5000])
-async def test_an_id_that_no_client_was_given_is_simply_unknown(store: SqlStore, tenant: str, odd: str) -> None:
+async def test_an_id_that_no_client_was_given_is_simply_unknown(
+    store: ConversationStore, tenant: str, odd: str
+) -> None:
     assert not await store.has_conversation(tenant, odd)
     assert await store.find_completion(tenant, odd) is None
     assert await listed(store, tenant, odd) == []
@@ -262,7 +268,9 @@ async def test_an_id_that_no_client_was_given_is_simply_unknown(store: SqlStore,
 
 
 @pytest.mark.parametrize("figure", [2**63, 2**64 - 1])
-async def test_figures_beyond_the_databases_do_not_lose_the_turn(store: SqlStore, tenant: str, figure: int) -> None:
+async def test_figures_beyond_the_databases_do_not_lose_the_turn(
+    store: ConversationStore, tenant: str, figure: int
+) -> None:
     entry = bill(tenant, None, metadata={"usage": {"prompt_tokens": figure}, "cost": {"total_cost": Decimal(10) ** 9}})
     await store.commit(TurnCommit(entry))
     found = await store.find_completion(tenant, entry.request_id)
@@ -270,7 +278,7 @@ async def test_figures_beyond_the_databases_do_not_lose_the_turn(store: SqlStore
     assert found.ledger.metadata["usage"]["prompt_tokens"] == figure
 
 
-async def test_what_is_older_than_a_message_is_read_as_far_as_it_may_be(store: SqlStore, tenant: str) -> None:
+async def test_what_is_older_than_a_message_is_read_as_far_as_it_may_be(store: ConversationStore, tenant: str) -> None:
     conversation = "conv_e" + tenant
     for number in range(4):
         await store.commit(turn(tenant, conversation, f"q{number}", [f"a{number}"], created=not number))
@@ -293,7 +301,9 @@ async def test_what_is_older_than_a_message_is_read_as_far_as_it_may_be(store: S
         assert await store.read_earlier(stranger, name, max_bytes=100_000) == Earlier()
 
 
-async def test_turns_are_counted_along_the_path(store: SqlStore, transactions: Transactions, tenant: str) -> None:
+async def test_turns_are_counted_along_the_path(
+    store: ConversationStore, transactions: Transactions, tenant: str
+) -> None:
     """Not those of other branches, nor those that were deleted."""
     conversation = "conv_p" + tenant
     first = turn(tenant, conversation, "q0", ["a0", "sibling"], created=True)
@@ -308,7 +318,7 @@ async def test_turns_are_counted_along_the_path(store: SqlStore, transactions: T
     assert found is not None
     oldest = found.path[4].message_id or ""
     assert (await store.read_earlier(tenant, oldest, max_bytes=0)).turns == 2
-    records = SqlConversations(transactions, SystemClock(), MemoryCache(1000, SystemClock()))
+    records = ConversationRecords(transactions, SystemClock(), MemoryCache(1000, SystemClock()))
     await records.delete_item(tenant, conversation, found.path[0].message_id or "")
     earlier = await store.read_earlier(tenant, oldest, max_bytes=100_000)
     assert [m.content for m in earlier.messages] == ["a0", "q1", "a1"]

@@ -16,14 +16,14 @@ from gateway.errors import StorageUnavailable
 from gateway.models.conversation import ConversationRef
 from gateway.storage.database.engine import open_transactions
 from gateway.storage.database.migrate import migrate
-from gateway.storage.store import SqlStore
+from gateway.storage.store import ConversationStore
 from tests.integration.commits import contents, listed, turn
 from tests.support.ports import free_port
 
 
 @contextmanager
-def opened(url: str) -> Iterator[SqlStore]:
-    yield SqlStore(open_transactions(StorageSettings(url=url, timeout=0.3)), SystemClock())
+def opened(url: str) -> Iterator[ConversationStore]:
+    yield ConversationStore(open_transactions(StorageSettings(url=url, timeout=0.3)), SystemClock())
 
 
 def unusable_addresses(directory: Path, postgres_url: str) -> dict[str, str]:
@@ -60,7 +60,7 @@ async def test_every_question_to_a_storage_that_is_not_there_says_so(
 
 
 async def test_a_storage_that_is_locked_is_waited_for_and_then_unavailable_and_heals(
-    store: SqlStore, tenant: str, module_storage_url: str
+    store: ConversationStore, tenant: str, module_storage_url: str
 ) -> None:
     await store.commit(turn(tenant, "conv_" + tenant, created=True))
     free, held = asyncio.Event(), asyncio.Event()
@@ -74,7 +74,9 @@ async def test_a_storage_that_is_locked_is_waited_for_and_then_unavailable_and_h
 
     holding = asyncio.ensure_future(locker.run(hold, write=True))
     await held.wait()
-    impatient = SqlStore(open_transactions(StorageSettings(url=module_storage_url, timeout=0.2)), SystemClock())
+    impatient = ConversationStore(
+        open_transactions(StorageSettings(url=module_storage_url, timeout=0.2)), SystemClock()
+    )
     async with asyncio.timeout(20):  # so that a test of endless waiting ends
         with pytest.raises(StorageUnavailable):
             await impatient.commit(turn(tenant, "conv_" + tenant, "q2", ["a2"]))
@@ -91,7 +93,7 @@ async def test_a_storage_that_is_locked_is_waited_for_and_then_unavailable_and_h
 async def test_a_writer_of_sqlites_file_is_in_no_readers_way(tmp_path: Path) -> None:
     """§3.6: a request that only reads does not wait for whoever else writes to the file, a new process included."""
     url = f"sqlite:///{tmp_path / 'gateway.db'}"
-    first = SqlStore(open_transactions(StorageSettings(url=url)), SystemClock())
+    first = ConversationStore(open_transactions(StorageSettings(url=url)), SystemClock())
     await migrate(first._transactions)
     secret = await first.secret()
     await first.commit(turn("t", "conv_t", created=True))
@@ -126,7 +128,7 @@ def _wait(connection: sa.Connection, event: asyncio.Event) -> None:
         connection.execute(sa.text("SELECT pg_sleep(0.02)"))
 
 
-async def test_the_error_of_a_failed_statement_holds_no_content(store: SqlStore, tenant: str) -> None:
+async def test_the_error_of_a_failed_statement_holds_no_content(store: ConversationStore, tenant: str) -> None:
     first = turn(tenant, "conv_" + tenant, "the user's secret words", created=True)
     await store.commit(first)
     assert first.turn is not None

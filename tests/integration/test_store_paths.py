@@ -11,12 +11,12 @@ from gateway.base.ids import new_id
 from gateway.models.conversation import ConversationRef, new_message
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
-from gateway.storage.store import SqlStore
+from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, contents, in_force, listed, message, turn
 
 
 async def test_an_edited_message_branches_and_the_head_is_the_latest_committed_turn(
-    store: SqlStore, tenant: str
+    store: ConversationStore, tenant: str
 ) -> None:
     ref = ConversationRef("conv_" + tenant)
     first = turn(tenant, "conv_" + tenant, "q1", ["a1"], created=True)
@@ -34,7 +34,7 @@ async def test_an_edited_message_branches_and_the_head_is_the_latest_committed_t
     assert len(await listed(store, tenant, "conv_" + tenant)) == 4
 
 
-async def test_a_resend_sees_every_branch_and_a_delta_only_the_heads(store: SqlStore, tenant: str) -> None:
+async def test_a_resend_sees_every_branch_and_a_delta_only_the_heads(store: ConversationStore, tenant: str) -> None:
     ref = ConversationRef("conv_" + tenant)
     old, new = ({"role": "system", "content": "old"},), ({"role": "system", "content": "new"},)
     first = turn(tenant, "conv_" + tenant, "q1", ["a1", "sibling"], created=True, instructions=old)
@@ -52,7 +52,7 @@ async def test_a_resend_sees_every_branch_and_a_delta_only_the_heads(store: SqlS
     assert contents(limited) == contents(found)
 
 
-async def test_of_several_answers_the_first_is_continued(store: SqlStore, tenant: str) -> None:
+async def test_of_several_answers_the_first_is_continued(store: ConversationStore, tenant: str) -> None:
     ref = ConversationRef("conv_" + tenant)
     await store.commit(turn(tenant, "conv_" + tenant, "q1", ["first", "second", "third"], created=True))
     assert contents(await store.find_conversation(tenant, ref, max_bytes=None)) == ["q1", "first"]
@@ -60,7 +60,7 @@ async def test_of_several_answers_the_first_is_continued(store: SqlStore, tenant
     assert contents(await store.find_conversation(tenant, ref, max_bytes=None)) == ["q1", "first", "q2", "a2"]
 
 
-async def test_a_failed_turn_is_kept_for_the_audit_and_in_no_path(store: SqlStore, tenant: str) -> None:
+async def test_a_failed_turn_is_kept_for_the_audit_and_in_no_path(store: ConversationStore, tenant: str) -> None:
     ref = ConversationRef("conv_" + tenant)
     await store.commit(turn(tenant, "conv_" + tenant, "lost first", [], created=True, status="failed"))
     assert contents(await store.find_conversation(tenant, ref, max_bytes=None)) == []
@@ -73,7 +73,7 @@ async def test_a_failed_turn_is_kept_for_the_audit_and_in_no_path(store: SqlStor
 
 
 async def test_a_conversation_deleted_while_the_model_answered_stays_deleted_and_the_bill_stays(
-    store: SqlStore, transactions: Transactions, tenant: str
+    store: ConversationStore, transactions: Transactions, tenant: str
 ) -> None:
     await store.commit(turn(tenant, "conv_" + tenant, created=True))
     where = schema.conversations.c.id == "conv_" + tenant
@@ -96,7 +96,9 @@ async def test_a_conversation_deleted_while_the_model_answered_stays_deleted_and
 
 
 @pytest.mark.parametrize("number", [31, 32, 33, 544, 545, 701])
-async def test_long_paths_come_whole_and_in_order_across_pages(store: SqlStore, tenant: str, number: int) -> None:
+async def test_long_paths_come_whole_and_in_order_across_pages(
+    store: ConversationStore, tenant: str, number: int
+) -> None:
     asked = tuple(message("user", f"q{n}") for n in range(number - 1))
     await store.commit(turn(tenant, "conv_" + tenant, created=True, new_messages=asked))
     found = await store.find_conversation(tenant, ConversationRef("conv_" + tenant), max_bytes=None)
@@ -107,7 +109,7 @@ async def test_long_paths_come_whole_and_in_order_across_pages(store: SqlStore, 
 
 @pytest.mark.parametrize("max_bytes", [0, 1000, 60_000])
 async def test_whole_turns_are_read_the_latest_always_and_older_ones_up_to_max_bytes(
-    store: SqlStore, tenant: str, max_bytes: int
+    store: ConversationStore, tenant: str, max_bytes: int
 ) -> None:
     talk = [message(("user", "assistant")[n % 2], f"{n:05}" * 40) for n in range(619)]
     await store.commit(turn(tenant, "conv_" + tenant, created=True, new_messages=tuple(talk)))
@@ -124,7 +126,9 @@ async def test_whole_turns_are_read_the_latest_always_and_older_ones_up_to_max_b
     assert sum(sizes) > max_bytes - 2 * max(sizes), "as much as may be read is read"
 
 
-async def test_big_tool_results_count_as_little_as_they_can_be_reduced_to(store: SqlStore, tenant: str) -> None:
+async def test_big_tool_results_count_as_little_as_they_can_be_reduced_to(
+    store: ConversationStore, tenant: str
+) -> None:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     step = [message("assistant", None, tool_calls=[call]), message("tool", "x" * 50_000, tool_call_id="c")]
     talk = [each for n in range(10) for each in (message("user", f"q{n}"), *step, message("assistant", f"a{n}"))]
@@ -136,7 +140,7 @@ async def test_big_tool_results_count_as_little_as_they_can_be_reduced_to(store:
     assert [m.body for m in found.path[:-1]] == [m.body for m in talk]
 
 
-async def test_a_path_that_fits_max_bytes_is_read_whole(store: SqlStore, tenant: str) -> None:
+async def test_a_path_that_fits_max_bytes_is_read_whole(store: ConversationStore, tenant: str) -> None:
     await store.commit(turn(tenant, "conv_" + tenant, created=True))
     found = await store.find_conversation(tenant, ConversationRef("conv_" + tenant), max_bytes=10_000)
     assert contents(found) == ["question", "answer"]
@@ -145,7 +149,7 @@ async def test_a_path_that_fits_max_bytes_is_read_whole(store: SqlStore, tenant:
 
 
 async def test_parallel_commits_lose_nothing_and_append_whole_turns_one_after_the_other(
-    store: SqlStore, other_store: SqlStore, tenant: str
+    store: ConversationStore, other_store: ConversationStore, tenant: str
 ) -> None:
     ref = ConversationRef("conv_" + tenant)
     await store.commit(turn(tenant, "conv_" + tenant, "q", ["a"], created=True))
@@ -168,7 +172,7 @@ async def test_parallel_commits_lose_nothing_and_append_whole_turns_one_after_th
 
 
 async def test_a_turn_that_began_at_the_head_is_hung_on_what_the_head_is_at_its_commit(
-    store: SqlStore, tenant: str
+    store: ConversationStore, tenant: str
 ) -> None:
     first = turn(tenant, "conv_" + tenant, "q1", ["a1"], created=True)
     await store.commit(first)
@@ -181,7 +185,7 @@ async def test_a_turn_that_began_at_the_head_is_hung_on_what_the_head_is_at_its_
 
 
 async def test_a_turn_whose_head_moved_to_another_branch_stays_with_what_it_has_seen(
-    store: SqlStore, tenant: str
+    store: ConversationStore, tenant: str
 ) -> None:
     """§3.7: each sees what was committed when it began; appended behind the head only if that leads back to it."""
     conversation = "conv_" + tenant
@@ -203,7 +207,7 @@ async def test_a_turn_whose_head_moved_to_another_branch_stays_with_what_it_has_
 
 
 async def test_the_same_edit_by_two_at_once_is_stored_once(
-    store: SqlStore, transactions: Transactions, tenant: str
+    store: ConversationStore, transactions: Transactions, tenant: str
 ) -> None:
     """§3.4: each message is stored once however often it is resent; the answers are siblings."""
     conversation = "conv_" + tenant

@@ -15,7 +15,7 @@ from gateway.models.conversation import ConversationRef
 from gateway.storage.database.engine import Transactions, open_transactions
 from gateway.storage.database.postgres import PostgresTransactions
 from gateway.storage.database.transactions import ATTEMPTS
-from gateway.storage.store import SqlStore
+from gateway.storage.store import ConversationStore
 from tests.integration.commits import contents, turn
 from tests.support.postgres import Postgres
 
@@ -220,7 +220,7 @@ async def _settled(pool: PostgresTransactions) -> None:
 
 
 async def test_a_write_goes_on_when_its_caller_has_left(
-    transactions: Transactions, store: SqlStore, tenant: str
+    transactions: Transactions, store: ConversationStore, tenant: str
 ) -> None:
     """§3.6: also one that has to wait for its turn; and the storage's end waits for it."""
     first = asyncio.Event()
@@ -259,7 +259,7 @@ async def test_a_pooler_keeps_nothing_between_transactions(url: str) -> None:
 
 
 async def test_turns_of_many_stores_on_one_conversation_stand_one_behind_the_other(
-    store: SqlStore, other_store: SqlStore, tenant: str
+    store: ConversationStore, other_store: ConversationStore, tenant: str
 ) -> None:
     """§3.7: thirty turns at once from two processes: none lost, each whole."""
     conversation = "conv_" + tenant

@@ -17,12 +17,12 @@ from gateway.config.settings import StorageSettings
 from gateway.http.conversations.import_check import parse_export
 from gateway.models.conversation import ConversationRef
 from gateway.models.turn import TurnCommit
-from gateway.storage.conversations import imports
-from gateway.storage.conversations.export import Transfer
+from gateway.storage.conversations import import_rows
+from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions, open_transactions
 from gateway.storage.database.migrate import migrate
-from gateway.storage.store import SqlStore
+from gateway.storage.store import ConversationStore
 from tests.integration.commits import bill, contents, turn
 from tests.integration.exports import Json, bare, documents, user_message, without_ids
 from tests.integration.test_deletion import full_turn, rows
@@ -34,35 +34,37 @@ ANY = settings(
 
 
 @pytest.fixture
-def transfer(transactions: Transactions) -> Transfer:
+def transfer(transactions: Transactions) -> ConversationTransfer:
     """The way out of the module's database, and into it."""
-    return Transfer(transactions, SystemClock())
+    return ConversationTransfer(transactions, SystemClock())
 
 
 @pytest.fixture
-async def elsewhere(tmp_path: Path) -> AsyncIterator[Transfer]:
+async def elsewhere(tmp_path: Path) -> AsyncIterator[ConversationTransfer]:
     """The same of another storage, on SQLite."""
     opened = open_transactions(StorageSettings(url=f"sqlite:///{tmp_path}/elsewhere.db"))
     await migrate(opened)
-    yield Transfer(opened, SystemClock())
+    yield ConversationTransfer(opened, SystemClock())
     await opened.close()
 
 
-async def exported(transfer: Transfer, tenant: str, conversation_id: str) -> bytes:
+async def exported(transfer: ConversationTransfer, tenant: str, conversation_id: str) -> bytes:
     """The document."""
     pieces = await transfer.export_conversation(tenant, conversation_id)
     assert pieces is not None
     return b"".join(pieces)
 
 
-async def imported(transfer: Transfer, tenant: str, raw: bytes) -> str:
+async def imported(transfer: ConversationTransfer, tenant: str, raw: bytes) -> str:
     """The new conversation."""
     return (await transfer.import_conversation(tenant, parse_export(raw))).conversation_id
 
 
 @given(made=documents())
 @ANY
-async def test_any_conversation_comes_through_as_it_was(transfer: Transfer, elsewhere: Transfer, made: Json) -> None:
+async def test_any_conversation_comes_through_as_it_was(
+    transfer: ConversationTransfer, elsewhere: ConversationTransfer, made: Json
+) -> None:
     """Every tree, status, number and text, from one storage to another and back, but for new ids."""
     first = jsons.dumps(made)
     one = await imported(elsewhere, "there", first)
@@ -76,7 +78,7 @@ async def test_any_conversation_comes_through_as_it_was(transfer: Transfer, else
 
 
 async def test_what_requests_left_behind_comes_through(
-    store: SqlStore, transfer: Transfer, elsewhere: Transfer, tenant: str
+    store: ConversationStore, transfer: ConversationTransfer, elsewhere: ConversationTransfer, tenant: str
 ) -> None:
     """Bodies, forwarded forms, tool steps, system messages, attachments, sessions, completions, failed turns, bills."""
     mine = f"conv_{tenant}"
@@ -100,7 +102,7 @@ async def test_what_requests_left_behind_comes_through(
 
 
 async def test_it_is_new_each_time_and_a_name_that_is_taken_stays_where_it_is(
-    store: SqlStore, transfer: Transfer, transactions: Transactions, tenant: str
+    store: ConversationStore, transfer: ConversationTransfer, transactions: Transactions, tenant: str
 ) -> None:
     """Importing the same twice gives two conversations; nothing of the first is touched, no bill is made."""
     mine = f"conv_{tenant}"
@@ -124,7 +126,7 @@ async def test_it_is_new_each_time_and_a_name_that_is_taken_stays_where_it_is(
 
 
 async def test_an_imported_conversation_is_deleted_like_any_other(
-    store: SqlStore, transfer: Transfer, transactions: Transactions, tenant: str
+    store: ConversationStore, transfer: ConversationTransfer, transactions: Transactions, tenant: str
 ) -> None:
     """§5, §6: with what came with it for information."""
     word = f"marimba{tenant}"
@@ -137,7 +139,9 @@ async def test_an_imported_conversation_is_deleted_like_any_other(
     assert await traces(transactions, word) == []
 
 
-async def test_another_tenants_is_unknown(store: SqlStore, transfer: Transfer, tenant: str) -> None:
+async def test_another_tenants_is_unknown(
+    store: ConversationStore, transfer: ConversationTransfer, tenant: str
+) -> None:
     """§8."""
     await store.commit(turn(tenant, f"conv_{tenant}", created=True))
     assert await transfer.export_conversation(tenant + "x", f"conv_{tenant}") is None
@@ -147,25 +151,27 @@ async def test_another_tenants_is_unknown(store: SqlStore, transfer: Transfer, t
 
 
 async def test_what_cannot_be_written_leaves_nothing(
-    transfer: Transfer, transactions: Transactions, tenant: str, monkeypatch: pytest.MonkeyPatch
+    transfer: ConversationTransfer, transactions: Transactions, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of it, or nothing."""
     raw = jsons.dumps(bare([user_message(0, None), user_message(1, 0)]))
-    monkeypatch.setattr(imports, "BATCH", 1)
-    rows_of = imports.rows_of
+    monkeypatch.setattr(import_rows, "BATCH", 1)
+    rows_of = import_rows.rows_of
 
     def spoilt(*given: Any) -> Any:
         found = rows_of(*given)
         found.messages[1]["id"] = found.messages[0]["id"]
         return found
 
-    monkeypatch.setattr("gateway.storage.conversations.export.rows_of", spoilt)
+    monkeypatch.setattr("gateway.storage.conversations.transfer.rows_of", spoilt)
     with pytest.raises(sa.exc.IntegrityError):
         await imported(transfer, tenant, raw)
     assert await rows(transactions, schema.conversations, tenant=tenant) == []
 
 
-async def test_ten_thousand_messages_hold_nobody_up(store: SqlStore, transfer: Transfer, tenant: str) -> None:
+async def test_ten_thousand_messages_hold_nobody_up(
+    store: ConversationStore, transfer: ConversationTransfer, tenant: str
+) -> None:
     """The loop that streams share goes on turning while a long conversation comes and goes, in threads."""
     raw = jsons.dumps(bare([user_message(n, n - 1 if n else None, "word " * 20) for n in range(10_000)]))
     ticks = 0

@@ -18,11 +18,11 @@ from gateway.errors import NotFound
 from gateway.http.chat.messages import plain_messages
 from gateway.http.chat.validation import parse_chat_request
 from gateway.models.exchange import Caller, ChunkStream, Deployment, JsonAnswer, ModelFacts, StoredFile
-from gateway.relevance.index_cache import ContentIndexes, ForgettingCache
+from gateway.relevance.index_cache import ContentIndexes, IndexedCache
 from gateway.storage.cache.memory import MemoryCache
 from gateway.storage.database.engine import open_transactions
 from gateway.storage.database.migrate import migrate
-from gateway.storage.store import SqlStore
+from gateway.storage.store import ConversationStore
 from gateway.telemetry.metrics import Metrics
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.pipeline import Pipeline
@@ -90,11 +90,11 @@ class InProcess:
     def __init__(self, settings: Settings, facts: dict[str, ModelFacts], answers: Answers) -> None:
         clock, counters = Clock(), CounterRegistry()
         self.indexes = ContentIndexes(2**24, 60.0, clock)
-        cache = ForgettingCache(MemoryCache(2**20, clock), self.indexes)
+        cache = IndexedCache(MemoryCache(2**20, clock), self.indexes)
         self.settings = settings
         self._transactions = open_transactions(settings.storage)
         self.upstream = Function(answers)
-        self.store = store = SqlStore(self._transactions, clock, cache, None)
+        self.store = store = ConversationStore(self._transactions, clock, cache, None)
         reader = FileReader(cache, 60.0)
         self.context = ContextManager(settings.context, counters, reader, None, self.indexes, store=store)
         match = settings.conversation.match

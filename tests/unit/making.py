@@ -33,7 +33,7 @@ class NoCache:
     async def set(self, key: str, value: bytes, ttl: float, *, group: str | None = None) -> None:
         return None
 
-    async def forget(self, *groups: str) -> None:
+    async def evict(self, *groups: str) -> None:
         return None
 
     async def close(self) -> None:

@@ -16,7 +16,8 @@ from gateway.http.receive import EVENT_STREAM, chat_body, event, read_body, unti
 from gateway.models.conversation import ConversationRef
 from gateway.models.exchange import Caller, ChatRequest
 from gateway.models.turn import RequestIdentity, StoredCompletion
-from gateway.ports import Clock, ConversationStore
+from gateway.ports import Clock
+from gateway.storage.store import ConversationStore
 from gateway.turn.idempotency import IdempotencyGate
 from gateway.turn.pipeline import Completion, Pipeline
 from gateway.turn.streaming import StreamedAnswer

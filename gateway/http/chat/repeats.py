@@ -15,7 +15,7 @@ from gateway.http.edge import ClientDisconnected, Receive, Scope, Send, costing,
 from gateway.http.receive import EVENT_STREAM, event, until_disconnect
 from gateway.models.exchange import ChatRequest
 from gateway.models.turn import RequestIdentity, StoredCompletion
-from gateway.ports import ConversationStore
+from gateway.storage.store import ConversationStore
 from gateway.turn.idempotency import Permit
 
 # The answer that a request was given before, once more: as JSON or as a stream (guarantee §6).

@@ -12,7 +12,7 @@ from gateway.http.auth import ANONYMOUS, Authenticator
 from gateway.http.chat.messages import invalid
 from gateway.http.edge import Receive, Scope, Send, named, send_json
 from gateway.models.turn import CompletionQuery, StoredCompletion
-from gateway.ports import ConversationStore
+from gateway.storage.store import ConversationStore
 
 # Lists as OpenAI has them: the parameters that they take, and their shape.
 

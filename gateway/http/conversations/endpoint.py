@@ -17,7 +17,8 @@ from gateway.http.edge import Receive, Scope, Send, named, send_json
 from gateway.http.receive import json_body, read_body
 from gateway.models.conversation import ConversationMessage
 from gateway.models.records import ConversationRecord, ItemQuery, RecordQuery
-from gateway.ports import ConversationRecords, ConversationStore
+from gateway.storage.conversations.records import ConversationRecords
+from gateway.storage.store import ConversationStore
 
 # Conversations as they are shown, and how a list of them is asked for.
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from gateway.errors import InvalidRequest
 from gateway.http.chat.messages import invalid
+from gateway.http.conversations.item_content import chat_answer, chat_content, chat_said
 from gateway.models.chain import message_digest
 from gateway.models.conversation import ConversationMessage
-from gateway.models.items import chat_answer, chat_content, chat_said
 
 MOST_ITEMS = 20
 ROLES = ("user", "assistant", "system", "developer")

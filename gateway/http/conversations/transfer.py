@@ -10,7 +10,7 @@ from gateway.http.conversations.import_check import parse_export
 from gateway.http.edge import Receive, Scope, Send, named, send_json
 from gateway.http.receive import read_body
 from gateway.models.records import Imported, ImportedConversation
-from gateway.ports import ConversationTransfer
+from gateway.storage.conversations.transfer import ConversationTransfer
 
 
 class ExportedConversation:

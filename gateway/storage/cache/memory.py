@@ -51,7 +51,7 @@ class MemoryCache:
         while self._size > self._max_bytes and self._values:
             self._drop(next(iter(self._values)))
 
-    async def forget(self, *groups: str) -> None:
+    async def evict(self, *groups: str) -> None:
         """Deletes all values of these groups."""
         for group in groups:
             for key in list(self._groups.get(group, ())):

@@ -126,7 +126,7 @@ if redis.call('PTTL', KEYS[2]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KE
 return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 """
 """A group is the set of its keys; it lives as long as the last of its values."""
-FORGET_GROUPS = """
+EVICT_GROUPS = """
 for _, group in ipairs(KEYS) do
   if redis.call('TYPE', group).ok == 'set' then
     for _, key in ipairs(redis.call('SMEMBERS', group)) do redis.call('DEL', key) end
@@ -180,12 +180,12 @@ class RedisCache:
         else:
             await self._run("EVAL", SET_IN_GROUP, 2, PREFIX + key, GROUP_PREFIX + group, value, _milliseconds(ttl))
 
-    async def forget(self, *groups: str) -> None:
+    async def evict(self, *groups: str) -> None:
         """Deletes all values of these groups: now, or before the cache is next used if it cannot be reached now."""
         self._owed |= dict.fromkeys(groups)
         for group in list(self._owed)[:-MOST_OWED]:
             del self._owed[group]
-        await self._forget_owed()
+        await self._evict_owed()
 
     async def claim(self, key: str, owner: str, ttl: float) -> bool:
         """Whether `key` is `owner`'s now, or nobody can be asked."""
@@ -204,18 +204,18 @@ class RedisCache:
         """Closes the connections."""
         await self._link.close()
 
-    async def _forget_owed(self) -> bool:
+    async def _evict_owed(self) -> bool:
         """Whether nothing is left that is to be forgotten."""
         while groups := list(self._owed)[:OWED_AT_ONCE]:
             keys = [GROUP_PREFIX + group for group in groups]
-            if await self._link.send("EVAL", FORGET_GROUPS, len(keys), *keys) is None:
+            if await self._link.send("EVAL", EVICT_GROUPS, len(keys), *keys) is None:
                 return False
             for group in groups:
                 self._owed.pop(group, None)
         return True
 
     async def _run(self, *command: Any) -> Any:
-        return await self._link.send(*command) if await self._forget_owed() else None
+        return await self._link.send(*command) if await self._evict_owed() else None
 
 
 def _bytes(value: Any) -> bytes | None:

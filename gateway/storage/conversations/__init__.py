@@ -1,1 +1,1 @@
-"""Conversations and their items: records, deletion, export, import."""
+"""Conversations as their clients manage them: items, deletion, export and import."""

@@ -12,64 +12,62 @@ from gateway.models.chain import message_digest
 from gateway.models.conversation import ConversationMessage
 from gateway.models.items import INSTRUCTION_PREFIX, called, instruction_items, without
 from gateway.models.tool_steps import RESULT_ROLES
-from gateway.storage.conversations.delete import held_by_none
-from gateway.storage.conversations.items import conversation_row, instructions_in_force, message_row_of, read_item
+from gateway.storage import rows
+from gateway.storage.conversations.delete import unheld_groups
+from gateway.storage.conversations.items import instructions_in_force, read_item, require_conversation, require_message
 from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_if_new
-from gateway.storage.history import rows
-from gateway.storage.history.digests import backfill_digests
-from gateway.storage.turns.rows import message_row
+from gateway.storage.lookup.digests import backfill_digests
+from gateway.storage.turns.message_rows import message_row
 
 BATCH = 500
 CONVERSATIONS, MESSAGES = schema.conversations, schema.messages
-UNMARKED = dict.fromkeys(("path_digest", "said_digest", "plain", "rendered", "standing", "tokens"))
+WITHOUT_DERIVED = dict.fromkeys(("path_digest", "said_digest", "plain", "rendered", "standing", "tokens"))
 ENVELOPE = ("id", "object", "created", "model", "usage", "service_tier", "system_fingerprint", "choices")
 
 
 def delete(
     connection: sa.Connection, tenant: str, conversation_id: str, item_id: str, now: datetime
 ) -> tuple[str, ...]:
-    """What hangs on a message that is gone hangs on the one before it from then on.
+    """Deletes an item. Messages that followed a deleted one follow the one before it from then on.
 
     Returns:
-        The groups of the cache that must go, too: all that this conversation alone holds something of.
+        The cache groups to evict: those of all contents that this conversation alone holds.
 
     Raises:
         ConversationNotFound: the tenant has no such conversation.
         ItemNotFound: the conversation has no such item.
     """
-    row = conversation_row(connection, tenant, conversation_id, lock=True)
+    row = require_conversation(connection, tenant, conversation_id, lock=True)
     read_item(connection, tenant, conversation_id, item_id)
     values: dict[str, Any] = {"updated_at": now}
     if item_id.startswith(INSTRUCTION_PREFIX):
         values["instructions_digest"] = _delete_instruction(connection, row, item_id)
     else:
-        stored = message_row_of(connection, conversation_id, item_id)
+        stored = require_message(connection, conversation_id, item_id)
         message = rows.message_of(stored, {})
         tree = _Tree(connection, conversation_id)
         below = tree.below(stored.id)
         left = without(message, item_id)
         if left is None:
-            values |= _remove(connection, row, stored)
+            values |= _delete_message(connection, row, stored)
         else:
-            _rewrite(connection, left, now)
-        _forget(connection, conversation_id, [stored.id, *below])
+            _shorten(connection, left, now)
+        _delete_derived(connection, conversation_id, [stored.id, *below])
         if (call_id := called(message, item_id)) is not None:
-            _forget_step(connection, below, call_id, tree.results(stored.id))
-        _cut_completion(connection, stored, removed=left is None)
-        backfill_digests(
-            connection, conversation_id
-        )  # at once: a branch that the head is not in is found by its digests alone
+            _delete_step(connection, below, call_id, tree.results(stored.id))
+        _delete_from_completion(connection, stored, removed=left is None)
+        backfill_digests(connection, conversation_id)
     values["forgotten_at"] = now
     where = CONVERSATIONS.c.id == conversation_id
     connection.execute(CONVERSATIONS.update().where(where).values(**values))
     held = schema.cached_contents.c
     digests = connection.execute(sa.select(held.digest).where(held.conversation_id == conversation_id)).scalars().all()
-    return held_by_none(connection, tenant, list(digests), but=conversation_id)
+    return unheld_groups(connection, tenant, list(digests), but=conversation_id)
 
 
 class _Tree:
-    """A conversation's messages by what they hang on, without their bodies."""
+    """A conversation's messages by their parents, without their bodies."""
 
     def __init__(self, connection: sa.Connection, conversation_id: str) -> None:
         columns = (MESSAGES.c.id, MESSAGES.c.parent_id, MESSAGES.c.role)
@@ -80,7 +78,7 @@ class _Tree:
             self._roles[each.id] = each.role
 
     def below(self, message_id: str, *, results: bool = False) -> list[str]:
-        """All that hangs on a message, in any branch; or only the results that follow it at once."""
+        """All messages behind one, in any branch; or only the results that follow it at once."""
         found: list[str] = []
         ends = [message_id]
         while ends:
@@ -97,7 +95,7 @@ class _Tree:
         return frozenset(own)
 
 
-def _remove(connection: sa.Connection, row: Any, stored: Any) -> dict[str, Any]:
+def _delete_message(connection: sa.Connection, row: Any, stored: Any) -> dict[str, Any]:
     """Takes a message out of the tree. Returns what changes of its conversation."""
     hanging = MESSAGES.update().where(MESSAGES.c.conversation_id == row.id, MESSAGES.c.parent_id == stored.id)
     connection.execute(hanging.values(parent_id=stored.parent_id))
@@ -108,28 +106,27 @@ def _remove(connection: sa.Connection, row: Any, stored: Any) -> dict[str, Any]:
     return {"head_id": stored.parent_id, "instructions_digest": digest}
 
 
-def _rewrite(connection: sa.Connection, left: ConversationMessage, now: datetime) -> None:
+def _shorten(connection: sa.Connection, left: ConversationMessage, now: datetime) -> None:
     """A message without one of its items."""
     fresh = message_row(left, str(left.message_id), None, 0, now)
     values = {name: fresh[name] for name in ("body", "weight", "tokens")} | {"digest": message_digest(left.body)}
     connection.execute(MESSAGES.update().where(MESSAGES.c.id == left.message_id).values(**values))
 
 
-def _forget(connection: sa.Connection, conversation_id: str, ids: list[str]) -> None:
-    """A deleted message and those behind it: blocks in them and what was forwarded there may quote it, and their chains
-    are not what they were."""
+def _delete_derived(connection: sa.Connection, conversation_id: str, ids: list[str]) -> None:
+    """What was derived from a deleted message in it and in those behind it: blocks and frames, which may quote it, and
+    digests of chains."""
     links, frames = schema.message_links, schema.frames
     for batch in _batches(ids):
         anchored = (frames.c.conversation_id == conversation_id, frames.c.message_id.in_(batch))
         connection.execute(frames.delete().where(*anchored))
         of_them = (links.c.conversation_id == conversation_id, links.c.message_id.in_(batch))
         connection.execute(links.delete().where(*of_them))
-        connection.execute(MESSAGES.update().where(MESSAGES.c.id.in_(batch)).values(**UNMARKED))
+        connection.execute(MESSAGES.update().where(MESSAGES.c.id.in_(batch)).values(**WITHOUT_DERIVED))
 
 
-def _forget_step(connection: sa.Connection, ids: list[str], call_id: str, results: frozenset[str]) -> None:
-    """The tool steps of answers without that of a deleted call or result. Ids of calls may repeat, so those of the
-    results count."""
+def _delete_step(connection: sa.Connection, ids: list[str], call_id: str, results: frozenset[str]) -> None:
+    """A deleted call or result in the tool steps of answers. Ids of calls may repeat, so those of the results count."""
     columns = sa.select(MESSAGES.c.id, MESSAGES.c.reasoning_events).where(MESSAGES.c.reasoning_events.is_not(None))
     for batch in _batches(ids):
         for each in connection.execute(columns.where(MESSAGES.c.id.in_(batch))).all():
@@ -143,8 +140,8 @@ def _forget_step(connection: sa.Connection, ids: list[str], call_id: str, result
             connection.execute(MESSAGES.update().where(MESSAGES.c.id == each.id).values(reasoning_events=text))
 
 
-def _cut_completion(connection: sa.Connection, stored: Any, *, removed: bool) -> None:
-    """The stored envelope of an answer may repeat what it said (`logprobs`, a prefill, a provider's extras)."""
+def _delete_from_completion(connection: sa.Connection, stored: Any, *, removed: bool) -> None:
+    """What an answer's stored envelope may repeat of its words: `logprobs`, a prefill, a provider's extras."""
     imported = schema.imported_requests
     of_it = (imported.c.conversation_id == stored.conversation_id, imported.c.request_id == stored.request_id)
     connection.execute(imported.delete().where(*of_it))
@@ -166,8 +163,8 @@ def _cut_completion(connection: sa.Connection, stored: Any, *, removed: bool) ->
 
 
 def _delete_instruction(connection: sa.Connection, row: Any, item_id: str) -> str | None:
-    """Takes a system message out of all sets of them that the conversation ever had. Returns the digest of those in
-    force where there is no message that names them."""
+    """Deletes a system message from all sets of them that the conversation ever had. Returns the digest of the set in
+    force where no message names it."""
     in_force = instructions_in_force(connection, row)
     gone = next(
         body for body, item in zip(in_force, instruction_items(row.id, in_force), strict=True) if item["id"] == item_id

@@ -19,17 +19,16 @@ from gateway.models.conversation import INSTRUCTION_ROLES, ConversationMessage
 from gateway.models.items import INSTRUCTION_PREFIX, Item, custom_calls, instruction_items, items_of, message_id_of
 from gateway.models.records import ItemPage, ItemQuery
 from gateway.models.tool_steps import RESULT_ROLES
+from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_if_new
-from gateway.storage.history import rows
-from gateway.storage.history.digests import INSERT_LINKS, link_rows
-from gateway.storage.turns.rows import message_row
+from gateway.storage.lookup.digests import INSERT_LINKS, backfill_digests, chain_digest, digest_columns, link_rows
+from gateway.storage.lookup.walk import MESSAGES, fewer_than, messages_of, upwards
+from gateway.storage.turns.message_rows import message_row
 from gateway.storage.turns.write import INSERT_MESSAGES
 
-MESSAGES = schema.messages
 
-
-def conversation_row(connection: sa.Connection, tenant: str, conversation_id: str, *, lock: bool = False) -> Any:
+def require_conversation(connection: sa.Connection, tenant: str, conversation_id: str, *, lock: bool = False) -> Any:
     """
     Raises:
         ConversationNotFound: the tenant has none of that id.
@@ -43,13 +42,13 @@ def conversation_row(connection: sa.Connection, tenant: str, conversation_id: st
     return row
 
 
-def read_page(connection: sa.Connection, tenant: str, conversation_id: str, query: ItemQuery) -> ItemPage:
+def read_items(connection: sa.Connection, tenant: str, conversation_id: str, query: ItemQuery) -> ItemPage:
     """
     Raises:
         ConversationNotFound: the tenant has none of that id.
         ItemNotFound: nothing of the branch has the id `after`.
     """
-    row = conversation_row(connection, tenant, conversation_id)
+    row = require_conversation(connection, tenant, conversation_id)
     found = _downwards(connection, row, query) if query.newest_first else _onwards(connection, row, query)
     return ItemPage(tuple(found[: query.limit]), len(found) > query.limit)
 
@@ -61,15 +60,15 @@ def read_item(connection: sa.Connection, tenant: str, conversation_id: str, item
         ConversationNotFound: the tenant has no such conversation.
         ItemNotFound: the conversation has no such item.
     """
-    row = conversation_row(connection, tenant, conversation_id)
+    row = require_conversation(connection, tenant, conversation_id)
     if item_id.startswith(INSTRUCTION_PREFIX):
         items = instruction_items(row.id, instructions_in_force(connection, row))
     else:
-        items = _items(connection, [message_row_of(connection, row.id, item_id)])
+        items = _items(connection, [require_message(connection, row.id, item_id)])
     return items[_index(items, item_id, "item_id")]
 
 
-def message_row_of(connection: sa.Connection, conversation_id: str, item_id: str, param: str = "item_id") -> Any:
+def require_message(connection: sa.Connection, conversation_id: str, item_id: str, param: str = "item_id") -> Any:
     """The stored message that an item belongs to.
 
     Raises:
@@ -104,7 +103,7 @@ def _downwards(connection: sa.Connection, row: Any, query: ItemQuery) -> list[It
     """From the latest item to the first; one more than the page holds, if there is one."""
     start, after = row.head_id, query.after
     if after is not None and not after.startswith(INSTRUCTION_PREFIX):
-        start = message_row_of(connection, row.id, after, "after").id
+        start = require_message(connection, row.id, after, "after").id
     elif after is not None:
         start = None
     found = connection.execute(_UPWARDS, {"from": start, "count": query.limit + 2}).all() if start else []
@@ -123,7 +122,7 @@ def _onwards(connection: sa.Connection, row: Any, query: ItemQuery) -> list[Item
     if after is None or after.startswith(INSTRUCTION_PREFIX):
         items = instruction_items(row.id, instructions_in_force(connection, row))
     else:
-        cursor = message_row_of(connection, row.id, after, "after").id
+        cursor = require_message(connection, row.id, after, "after").id
     path = connection.execute(_PATH, {"from": row.head_id, "to": cursor}).scalars().all() if row.head_id else []
     if cursor is not None and (not path or path[0] != cursor):
         raise ItemNotFound("No such item in the current branch.", param="after")
@@ -157,42 +156,20 @@ def _index(items: Iterable[Item], item_id: str, param: str) -> int:
     raise ItemNotFound("No such item.", param=param)
 
 
-def _upwards_query() -> sa.Select[tuple[Any, ...]]:
-    """From `:from` upwards, at most `:count` messages, the latest first."""
-    depth = sa.literal(1).label("depth")
-    first = sa.select(MESSAGES.c.id, MESSAGES.c.parent_id, depth).where(_starts)
-    cte = first.cte("chain", recursive=True)
-    within = cte.c.depth < sa.bindparam("count", type_=sa.Integer)
-    step = sa.select(MESSAGES.c.id, MESSAGES.c.parent_id, cte.c.depth + 1)
-    cte = cte.union_all(step.where(MESSAGES.c.id == cte.c.parent_id, within))
-    return sa.select(MESSAGES).join(cte, cte.c.id == MESSAGES.c.id).order_by(cte.c.depth)
-
-
-def _path_query() -> sa.Select[tuple[str]]:
-    """The ids of all messages that lead from `:to` (without one, from the first) to `:from`, the first first."""
-    depth = sa.literal(1).label("depth")
-    first = sa.select(MESSAGES.c.id, MESSAGES.c.parent_id, depth).where(_starts)
-    cte = first.cte("path", recursive=True)
+def _path_query() -> sa.Select[Any]:
+    """The ids of all messages from `:to` (NULL: from the first) to `:from`, the first first."""
     end = sa.bindparam("to", type_=sa.String)
-    step = sa.select(MESSAGES.c.id, MESSAGES.c.parent_id, cte.c.depth + 1)
-    cte = cte.union_all(step.where(MESSAGES.c.id == cte.c.parent_id, sa.or_(end.is_(None), cte.c.id != end)))
-    return sa.select(cte.c.id).order_by(cte.c.depth.desc())
+    chain = upwards(onwards=lambda chain: sa.or_(end.is_(None), chain.c.id != end))
+    return sa.select(chain.c.id).order_by(chain.c.depth.desc())
 
 
-def _caller_query() -> sa.Select[tuple[Any, ...]]:
+def _caller_query() -> sa.Select[Any]:
     """The first message from `:from` upwards that is no tool's result, but made the call."""
-    depth = sa.literal(1).label("depth")
-    first = sa.select(MESSAGES.c.id, MESSAGES.c.parent_id, MESSAGES.c.role, depth).where(_starts)
-    cte = first.cte("results", recursive=True)
-    step = sa.select(MESSAGES.c.id, MESSAGES.c.parent_id, MESSAGES.c.role, cte.c.depth + 1)
-    cte = cte.union_all(step.where(MESSAGES.c.id == cte.c.parent_id, cte.c.role.in_(RESULT_ROLES)))
-    return sa.select(MESSAGES).join(cte, cte.c.id == MESSAGES.c.id).where(MESSAGES.c.role.not_in(RESULT_ROLES))
+    chain = upwards(MESSAGES.c.role, onwards=lambda chain: chain.c.role.in_(RESULT_ROLES))
+    return messages_of(chain).where(MESSAGES.c.role.not_in(RESULT_ROLES))
 
 
-_starts = MESSAGES.c.id == sa.bindparam("from", type_=sa.String)
-_UPWARDS = _upwards_query()
-_PATH = _path_query()
-_CALLER = _caller_query()
+_UPWARDS, _PATH, _CALLER = messages_of(upwards(onwards=fewer_than)), _path_query(), _caller_query()
 
 
 # Adds items to a conversation, under its lock (guarantee §3.7).
@@ -215,7 +192,7 @@ def add(
     Raises:
         ConversationNotFound: the tenant has none of that id.
     """
-    row = conversation_row(connection, tenant, conversation_id, lock=True)
+    row = require_conversation(connection, tenant, conversation_id, lock=True)
     head, digest, number, restored = row.head_id, row.instructions_digest, 0, None
     mark: ChainDigest | None = START
     made: list[Item] = []
@@ -239,13 +216,15 @@ def add(
             before = mark
             mark, run = following(before, run, message.body, status=message.status)
             links += link_rows(conversation_id, message_id, before, mark)
-            found |= {"path_digest": mark.path, "said_digest": mark.said, "plain": mark.plain}
+            found |= digest_columns(mark)
         values.append({**found, **shared, "status": message.status, "restored": restored})
         custom = custom_calls(message) if message.role != "tool" else custom
         made += items_of(replace(message, message_id=message_id), custom)
         head = message_id
     INSERT_MESSAGES(connection, values)
     INSERT_LINKS(connection, list({link["digest"]: link for link in links}.values()))
+    if mark is None:
+        backfill_digests(connection, conversation_id)
     changed = {"head_id": head, "updated_at": now, "instructions_digest": None if head else digest}
     table = schema.conversations
     connection.execute(table.update().where(table.c.id == conversation_id).values(**changed))
@@ -253,12 +232,10 @@ def add(
 
 
 def _mark_after(last: Any, messages: Sequence[ConversationMessage]) -> ChainDigest | None:
-    """Where the chain stands; None where that needs more than the last row. Messages without digests get theirs when
-    the conversation is next asked for (ADR 8)."""
+    """The digest of the chain that the messages follow; None behind an answer that they go on with, as the digest after
+    both depends on the words of both."""
     answers_in_a_row = last.role == "assistant" and bool(messages) and messages[0].role == "assistant"
-    if last.path_digest is None or answers_in_a_row:
-        return None
-    return ChainDigest(bytes(last.path_digest), bytes(last.said_digest), bool(last.plain))
+    return None if answers_in_a_row else chain_digest(last)
 
 
 def _instruct(connection: sa.Connection, row: Any, new: Sequence[dict[str, Any]]) -> tuple[str | None, list[Item]]:

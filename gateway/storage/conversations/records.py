@@ -1,4 +1,4 @@
-"""Conversations as such: made, looked up, listed (adapter of `ports.ConversationRecords`)."""
+"""Conversations by themselves: created, listed, read and changed item by item."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -12,17 +12,23 @@ from gateway.models.conversation import ConversationMessage
 from gateway.models.items import Item
 from gateway.models.records import ConversationRecord, ItemPage, ItemQuery, RecordPage, RecordQuery
 from gateway.ports import CacheBackend, Clock
+from gateway.storage import rows
 from gateway.storage.conversations import delete_item, items
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
-from gateway.storage.history import rows
 from gateway.storage.turns.completions import holds
 
 TABLE = schema.conversations
 
 
-class SqlConversations:
-    """See `ports.ConversationRecords`."""
+class ConversationRecords:
+    """Each method is one short transaction.
+
+    Raises:
+        StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
+        ConversationNotFound: from all but `create`: the tenant has no such conversation.
+        ItemNotFound: the conversation has no such item.
+    """
 
     def __init__(self, transactions: Transactions, clock: Clock, cache: CacheBackend) -> None:
         self._transactions = transactions
@@ -37,6 +43,7 @@ class SqlConversations:
         messages: Sequence[ConversationMessage],
         request_id: str,
     ) -> ConversationRecord:
+        """A new conversation that begins with these messages."""
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> ConversationRecord:
@@ -49,9 +56,11 @@ class SqlConversations:
         return await self._transactions.run(work, write=True)
 
     async def find(self, tenant: str, conversation_id: str) -> ConversationRecord:
+        """One of this tenant's."""
         return await self._transactions.run(lambda connection: read_record(connection, tenant, conversation_id))
 
     async def update(self, tenant: str, conversation_id: str, metadata: dict[str, str]) -> ConversationRecord:
+        """The conversation with this metadata in place of what it had."""
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> ConversationRecord:
@@ -62,14 +71,17 @@ class SqlConversations:
         return await self._transactions.run(work, write=True)
 
     async def list_page(self, tenant: str, query: RecordQuery) -> RecordPage:
+        """A page of this tenant's conversations."""
         return await self._transactions.run(lambda connection: _read_page(connection, tenant, query))
 
     async def items(self, tenant: str, conversation_id: str, query: ItemQuery) -> ItemPage:
+        """A page of the items of the current branch: the system messages in force, then the path to the head."""
         return await self._transactions.run(
-            lambda connection: items.read_page(connection, tenant, conversation_id, query)
+            lambda connection: items.read_items(connection, tenant, conversation_id, query)
         )
 
     async def item(self, tenant: str, conversation_id: str, item_id: str) -> Item:
+        """One item, of any branch."""
         return await self._transactions.run(
             lambda connection: items.read_item(connection, tenant, conversation_id, item_id)
         )
@@ -77,6 +89,7 @@ class SqlConversations:
     async def add_items(
         self, tenant: str, conversation_id: str, messages: Sequence[ConversationMessage], request_id: str
     ) -> list[Item]:
+        """Appends messages at the head; returns the items that they are."""
         now = self._clock.now()
         return await self._transactions.run(
             lambda connection: items.add(connection, tenant, conversation_id, messages, request_id, now),
@@ -84,6 +97,7 @@ class SqlConversations:
         )
 
     async def delete_item(self, tenant: str, conversation_id: str, item_id: str) -> ConversationRecord:
+        """Deletes an item and everything that repeats its words; returns the conversation."""
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> tuple[ConversationRecord, tuple[str, ...]]:
@@ -92,7 +106,7 @@ class SqlConversations:
 
         record, groups = await self._transactions.run(work, write=True)
         if groups:
-            await self._cache.forget(*groups)
+            await self._cache.evict(*groups)
         await self._transactions.wipe()
         return record
 

@@ -20,7 +20,6 @@ from gateway.errors import StorageUnavailable
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions, open_transactions, parse_url
 from gateway.storage.database.postgres import PostgresTransactions
-from gateway.storage.database.schema import REVISION, schema_revisions
 from gateway.storage.database.transactions import T, sqlstate
 
 # What is asked of the storage and of the cache before they are used.
@@ -49,28 +48,28 @@ class SchemaState:
     @property
     def serves(self) -> bool:
         """Whether this version of the code may run on it: it is what the code needs, or newer and says so."""
-        if self.revision is None or self.revision == REVISION:
-            return self.revision == REVISION
-        return self.oldest is not None and self.oldest <= REVISION < self.revision
+        if self.revision is None or self.revision == schema.REVISION:
+            return self.revision == schema.REVISION
+        return self.oldest is not None and self.oldest <= schema.REVISION < self.revision
 
     @property
     def older(self) -> bool:
         """Whether a migration brings it to what this version needs."""
-        return self.revision is None or self.revision < REVISION
+        return self.revision is None or self.revision < schema.REVISION
 
     def __str__(self) -> str:
         if self.revision is None:
             return "empty"
-        newer = self.serves and self.revision != REVISION
-        return f"{self.revision} (newer than {REVISION}, which may run on it)" if newer else self.revision
+        newer = self.serves and self.revision != schema.REVISION
+        return f"{self.revision} (newer than {schema.REVISION}, which may run on it)" if newer else self.revision
 
 
 def schema_state(connection: sa.Connection) -> SchemaState:
     """The state of the schema."""
     revision = revision_of(connection)
-    if revision is None or revision <= REVISION:
+    if revision is None or revision <= schema.REVISION:
         return SchemaState(revision)
-    table = schema_revisions
+    table = schema.schema_revisions
     if not sa.inspect(connection).has_table(table.name):
         return SchemaState(revision)
     return SchemaState(
@@ -95,7 +94,7 @@ async def require_current(transactions: Transactions) -> None:
     if not state.serves:
         found = f"schema {state}" if state.revision else "no schema"
         then = ": run `gateway migrate`" if state.older else ", or one that this version may run on"
-        raise StorageUnavailable(f"The storage has {found}; {REVISION} is needed{then}.")
+        raise StorageUnavailable(f"The storage has {found}; {schema.REVISION} is needed{then}.")
 
 
 async def open_current(settings: StorageSettings) -> Transactions:

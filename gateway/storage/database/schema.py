@@ -20,7 +20,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-REVISION = "0004"
+REVISION = "0001"
 """The Alembic revision that this version of the code needs."""
 
 metadata = MetaData(
@@ -97,8 +97,8 @@ messages = Table(
     Column("instructions_digest", String(64)),
     Column("request_id", String(64), nullable=False, index=True),
     Column("choice", Integer),
-    Column("origin", Text),
     Column("created_at", DateTime(timezone=True), nullable=False),
+    Column("origin", Text),
     Column("path_digest", LargeBinary),
     Column("said_digest", LargeBinary),
     Column("plain", Boolean),

@@ -1,1 +1,1 @@
-"""Writes turns and bills."""
+"""Commits turns and bills, and reads bills and completions."""

@@ -16,14 +16,14 @@ from gateway.config.settings import StorageSettings
 from gateway.errors import StorageUnavailable
 from gateway.models.bill import CallCost
 from gateway.models.turn import LedgerEntry, LedgerQuery, LedgerRow, TurnCommit
+from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions, parse_url
 from gateway.storage.database.migrate import require_current
 from gateway.storage.database.postgres import PostgresTransactions
 from gateway.storage.database.sqlite import SqliteTransactions
 from gateway.storage.database.transactions import RowInsert
-from gateway.storage.history import rows
-from gateway.storage.history.rows import pico, whole
+from gateway.storage.rows import pico, whole
 
 # Reads the ledger for an audit: page by page, in read-only transactions, beside a running server.
 

@@ -7,8 +7,8 @@ import sqlalchemy as sa
 
 from gateway.base import jsons
 from gateway.models.turn import CompletionPage, CompletionQuery, StoredCompletion
+from gateway.storage import rows
 from gateway.storage.database import schema
-from gateway.storage.history import rows
 from gateway.storage.turns.bills import calls_of
 
 Condition = sa.ColumnElement[bool]

@@ -10,15 +10,15 @@ from gateway.base import jsons
 from gateway.base.ids import content_digest
 from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
 from gateway.storage.claims import settle_claims
-from gateway.storage.conversations.delete import forget_names, held_by_none
+from gateway.storage.conversations.delete import anonymise_bills, unheld_groups
 from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_if_new
 from gateway.storage.database.transactions import RowInsert
-from gateway.storage.history.digests import INSERT_LINKS
-from gateway.storage.history.frames import write_frame
-from gateway.storage.history.rows import utc
+from gateway.storage.lookup.digests import INSERT_LINKS
+from gateway.storage.lookup.frames import write_frame
+from gateway.storage.rows import utc
 from gateway.storage.turns.bills import write_bills
-from gateway.storage.turns.rows import hook_of, message_rows, without_known, without_quotes
+from gateway.storage.turns.message_rows import attach_point, message_rows, without_known, without_quotes
 
 NOTHING_MORE = {"metadata": None, "instructions_digest": None, "forgotten_at": None, "framed": None}
 """Of a conversation that a turn begins: these come with `POST /v1/conversations` alone."""
@@ -29,10 +29,10 @@ INSERT_COMPLETION = RowInsert(schema.completions)
 
 
 def write_turns(connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime) -> list[str]:
-    """Everything that requests leave behind. Turns are appended whole in the order in which they commit: a turn that
-    began at the head is hung on what the head is now.
+    """Writes everything that requests leave. Turns are appended whole, in the order in which they commit: one that
+    began at the head is appended to the present head (guarantee §3.7).
 
-    Returns the groups of the cache that must go, as the conversation that they were filled for is gone.
+    Returns the cache groups to evict, as the conversations that they were filled for are gone.
     """
     gone: list[str] = []
     write_bills(connection, commits, now)
@@ -46,34 +46,33 @@ def write_turns(connection: sa.Connection, commits: Sequence[TurnCommit], now: d
 
 
 def left_behind(connection: sa.Connection, turn: StoredTurn, tenant: str) -> tuple[str, ...]:
-    """What `write_turns` says of a turn that is recorded already: the groups of the cache that must go, none while its
-    conversation is there."""
+    """What `write_turns` returns of a turn that is recorded already: no cache groups while its conversation exists."""
     if connection.execute(_LOCK, {"id": turn.conversation_id}).first() is not None:
         return ()
-    return held_by_none(connection, tenant, turn.cached, but=turn.conversation_id)
+    return unheld_groups(connection, tenant, turn.cached, but=turn.conversation_id)
 
 
 def _keep_bill(connection: sa.Connection, request_id: str, conversation_id: str) -> None:
     """A bill that comes without its turn: of a conversation that is gone, or never came to be, it names nothing."""
     if connection.execute(_LOCK, {"id": conversation_id}).first() is None:
-        forget_names(connection, schema.ledger.c.request_id == request_id)
+        anonymise_bills(connection, schema.ledger.c.request_id == request_id)
 
 
 def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry, now: datetime) -> tuple[str, ...]:
     row = connection.execute(_LOCK, {"id": turn.conversation_id}).first()
     if row is None and not turn.created:
-        forget_names(connection, schema.ledger.c.request_id == entry.request_id)
+        anonymise_bills(connection, schema.ledger.c.request_id == entry.request_id)
         # Deleted while the model was answering: deleted is deleted, the bill stays.
-        return held_by_none(connection, entry.tenant, turn.cached, but=turn.conversation_id)
+        return unheld_groups(connection, entry.tenant, turn.cached, but=turn.conversation_id)
     if row is not None and row.forgotten_at is not None and utc(row.forgotten_at) >= entry.created_at:
         turn = without_quotes(turn)
     failed = entry.status == "failed"
     head, attached = (row.head_id, row.attachments) if row is not None else (None, 0)
     digest, instructions = _instructions(turn)
-    hook = hook_of(connection, turn, head)
+    point = attach_point(connection, turn, head)
     if not failed:
-        turn, hook = without_known(connection, turn, hook)
-    messages, latest = message_rows(turn, entry, hook, digest, now)
+        turn, point = without_known(connection, turn, point)
+    messages, latest = message_rows(turn, entry, point, digest, now)
     values = {
         "head_id": head if failed else latest,
         "attachments": attached if failed else attached + len(turn.attachments),
@@ -97,8 +96,10 @@ def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry,
         INSERT_LINKS(connection, list({link["digest"]: link for link in reversed(links)}.values()))
         _write_attachments(connection, turn, attached, now)
     if turn.frame is not None and not failed:
-        anchor = turn.new_messages[-1].message_id if turn.new_messages else hook.parent
-        write_frame(connection, turn.conversation_id, anchor, hook.number + len(turn.new_messages) - 1, turn.frame, now)
+        anchor = turn.new_messages[-1].message_id if turn.new_messages else point.parent
+        write_frame(
+            connection, turn.conversation_id, anchor, point.number + len(turn.new_messages) - 1, turn.frame, now
+        )
     if turn.completion is not None:
         _write_completion(connection, turn, entry.request_id)
     if turn.cached:
@@ -163,19 +164,16 @@ def _told_apart(message: dict[str, Any], *, whole: bool) -> dict[str, Any]:
     return {k: v for k, v in message.items() if whole or not v}
 
 
-def _lock_query() -> sa.Select[tuple[Any, ...]]:
-    table = schema.conversations
-    found = sa.select(table.c.head_id, table.c.attachments, table.c.forgotten_at)
-    return found.where(table.c.id == sa.bindparam("id")).with_for_update()
-
-
-def _counts_query() -> sa.Update:
-    """A count is no content: it is filled in where there is none, and never changed."""
-    table = schema.messages
-    lacking = sa.and_(table.c.id == sa.bindparam("message"), table.c.tokens.is_(None))
-    return table.update().where(lacking).values(tokens=sa.bindparam("counts"))
-
-
-_LOCK = _lock_query()
-_COUNTS = _counts_query()
-_UPDATE = schema.conversations.update().where(schema.conversations.c.id == sa.bindparam("conversation"))
+CONVERSATION = schema.conversations
+_LOCK = (
+    sa.select(CONVERSATION.c.head_id, CONVERSATION.c.attachments, CONVERSATION.c.forgotten_at)
+    .where(CONVERSATION.c.id == sa.bindparam("id"))
+    .with_for_update()
+)
+_UPDATE = CONVERSATION.update().where(CONVERSATION.c.id == sa.bindparam("conversation"))
+_COUNTS = (
+    schema.messages.update()
+    .where(schema.messages.c.id == sa.bindparam("message"), schema.messages.c.tokens.is_(None))
+    .values(tokens=sa.bindparam("counts"))
+)
+"""A count is no content: it is filled in where there is none, and never changed."""

@@ -48,9 +48,9 @@ async def test_vectors_are_kept_and_those_missing_made_by_the_group_of_what_hold
     assert await kept.of("made") == b"12"
     assert await kept.of("missing")
     assert kept.embedder.asked == [["missing"]]
-    await kept.cache.forget(cache_group("t", "document"))
+    await kept.cache.evict(cache_group("t", "document"))
     assert (await kept.of("made"), bool(await kept.of("missing"))) == (None, True)
-    await kept.cache.forget(cache_group("t", "conversation"))
+    await kept.cache.evict(cache_group("t", "conversation"))
     assert await kept.of("missing") is None
 
 

@@ -8,7 +8,7 @@ from gateway.errors import InvalidRequest, StorageUnavailable
 from gateway.http.auth import UNKNOWN
 from gateway.http.chat.repeats import LARGE_BODY, identify, repeatable
 from gateway.models.turn import RequestIdentity
-from gateway.ports import ConversationStore
+from gateway.storage.store import ConversationStore
 
 
 class Secret:

@@ -270,7 +270,7 @@ async def test_s5_what_is_forgotten_is_forgotten_after_it_was_kept(backend: Memo
     await asyncio.sleep(0.02)
     paying.cancel()
     await asyncio.gather(paying, return_exceptions=True)
-    await summaries.forget("tenant", ["ab" * 32])
+    await summaries.evict("tenant", ["ab" * 32])
     assert not (await kept(summaries)).hit
 
 
@@ -297,5 +297,5 @@ async def test_s5_a_cache_that_is_down_costs_a_miss() -> None:
 
 async def test_s5_deleting_an_artifact_deletes_its_summaries(summaries: SummaryCache, backend: MemoryCache) -> None:
     await kept(summaries)
-    await backend.forget(cache_group("tenant", "ab" * 32))
+    await backend.evict(cache_group("tenant", "ab" * 32))
     assert not (await kept(summaries)).hit

@@ -5,7 +5,7 @@ import pytest
 from gateway.models.artifacts import cache_group
 from gateway.models.relevance import Query, Source
 from gateway.relevance import corpus
-from gateway.relevance.index_cache import ContentIndexes, ForgettingCache, PassageFinder
+from gateway.relevance.index_cache import ContentIndexes, IndexedCache, PassageFinder
 from gateway.storage.cache.memory import MemoryCache
 
 LONG = "\n\n".join(f"Part {n}: the keeper of lamp {n} is Name{n}, " + "as is well known. " * 20 for n in range(20))
@@ -85,9 +85,9 @@ async def test_forgotten_with_the_content(indexed: list[str]) -> None:
     finder.keep()
     group = cache_group("t", finder.digests[0])
     late = asked(kept)
-    cache = ForgettingCache(MemoryCache(2**20, Clock()), kept)  # type: ignore[arg-type]
+    cache = IndexedCache(MemoryCache(2**20, Clock()), kept)  # type: ignore[arg-type]
     await cache.set("a", b"1", 9.0, group=group)
-    await cache.forget(group)
+    await cache.evict(group)
     assert await cache.get_many(["a"]) == [None]
     times(indexed)
     asked(kept)
@@ -100,7 +100,7 @@ async def test_forgotten_with_the_content(indexed: list[str]) -> None:
 def test_a_request_that_runs_while_a_content_is_forgotten_does_not_bring_it_back(indexed: list[str]) -> None:
     kept = indexes()
     running = asked(kept)
-    kept.forget(cache_group("t", running.digests[0]))
+    kept.evict(cache_group("t", running.digests[0]))
     running.keep()
     times(indexed)
     asked(kept)

@@ -9,8 +9,8 @@ from gateway.base.clock import SystemClock
 from gateway.errors import StorageUnavailable
 from gateway.models.calibration import Calibration, Report
 from gateway.models.exchange import ModelFacts
-from gateway.storage.calibrations import MemoryCalibrations
 from gateway.tokens.calibration import Margins, keep_calibrated, key_of
+from tests.support.calibrations import MemoryCalibrations
 
 FACTS = ModelFacts("openai/some-llama", served_at="http://user:secret@host/v1")
 OVER = Report(8000, 11_200, 10_000)

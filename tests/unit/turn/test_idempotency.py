@@ -10,7 +10,8 @@ from gateway.errors import AnswerNotKept, IdempotencyKeyInUse, IdempotencyKeyMis
 from gateway.models.artifacts import ContextGoal
 from gateway.models.exchange import ChatRequest, ContextOptions
 from gateway.models.turn import Claim, ClaimRecord, ClaimState, RequestIdentity, StoredCompletion
-from gateway.ports import ConversationStore
+from gateway.storage.claims import ClaimStore
+from gateway.storage.store import ConversationStore
 from gateway.turn.idempotency import ALIVE_FOR, Decision, IdempotencyGate, Permit, decide
 from tests.integration.commits import NOW, bill
 
@@ -127,7 +128,7 @@ async def storage(request: pytest.FixtureRequest, clock: Hands) -> Storage:
 
 @pytest.fixture
 async def once(storage: Storage, clock: Hands) -> IdempotencyGate:
-    return IdempotencyGate(storage, cast(ConversationStore, storage), clock, 24.0)
+    return IdempotencyGate(cast(ClaimStore, storage), cast(ConversationStore, storage), clock, 24.0)
 
 
 def chat(request_id: str, *, store: bool = True) -> ChatRequest:
@@ -305,7 +306,7 @@ async def test_s3_a_client_that_leaves_while_it_is_looked_up(once: IdempotencyGa
 async def test_s3_who_holds_claims_says_that_it_lives(clock: Hands) -> None:
     """With the first claim, then as long as there are any; nobody is told of a process without."""
     storage = Storage(clock, shared=True)
-    once = IdempotencyGate(storage, cast(ConversationStore, storage), clock, 24.0)
+    once = IdempotencyGate(cast(ClaimStore, storage), cast(ConversationStore, storage), clock, 24.0)
     await once.beat()
     assert storage.beats == []
     permit = await once.admit(NAMED, chat("req_first"))

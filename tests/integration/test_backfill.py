@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from gateway.base.ids import new_id
 from gateway.models.chain import START, ChainDigest
-from gateway.models.conversation import ConversationRef, new_message
+from gateway.models.conversation import new_message
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
-from gateway.storage.store import SqlStore
+from gateway.storage.lookup.digests import backfill_digests
+from gateway.storage.store import ConversationStore
 from tests.integration.commits import turn
 from tests.unit.making import assistant, tool, user
 
@@ -58,7 +59,7 @@ async def forget(transactions: Transactions, conversation_id: str, *, all_of_it:
 @FEW
 @given(data=st.data(), all_of_it=st.booleans())
 async def test_what_is_missing_is_made_up_for(
-    store: SqlStore, transactions: Transactions, tenant: str, data: st.DataObject, all_of_it: bool
+    store: ConversationStore, transactions: Transactions, tenant: str, data: st.DataObject, all_of_it: bool
 ) -> None:
     """A random tree of turns, failed and partial ones too, with tool steps and siblings."""
     conversation = new_id("conv_")
@@ -85,7 +86,7 @@ async def test_what_is_missing_is_made_up_for(
         places += [(answer.message.message_id, answer.mark) for answer in commit.turn.answers]
     before = await everything(transactions, conversation)
     await forget(transactions, conversation, all_of_it=all_of_it)
-    await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None)
+    await transactions.run(lambda connection: backfill_digests(connection, conversation), write=True)
     after = await everything(transactions, conversation)
     healed = {each: row for each, row in after["rows"].items() if before["rows"][each][1] is not None}
     assert healed == {each: row for each, row in before["rows"].items() if row[1] is not None}

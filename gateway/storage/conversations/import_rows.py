@@ -1,7 +1,7 @@
-"""Writes an imported conversation under new ids, in one transaction. `storage/history/digests.py` adds its digests."""
+"""The rows of an imported conversation, under new ids, and the transaction that writes them."""
 
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,8 +12,8 @@ from gateway.models.records import Imported, ImportedConversation, ImportedMessa
 from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_if_new
 from gateway.storage.database.transactions import RowInsert
-from gateway.storage.history.frames import frame_row
-from gateway.storage.turns.rows import message_row
+from gateway.storage.lookup.digests import INSERT_LINKS, ChainEnd, digest_columns, link_rows
+from gateway.storage.turns.message_rows import message_row
 
 BATCH = 500
 INSERT_MESSAGES = RowInsert(schema.messages)
@@ -29,7 +29,7 @@ class ImportRows:
     messages: list[Row]
     attachments: list[Row]
     requests: list[Row]
-    frames: list[Row]
+    links: list[Row]
     sessions: tuple[str, ...]
 
 
@@ -40,11 +40,12 @@ def rows_of(tenant: str, made: ImportedConversation, now: datetime) -> ImportRow
     renamed = {each.name: message_id for each, message_id in zip(made.messages, ids, strict=True)}
     requests = {old: new_id("req_") for old in {*made.requests, *(each.request for each in made.messages)}}
     bodies = [jsons.dumps_stored(instructions) for instructions in made.instructions]
-    digests = [content_digest(body) for body in bodies]
+    names = [content_digest(body) for body in bodies]
     shared = {"conversation_id": conversation_id}
+    digests, links = _chains(made, ids, conversation_id)
 
     def digest(index: int | None) -> str | None:
-        return None if index is None else digests[index]
+        return None if index is None else names[index]
 
     def row(each: ImportedMessage, message_id: str) -> Row:
         parent = None if each.parent is None else ids[each.parent]
@@ -60,6 +61,7 @@ def rows_of(tenant: str, made: ImportedConversation, now: datetime) -> ImportRow
             "request_id": requests[each.request],
             "choice": each.choice,
             "restored": each.restored,
+            **digests.get(message_id, {}),
         }
 
     conversation = {
@@ -71,7 +73,7 @@ def rows_of(tenant: str, made: ImportedConversation, now: datetime) -> ImportRow
         "updated_at": now,
         "metadata": None if made.metadata is None else jsons.dumps_text(made.metadata),
         "instructions_digest": digest(made.in_force),
-        "framed": True if made.frames else None,
+        "framed": None,
     }
     attachments = [
         {
@@ -85,29 +87,41 @@ def rows_of(tenant: str, made: ImportedConversation, now: datetime) -> ImportRow
         }
         for each in made.attachments
     ]
-    frames = [
-        frame_row(
-            conversation_id,
-            ids[each.anchor],
-            made.messages[each.anchor].message.sequence_number or 0,
-            replace(each.new, frame=each.new.frame.renamed(renamed)),
-            each.created_at,
-        )
-        for each in made.frames
-    ]
     known = [
         {**shared, "request_id": new, "body": jsons.dumps_stored(made.requests.get(old, {"id": old}))}
         for old, new in requests.items()
     ]
     return ImportRows(
         conversation=conversation,
-        instructions=[{**shared, "digest": d, "body": b} for d, b in dict(zip(digests, bodies, strict=True)).items()],
+        instructions=[{**shared, "digest": d, "body": b} for d, b in dict(zip(names, bodies, strict=True)).items()],
         messages=[row(each, message_id) for each, message_id in zip(made.messages, ids, strict=True)],
         attachments=attachments,
         requests=known,
-        frames=frames,
+        links=links,
         sessions=made.sessions,
     )
+
+
+def _chains(made: ImportedConversation, ids: list[str], conversation_id: str) -> tuple[dict[str, Row], list[Row]]:
+    """The digest columns of messages by id, and their links (ADR 8). Failed turns are in no chain."""
+    ends: dict[int | None, ChainEnd] = {None: ChainEnd()}
+    columns: dict[str, Row] = {}
+    links: dict[bytes, Row] = {}
+    for index, each in sorted(enumerate(made.messages), key=lambda pair: _age(pair[1])):
+        message, before = each.message, ends.get(each.parent)
+        if before is None or message.status == "failed":
+            continue
+        reworded = message.rendered is not None
+        end = ends[index] = before.followed_by(message.body, status=message.status, reworded=reworded)
+        columns[ids[index]] = {"sequence_number": before.length, **digest_columns(end.digest)}
+        for link in link_rows(conversation_id, ids[index], before.digest, end.digest):
+            links[link["digest"]] = link
+    return columns, list(links.values())
+
+
+def _age(each: ImportedMessage) -> tuple[int, datetime]:
+    """Parents come before their children: an import whose numbers say otherwise is refused."""
+    return each.message.sequence_number or 0, each.message.created_at or datetime.max.replace(tzinfo=UTC)
 
 
 def write_import(connection: sa.Connection, made: ImportRows) -> Imported:
@@ -119,10 +133,10 @@ def write_import(connection: sa.Connection, made: ImportRows) -> Imported:
         (schema.instructions, made.instructions),
         (schema.attachments, made.attachments),
         (schema.imported_requests, made.requests),
-        (schema.frames, made.frames),
     ):
         for start in range(0, len(found), BATCH):
             connection.execute(table.insert(), found[start : start + BATCH])
+    INSERT_LINKS(connection, made.links)
     owner = {"tenant": made.conversation["tenant"], "conversation_id": made.conversation["id"]}
     claim = insert_if_new(connection, schema.sessions)
     taken = [name for name in made.sessions if connection.execute(claim.values(**owner, name=name)).rowcount != 1]

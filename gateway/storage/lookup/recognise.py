@@ -1,4 +1,4 @@
-"""Finds the place in a stored conversation where a resend continues: a few looks at an index, however long it is."""
+"""Recognises a stored conversation and finds where a resend continues it, by index, however long it is (ADR 8)."""
 
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
@@ -7,7 +7,6 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.models.chain import (
-    ChainDigest,
     ChainKey,
     call_ids,
     extended,
@@ -18,8 +17,10 @@ from gateway.models.chain import (
 )
 from gateway.models.conversation import INSTRUCTION_ROLES, NOWHERE, Lookup, ResumePoint
 from gateway.storage.database import schema
+from gateway.storage.lookup.digests import chain_digest
+from gateway.storage.lookup.walk import fewer_than, upwards
 
-MARKED = (
+CHAIN_COLUMNS = (
     schema.messages.c.id.label("message_id"),
     schema.messages.c.path_digest,
     schema.messages.c.said_digest,
@@ -27,15 +28,18 @@ MARKED = (
     schema.messages.c.restored,
 )
 AT_ONCE = 200
+"""Digests that one query looks up."""
 LIKELY = 8
+"""Messages from the end that are tried first: a resend mostly differs near its end."""
 CHUNK = 200
+"""Rows that one query reads upwards."""
 STEPS = 1000
-"""So many messages of one turn are looked through for a step that its client still sends."""
+"""Messages of one turn among which a step that its client still sends is searched."""
 
 
 def recognised(connection: sa.Connection, tenant: str, keys: Sequence[ChainKey]) -> str | None:
-    """The one conversation that continues with one of these chains; None if none does, or more than one (contract
-    §3.2). The ids of tool calls decide between several."""
+    """The one conversation that one of these chains leads to; None if there is none, or more than one. The ids of tool
+    calls decide between several (guarantee §3.2)."""
     for key in keys:
         found = _conversations(connection, tenant, key.digest, None)
         if len(found) > 1 and key.calls:
@@ -46,7 +50,7 @@ def recognised(connection: sa.Connection, tenant: str, keys: Sequence[ChainKey])
 
 
 def _conversations(connection: sa.Connection, tenant: str, digest: bytes, calls: bytes | None) -> list[str]:
-    """At most two; what left no conversation is one, too, that nobody can continue."""
+    """The ids of at most two conversations; "" stands for requests that left none (`store: false`)."""
     table = schema.chains
     query = sa.select(table.c.conversation_id).where(table.c.digest == digest, table.c.tenant == tenant)
     if calls is not None:
@@ -54,68 +58,65 @@ def _conversations(connection: sa.Connection, tenant: str, digest: bytes, calls:
     return [str(row[0]) for row in connection.execute(query.distinct().limit(2))]
 
 
-def place_behind(row: Any, kept: int = 0) -> ResumePoint:
-    """The place behind a stored message, from its row with MARKED columns."""
+def resume_behind(row: Any, kept: int = 0) -> ResumePoint:
+    """The point behind a stored message, from its row with `CHAIN_COLUMNS`; `kept` sent messages lead there."""
     if row.message_id is None:
         return NOWHERE
-    if row.path_digest is None:
-        return ResumePoint(row.message_id, kept=kept)
-    mark = ChainDigest(bytes(row.path_digest), bytes(row.said_digest), bool(row.plain))
-    return ResumePoint(row.message_id, mark, kept, restored=bool(row.restored))
+    return ResumePoint(row.message_id, chain_digest(row), kept, restored=bool(row.restored))
 
 
-def locate(connection: sa.Connection, conversation_id: str, head_id: str | None, sought: Lookup) -> ResumePoint | None:
-    """Where the sought messages continue that conversation; None if nothing of them is known.
+def locate(connection: sa.Connection, conversation_id: str, head_id: str | None, lookup: Lookup) -> ResumePoint | None:
+    """Where a resend continues that conversation; None if nothing of it is stored there.
 
-    Compared in order from the beginning first, else as a run that ends at the head (guarantee §3.1).
+    It is compared in order from the beginning first, else as a run that ends at the head (guarantee §3.1).
     """
-    search = _Search(connection, conversation_id, sought)
+    search = _Search(connection, conversation_id, lookup)
     found = search.as_sent() or search.as_said()
-    if not sought.keys and not sought.maybe_delta and (found is None or search.is_part_of_run(found)):
+    if not lookup.keys and not lookup.maybe_delta and (found is None or search.is_part_of_run(found)):
         found = search.run_to(head_id) or found
     return found
 
 
 class _Search:
-    def __init__(self, connection: sa.Connection, conversation_id: str, sought: Lookup) -> None:
+    def __init__(self, connection: sa.Connection, conversation_id: str, lookup: Lookup) -> None:
         self._connection = connection
         self._conversation = conversation_id
-        self._sought = sought
+        self._lookup = lookup
 
     def as_sent(self) -> ResumePoint | None:
         """By the chain as it was sent, from the last answer on, the deepest first."""
-        marks, bodies = self._sought.marks, self._sought.bodies
+        marks, bodies = self._lookup.marks, self._lookup.bodies
         last = next((i for i in range(len(bodies) - 1, -1, -1) if bodies[i]["role"] == "assistant"), 0)
-        places = range(max(last, len(marks) - AT_ONCE), len(marks))
-        return self._deepest([(marks[i].path, i) for i in places])
+        candidates = range(max(last, len(marks) - AT_ONCE), len(marks))
+        return self._deepest([(marks[i].path, i) for i in candidates])
 
     def as_said(self) -> ResumePoint | None:
         """By what was said in it; then as far as the chain goes on from there."""
-        sought = self._sought
-        said = [i for i in range(len(sought.marks)) if sought.said(i) and not is_continued(sought.bodies, i)]
-        found = self._deepest([(sought.marks[i].said, i) for i in said[-LIKELY:]])
+        lookup = self._lookup
+        said = [i for i in range(len(lookup.marks)) if lookup.said(i) and not is_continued(lookup.bodies, i)]
+        found = self._deepest([(lookup.marks[i].said, i) for i in said[-LIKELY:]])
         if found is None:
             found = self._halving(said[:-LIKELY])
         if found is None:
             return self._onwards(NOWHERE)
         return self._onwards(self._verified(found))
 
-    def is_part_of_run(self, place: ResumePoint) -> bool:
-        """Whether a place was found by how a run was once sent, not from the beginning, and answers follow it."""
-        answers = any(body["role"] == "assistant" for body in self._sought.bodies[place.kept :])
-        return answers and place.mark.said != self._sought.marks[place.kept - 1].said
+    def is_part_of_run(self, point: ResumePoint) -> bool:
+        """Whether a point was found by the link of a run, not from the beginning, and answers follow it."""
+        answers = any(body["role"] == "assistant" for body in self._lookup.bodies[point.kept :])
+        return answers and point.mark.said != self._lookup.marks[point.kept - 1].said
 
     def run_to(self, head_id: str | None) -> ResumePoint | None:
         """As a run that ends at the head, or at another of the answers that were given with it; answers that are
         stored nowhere may follow it."""
-        bodies = self._sought.bodies
+        bodies = self._lookup.bodies
         answers = [i for i, body in enumerate(bodies) if body["role"] == "assistant"]
         if head_id is None:
             return None
         for end in self._choices(head_id):
             for last in reversed(answers[-LIKELY:]):
                 if _is_run(self._upwards(end), bodies, last):
-                    return self._onwards(self._place(end, last + 1))
+                    return self._onwards(self._point(end, last + 1))
         return None
 
     def _choices(self, head_id: str) -> Iterator[str]:
@@ -123,53 +124,53 @@ class _Search:
         yield head_id
         yield from (row.id for row in self._connection.execute(_CHOICES, {"head": head_id}).all())
 
-    def _halving(self, places: list[int]) -> ResumePoint | None:
-        """The deepest of these that is known: whatever leads to a known place is known."""
+    def _halving(self, candidates: list[int]) -> ResumePoint | None:
+        """The deepest of these messages that is stored: all that lead to a stored one are stored."""
         best: ResumePoint | None = None
-        low, high = 0, len(places)
+        low, high = 0, len(candidates)
         while low < high:
             middle = (low + high) // 2
-            at = places[middle]
-            found = self._deepest([(self._sought.marks[at].said, at)])
+            at = candidates[middle]
+            found = self._deepest([(self._lookup.marks[at].said, at)])
             if found is None:
                 high = middle
             else:
                 best, low = found, middle + 1
         return best
 
-    def _onwards(self, place: ResumePoint) -> ResumePoint | None:
-        """The same words and the same steps again, as far as they are known; None if that leaves nothing.
+    def _onwards(self, point: ResumePoint) -> ResumePoint | None:
+        """As far as the messages behind a point are stored in the same order; None if nothing is left.
 
-        Behind a place that was found as its client once sent it, the chain goes on as it is stored.
+        Behind a point that was found by what a client once sent, the chain goes on as it is stored.
         """
-        bodies = self._sought.bodies
-        while place.kept < len(bodies):
+        bodies = self._lookup.bodies
+        while point.kept < len(bodies):
             marks: list[tuple[bytes, int]] = []
-            mark = place.mark
-            for index in range(place.kept, min(len(bodies), place.kept + AT_ONCE)):
+            mark = point.mark
+            for index in range(point.kept, min(len(bodies), point.kept + AT_ONCE)):
                 mark = extended(mark, bodies[index])
                 marks.append((mark.path, index))
             found = self._deepest(marks)
             if found is None:
                 break
-            place = found
-        return self._skipping(place) if place.kept else None
+            point = found
+        return self._skipping(point) if point.kept else None
 
-    def _skipping(self, place: ResumePoint) -> ResumePoint:
+    def _skipping(self, point: ResumePoint) -> ResumePoint:
         """Steps of the turn under way, where steps before them were left out."""
-        bodies = self._sought.bodies
-        steps = list(takewhile(lambda i: not self._sought.said(i), range(place.kept, len(bodies))))[:AT_ONCE]
-        if place.message_id is None or not any(call_ids(bodies[i]) for i in steps):
-            return place
+        bodies = self._lookup.bodies
+        steps = list(takewhile(lambda i: not self._lookup.said(i), range(point.kept, len(bodies))))[:AT_ONCE]
+        if point.message_id is None or not any(call_ids(bodies[i]) for i in steps):
+            return point
         digests = [message_digest(bodies[i]) for i in steps]
-        where = {"conversation": self._conversation, "after": place.message_id, "said": place.mark.said}
+        where = {"conversation": self._conversation, "after": point.message_id, "said": point.mark.said}
         rows = self._connection.execute(_STEPS, {**where, "digests": digests}).all()
         known = {row.digest: row.id for row in rows}
         for count in range(len(digests), 0, -1):
             last = known.get(digests[count - 1])
-            if last is not None and self._leads(place.message_id, last, digests[:count]):
-                return self._place(last, steps[count - 1] + 1)
-        return place
+            if last is not None and self._leads(point.message_id, last, digests[:count]):
+                return self._point(last, steps[count - 1] + 1)
+        return point
 
     def _leads(self, first: str, last: str, digests: list[str]) -> bool:
         """Whether the way from one message to another holds all these messages in their order."""
@@ -183,31 +184,34 @@ class _Search:
                 rest.pop()
         return False
 
-    def _verified(self, place: ResumePoint) -> ResumePoint:
+    def _verified(self, point: ResumePoint) -> ResumePoint:
         """What was said is the same up to there. If steps or system messages were sent, too, each of them must be one
         of those that are stored; else the request continues before the first that is not."""
-        index = place.kept - 1
-        if all(self._sought.said(i) for i in range(place.kept)):
-            return place
-        difference, base = _compared(self._upwards(place.message_id), self._sought, index)
+        index = point.kept - 1
+        if all(self._lookup.said(i) for i in range(point.kept)):
+            return point
+        difference, base = _compared(self._upwards(point.message_id), self._lookup, index)
         if difference is None:
-            return place
-        return self._place(base, difference) if base is not None else NOWHERE
+            return point
+        return self._point(base, difference) if base is not None else NOWHERE
 
-    def _deepest(self, places: Sequence[tuple[bytes, int]]) -> ResumePoint | None:
-        """The place behind the deepest of these digests, each with its index, that is linked."""
-        if not places:
+    def _deepest(self, candidates: Sequence[tuple[bytes, int]]) -> ResumePoint | None:
+        """The point behind the deepest of these digests, each with the index of its message, that has a link."""
+        if not candidates:
             return None
         table = schema.message_links
-        where = (table.c.conversation_id == self._conversation, table.c.digest.in_([digest for digest, _ in places]))
+        where = (
+            table.c.conversation_id == self._conversation,
+            table.c.digest.in_([digest for digest, _ in candidates]),
+        )
         joined = table.join(schema.messages, schema.messages.c.id == table.c.message_id)
-        query = sa.select(table.c.digest, *MARKED).select_from(joined).where(*where)
+        query = sa.select(table.c.digest, *CHAIN_COLUMNS).select_from(joined).where(*where)
         known = {bytes(row.digest): row for row in self._connection.execute(query)}
-        return next((place_behind(known[each], i + 1) for each, i in reversed(places) if each in known), None)
+        return next((resume_behind(known[each], i + 1) for each, i in reversed(candidates) if each in known), None)
 
-    def _place(self, message_id: str, kept: int) -> ResumePoint:
-        query = sa.select(*MARKED).where(schema.messages.c.id == message_id)
-        return place_behind(self._connection.execute(query).one(), kept)
+    def _point(self, message_id: str, kept: int) -> ResumePoint:
+        query = sa.select(*CHAIN_COLUMNS).where(schema.messages.c.id == message_id)
+        return resume_behind(self._connection.execute(query).one(), kept)
 
     def _upwards(self, message_id: str | None) -> Iterator[Any]:
         """Light rows from a message up to the first of its chain, read as they are needed."""
@@ -217,7 +221,7 @@ class _Search:
             message_id = rows[-1].parent_id if len(rows) == CHUNK else None
 
 
-def _compared(rows: Iterator[Any], sought: Lookup, index: int) -> tuple[int | None, str | None]:
+def _compared(rows: Iterator[Any], lookup: Lookup, index: int) -> tuple[int | None, str | None]:
     """Compares what was sent, from `index` backwards, with a stored chain that says the same. Returns the index of the
     first message that is not stored there (None if all are) and the stored message before it.
 
@@ -229,7 +233,7 @@ def _compared(rows: Iterator[Any], sought: Lookup, index: int) -> tuple[int | No
     known: dict[int, str] = {}
 
     def skipping_system(at: int) -> int:
-        while at >= 0 and sought.keys and sought.bodies[at]["role"] in INSTRUCTION_ROLES:
+        while at >= 0 and lookup.keys and lookup.bodies[at]["role"] in INSTRUCTION_ROLES:
             at -= 1
         return at
 
@@ -237,19 +241,19 @@ def _compared(rows: Iterator[Any], sought: Lookup, index: int) -> tuple[int | No
         at = skipping_system(at)
         if at < 0:
             break
-        if row.path_digest is not None and bytes(row.path_digest) == sought.marks[at].path:
+        if row.path_digest is not None and bytes(row.path_digest) == lookup.marks[at].path:
             return difference, base if base is not None else row.id
-        while at >= 0 and row.is_said and not sought.said(at):
-            if is_step(sought.bodies[at]) or not sought.keys:  # it is stored nowhere in this part of the chain
+        while at >= 0 and row.is_said and not lookup.said(at):
+            if is_step(lookup.bodies[at]) or not lookup.keys:  # it is stored nowhere in this part of the chain
                 difference, base = at, None
             at -= 1
         if at < 0:
             break
-        digest = known.get(at) or known.setdefault(at, message_digest(sought.bodies[at]))
+        digest = known.get(at) or known.setdefault(at, message_digest(lookup.bodies[at]))
         if row.digest == digest or row.is_said:
             base = row.id if base is None else base
             at -= 1
-            while row.digest != digest and at >= 0 and is_continued(sought.bodies, at):
+            while row.digest != digest and at >= 0 and is_continued(lookup.bodies, at):
                 at -= 1  # a prefill that is stored with its completion
     if skipping_system(at) >= 0:
         return 0, None
@@ -277,13 +281,7 @@ def _is_run(rows: Iterator[Any], bodies: Sequence[dict[str, Any]], last: int) ->
 def _upwards_query() -> sa.Select[tuple[Any, ...]]:
     """From `:from` upwards, at most `:count` messages, without their bodies."""
     table = schema.messages
-    depth = sa.literal(1).label("depth")
-    columns = (table.c.id, table.c.parent_id, table.c.digest, table.c.path_digest, table.c.said_digest)
-    first = sa.select(*columns, depth).where(table.c.id == sa.bindparam("from", type_=sa.String))
-    cte = first.cte("chain", recursive=True)
-    within = cte.c.depth < sa.bindparam("count", type_=sa.Integer)
-    step = sa.select(*columns, cte.c.depth + 1).where(sa.and_(table.c.id == cte.c.parent_id, within))
-    cte = cte.union_all(step)
+    cte = upwards(table.c.digest, table.c.path_digest, table.c.said_digest, onwards=fewer_than)
     parent = table.alias("parent")
     new = sa.or_(parent.c.said_digest.is_(None), parent.c.said_digest != cte.c.said_digest)
     joined = cte.outerjoin(parent, parent.c.id == cte.c.parent_id)

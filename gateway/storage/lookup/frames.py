@@ -14,22 +14,25 @@ from gateway.models.conversation import ConversationMessage
 from gateway.models.frames import Frame, NewFrame, body_of, frame_of
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert
+from gateway.storage.lookup.walk import MESSAGES, upwards
 
 FEW_READ, MOST_READ = 8, 200
-"""So many rows are looked through, the latest first, for the full one that counts; if it is not among the few, the
-most; `framing.MOST_ADDITIONS` is less. However many a long conversation has, the others are not read."""
+"""Rows that are read, the latest first, to find the full frame: a few, and if it is not among them the most that can
+matter (`turn.framing.MOST_ADDITIONS` is less). A long conversation may have more."""
 MOST_TRIED = 3
+"""Frames of a branch that the client has left, the latest first, that are tried for where that branch was left."""
 UNDECIDED = Frame(additions=-1)
+"""More rows are needed to tell."""
 INSERT_FRAMES = RowInsert(schema.frames)
 
 
 def read_frame(
     connection: sa.Connection, conversation_id: str, model: str, path: Sequence[ConversationMessage]
 ) -> Frame | None:
-    """What was sent to a model along a path: the latest full frame on it and what was added since. Where the client
-    has gone back on its path, that of the branch that it leaves counts, as far as it is shared.
+    """What a model was sent along a path: the latest full frame on it and all additions since; None if there is none.
+    Where the client has gone back, frames of the branch that it left count as far as their messages are shared.
 
-    Rows of other branches are passed over by their ids; only those that count are read.
+    Frames of other branches are passed over by their ids; only the bodies of those that count are read.
     """
     if not path:
         return None
@@ -101,14 +104,10 @@ def _read(connection: sa.Connection, ids: Sequence[str]) -> Frame | None:
 def write_frame(
     connection: sa.Connection, conversation_id: str, anchor: str | None, number: int, new: NewFrame, now: datetime
 ) -> None:
-    """Stores a frame behind the message `anchor`, the last that was forwarded; `number` is its place in its chain."""
-    if anchor is not None:
-        INSERT_FRAMES(connection, [frame_row(conversation_id, anchor, number, new, now)])
-
-
-def frame_row(conversation_id: str, anchor: str, number: int, new: NewFrame, now: datetime) -> dict[str, Any]:
-    """The row of a frame."""
-    return {
+    """Stores a frame with the last message that was forwarded, `anchor`, whose sequence number is `number`."""
+    if anchor is None:
+        return
+    row = {
         "id": new_id("frame_"),
         "conversation_id": conversation_id,
         "model": new.model,
@@ -118,6 +117,7 @@ def frame_row(conversation_id: str, anchor: str, number: int, new: NewFrame, now
         "body": jsons.dumps_stored(body_of(new.frame)),
         "created_at": now,
     }
+    INSERT_FRAMES(connection, [row])
 
 
 def _latest_query() -> sa.Select[tuple[Any, ...]]:
@@ -131,22 +131,15 @@ def _latest_query() -> sa.Select[tuple[Any, ...]]:
     return sa.select(*columns).where(*where).order_by(*order).limit(sa.bindparam("rows", type_=sa.Integer))
 
 
-def _bodies_query() -> sa.Select[tuple[Any, ...]]:
-    table = schema.frames
-    return sa.select(table.c.id, table.c.body).where(table.c.id.in_(sa.bindparam("ids", expanding=True)))
-
-
-def _upwards_query() -> sa.Select[tuple[Any, ...]]:
-    """From `:from` upwards, messages whose place in their chain is behind `:floor`."""
-    table = schema.messages
-    columns = (table.c.id, table.c.parent_id)
-    behind = table.c.sequence_number > sa.bindparam("floor", type_=sa.Integer)
-    first = sa.select(*columns).where(table.c.id == sa.bindparam("from", type_=sa.String), behind)
-    cte = first.cte("upwards", recursive=True)
-    cte = cte.union_all(sa.select(*columns).where(table.c.id == cte.c.parent_id, behind))
-    return sa.select(cte.c.id, cte.c.parent_id)
+def _upwards_query() -> sa.Select[Any]:
+    """From `:from` upwards, messages whose sequence number is more than `:floor`."""
+    behind = MESSAGES.c.sequence_number > sa.bindparam("floor", type_=sa.Integer)
+    chain = upwards(first=behind, onwards=lambda _: behind)
+    return sa.select(chain.c.id, chain.c.parent_id)
 
 
 _LATEST = _latest_query()
 _UPWARDS = _upwards_query()
-_BODIES = _bodies_query()
+_BODIES = sa.select(schema.frames.c.id, schema.frames.c.body).where(
+    schema.frames.c.id.in_(sa.bindparam("ids", expanding=True))
+)

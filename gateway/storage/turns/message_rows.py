@@ -14,7 +14,8 @@ from gateway.models.conversation import ConversationMessage
 from gateway.models.tool_steps import RESULT_ROLES
 from gateway.models.turn import LedgerEntry, StoredTurn
 from gateway.storage.database import schema
-from gateway.storage.history.digests import backfill_digests, link_rows
+from gateway.storage.lookup.digests import chain_digest, digest_columns, link_rows
+from gateway.storage.lookup.walk import MESSAGES, upwards
 
 REDUCIBLE_BYTES = 8000
 REDUCED_BYTES = 500
@@ -25,20 +26,21 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class AttachPoint:
-    """What a turn hangs on: the stored message before it. `seen`: its client has seen that one as the last, too."""
+    """The stored message that a turn is appended to, with the digest and length of its chain.
+
+    `client_agrees`: it is also the last message of the chain as the client sent it.
+    """
 
     parent: str | None
     number: int
-    mark: ChainDigest
+    digest: ChainDigest
     restored: bool
-    seen: bool
+    client_agrees: bool
 
 
-def hook_of(connection: sa.Connection, turn: StoredTurn, head: str | None) -> AttachPoint:
-    """What a turn is hung on now: the head if it began there, else the message that it continues.
-
-    A head that has moved to another branch meanwhile does not lead back to what the turn has seen: it stays there.
-    """
+def attach_point(connection: sa.Connection, turn: StoredTurn, head: str | None) -> AttachPoint:
+    """Where a turn is appended now: at the head if it began there, else behind the message that it continues. It also
+    stays behind that message if the head has moved to another branch meanwhile."""
     follows = turn.at_head and (turn.parent_id in (head, None) or _leads_to(connection, turn.parent_id, head))
     parent = head if follows else turn.parent_id
     row = connection.execute(_PARENT, {"id": parent}).first() if parent is not None else None
@@ -46,30 +48,27 @@ def hook_of(connection: sa.Connection, turn: StoredTurn, head: str | None) -> At
         parent = head
         row = connection.execute(_PARENT, {"id": parent}).first()
     if row is None:
-        return AttachPoint(None, 0, START, restored=turn.restored, seen=turn.parent_id is None)
-    if row.path_digest is None:  # another version of the gateway wrote it
-        backfill_digests(connection, turn.conversation_id)
-        row = connection.execute(_PARENT, {"id": parent}).one()
-    mark = ChainDigest(bytes(row.path_digest), bytes(row.said_digest), bool(row.plain))
+        return AttachPoint(None, 0, START, restored=turn.restored, client_agrees=turn.parent_id is None)
     restored = bool(row.restored) or turn.restored
-    return AttachPoint(parent, row.sequence_number + 1, mark, restored, seen=parent == turn.parent_id)
+    return AttachPoint(
+        parent, row.sequence_number + 1, chain_digest(row), restored, client_agrees=parent == turn.parent_id
+    )
 
 
-def without_known(connection: sa.Connection, turn: StoredTurn, hook: AttachPoint) -> tuple[StoredTurn, AttachPoint]:
-    """The turn without the messages that another request has stored there meanwhile: two that bring the same edit at
-    once store it once (guarantee §3.4)."""
-    if turn.at_head or not hook.seen or not turn.marks or hook.mark.path != turn.base.path:
-        return turn, hook
+def without_known(connection: sa.Connection, turn: StoredTurn, point: AttachPoint) -> tuple[StoredTurn, AttachPoint]:
+    """The turn without messages that another request has stored there meanwhile, and where the rest is appended: two
+    requests that bring the same edit at once store it once (guarantee §3.4)."""
+    if turn.at_head or not point.client_agrees or not turn.marks or point.digest.path != turn.base.path:
+        return turn, point
     table = schema.message_links
-    digests = [mark.path for mark in turn.marks]
+    digests = [digest.path for digest in turn.marks]
     where = (table.c.conversation_id == turn.conversation_id, table.c.digest.in_(digests))
     known = {bytes(row.digest): row.message_id for row in connection.execute(sa.select(table).where(*where))}
     count = len(list(takewhile(known.__contains__, digests)))
     if not count:
-        return turn, hook
+        return turn, point
     parent, base = known[digests[count - 1]], turn.marks[count - 1]
     row = connection.execute(_PARENT, {"id": parent}).one()
-    mark = ChainDigest(bytes(row.path_digest), bytes(row.said_digest), bool(row.plain))
     there = {m.message_id: known[each] for m, each in zip(turn.new_messages[:count], digests, strict=False)}
     answers = tuple(replace(each, reasoning_events=_renamed(each.reasoning_events, there)) for each in turn.answers)
     rest = replace(
@@ -81,13 +80,13 @@ def without_known(connection: sa.Connection, turn: StoredTurn, hook: AttachPoint
         base=base,
         answers=answers,
     )
-    restored = bool(row.restored) or hook.restored
-    return rest, AttachPoint(parent, row.sequence_number + 1, mark, restored, seen=True)
+    restored = bool(row.restored) or point.restored
+    return rest, AttachPoint(parent, row.sequence_number + 1, chain_digest(row), restored, client_agrees=True)
 
 
 def without_quotes(turn: StoredTurn) -> StoredTurn:
-    """A turn whose request may have read what has been deleted since: without what the gateway repeated of it, in
-    blocks and tool steps. What its client and the model said stays theirs."""
+    """A turn whose request may have read a deleted item, without what may repeat it: blocks, tool steps, frames. The
+    words of its client and its model stay."""
     new = [replace(message, rendered=None, standing=(), tokens=None) for message in turn.new_messages]
     answers = [replace(answer, reasoning_events=[]) for answer in turn.answers]
     return replace(turn, new_messages=tuple(new), answers=tuple(answers), counts=(), frame=None)
@@ -100,7 +99,7 @@ def _renamed(events: list[dict[str, Any]], there: dict[str | None, str]) -> list
 
 
 def message_rows(
-    turn: StoredTurn, entry: LedgerEntry, hook: AttachPoint, digest: str | None, now: datetime
+    turn: StoredTurn, entry: LedgerEntry, point: AttachPoint, instructions_digest: str | None, now: datetime
 ) -> tuple[list[tuple[Row, list[Row]]], str | None]:
     """New messages as a chain, then the answers as siblings, each with its links; and the message that the next turn
     continues."""
@@ -109,48 +108,46 @@ def message_rows(
     shared = {
         "conversation_id": turn.conversation_id,
         "request_id": entry.request_id,
-        "instructions_digest": digest,
-        "restored": hook.restored or None,
+        "instructions_digest": instructions_digest,
+        "restored": point.restored or None,
     }
-    before, seen, parent, number = hook.mark, turn.base, hook.parent, hook.number
-    for message, view in zip(turn.new_messages, turn.marks, strict=True):
+    before, sent_before, parent, number = point.digest, turn.base, point.parent, point.number
+    for message, as_sent in zip(turn.new_messages, turn.marks, strict=True):
         message_id = message.message_id or new_id("msg_")
         row = {**message_row(message, message_id, parent, number, now), **shared, "status": "complete"}
         if turn.unproven and call_ids(message.body):
             row["restored"] = False
-        mark = _mark(message, before, seen, view)
-        links = link_rows(turn.conversation_id, message_id, before, mark)
-        if hook.seen and view != mark:
-            links += link_rows(turn.conversation_id, message_id, seen, view)
-        found.append(({**row, **(FAILED if failed else _digests(mark))}, links))
-        before, seen, parent, number = mark, view, message_id, number + 1
+        digest = _stored_digest(message, before, sent_before, as_sent)
+        links = link_rows(turn.conversation_id, message_id, before, digest)
+        if point.client_agrees and as_sent != digest:
+            links += link_rows(turn.conversation_id, message_id, sent_before, as_sent)
+        found.append(({**row, **(FAILED if failed else digest_columns(digest))}, links))
+        before, sent_before, parent, number = digest, as_sent, message_id, number + 1
     latest = parent
     for answer in turn.answers:
         message = answer.message
         message_id = message.message_id or new_id("msg_")
         row = {**message_row(message, message_id, parent, number, now), **shared, "choice": answer.choice}
         events = jsons.dumps_stored(answer.reasoning_events) if answer.reasoning_events else None
-        mark = _mark(message, before, seen, answer.mark)
-        links = link_rows(turn.conversation_id, message_id, before, mark)
-        for view in (answer.mark, *answer.forms) if hook.seen else ():
-            links += link_rows(turn.conversation_id, message_id, seen, view)
-        found.append(({**row, **_digests(mark), "reasoning_events": events, "status": message.status}, links))
+        digest = _stored_digest(message, before, sent_before, answer.mark)
+        links = link_rows(turn.conversation_id, message_id, before, digest)
+        for as_sent in (answer.mark, *answer.forms) if point.client_agrees else ():
+            links += link_rows(turn.conversation_id, message_id, sent_before, as_sent)
+        found.append(({**row, **digest_columns(digest), "reasoning_events": events, "status": message.status}, links))
         if answer is turn.answers[0]:
             latest = message_id
     return found, latest
 
 
-def _mark(message: ConversationMessage, before: ChainDigest, seen: ChainDigest, view: ChainDigest) -> ChainDigest:
-    """The mark of a message as it is stored: the one that its client sees, if the chain before it is the same."""
+def _stored_digest(
+    message: ConversationMessage, before: ChainDigest, sent_before: ChainDigest, as_sent: ChainDigest
+) -> ChainDigest:
+    """The digest of the chain as it is stored: the client's, if the chain before the message is the same."""
     reworded = message.rendered is not None
-    if before.path != seen.path or before.said != seen.said:
+    if before.path != sent_before.path or before.said != sent_before.said:
         return extended(before, message.body, status=message.status, reworded=reworded)
-    plain = before.plain and not reworded and (view == seen or is_bare(message.body))
-    return ChainDigest(view.path, view.said, plain)
-
-
-def _digests(mark: ChainDigest) -> Row:
-    return {"path_digest": mark.path, "said_digest": mark.said, "plain": mark.plain}
+    plain = before.plain and not reworded and (as_sent == sent_before or is_bare(message.body))
+    return ChainDigest(as_sent.path, as_sent.said, plain)
 
 
 def message_row(
@@ -195,27 +192,18 @@ def _weight(message: ConversationMessage, size: int) -> int:
 
 def _leads_to(connection: sa.Connection, first: str | None, last: str | None) -> bool:
     """Whether `last` comes after `first` on one branch."""
-    return connection.execute(_BETWEEN, {"first": first, "last": last}).first() is not None
+    return connection.execute(_BETWEEN, {"first": first, "from": last}).first() is not None
 
 
-def _between_query() -> sa.Select[tuple[Any, ...]]:
-    """Walks up from `:last` as far as `:first` could be."""
-    table = schema.messages
+def _between_query() -> sa.Select[Any]:
+    """`:first`, if it is on the way from `:from` upwards; walks no further than it could be."""
     first = sa.bindparam("first", type_=sa.String)
-    floor = sa.select(table.c.sequence_number).where(table.c.id == first).scalar_subquery()
-    columns = (table.c.id, table.c.parent_id)
-    walk = sa.select(*columns).where(table.c.id == sa.bindparam("last", type_=sa.String))
-    cte = walk.cte("between", recursive=True)
-    step = sa.and_(table.c.id == cte.c.parent_id, table.c.sequence_number >= floor)
-    cte = cte.union_all(sa.select(*columns).where(step))
-    return sa.select(cte.c.id).where(cte.c.id == first)
+    floor = sa.select(MESSAGES.c.sequence_number).where(MESSAGES.c.id == first).scalar_subquery()
+    chain = upwards(onwards=lambda _: MESSAGES.c.sequence_number >= floor)
+    return sa.select(chain.c.id).where(chain.c.id == first)
 
 
-def _parent_query() -> sa.Select[tuple[Any, ...]]:
-    table = schema.messages
-    columns = (table.c.sequence_number, table.c.path_digest, table.c.said_digest, table.c.plain, table.c.restored)
-    return sa.select(*columns).where(table.c.id == sa.bindparam("id"))
-
-
-_PARENT = _parent_query()
+_PARENT = sa.select(
+    MESSAGES.c.sequence_number, MESSAGES.c.path_digest, MESSAGES.c.said_digest, MESSAGES.c.plain, MESSAGES.c.restored
+).where(MESSAGES.c.id == sa.bindparam("id"))
 _BETWEEN = _between_query()

@@ -1,4 +1,4 @@
-"""Reads everything that a conversation is, as one document (see `docs/api.md`, Moving conversations)."""
+"""Exports a conversation as one document and imports it again (`docs/api.md`, Moving conversations)."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -11,13 +11,39 @@ from gateway.base import jsons
 from gateway.base.jsons import Fragment
 from gateway.models.records import KIND, VERSION, Imported, ImportedConversation
 from gateway.ports import Clock
-from gateway.storage.conversations.imports import rows_of, write_import
+from gateway.storage import rows
+from gateway.storage.conversations.import_rows import rows_of, write_import
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
-from gateway.storage.history import rows
 
 PAGE = 500
 Json = dict[str, Any]
+
+
+class ConversationTransfer:
+    """Export and import, each in one transaction. JSON is made and read on threads, a piece at a time.
+
+    Raises:
+        StorageUnavailable: the storage cannot be reached.
+    """
+
+    def __init__(self, transactions: Transactions, clock: Clock) -> None:
+        self._transactions = transactions
+        self._clock = clock
+
+    async def export_conversation(self, tenant: str | None, conversation_id: str) -> Iterator[bytes] | None:
+        """The document, of one moment, in pieces made as they are asked for; None for an unknown conversation.
+
+        Args:
+            tenant: whose conversation it must be; None: anybody's.
+        """
+        found = await read_rows(self._transactions, tenant, conversation_id)
+        return None if found is None else document(found)
+
+    async def import_conversation(self, tenant: str, made: ImportedConversation) -> Imported:
+        """Stores a new conversation: all of it, or nothing."""
+        rows = await asyncio.to_thread(rows_of, tenant, made, self._clock.now())
+        return await self._transactions.run(lambda connection: write_import(connection, rows), write=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +55,6 @@ class Rows:
     instructions: Sequence[Any]
     messages: Sequence[Any]
     attachments: Sequence[Any]
-    frames: Sequence[Any]
     requests: Sequence[Any]
     imported: Sequence[Any]
 
@@ -69,7 +94,6 @@ def _read(connection: sa.Connection, tenant: str | None, conversation_id: str) -
         those_of(schema.instructions, "digest"),
         those_of(schema.messages, "sequence_number", "id"),
         those_of(schema.attachments, "number"),
-        those_of(schema.frames, "created_at", "id"),
         _pages(connection, requests.order_by(ledger.c.created_at, ledger.c.request_id)),
         those_of(schema.imported_requests, "request_id"),
     )
@@ -104,7 +128,6 @@ def document(found: Rows) -> Iterator[bytes]:
     order = sorted(found.messages, key=lambda row: (row.sequence_number, rows.utc(row.created_at), row.id))
     yield from _list("messages", order, lambda row: _message(row, numbers, origins))
     yield from _list("attachments", found.attachments, _attachment)
-    yield from _list("frames", found.frames, _frame)
     told = [request for request in imported.values() if len(request) > 1] + [_request(row) for row in found.requests]
     yield from _list("requests", sorted(told, key=lambda request: (str(request.get("created_at")), request["id"])))
     yield b"}"
@@ -148,16 +171,6 @@ def _attachment(row: Any) -> Json:
     }
 
 
-def _frame(row: Any) -> Json:
-    return {
-        "model": row.model,
-        "message": row.message_id,
-        "full": row.full,
-        "frame": Fragment(row.body),
-        "created_at": _time(row.created_at),
-    }
-
-
 def _request(row: Any) -> Json:
     return {
         "id": row.request_id,
@@ -179,24 +192,3 @@ def _text(value: str | None) -> Fragment | None:
 
 def _time(value: Any) -> str:
     return rows.utc(value).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-# Conversations out of the storage and into it (adapter of `ports.ConversationTransfer`).
-
-
-class Transfer:
-    """Each way is one transaction; JSON is written and taken apart on threads, a piece at a time."""
-
-    def __init__(self, transactions: Transactions, clock: Clock) -> None:
-        self._transactions = transactions
-        self._clock = clock
-
-    async def export_conversation(self, tenant: str | None, conversation_id: str) -> Iterator[bytes] | None:
-        """See `ports.ConversationTransfer`."""
-        found = await read_rows(self._transactions, tenant, conversation_id)
-        return None if found is None else document(found)
-
-    async def import_conversation(self, tenant: str, made: ImportedConversation) -> Imported:
-        """See `ports.ConversationTransfer`."""
-        rows = await asyncio.to_thread(rows_of, tenant, made, self._clock.now())
-        return await self._transactions.run(lambda connection: write_import(connection, rows), write=True)

@@ -1,1 +1,0 @@
-"""Reads and recognises stored conversations."""

@@ -1,0 +1,172 @@
+"""Finds the stored conversation that a request continues, and reads the end of the path to where it resumes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import sqlalchemy as sa
+
+from gateway.base import jsons
+from gateway.models.artifacts import Artifact
+from gateway.models.conversation import (
+    NOWHERE,
+    ConversationMessage,
+    ConversationRef,
+    Earlier,
+    Lookup,
+    ResumePoint,
+    StoredConversation,
+)
+from gateway.storage import rows
+from gateway.storage.database import schema
+from gateway.storage.lookup.frames import read_frame
+from gateway.storage.lookup.recognise import CHAIN_COLUMNS, locate, recognised, resume_behind
+from gateway.storage.lookup.walk import MESSAGES, Condition, messages_of, upwards
+
+
+def find(
+    connection: sa.Connection,
+    tenant: str,
+    ref: ConversationRef,
+    lookup: Lookup | None,
+    max_bytes: int | None,
+    model: str | None = None,
+) -> StoredConversation | None:
+    """The conversation that is named, or the one that `lookup.keys` recognise (`ports.ConversationReader`)."""
+    if lookup is not None and lookup.keys:
+        conversation_id = recognised(connection, tenant, lookup.keys)
+        if conversation_id is None:
+            return None
+        ref = ConversationRef(conversation_id)
+    row = conversation_row(connection, tenant, ref)
+    if row is None:
+        return None
+    point = resume_behind(row)
+    if lookup is not None:
+        point = locate(connection, row.id, row.head_id, lookup) or (point if lookup.maybe_delta else NOWHERE)
+    found = _load(connection, row, point, lookup, max_bytes, framed=bool(row.framed) and model is not None)
+    frame = read_frame(connection, row.id, model, found.path) if row.framed and model is not None else None
+    return replace(found, frame=frame, updated_at=rows.utc(row.updated_at))
+
+
+def conversation_row(connection: sa.Connection, tenant: str, ref: ConversationRef) -> Any:
+    """The row of a tenant's conversation, by id or by session, with the marks of its head; None if there is none."""
+    if "\x00" in f"{ref.conversation_id}{ref.session}":  # PostgreSQL takes no NUL, and nothing has such a name
+        return None
+    table = schema.conversations
+    joined = table.outerjoin(schema.messages, schema.messages.c.id == table.c.head_id)
+    if ref.conversation_id is None:
+        joined = joined.join(schema.sessions, schema.sessions.c.conversation_id == table.c.id)
+    query = sa.select(table, *CHAIN_COLUMNS).select_from(joined).where(table.c.tenant == tenant)
+    if ref.conversation_id is not None:
+        query = query.where(table.c.id == ref.conversation_id)
+    else:
+        named = sa.and_(schema.sessions.c.tenant == tenant, schema.sessions.c.name == ref.session)
+        query = query.where(named)
+    return connection.execute(query).first()
+
+
+def _load(
+    connection: sa.Connection,
+    row: Any,
+    point: ResumePoint,
+    lookup: Lookup | None,
+    max_bytes: int | None,
+    *,
+    framed: bool,
+) -> StoredConversation:
+    """`framed`: what was sent of it before may be something else, so its messages have to be looked at."""
+    attached: tuple[Artifact, ...] = ()
+    if row.attachments:
+        documents = schema.attachments
+        query = sa.select(documents).where(documents.c.conversation_id == row.id)
+        attached = tuple(rows.attachment_of(r) for r in connection.execute(query.order_by(documents.c.number)))
+    same = lookup is not None and lookup.skip_same and not (attached or framed) and point.holds_as_sent(lookup)
+    if same and lookup is not None and lookup.instructed:
+        return StoredConversation(row.id, row.head_id, place=point, read=False)
+    instructions = _instructions(connection, row, point.message_id or row.head_id)
+    if same and not instructions:
+        return StoredConversation(row.id, row.head_id, place=point, read=False)
+    path = _path(connection, point.message_id, max_bytes)
+    return StoredConversation(row.id, row.head_id, path, instructions, attached, point)
+
+
+def _instructions(connection: sa.Connection, row: Any, message_id: str | None) -> tuple[dict[str, Any], ...]:
+    """The system messages in force at a message; before the first one those that the conversation itself names."""
+    messages, table = schema.messages, schema.instructions
+    digest: Any = row.instructions_digest
+    if message_id is not None:
+        digest = sa.select(messages.c.instructions_digest).where(messages.c.id == message_id).scalar_subquery()
+    elif digest is None:
+        return ()
+    query = sa.select(table.c.body).where(table.c.conversation_id == row.id, table.c.digest == digest)
+    body = connection.execute(query).scalar()
+    return tuple(jsons.loads_stored(body)) if body is not None else ()
+
+
+def _path(connection: sa.Connection, last: str | None, max_bytes: int | None) -> tuple[ConversationMessage, ...]:
+    """The messages that end with `last`, oldest first: all of them, or as many as take up `max_bytes` in a window."""
+    if last is None:
+        return ()
+    limit = max_bytes if max_bytes is not None else 2**62
+    return _messages(connection.execute(_PATH, {"from": last, "limit": limit}).all())
+
+
+def read_earlier(connection: sa.Connection, tenant: str, message_id: str, max_bytes: int) -> Earlier:
+    """The messages before this one, newest first until they exceed `max_bytes`. Empty for an unknown message."""
+    of_tenant = schema.conversations.c.tenant == tenant
+    joined = MESSAGES.join(schema.conversations, schema.conversations.c.id == MESSAGES.c.conversation_id)
+    columns = (MESSAGES.c.parent_id, MESSAGES.c.conversation_id, MESSAGES.c.sequence_number)
+    query = sa.select(*columns).select_from(joined).where(MESSAGES.c.id == message_id, of_tenant)
+    last = connection.execute(query).first()
+    if last is None or last.parent_id is None:
+        return Earlier()
+    found = connection.execute(_EARLIER, {"from": last.parent_id, "limit": max_bytes}).all()
+    return Earlier(_messages(found), _turns_before(connection, found[-1] if found else last))
+
+
+def _turns_before(connection: sa.Connection, row: Any) -> int:
+    """How many turns began before a message. Counted along its path only if there are branches or gaps before it."""
+    if row.parent_id is None:
+        return 0
+    number = MESSAGES.c.sequence_number
+    before = (MESSAGES.c.conversation_id == row.conversation_id, number < row.sequence_number)
+    counts = sa.select(sa.func.count(), sa.func.count(number.distinct())).where(*before)
+    if tuple(connection.execute(counts).one()) == (row.sequence_number, row.sequence_number):
+        users = sa.select(sa.func.count()).where(*before, MESSAGES.c.role == "user")
+        return int(connection.execute(users).scalar_one())
+    return int(connection.execute(_USERS, {"from": row.parent_id}).scalar_one())
+
+
+def _messages(found: Sequence[Any]) -> tuple[ConversationMessage, ...]:
+    """Rows, the latest first, as messages, the first first."""
+    results: dict[str, object] = {}
+    return tuple(rows.message_of(row, results) for row in reversed(found))
+
+
+def _weight_within(chain: sa.CTE) -> Condition:
+    return chain.c.total + MESSAGES.c.weight <= sa.bindparam("limit", type_=sa.BigInteger)
+
+
+def _path_query() -> sa.Select[Any]:
+    """The path to `:from` while its weight is within `:limit`, and on to the message that begins its first turn."""
+    return messages_of(
+        upwards(
+            MESSAGES.c.role, onwards=lambda chain: sa.or_(_weight_within(chain), chain.c.role != "user"), weighed=True
+        )
+    )
+
+
+def _earlier_query() -> sa.Select[Any]:
+    """The path to `:from` while its weight is within `:limit`."""
+    first = MESSAGES.c.weight <= sa.bindparam("limit", type_=sa.BigInteger)
+    return messages_of(upwards(first=first, onwards=_weight_within, weighed=True))
+
+
+def _users_query() -> sa.Select[int]:
+    """How many user messages the path to `:from` has."""
+    chain = upwards(MESSAGES.c.role)
+    return sa.select(sa.func.count()).select_from(chain).where(chain.c.role == "user")
+
+
+_PATH, _EARLIER, _USERS = _path_query(), _earlier_query(), _users_query()

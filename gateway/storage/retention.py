@@ -1,0 +1,86 @@
+"""What expires: conversations by `conversation.retention_days` or `gateway purge`, claims by their own time."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import sqlalchemy as sa
+
+from gateway.ports import CacheBackend, Clock
+from gateway.storage.conversations.delete import delete_locked
+from gateway.storage.database import schema
+from gateway.storage.database.engine import Transactions
+
+BATCH = 20
+"""Conversations that one transaction deletes: writers wait for no more than that."""
+PROCESS_KEPT = timedelta(days=1)
+"""How long a process that is no longer alive is remembered, longer than any clock of another is wrong."""
+Conditions = Sequence[sa.ColumnElement[bool]]
+
+
+class Retention:
+    """Deletes in small transactions. Any number of processes may do this at once."""
+
+    def __init__(self, transactions: Transactions, clock: Clock, cache: CacheBackend) -> None:
+        self._transactions = transactions
+        self._clock = clock
+        self._cache = cache
+
+    async def expire_conversations(self, before: datetime, tenant: str | None = None) -> int:
+        """Deletes the conversations, of one tenant or of all, to which nothing was added since `before`. One that a
+        request is at work on is passed over. Returns how many were deleted.
+
+        Raises:
+            StorageUnavailable: the storage cannot be reached; what was deleted by then is.
+        """
+        deleted = 0
+        try:
+            while batch := await self._transactions.run(
+                lambda c: _delete_batch(c, self._expired(before, tenant)), write=True
+            ):
+                deleted += len(batch)
+                if groups := [group for each in batch for group in each]:
+                    await self._cache.evict(*groups)
+        finally:
+            if deleted:
+                await self._transactions.wipe()
+        return deleted
+
+    async def count_expired(self, before: datetime, tenant: str | None = None) -> int:
+        """How many conversations `expire_conversations` would delete."""
+        query = sa.select(sa.func.count()).where(*self._expired(before, tenant))
+        return await self._transactions.run(lambda connection: int(connection.execute(query).scalar_one()))
+
+    async def expire_claims(self) -> None:
+        """Deletes claims that have expired, and processes that have not been alive for a day. A claim of a running
+        request lives as long as its process. Wipes what a reader kept from being wiped before.
+
+        Raises:
+            StorageUnavailable: the storage cannot be reached.
+        """
+        now = self._clock.now()
+        claims, processes = schema.claims.c, schema.processes.c
+        alive = sa.exists().where(processes.id == claims.process, processes.alive_until > now).correlate(schema.claims)
+        expired = (
+            schema.claims.delete().where(claims.expires_at < now, sa.or_(claims.state != "running", ~alive)),
+            schema.processes.delete().where(processes.alive_until < now - PROCESS_KEPT),
+        )
+        await self._transactions.run(lambda connection: [connection.execute(each) for each in expired], write=True)
+        await self._transactions.wipe_owed()
+
+    async def _delete_batch(self, expired: Conditions) -> list[tuple[str, ...]]:
+        return await self._transactions.run(lambda connection: _delete_batch(connection, expired), write=True)
+
+    def _expired(self, before: datetime, tenant: str | None) -> Conditions:
+        table = schema.conversations.c
+        unused = sa.or_(table.used_until.is_(None), table.used_until <= self._clock.now())
+        conditions = (table.updated_at < before, unused)
+        return conditions if tenant is None else (*conditions, table.tenant == tenant)
+
+
+def _delete_batch(connection: sa.Connection, expired: Conditions) -> list[tuple[str, ...]]:
+    """The groups of the cache that go with each deleted conversation. One that a turn has locked is passed over: it has
+    not expired then."""
+    table = schema.conversations.c
+    query = sa.select(table.id, table.tenant).where(*expired).order_by(table.updated_at).limit(BATCH)
+    found = connection.execute(query.with_for_update(skip_locked=True)).all()
+    return [delete_locked(connection, row.tenant, row.id) for row in found]

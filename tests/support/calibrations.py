@@ -1,0 +1,20 @@
+"""Calibrations in memory, which the tests of the real store run against, too."""
+
+from collections.abc import Mapping
+
+from gateway.models.calibration import Calibration
+
+
+class MemoryCalibrations:
+    """Kept as long as the process lives."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Calibration] = {}
+
+    async def load(self) -> dict[str, Calibration]:
+        """All of them."""
+        return dict(self._kept)
+
+    async def save(self, learned: Mapping[str, Calibration]) -> None:
+        """Replaces those of these models."""
+        self._kept |= learned
