@@ -51,11 +51,11 @@ from gateway.upstream.litellm.library import Library
 from gateway.upstream.litellm.provider import LitellmUpstream
 from gateway.upstream.openai.chat import HttpUpstream
 from gateway.upstream.openai.embeddings import UpstreamEmbedder
-from gateway.upstream.openai.files import UpstreamFiles
 from gateway.upstream.openai.passthrough import Passthrough
+from gateway.upstream.openai.resources import UpstreamFiles, UpstreamModels
 from gateway.upstream.routing.catalogue import Catalogue
-from gateway.upstream.routing.deployments import ProtocolUpstream
-from gateway.upstream.routing.router import ConfiguredRouter, UpstreamModels, modifies_params, unsupported
+from gateway.upstream.routing.providers import ProtocolUpstream, unsupported
+from gateway.upstream.routing.router import ConfiguredRouter, modifies_params
 
 # Which embedder `context.embedding_model` names.
 
