@@ -27,7 +27,7 @@ from gateway.internal_models.calls import InternalModels
 from gateway.models.relevance import EmbeddingFault
 from gateway.operations.purge import sweep_for_ever, sweep_seconds
 from gateway.planning.summary_cache import SummaryCache
-from gateway.ports import Embedder, TokenCounters
+from gateway.ports import Embedder
 from gateway.relevance.index_cache import ContentIndexes, ForgettingCache
 from gateway.storage.cache.memory import open_cache
 from gateway.storage.calibrations import SqlCalibrations
@@ -61,7 +61,7 @@ from gateway.upstream.routing.router import ConfiguredRouter, modifies_params
 
 
 def open_embedder(
-    settings: Settings, http: HttpUpstream, router: ConfiguredRouter, counters: TokenCounters
+    settings: Settings, http: HttpUpstream, router: ConfiguredRouter, counters: CounterRegistry
 ) -> Embedder | None:
     """The embedder, not loaded or called yet; None where none is configured.
 
@@ -72,7 +72,7 @@ def open_embedder(
     if name is None:
         return None
     try:
-        return MiniLM() if name == LOCAL else UpstreamEmbedder(http, router, counters, name)
+        return MiniLM() if name == LOCAL else UpstreamEmbedder(http, router, counters.counter, name)
     except EmbeddingFault as error:
         hint = "; install context-gateway[embeddings]" if name == LOCAL else ""
         raise ConfigurationError(f"context.embedding_model: {name}: {error}{hint}") from None
@@ -115,7 +115,7 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
         meaning = Meaning(embedder, cache, clock, seconds, ttl)
     reader = FileReader(cache, settings.cache.document_ttl)
     summaries = SummaryCache(cache, clock, settings.cache.summary_ttl, settings.context.planning_max_seconds)
-    internal = InternalModels(upstream, router, counters, clock, metrics)
+    internal = InternalModels(upstream, router, counters, clock, metrics.internal_call_ended)
     planning = ContextPlanning(settings.context, internal, summaries, store, clock)
     context = ContextManager(settings.context, counters, reader, meaning, indexes, planning)
     files = UpstreamFiles(client, router)

@@ -23,8 +23,8 @@ from gateway.models.window import Fitted, Forwarded, Material, Planned, Unreduce
 from gateway.planning.decision import Decision, facts_of, should_use_llm_planning
 from gateway.planning.processor import ModelConfig
 from gateway.planning.prompt import PlannerTask
-from gateway.ports import TokenCounters
 from gateway.relevance.index_cache import ContentIndexes, PassageFinder
+from gateway.tokens.counter import CounterRegistry
 from gateway.window.budget import Budget, Limits, Tools
 from gateway.window.counting import PromptCounter
 from gateway.window.fit import fit, measured
@@ -85,7 +85,7 @@ NOTHING = PlanMade(fallback_reason=NOTHING_TO_PLAN)
 class Drafting:
     """Makes drafts and what becomes of them; holds nothing of any request but the indexes that it keeps."""
 
-    def __init__(self, settings: ContextSettings, counters: TokenCounters, indexes: ContentIndexes | None) -> None:
+    def __init__(self, settings: ContextSettings, counters: CounterRegistry, indexes: ContentIndexes | None) -> None:
         self._settings = settings
         self._counters = counters
         self._indexes = indexes

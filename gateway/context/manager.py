@@ -22,9 +22,10 @@ from gateway.history.frames import as_frozen
 from gateway.models.bill import InternalCall
 from gateway.models.conversation import ConversationMessage, History
 from gateway.models.exchange import ChatRequest, Deployment, ModelFacts
-from gateway.ports import FileStore, TokenCounters
+from gateway.ports import FileStore
 from gateway.relevance.index_cache import ContentIndexes
 from gateway.telemetry.logs import get_logger
+from gateway.tokens.counter import CounterRegistry
 from gateway.window.budget import Budget
 
 __all__ = ["BuiltContext", "ContextManager", "PlannerAccess"]
@@ -52,7 +53,7 @@ class ContextManager:
     def __init__(
         self,
         settings: ContextSettings,
-        counters: TokenCounters,
+        counters: CounterRegistry,
         files: FileReader,
         meaning: Meaning | None = None,
         indexes: ContentIndexes | None = None,

@@ -9,7 +9,7 @@ from gateway.models.artifacts import ProcessingStrategy
 from gateway.models.bill import PICO, ArtifactUsageRecord, Comparison, ContextUtilizationMetadata
 from gateway.models.exchange import ChatRequest
 from gateway.models.window import Fitted, Material
-from gateway.planning.record import plan_of, records_of, stand_reduced
+from gateway.planning.record import holds_reduced, records_of
 from gateway.window.budget import Budget
 
 # Whether a plan saves more than it costs: estimates in exact decimals, told beside the bill (`models.economics`).
@@ -120,7 +120,7 @@ def _strategy(material: Material, fitted: Fitted) -> str:
     result told in full was restored, not decided on."""
     told = {a.artifact_id: a.content for a in material.restored}
     decided = any(told.get(key) != r.text for key, r in fitted.selection.renderings.items())
-    if (decided or stand_reduced(material, fitted)) and plan_of(material, fitted).artifacts:
+    if material.artifacts and (decided or holds_reduced(material, fitted)):
         return "heuristic"
     if fitted.selection.first > 0 or fitted.selection.left_out:
         return "simple"

@@ -24,9 +24,10 @@ from gateway.history.frames import for_origin
 from gateway.history.rebuild import RebuildOptions, asks_anew, build_llm_messages, lacks_earlier, spread, with_earlier
 from gateway.models.conversation import UNREAD, ConversationRef, History
 from gateway.models.exchange import ChatRequest, ChunkStream, JsonAnswer
-from gateway.ports import ConversationStore, FileStore, Router, Upstream
+from gateway.ports import ConversationStore, FileStore, Upstream
 from gateway.turn.exchange import Exchange, Outcome
 from gateway.turn.settlement import Settlement
+from gateway.upstream.routing.router import ConfiguredRouter
 from gateway.window.budget import Budget, budget_for, tightened
 
 T = TypeVar("T")
@@ -67,7 +68,7 @@ class Pipeline:
 
     def __init__(
         self,
-        router: Router,
+        router: ConfiguredRouter,
         upstream: Upstream,
         store: ConversationStore,
         files: FileStore,

@@ -14,22 +14,18 @@ from gateway.accounting.metadata import billed, extended_usage, planned, respons
 from gateway.accounting.stream import StreamRecord
 from gateway.base import jsons
 from gateway.errors import (
-    ConversationNotFound,
     GatewayError,
     InternalError,
-    InvalidRequest,
     StorageUnavailable,
-    UpstreamAuth,
-    UpstreamRefused,
-    UpstreamUnreachable,
 )
 from gateway.models.bill import CallCost, ContextUtilizationMetadata, ResponseMetadata, nameless
 from gateway.models.chain import ChainKey
 from gateway.models.conversation import INLINE_MESSAGES
 from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
-from gateway.ports import Clock, ConversationStore, TokenCounters
+from gateway.ports import Clock, ConversationStore
 from gateway.telemetry.logs import get_logger
 from gateway.telemetry.metrics import Metrics
+from gateway.tokens.counter import CounterRegistry
 from gateway.turn.exchange import Exchange, Outcome
 from gateway.turn.stored import chain_keys, stored_turn
 from gateway.turn.usage import UsageCount
@@ -97,7 +93,6 @@ def named(entry: LedgerEntry) -> dict[str, object]:
     return {"request_id": entry.request_id, "model": entry.model, **figures}
 
 
-UNCHARGED = (UpstreamRefused, UpstreamAuth, UpstreamUnreachable, InvalidRequest, ConversationNotFound)
 CHAIN_BYTES = 2**20
 
 
@@ -125,7 +120,7 @@ class Settlement:
     """Accounts for exchanges and commits them."""
 
     def __init__(
-        self, store: ConversationStore, counters: TokenCounters, clock: Clock, metrics: Metrics, match: str
+        self, store: ConversationStore, counters: CounterRegistry, clock: Clock, metrics: Metrics, match: str
     ) -> None:
         self._store = store
         self._match = match
@@ -264,7 +259,7 @@ class Settlement:
         code = error.code if error else "client_disconnected"
         if error is not None:
             self.metrics.upstream_failed(exchange.request.model, error)
-        outcome = Outcome("failed", error_code=code, charged=not isinstance(error, UNCHARGED))
+        outcome = Outcome("failed", error_code=code, charged=error is None or error.may_be_charged)
         try:
             if record is not None and record.begun and exchange.delivered:
                 outcome = Outcome.of_stream(record, "partial", code)

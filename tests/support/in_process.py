@@ -43,8 +43,8 @@ class Clock:
         return time.monotonic()
 
 
-class OneProvider:
-    """Every model is served by the same function; facts by the model's name (adapter of `ports.Router`)."""
+class OneProvider(ConfiguredRouter):
+    """Every model is served by the same function; facts by the model's name."""
 
     def __init__(self, facts: dict[str, ModelFacts]) -> None:
         self._facts = facts
@@ -57,7 +57,7 @@ class OneProvider:
 
 
 class Function:
-    """Answers by a function and keeps what it was sent (adapter of `ports.Upstream`)."""
+    """Answers by a function and keeps what it was sent (an `Upstream`)."""
 
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
