@@ -27,6 +27,7 @@ from gateway.telemetry.metrics import Metrics
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.pipeline import Pipeline
 from gateway.turn.settlement import Settlement
+from gateway.upstream.routing.router import ConfiguredRouter
 
 Json = dict[str, Any]
 Answers = Callable[[Json], Json]
