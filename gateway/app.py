@@ -27,7 +27,7 @@ from gateway.internal_models.calls import InternalModels
 from gateway.models.relevance import EmbeddingFault
 from gateway.operations.purge import sweep_for_ever, sweep_seconds
 from gateway.planning.summary_cache import SummaryCache
-from gateway.ports import Embedder, TokenCounters
+from gateway.ports import Embedder
 from gateway.relevance.index_cache import ContentIndexes, IndexedCache
 from gateway.storage.cache.memory import open_cache
 from gateway.storage.calibrations import SqlCalibrations
@@ -51,17 +51,17 @@ from gateway.upstream.litellm.library import Library
 from gateway.upstream.litellm.provider import LitellmUpstream
 from gateway.upstream.openai.chat import HttpUpstream
 from gateway.upstream.openai.embeddings import UpstreamEmbedder
-from gateway.upstream.openai.files import UpstreamFiles
 from gateway.upstream.openai.passthrough import Passthrough
+from gateway.upstream.openai.resources import UpstreamFiles, UpstreamModels
 from gateway.upstream.routing.catalogue import Catalogue
-from gateway.upstream.routing.deployments import ProtocolUpstream
-from gateway.upstream.routing.router import ConfiguredRouter, UpstreamModels, modifies_params, unsupported
+from gateway.upstream.routing.providers import ProtocolUpstream, unsupported
+from gateway.upstream.routing.router import ConfiguredRouter, modifies_params
 
 # Which embedder `context.embedding_model` names.
 
 
 def open_embedder(
-    settings: Settings, http: HttpUpstream, router: ConfiguredRouter, counters: TokenCounters
+    settings: Settings, http: HttpUpstream, router: ConfiguredRouter, counters: CounterRegistry
 ) -> Embedder | None:
     """The embedder, not loaded or called yet; None where none is configured.
 
@@ -72,7 +72,7 @@ def open_embedder(
     if name is None:
         return None
     try:
-        return MiniLM() if name == LOCAL else UpstreamEmbedder(http, router, counters, name)
+        return MiniLM() if name == LOCAL else UpstreamEmbedder(http, router, counters.counter, name)
     except EmbeddingFault as error:
         hint = "; install context-gateway[embeddings]" if name == LOCAL else ""
         raise ConfigurationError(f"context.embedding_model: {name}: {error}{hint}") from None
@@ -115,7 +115,7 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
         meaning = Meaning(embedder, cache, clock, seconds, ttl)
     reader = FileReader(cache, settings.cache.document_ttl)
     summaries = SummaryCache(cache, clock, settings.cache.summary_ttl, settings.context.planning_max_seconds)
-    internal = InternalModels(upstream, router, counters, clock, metrics)
+    internal = InternalModels(upstream, router, counters, clock, metrics.internal_call_ended)
     planning = ContextPlanning(settings.context, internal, summaries, store, clock)
     context = ContextManager(settings.context, counters, reader, meaning, indexes, planning, store)
     files = UpstreamFiles(client, router)

@@ -40,6 +40,8 @@ class GatewayError(Exception):
     status = 500
     type = "server_error"
     code: str | None = "internal_error"
+    may_be_charged = True
+    """Whether a call of a model that ends with this error may cost something (guarantee §6)."""
 
     def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
@@ -65,6 +67,7 @@ class InvalidRequest(GatewayError):
     status = 400
     type = "invalid_request_error"
     code = "invalid_request"
+    may_be_charged = False
 
 
 class ContextLengthExceeded(InvalidRequest):
@@ -225,6 +228,7 @@ class UpstreamUnreachable(UpstreamError):
     """No connection, or it broke before any byte of an answer."""
 
     code = "upstream_unreachable"
+    may_be_charged = False
 
 
 class UpstreamTimeout(UpstreamError):
@@ -238,6 +242,7 @@ class UpstreamAuth(UpstreamError):
     """The operator's key was refused (401/403). The body is withheld: it may name the key."""
 
     code = "upstream_auth"
+    may_be_charged = False
 
 
 class UpstreamInvalidResponse(UpstreamError):
@@ -256,6 +261,7 @@ class UpstreamRefused(UpstreamError):
     """Upstream answered with an error: its status, `Retry-After` and body are kept (guarantee §7)."""
 
     code: str | None = "upstream_error"
+    may_be_charged = False
 
     def __init__(self, status: int, original: Any, headers: dict[str, str], message: str | None = None) -> None:
         error = original.get("error") if isinstance(original, dict) else None

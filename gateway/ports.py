@@ -4,19 +4,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from gateway.models.bill import Purpose
-from gateway.models.calibration import Calibration, Report
+from gateway.models.calibration import Calibration
 from gateway.models.conversation import ConversationRef, Earlier, Lookup, StoredConversation
-from gateway.models.exchange import (
-    AnswerOpener,
-    Caller,
-    Deployment,
-    JsonAnswer,
-    ModelFacts,
-    RelayedCall,
-    StoredFile,
-    StreamOpener,
-)
+from gateway.models.exchange import Caller, Deployment, JsonAnswer, StoredFile, StreamOpener
 from gateway.models.internal import InternalAnswer, InternalRequest
 from gateway.models.relevance import Embeddings, Tariff
 
@@ -85,39 +75,40 @@ class CacheBackend(Protocol):
 
 
 class Embedder(Protocol):
-    """A model that finds a place for texts in a space where near means alike."""
+    """A model that turns texts into vectors: one behind an upstream, or MiniLM on this machine."""
 
     @property
     def name(self) -> str:
-        """Vectors of one name can be compared; it is part of the key by which they are kept."""
+        """Names the vectors that can be compared with each other; part of the key of kept ones."""
         ...
 
     @property
     def at_once(self) -> int:
-        """How many characters of texts one call takes."""
+        """The most characters of texts that one call takes."""
         ...
 
     def tariff(self) -> Tariff | None:
-        """Where its calls go and what they cost; None if nobody bills them."""
+        """Name and prices of the model; None if its calls cost nothing."""
         ...
 
     async def embed(self, texts: Sequence[str], caller: Caller) -> Embeddings:
-        """One vector a text.
+        """One vector for each text.
 
         Raises:
-            UpstreamError: as drawn in `errors.py`; also where the answer holds no usable vectors.
-            ModelNotFound, Unauthorized: it is not for this caller.
+            UpstreamError: as drawn in `errors.py`; also if the answer holds no usable vectors.
+            ModelNotFound, Unauthorized: the model is not for this caller.
             EmbeddingFault: the model cannot be run here.
         """
         ...
 
     def close(self) -> None:
-        """Lets go what it holds."""
+        """Releases what it holds."""
         ...
 
 
 class InternalModel(Protocol):
-    """A planner or summarizer as one request may use it; each call is on that request's bill."""
+    """A planner or summarizer of one request. A port since `planning` is below `internal_models`, which makes the calls
+    and puts them on the bill."""
 
     @property
     def name(self) -> str: ...
@@ -145,15 +136,6 @@ class InternalModel(Protocol):
         ...
 
 
-class CallCounts(Protocol):
-    """Where calls of internal models are counted for whoever runs the gateway."""
-
-    def asked(self, purpose: Purpose, outcome: str) -> None:
-        """One was asked, or kept from being asked by a ceiling; `outcome` is `ok`, `cut`, `rubbish`, `cancelled`, or
-        what `fallback_reason` says after the purpose."""
-        ...
-
-
 class ClaimingCache(CacheBackend, Protocol):
     """A cache by which several processes agree on who makes a value."""
 
@@ -171,7 +153,7 @@ class ClaimingCache(CacheBackend, Protocol):
 
 
 class Upstream(Protocol):
-    """A model's provider."""
+    """Calls a model: in OpenAI's protocol, or through litellm."""
 
     async def complete(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> JsonAnswer:
         """One answer.
@@ -186,23 +168,12 @@ class Upstream(Protocol):
         ...
 
 
-class RawUpstream(Protocol):
-    """A provider's other endpoints, passed on as they are (guarantee §1)."""
-
-    def open(self, deployment: Deployment, call: RelayedCall) -> AnswerOpener:
-        """The answer once it has begun; leaving the context closes the connection.
-
-        Raises:
-            UpstreamError: as drawn in `errors.py`; error answers in OpenAI's shape are answers.
-        """
-        ...
-
-
 class FileStore(Protocol):
-    """Files that a client keeps with its upstream."""
+    """Files that a client keeps with its upstream. A port since `artifacts` is beside `upstream`."""
 
     async def fetch(self, file_id: str, caller: Caller) -> StoredFile:
-        """
+        """A file with its name and content.
+
         Raises:
             NotFound: no such file, or not for this caller.
             UpstreamError: as drawn in `errors.py`.
@@ -210,47 +181,8 @@ class FileStore(Protocol):
         ...
 
 
-class Router(Protocol):
-    """Which deployment serves a model, and what is known of that model."""
-
-    def deployment(self, model: str, caller: Caller) -> Deployment:
-        """Where `model` is served for this caller, and with whose key.
-
-        Raises:
-            ModelNotFound: not configured, and no default upstream may serve it.
-        """
-        ...
-
-    def facts(self, model: str) -> ModelFacts: ...
-
-
-class InternalRouter(Router, Protocol):
-    """Where internal models are served (guarantee §5)."""
-
-    def internal(self, name: str, chosen: bool, primary: Deployment, caller: Caller) -> Deployment | None:
-        """The deployment of an internal model: of `model_list`, or at the primary's own upstream with the same key;
-        None if it is neither. `chosen`: somebody named it, it is no default."""
-        ...
-
-
-class RelayRouter(Router, Protocol):
-    """Where a call goes that is only passed on."""
-
-    def lists(self, model: str) -> bool:
-        """Whether `model_list` names that model."""
-        ...
-
-    def default(self, model: str, caller: Caller) -> Deployment:
-        """The default upstream.
-
-        Raises:
-            ModelNotFound: it is not for this caller.
-        """
-        ...
-
-
 class TokenCounter(Protocol):
-    """Counts tokens as the model would, offline."""
+    """Counts tokens as a model does, offline. A port since `window` and `upstream` are beside `tokens`."""
 
     @property
     def tokenizer(self) -> str:
@@ -285,18 +217,9 @@ class TokenCounter(Protocol):
         ...
 
 
-class TokenCounters(Protocol):
-    """The counter of a model, and what upstream has taught about it."""
-
-    def counter(self, facts: ModelFacts) -> TokenCounter: ...
-
-    def learn(self, facts: ModelFacts, report: Report) -> None:
-        """Calibrates the estimate by what upstream reported (guarantee §4 I1)."""
-        ...
-
-
 class CalibrationStore(Protocol):
-    """What was learned of models' tokens, by the name that the learner gives each. Safe from several processes at once.
+    """What was learned of models' tokens, by the learner's names. Safe from several processes at once. A port since
+    `tokens` is beside `storage`.
 
     Raises:
         StorageUnavailable: the storage cannot be reached.
@@ -308,16 +231,4 @@ class CalibrationStore(Protocol):
 
     async def save(self, learned: Mapping[str, Calibration]) -> None:
         """Replaces those, and leaves the others alone."""
-        ...
-
-
-class ModelDirectory(Protocol):
-    """The models that a caller may ask for."""
-
-    async def models(self, caller: Caller) -> list[dict[str, Any]]:
-        """OpenAI's model objects.
-
-        Raises:
-            UpstreamError: the list is the default upstream's, and it did not give it.
-        """
         ...

@@ -12,13 +12,13 @@ from gateway.accounting.cost import price_call, total_cost, usage_of
 from gateway.models.bill import CallCost
 from gateway.models.turn import LARGEST_KEPT, LedgerRow
 
-MOST_KEPT = 1000
+MAX_NAMED = 1000
 """Rows that do not balance are named one by one up to this number, so that memory stays flat."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A figure that is not what adding up gives."""
+    """A figure of the ledger that is not what adding up gives."""
 
     figure: str
     stored: Any
@@ -27,8 +27,8 @@ class Difference:
 
 @dataclass(slots=True)
 class Totals:
-    """Sums over rows: tokens of primary models, and the cost in USD. Of the `unpriced` rows, those without a total, the
-    cost holds those calls that have a price; `is_known`: at least one call in all has."""
+    """Sums over rows: tokens of primary models, and the cost in USD. Rows without a total are `unpriced`; of these, the
+    cost holds the calls that have a price. `is_known`: at least one call in all has."""
 
     requests: int = 0
     partial: int = 0
@@ -41,7 +41,7 @@ class Totals:
     is_known: bool = False
 
     def add(self, row: LedgerRow) -> None:
-        """Takes a row in, by the figures that its client was told."""
+        """Adds a row, by the figures that its client got."""
         cost = figures(row, "cost")
         total = cost.get("total_cost")
         self.requests += 1
@@ -69,14 +69,14 @@ class Audit:
     named: list[tuple[str, tuple[Difference, ...]]] = field(default_factory=list)
 
     def add(self, row: LedgerRow) -> tuple[Difference, ...]:
-        """Takes a row in; returns what in it does not balance."""
+        """Adds a row; returns what in it does not balance."""
         self.total.add(row)
         self.by_model.setdefault(row.entry.model, Totals()).add(row)
         self.by_tenant.setdefault(row.entry.tenant, Totals()).add(row)
         found = differences(row)
         if found:
             self.unbalanced += 1
-            if len(self.named) < MOST_KEPT:
+            if len(self.named) < MAX_NAMED:
                 self.named.append((row.entry.request_id, found))
         return found
 
@@ -91,10 +91,7 @@ def differences(row: LedgerRow) -> tuple[Difference, ...]:
     """What in a row is not what its calls add up to; empty if it balances."""
     if not row.entry.calls:
         return (Difference("calls", "none", "at least one"),)
-    calls = tuple(repriced(call) for call in row.entry.calls)
-    stored = dict(_stored(row))
-    pairs = ((name, stored.get(name), value) for name, value in _expected(row, calls))
-    return tuple(Difference(name, kept, value) for name, kept, value in pairs if not _equal(kept, value))
+    return tuple(Difference(*each) for each in _compared(row) if not _equal(*each[1:]))
 
 
 def figures(row: LedgerRow, *path: str) -> dict[str, Any]:
@@ -105,42 +102,29 @@ def figures(row: LedgerRow, *path: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _expected(row: LedgerRow, calls: tuple[CallCost, ...]) -> Iterable[tuple[str, Any]]:
-    for number, call in enumerate(calls):
-        yield f"calls[{number}].prompt_cost", _kept(call.prompt_cost)
-        yield f"calls[{number}].completion_cost", _kept(call.completion_cost)
+def _compared(row: LedgerRow) -> Iterable[tuple[str, Any, Any]]:
+    """Each figure of a row by its name: as stored, and as found by adding up."""
+    calls = tuple(repriced(call) for call in row.entry.calls)
+    for number, (call, again) in enumerate(zip(row.entry.calls, calls, strict=True)):
+        yield f"calls[{number}].prompt_cost", call.prompt_cost, _kept(again.prompt_cost)
+        yield f"calls[{number}].completion_cost", call.completion_cost, _kept(again.completion_cost)
     cost, planning = total_cost(calls)
     primary = next((call for call in calls if call.purpose == "primary"), None)
     usage = usage_of(primary.usage if primary else {})
-    yield "ledger.prompt_tokens", usage.prompt_tokens
-    yield "ledger.completion_tokens", usage.completion_tokens
-    yield "ledger.total_cost", _kept(cost.total_cost)
-    yield "ledger.estimated", cost.estimated
-    yield from _named("usage", asdict(usage))
-    yield from _named("cost", asdict(cost))
-    yield from _named("context_utilization.planning_cost", asdict(planning))
-    for purpose, known in figures(row, "context_utilization", "planning_usage").items():
+    yield "ledger.prompt_tokens", row.prompt_tokens, usage.prompt_tokens
+    yield "ledger.completion_tokens", row.completion_tokens, usage.completion_tokens
+    yield "ledger.total_cost", row.total_cost, _kept(cost.total_cost)
+    yield "ledger.estimated", row.estimated, cost.estimated
+    parts = {("usage",): usage, ("cost",): cost, ("context_utilization", "planning_cost"): planning}
+    for path, found in parts.items():
+        stored = figures(row, *path)
+        for name, value in asdict(found).items():
+            yield f"{'.'.join(path)}.{name}", stored.get(name), value
+    for purpose, stored in figures(row, "context_utilization", "planning_usage").items():
         internal = [usage_of(call.usage) for call in calls if call.purpose == purpose]
         for name in ("prompt_tokens", "completion_tokens"):
-            if isinstance(known, dict) and name in known:
-                yield f"planning_usage.{purpose}.{name}", sum(getattr(each, name) for each in internal)
-
-
-def _stored(row: LedgerRow) -> Iterable[tuple[str, Any]]:
-    for number, call in enumerate(row.entry.calls):
-        yield f"calls[{number}].prompt_cost", call.prompt_cost
-        yield f"calls[{number}].completion_cost", call.completion_cost
-    for name in ("prompt_tokens", "completion_tokens", "total_cost", "estimated"):
-        yield f"ledger.{name}", getattr(row, name)
-    yield from _named("usage", figures(row, "usage"))
-    yield from _named("cost", figures(row, "cost"))
-    yield from _named("context_utilization.planning_cost", figures(row, "context_utilization", "planning_cost"))
-    for purpose, known in figures(row, "context_utilization", "planning_usage").items():
-        yield from _named(f"planning_usage.{purpose}", known if isinstance(known, dict) else {})
-
-
-def _named(prefix: str, values: dict[str, Any]) -> Iterable[tuple[str, Any]]:
-    return ((f"{prefix}.{name}", value) for name, value in values.items())
+            if isinstance(stored, dict) and name in stored:
+                yield f"planning_usage.{purpose}.{name}", stored[name], sum(getattr(each, name) for each in internal)
 
 
 def _kept(value: Decimal | None) -> Decimal | None:

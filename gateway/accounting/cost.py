@@ -19,7 +19,8 @@ ZERO = Decimal(0)
 NO_PLANNING = ContextPlanningCost()
 EXACT = Context(prec=80, rounding=ROUND_HALF_EVEN)
 """Room for every digit of a price times a count of tokens, so that only `rounded` rounds."""
-MOST_TOKENS = 10**12
+MAX_TOKENS = 10**12
+"""A reported count above this is not one."""
 TIER = re.compile(r"_above_(\d+)k_tokens")
 CACHED = ("cache_read_input_tokens", "prompt_cache_hit_tokens", "cached_tokens")
 """Anthropic's, DeepSeek's and Moonshot's names for what OpenAI reports among the details of the prompt."""
@@ -73,13 +74,13 @@ def price_call(
     prompt_cost = _prompt_cost(rates, input_rate, prompt, details, usage)
     about = usage.get("completion_tokens_details") or {}
     if about:
-        completion += _apart(usage, about, prompt + completion)
+        completion += _reasoning_apart(usage, about, prompt + completion)
     completion_cost = _completion_cost(rates, output_rate, completion, about)
     return CallCost(purpose, model, recorded, rounded(prompt_cost), rounded(completion_cost), estimated, rates.used)
 
 
 def price_internal(call: InternalCall) -> CallCost:
-    """Prices a call of an internal model. An embedder writes nothing: its price of what is read is all of its price."""
+    """Prices a call of an internal model. An embedder writes nothing: its input price is all of its price."""
     prices = call.prices
     if call.purpose == "embedder" and "input_cost_per_token" in prices:
         prices = {"output_cost_per_token": ZERO, **prices}
@@ -105,43 +106,39 @@ def _prompt_cost(rates: Rates, rate: Decimal, prompt: int, details: Any, usage: 
     named = details.get("cache_creation_token_details") if isinstance(details, dict) else None
     split = named or usage.get("cache_creation") or {}
     hour = min(written, _count(split, "ephemeral_1h_input_tokens"))
-    audio = _count(details, "audio_tokens")
-    cost = ZERO
-    rest = prompt
     kinds = (
         (cached, ("cache_read_input_token_cost",)),
         (written - hour, ("cache_creation_input_token_cost",)),
         (hour, ("cache_creation_input_token_cost_above_1hr", "cache_creation_input_token_cost")),
-        (audio, ("input_cost_per_audio_token",)),
+        (_count(details, "audio_tokens"), ("input_cost_per_audio_token",)),
     )
-    for tokens, names in kinds:
-        taken = min(tokens, rest)
-        price = rates.find(*names) if taken else None
-        if price is not None:
-            cost = EXACT.add(cost, EXACT.multiply(price, taken))
-            rest -= taken
-    return EXACT.add(cost, EXACT.multiply(rate, rest))
-
-
-def _apart(usage: Mapping[str, Any], details: Any, sum_of_both: int) -> int:
-    """Reasoning tokens beside the completion's, as xAI and Gemini report them: the total has them on top."""
-    reasoning = _count(details, "reasoning_tokens")
-    return reasoning if reasoning and _count(usage, "total_tokens") == sum_of_both + reasoning else 0
+    return _cost_by_kind(rates, rate, prompt, kinds)
 
 
 def _completion_cost(rates: Rates, rate: Decimal, completion: int, details: Any) -> Decimal:
+    kinds = (
+        (_count(details, "reasoning_tokens"), ("output_cost_per_reasoning_token",)),
+        (_count(details, "audio_tokens"), ("output_cost_per_audio_token",)),
+    )
+    return _cost_by_kind(rates, rate, completion, kinds)
+
+
+def _cost_by_kind(rates: Rates, rate: Decimal, tokens: int, kinds: Iterable[tuple[int, tuple[str, ...]]]) -> Decimal:
+    """The cost of all tokens: of each kind at its own price, where it has one, of the rest at `rate`. Not rounded."""
     cost = ZERO
-    rest = completion
-    for name, price_name in (
-        ("reasoning_tokens", "output_cost_per_reasoning_token"),
-        ("audio_tokens", "output_cost_per_audio_token"),
-    ):
-        taken = min(_count(details, name), rest)
-        price = rates.find(price_name) if taken else None
+    for count, names in kinds:
+        taken = min(count, tokens)
+        price = rates.find(*names) if taken else None
         if price is not None:
             cost = EXACT.add(cost, EXACT.multiply(price, taken))
-            rest -= taken
-    return EXACT.add(cost, EXACT.multiply(rate, rest))
+            tokens -= taken
+    return EXACT.add(cost, EXACT.multiply(rate, tokens))
+
+
+def _reasoning_apart(usage: Mapping[str, Any], details: Any, sum_of_both: int) -> int:
+    """Reasoning tokens beside the completion's, as xAI and Gemini report them: the total has them on top."""
+    reasoning = _count(details, "reasoning_tokens")
+    return reasoning if reasoning and _count(usage, "total_tokens") == sum_of_both + reasoning else 0
 
 
 def usage_of(usage: Mapping[str, Any]) -> UsageMetadata:
@@ -152,7 +149,7 @@ def usage_of(usage: Mapping[str, Any]) -> UsageMetadata:
 
 def total_cost(calls: Sequence[CallCost]) -> tuple[CostMetadata, ContextPlanningCost]:
     """The sums over all calls: totals equal their parts exactly. A call without a known price makes every sum that it
-    belongs to null, never 0 (guarantee §6); the other sums are told all the same."""
+    belongs to null, never 0 (guarantee §6); the other sums are known all the same."""
     if len(calls) == 1 and calls[0].purpose == "primary":
         return _cost_of(calls[0]), NO_PLANNING
     primary = [call for call in calls if call.purpose == "primary"]
@@ -202,17 +199,14 @@ def rounded(value: Decimal) -> Decimal:
 def is_figure(value: Any) -> bool:
     """Whether it is a count of tokens: a whole number, be it written `12.0`, not below 0 and not absurd."""
     whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-    return whole and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS
+    return whole and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS
 
 
 def _count(usage: Any, name: str) -> int:
     value = usage.get(name) if isinstance(usage, dict) else None
     if type(value) is int:
-        return value if 0 <= value <= MOST_TOKENS else 0
+        return value if 0 <= value <= MAX_TOKENS else 0
     return int(value) if type(value) is float and is_figure(value) else 0
-
-
-# Between what and what a call will cost, before it is made (guarantee §5, `dry_run`).
 
 
 CHEAPER_INPUT = ("cache_read_input_token_cost",)
@@ -223,7 +217,8 @@ DEARER_OUTPUT = ("output_cost_per_reasoning_token",)
 def estimated_cost(
     prices: Mapping[str, Decimal], prompt_tokens: int, most_tokens: int | None, service_tier: str | None = None
 ) -> dict[str, Decimal | None]:
-    """The least and the most in USD; None where a price, or how long the answer may be, is not known.
+    """The least and the most that a call will cost in USD (guarantee §5, `dry_run`); None where a price, or the longest
+    answer, is not known.
 
     At the least nothing is answered and all of the prompt comes from the provider's cache; at the most all of it is
     written there and the answer is as long as it may be, thoughts included. A provider may serve a request in another
@@ -231,7 +226,7 @@ def estimated_cost(
 
     Args:
         most_tokens: of all choices together.
-        service_tier: that the request asks for.
+        service_tier: the one that the request asks for.
     """
     least: list[Decimal] = []
     most: list[Decimal] = []

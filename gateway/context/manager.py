@@ -31,8 +31,9 @@ from gateway.history.rebuild import begins_turn, has_unread, with_older_messages
 from gateway.models.bill import InternalCall
 from gateway.models.conversation import ConversationMessage, History
 from gateway.models.exchange import ChatRequest, ModelFacts
-from gateway.ports import ConversationReader, FileStore, TokenCounters
+from gateway.ports import ConversationReader, FileStore
 from gateway.relevance.index_cache import ContentIndexes, PassageFinder
+from gateway.tokens.counter import CounterRegistry
 from gateway.window.budget import Budget
 
 __all__ = ["BuiltContext", "ContextManager", "PlannerAccess"]
@@ -47,7 +48,7 @@ class ContextManager:
     def __init__(
         self,
         settings: ContextSettings,
-        counters: TokenCounters,
+        counters: CounterRegistry,
         files: FileReader,
         meaning: Meaning | None = None,
         indexes: ContentIndexes | None = None,

@@ -13,8 +13,8 @@ from gateway.base.tasks import BackgroundTasks
 from gateway.config.settings import ContextSettings
 from gateway.context.draft import Draft
 from gateway.errors import StorageUnavailable
+from gateway.internal_models.budget import CallBudget
 from gateway.internal_models.calls import InternalModels, OpenBill
-from gateway.internal_models.limits import Ceilings
 from gateway.models.artifacts import Artifact, ArtifactPlan, ArtifactType, ProcessingStrategy
 from gateway.models.bill import InternalCall
 from gateway.models.exchange import ChatRequest, Deployment
@@ -77,7 +77,7 @@ class Planners:
 
     planner: InternalModel
     summarizer: InternalModel | None
-    ceilings: Ceilings
+    call_budget: CallBudget
 
 
 def planner_task(draft: Draft) -> PlannerTask | None:
@@ -135,18 +135,19 @@ class ContextPlanning:
         primary = access.deployment
         if primary is None or request.options.mode != "auto":
             return None
-        config, ceilings = ModelConfig.from_request(request, self._settings), Ceilings.of(self._settings, self._clock)
-        bill = OpenBill(access.spent, ceilings)
+        config = ModelConfig.from_request(request, self._settings)
+        call_budget = CallBudget.of(self._settings, self._clock)
+        bill = OpenBill(access.spent, call_budget)
 
         def served(name: str) -> InternalModel | None:
             return self._models.served(name, primary, request.caller, bill, chosen=name in config.chosen)
 
         planner = served(config.context_planner)
-        return Planners(planner, served(config.summarizer), ceilings) if planner is not None else None
+        return Planners(planner, served(config.summarizer), call_budget) if planner is not None else None
 
     async def plan(self, request: ChatRequest, task: PlannerTask, planners: Planners) -> PlanResult:
         """One call of the planner, and the summaries that its plan asks for; never an error."""
-        planners.ceilings.begin()
+        planners.call_budget.begin()
         try:
             plan = await self._processor.plan_context(task, planners.planner)
             may_be_summarized = [each for each in task.artifacts if each.artifact_id not in task.quoted]
@@ -168,7 +169,7 @@ class ContextPlanning:
         digests = tuple(content_digest(artifact.content) for artifact in chosen)
         cached = digests if summarizer is not None and summarizer.keeps else ()
         try:
-            prepared = await self._processor.execute_plan(plan, chosen, summarizer, planners.ceilings.seconds)
+            prepared = await self._processor.execute_plan(plan, chosen, summarizer, planners.call_budget.seconds)
         except BaseException:  # a request that ends now leaves no conversation with which summaries could be deleted
             self._tasks.start(self._summaries.evict(request.caller.tenant, cached))
             raise

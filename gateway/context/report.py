@@ -10,7 +10,7 @@ from gateway.models.artifacts import Artifact, ProcessingStrategy
 from gateway.models.bill import ContextUtilizationMetadata
 from gateway.models.exchange import ChatRequest
 from gateway.models.window import Fitted, Material
-from gateway.planning.record import plan_of, records_of, stand_reduced
+from gateway.planning.record import holds_reduced, records_of
 from gateway.relevance.index_cache import PassageFinder
 from gateway.window.budget import Budget
 from gateway.window.counting import PromptCounter
@@ -99,7 +99,7 @@ def _strategy(material: Material, fitted: Fitted) -> str:
     result that is forwarded as text in full was restored, not decided on."""
     restored = {a.artifact_id: a.content for a in material.restored}
     decided = any(restored.get(key) != r.text for key, r in fitted.selection.renderings.items())
-    if (decided or stand_reduced(material, fitted)) and plan_of(material, fitted).artifacts:
+    if material.artifacts and (decided or holds_reduced(material, fitted)):
         return "heuristic"
     if fitted.selection.first > 0 or fitted.selection.left_out:
         return "simple"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gateway.errors import GatewayError, UpstreamAuth, UpstreamError, UpstreamRefused, UpstreamUnreachable
+from gateway.errors import GatewayError, UpstreamError
 from gateway.models.bill import InternalCall
 from gateway.models.exchange import Caller
 from gateway.models.relevance import EmbeddingFault, Embeddings, Passage, Query, Source, Tariff, Vector, similarities
@@ -158,7 +158,6 @@ MOST_AT_ONCE = 128
 """Texts of one call."""
 MOST_TOKENS = 10**9
 """More than that is no figure."""
-UNCHARGED = (UpstreamRefused, UpstreamAuth, UpstreamUnreachable)
 FAULT = "embedder_failed"
 LATE = "embedder_late"
 Known = dict[str, Vector]
@@ -240,7 +239,7 @@ class Search:
             raise
         except (GatewayError, EmbeddingFault) as error:
             if isinstance(error, UpstreamError):  # any other was raised before a call
-                await self._charge(tariff, [] if isinstance(error, UNCHARGED) else texts)
+                await self._charge(tariff, texts if error.may_be_charged else [])
             return self._failed(error)
         except Exception as error:  # noqa: BLE001 - whatever a model's library raises costs quality, not the answer
             return self._failed(error)

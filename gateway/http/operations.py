@@ -10,9 +10,9 @@ from gateway.errors import ModelNotFound, StorageUnavailable
 from gateway.http.auth import Authenticator
 from gateway.http.edge import Draining, Receive, Scope, Send, send_json
 from gateway.http.receive import header
-from gateway.ports import ModelDirectory
 from gateway.storage.store import ConversationStore
 from gateway.telemetry.metrics import SECONDS, Counts, Histogram, Metrics
+from gateway.upstream.openai.resources import UpstreamModels
 
 # `/health/*` and `/v1/models`.
 
@@ -49,7 +49,7 @@ class Ready:
 class Models:
     """The configured models; without any, those of the default upstream."""
 
-    def __init__(self, directory: ModelDirectory, auth: Authenticator) -> None:
+    def __init__(self, directory: UpstreamModels, auth: Authenticator) -> None:
         self._directory = directory
         self._auth = auth
 

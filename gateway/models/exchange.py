@@ -31,27 +31,6 @@ class RelayedCall:
     body: bytes | AsyncIterable[bytes] | None = field(repr=False)
 
 
-class RelayedAnswer(Protocol):
-    """An answer as upstream sent it: its body is raw, with whatever content encoding it has."""
-
-    @property
-    def status(self) -> int: ...
-
-    @property
-    def headers(self) -> Headers: ...
-
-    def pieces(self) -> AsyncGenerator[bytes, None]:
-        """The body as it arrives.
-
-        Raises:
-            UpstreamInterrupted, UpstreamTimeout: it broke off, or fell silent.
-        """
-        ...
-
-
-AnswerOpener = AbstractAsyncContextManager[RelayedAnswer]
-
-
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who asks: the tenant, and the client's own key if it may go upstream (guarantee §8)."""

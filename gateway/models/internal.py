@@ -15,7 +15,7 @@ class InternalModelFailed(Exception):
     """An internal model gave no answer that can be used; the message is the `fallback_reason`."""
 
 
-class OverCeiling(InternalModelFailed):
+class OverBudget(InternalModelFailed):
     """This request may not use more. Nothing is wrong with the model: another request may ask it the same."""
 
 

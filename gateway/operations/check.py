@@ -17,8 +17,9 @@ from gateway.storage.database.engine import open_transactions
 from gateway.storage.database.migrate import SchemaState, migrate, reach_cache, schema_state, shown
 from gateway.upstream.http.client import new_client
 from gateway.upstream.http.pool import ConnectionPool
-from gateway.upstream.openai.probe import ProbeResult, probed, reach
-from gateway.upstream.routing.router import ConfiguredRouter, unsupported
+from gateway.upstream.openai.resources import ProbeResult, probed, reach
+from gateway.upstream.routing.providers import unsupported
+from gateway.upstream.routing.router import ConfiguredRouter
 
 # What checks find, and upstreams that are asked no more than once for it.
 

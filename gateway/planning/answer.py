@@ -1,4 +1,4 @@
-"""Reads what a planner answered: strictly where it keeps the schema, tolerantly where it means well (guarantee §5)."""
+"""Reads a planner's answer: strictly where it keeps the schema, tolerantly where it means well (guarantee §5)."""
 
 import json
 from collections.abc import Collection, Iterator
@@ -6,17 +6,21 @@ from typing import Any
 
 from gateway.base import jsons
 from gateway.models.artifacts import ArtifactDecision, ArtifactPlan, ProcessingStrategy
-from gateway.planning.prompt import MOST_QUERIES
+from gateway.planning.prompt import MAX_QUERIES
 
-MOST_CHARS = 200_000
-QUERY_CHARS = 1000
-TEXT_CHARS = 500
-MOST_PRIORITY = 1000
-MOST_OBJECTS = 8
-"""So many places of an answer are tried as the beginning of its plan."""
-THOUGHT = "</think>"
-FIRST_OBJECT = json.JSONDecoder()
-STRATEGIES = {
+MAX_ANSWER_CHARS = 200_000
+"""Many times what a planner may answer; a longer answer is not searched for a plan."""
+MAX_QUERY_CHARS = 1000
+"""Of one search query: a passage, not a document."""
+MAX_TEXT_CHARS = 500
+"""Of rationale, focus and extraction query: they go into prompts and metadata."""
+MAX_PRIORITY = 1000
+"""The last; also of a decision without a usable one."""
+MAX_OBJECTS_TRIED = 8
+"""At so many braces of an answer a plan is looked for: each costs one reading of the rest."""
+THOUGHTS_END = "</think>"
+DECODER = json.JSONDecoder()
+STRATEGIES = {  # the schema's names, and those that models without a schema use
     "full": ProcessingStrategy.INCLUDE_FULL,
     "include": ProcessingStrategy.INCLUDE_FULL,
     "summary": ProcessingStrategy.SUMMARIZE,
@@ -38,9 +42,9 @@ def read_plan(text: str, known: Collection[str]) -> ArtifactPlan:
     not there.
 
     Raises:
-        RubbishPlan: it is no JSON object, or names no known artifact and brings no query.
+        InvalidPlan: it is no JSON object, or names no known artifact and brings no query.
     """
-    if len(text) > MOST_CHARS:
+    if len(text) > MAX_ANSWER_CHARS:
         raise InvalidPlan("planner_answer_too_long")
     value = _object(text)
     if value is None:
@@ -76,20 +80,20 @@ def _object(text: str) -> dict[str, Any] | None:
 
 
 def _values(text: str) -> Iterator[Any]:
-    """The JSON values that an answer may mean. Each place costs one reading at most, so that no answer takes long."""
+    """The JSON values in an answer, from the first braces on. No part is read twice, so that no answer takes long."""
     try:
         yield jsons.loads(text)
         return
     except jsons.JSONDecodeError:
         pass
-    at = text.rfind(THOUGHT) + 1  # what comes after the thoughts, else all of it
-    for _ in range(MOST_OBJECTS):
+    at = text.rfind(THOUGHTS_END) + 1  # what comes after the thoughts, else all of it
+    for _ in range(MAX_OBJECTS_TRIED):
         at = text.find("{", at)
         if at < 0:
             return
         end = at + 1
         try:
-            _, end = FIRST_OBJECT.raw_decode(text, at)
+            _, end = DECODER.raw_decode(text, at)
             yield jsons.loads(text[at:end])
         except (ValueError, RecursionError):
             end = at + 1
@@ -115,11 +119,11 @@ def _decision(entry: Any, known: Collection[str]) -> ArtifactDecision | None:
     if not isinstance(artifact_id, str) or artifact_id not in known or strategy is None:
         return None
     given = entry.get("priority")
-    priority = given if isinstance(given, int) and not isinstance(given, bool) else MOST_PRIORITY
+    priority = given if isinstance(given, int) and not isinstance(given, bool) else MAX_PRIORITY
     return ArtifactDecision(
         artifact_id=artifact_id,
         strategy=strategy,
-        priority=min(MOST_PRIORITY, max(1, priority)),
+        priority=min(MAX_PRIORITY, max(1, priority)),
         relevance_rationale=_text(entry.get("relevance_rationale")) or "",
         summarization_focus=_text(entry.get("summarization_focus")),
         extraction_query=_text(entry.get("extraction_query")),
@@ -127,12 +131,12 @@ def _decision(entry: Any, known: Collection[str]) -> ArtifactDecision | None:
 
 
 def _queries(value: Any) -> tuple[str, ...]:
-    """Up to four, each once; a planner that gives a single text means one query."""
+    """Up to four, each once; a single text is one query."""
     given = [value] if isinstance(value, str) else value if isinstance(value, list) else []
-    texts = [" ".join(item.split())[:QUERY_CHARS] for item in given if isinstance(item, str)]
-    return tuple(dict.fromkeys(filter(None, texts)))[:MOST_QUERIES]
+    texts = [" ".join(item.split())[:MAX_QUERY_CHARS] for item in given if isinstance(item, str)]
+    return tuple(dict.fromkeys(filter(None, texts)))[:MAX_QUERIES]
 
 
 def _text(value: Any) -> str | None:
-    """One line, not too long; what is no text says nothing."""
-    return (" ".join(value.split())[:TEXT_CHARS] or None) if isinstance(value, str) else None
+    """One line, cut at its longest; None for an empty text or what is none."""
+    return (" ".join(value.split())[:MAX_TEXT_CHARS] or None) if isinstance(value, str) else None

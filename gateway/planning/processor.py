@@ -1,4 +1,4 @@
-"""`ArtifactProcessor`: asks the planner, and has made what its plan needs before anything is fitted (guarantee §5)."""
+"""`ArtifactProcessor`: asks the planner, and makes the summaries that its plan needs (guarantee §5)."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -15,19 +15,16 @@ from gateway.planning.prompt import PlannerTask, plan_schema, planner_messages
 from gateway.planning.summaries import Summarizer, Summary
 from gateway.ports import InternalModel
 
-# Which models a request uses: its own, and the two internal ones (guarantee §5).
-
-
 DEFAULT_INTERNAL = "gpt-4o-mini"
 INPUT_PRICE = "input_cost_per_token"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """`primary` answers; `context_planner` and `summarizer` are internal, by the names that they are asked for by.
+    """The models of a request: `primary` answers, `context_planner` and `summarizer` are internal (guarantee §5).
 
-    `chosen` are the internal ones that somebody named: the request, or the operator. The others are defaults, which
-    count only where they are known to be served.
+    `chosen` are the internal ones that the request or the operator named; the others are defaults, which count only
+    where they are known to be served.
     """
 
     primary: str
@@ -60,20 +57,22 @@ class ModelConfig:
         return price is not None and price > threshold
 
 
-TOKENS_PER_DECISION = 90
-TOKENS_BESIDE = 400
-MOST_TOKENS = 16_000
-"""What a plan takes at most, where nobody says how long the planner's answers may become."""
-LEAST_SHOWN = 4
+DECISION_TOKENS = 90
+"""What one artifact's decision takes in a plan, with a sentence of rationale and a query."""
+QUERIES_TOKENS = 400
+"""What search queries and reasoning take beside the decisions."""
+MAX_PLAN_TOKENS = 16_000
+"""The longest plan of a planner whose output limit is unknown."""
+MIN_SHOWN = 4
+"""Artifacts that are shown however small the planner's window is."""
 CHARS_PER_TOKEN = 2.5
 """Of a prompt of many short previews; fewer than in most text."""
-LEAST_PROMPT_CHARS = 2000
+MIN_PROMPT_CHARS = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a plan needs before it can be fitted: the summaries that could be made, by artifact. `failed` are the
-    reasons why others could not."""
+    """A plan with the summaries that could be made, by artifact id; `failed` are the reasons why others could not."""
 
     plan: ArtifactPlan
     summaries: dict[str, Summary] = field(default_factory=dict)
@@ -91,7 +90,7 @@ class Prepared:
 
 
 class ArtifactProcessor:
-    """Plans with one call, and executes what of a plan needs a model."""
+    """Plans with one call of a model, and makes the summaries of a plan."""
 
     def __init__(self, settings: ContextSettings) -> None:
         self._settings = settings
@@ -104,11 +103,11 @@ class ArtifactProcessor:
         """
         most = most_tokens(planner)
         room = prompt_chars(planner, self._settings.planner_prompt_chars)
-        messages, ids = planner_messages(task, room, max(LEAST_SHOWN, (most - TOKENS_BESIDE) // TOKENS_PER_DECISION))
+        messages, ids = planner_messages(task, room, max(MIN_SHOWN, (most - QUERIES_TOKENS) // DECISION_TOKENS))
         ask = InternalRequest(
             purpose="planner",
             messages=messages,
-            max_tokens=min(most, TOKENS_BESIDE + TOKENS_PER_DECISION * len(ids)),
+            max_tokens=min(most, QUERIES_TOKENS + DECISION_TOKENS * len(ids)),
             timeout_seconds=self._settings.planner_timeout,
             schema=plan_schema(ids),
             is_useful=lambda text: is_plan(text, ids),
@@ -135,24 +134,23 @@ class ArtifactProcessor:
 
 
 def most_tokens(planner: InternalModel) -> int:
-    """How long its answer may become: half of a small window is for what it is asked."""
+    """The longest answer in tokens; half of a small window is left to the prompt."""
     window = planner.max_input_tokens
-    return min(planner.max_output_tokens or MOST_TOKENS, window // 2 if window else MOST_TOKENS)
+    return min(planner.max_output_tokens or MAX_PLAN_TOKENS, window // 2 if window else MAX_PLAN_TOKENS)
 
 
 def prompt_chars(planner: InternalModel, most: int) -> int:
-    """How much a planner may be shown: `most` characters, and no more than its window takes beside its answer. A prompt
-    that it had to refuse would be no plan at all."""
+    """The longest prompt in characters: `most`, and no more than the planner's window takes beside its answer."""
     if planner.max_input_tokens is None:
         return most
     left = int((planner.max_input_tokens - most_tokens(planner)) * CHARS_PER_TOKEN)
-    return min(most, max(LEAST_PROMPT_CHARS, left))
+    return min(most, max(MIN_PROMPT_CHARS, left))
 
 
 async def _made(
     summarizer: Summarizer, artifact: Artifact, decision: ArtifactDecision, seconds: float
 ) -> Summary | str:
-    """The summary, or why there is none."""
+    """The summary, or the reason why there is none."""
     try:
         async with asyncio.timeout(seconds):  # it may wait for somebody else who is making it
             return await summarizer.summarize(artifact, decision.summarization_focus or "")

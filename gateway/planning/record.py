@@ -1,36 +1,129 @@
-"""What was decided for each artifact, as a plan and as records for the metadata: drops are values."""
+"""What was decided for each artifact, by earlier requests and by this one, as records for the metadata."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from gateway.models.artifacts import Artifact, ArtifactDecision, ArtifactPlan, ProcessingStrategy
+from gateway.models.artifacts import Artifact, ProcessingStrategy
 from gateway.models.bill import ArtifactUsageRecord, nameless
 from gateway.models.frames import FrozenDecision
-from gateway.models.window import Fitted, Material, Recalled, Rendering
-from gateway.planning.decision import Window, together
+from gateway.models.window import Fitted, Material, Recalled, Rendering, Unreduced
 
 REDUCED = (ProcessingStrategy.RAG_EXTRACT, ProcessingStrategy.SUMMARIZE)
 
 
-def plan_of(material: Material, fitted: Fitted) -> ArtifactPlan:
-    """The heuristic's decisions, in the order of the artifacts."""
-    decisions = []
-    window = Window.of(material, fitted)
-    for priority, artifact in enumerate(material.artifacts, 1):
-        strategy = strategy_of(artifact, window, fitted)
-        decision = ArtifactDecision(artifact_id=artifact.artifact_id, strategy=strategy, priority=priority)
-        decisions.append(decision)
-    return ArtifactPlan(artifacts=tuple(decisions), reasoning="lexical relevance to the question, within the budget")
+STRONGEST = (ProcessingStrategy.SUMMARIZE, ProcessingStrategy.RAG_EXTRACT, ProcessingStrategy.INCLUDE_FULL)
+"""Of two decisions on one artifact, the record names the one that comes first here."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowContents:
+    """What a window holds, and what earlier requests decided for it."""
+
+    indexes: frozenset[int]
+    """The messages that are forwarded."""
+    in_block: frozenset[str]
+    """The artifacts that the new block shows in full."""
+    in_earlier_blocks: frozenset[str]
+    """Those that blocks of earlier turns show in full."""
+    decisions: Mapping[tuple[int | None, str], FrozenDecision]
+    """By message and artifact; by artifact alone (None) for what is in blocks."""
+    passed: bool = False
+    """The window began with a pass, which left out what is older."""
+    decided_on: frozenset[str] = frozenset()
+    """What that pass decided on of the artifacts that are in no message."""
+    keeps_block: bool = False
+    """A pass left the block of the turn under way as it was (guarantee §4 I6)."""
+    in_kept_block: frozenset[str] = frozenset()
+    """What that block shows in full."""
+
+    @classmethod
+    def of(cls, material: Material, fitted: Fitted | Unreduced) -> "WindowContents":
+        """The contents of a window that was fitted, or of the unreduced candidate."""
+        indexes = frozenset(fitted.forwarded.indexes)
+        earlier = frozenset(name for i in indexes if i >= 0 for name in material.messages[i].standing)
+        frame = None if fitted.anew else material.frame
+        keeps_block = fitted.anew and fitted.selection.keeps_block and material.current in indexes
+        return cls(
+            indexes,
+            frozenset(fitted.forwarded.standing),
+            earlier,
+            _decisions(material, fitted, indexes),
+            passed=frame is not None,
+            decided_on=frame.decided if frame is not None else frozenset(),
+            keeps_block=keeps_block,
+            in_kept_block=frozenset(material.messages[material.current].standing if keeps_block else ()),
+        )
+
+    def decided(self, artifact: Artifact) -> FrozenDecision | None:
+        """What earlier requests decided, where that still holds: for its message, and beside it for blocks."""
+        name = artifact.content_id
+        beside = self.decisions.get((None, name))
+        if artifact.place.message is None or artifact.place.message not in self.indexes:
+            return beside
+        own = self.decisions.get((artifact.place.message, name))
+        return together(own, beside) if own is not None and beside is not None else own
+
+    def kept(self, artifact: Artifact) -> FrozenDecision | None:
+        """What the kept block shows of it, whatever the pass decided besides."""
+        return self.decisions.get((None, artifact.content_id)) if self.keeps_block else None
+
+    def is_kept_in_full(self, artifact: Artifact) -> bool:
+        """Whether the kept block shows it in full."""
+        index = artifact.place.message
+        return artifact.standing_name in self.in_kept_block and (index is None or index not in self.indexes)
+
+    def is_left_out(self, artifact: Artifact, stored: int) -> bool:
+        """Whether the pass with which the window began decided to show nothing of it, and nothing does.
+
+        Args:
+            stored: how many messages are of earlier requests.
+        """
+        index = artifact.place.message
+        if index is not None:
+            return self.passed and index < stored and index not in self.indexes
+        return artifact.standing_name in self.decided_on and self.is_gone(artifact)
+
+    def is_gone(self, artifact: Artifact) -> bool:
+        """Whether the window holds nothing of it."""
+        if artifact.place.message is not None:
+            return artifact.place.message not in self.indexes
+        return artifact.standing_name not in self.in_block | self.in_earlier_blocks
+
+
+def _decisions(
+    material: Material, fitted: Fitted | Unreduced, indexes: frozenset[int]
+) -> Mapping[tuple[int | None, str], FrozenDecision]:
+    if material.frame is None:
+        return {}
+    if fitted.anew:  # but for the block of the turn under way, if that was kept
+        indexes = indexes & {material.current} if fitted.selection.keeps_block else frozenset()
+    found: dict[tuple[int | None, str], FrozenDecision] = {}
+    placed = {(artifact.place.message, artifact.content_id) for artifact in material.placed}
+    for index in sorted(i for i in indexes if i >= 0):
+        for each in material.frame.decisions.get(material.messages[index].message_id or "", ()):
+            place = index if (index, each.artifact_id) in placed else None
+            before = found.get((place, each.artifact_id))
+            found[place, each.artifact_id] = each if before is None else together(before, each)
+    return found
+
+
+def together(one: FrozenDecision, other: FrozenDecision) -> FrozenDecision:
+    """One decision for an artifact that is shown in two places: no block repeats what the window holds (guarantee §4
+    I6), so the sizes add up."""
+    strategies = {one.strategy, other.strategy}
+    strongest = next((each.value for each in STRONGEST if each.value in strategies), one.strategy)
+    return FrozenDecision(one.artifact_id, strongest, one.shown_chars + other.shown_chars)
 
 
 def records_of(material: Material, fitted: Fitted, *, named: bool = True) -> list[ArtifactUsageRecord]:
-    """One record per artifact that stands in the window or was decided on: references and sizes, never content
-    (guarantee §6). What stands as an earlier request decided is told as decided then.
+    """One record per artifact that the window holds or that was decided on: references and sizes, never content
+    (guarantee §6). What is shown as an earlier request decided is reported as decided then.
 
     Args:
         named: whether a source may name the title or tool, which somebody wrote: not with `store: false` (§2).
     """
     records = []
-    window = Window.of(material, fitted)
+    window = WindowContents.of(material, fitted)
     recalled = (a for a in material.recallable if a.artifact_id in fitted.selection.renderings)
     for artifact in (*material.artifacts, *recalled):
         rendering = fitted.selection.renderings.get(artifact.artifact_id)
@@ -38,10 +131,10 @@ def records_of(material: Material, fitted: Fitted, *, named: bool = True) -> lis
         earlier = window.decided(artifact) if rendering is None or beside else window.kept(artifact)
         strategy = strategy_of(artifact, window, fitted)
         shown = _shown(artifact, strategy, rendering)
-        if earlier is not None:  # what stands, and, if the question called for more, that beside it
+        if earlier is not None:  # what is shown already, and, if the question called for more, that beside it
             here = FrozenDecision(earlier.artifact_id, strategy.value, shown)
-            told = earlier if rendering is None else together(earlier, here)
-            strategy, shown = ProcessingStrategy(told.strategy), min(artifact.size_chars, told.shown_chars)
+            both = earlier if rendering is None else together(earlier, here)
+            strategy, shown = ProcessingStrategy(both.strategy), min(artifact.size_chars, both.shown_chars)
         elif rendering is None and not fitted.anew and window.is_gone(artifact):
             if artifact.standing_name not in window.decided_on:
                 continue  # it left with its turn, which `messages_excluded` counts
@@ -71,9 +164,8 @@ def _of_turns(turns: Recalled) -> ArtifactUsageRecord:
     )
 
 
-def standing_of(material: Material, fitted: Fitted) -> Iterator[tuple[int, FrozenDecision]]:
-    """What was decided for artifacts that stand in the window as less than they are, each with the index of the message
-    that it stands in."""
+def reduced_of(material: Material, fitted: Fitted) -> Iterator[tuple[int, FrozenDecision]]:
+    """The decisions on artifacts that the window shows reduced, each with the index of the message that shows it."""
     included = set(fitted.forwarded.indexes)
     for artifact in material.searched:
         rendering = fitted.selection.renderings.get(artifact.artifact_id)
@@ -92,13 +184,13 @@ def _is_whole(rendering: Rendering) -> bool:
     return not summarized and rendering.shown_chars == rendering.artifact.size_chars
 
 
-def stand_reduced(material: Material, fitted: Fitted) -> bool:
-    """Whether something stands in the window as an earlier request reduced it."""
-    return bool(Window.of(material, fitted).decisions)
+def holds_reduced(material: Material, fitted: Fitted) -> bool:
+    """Whether the window shows something as an earlier request reduced it."""
+    return bool(WindowContents.of(material, fitted).decisions)
 
 
-def strategy_of(artifact: Artifact, window: Window, fitted: Fitted) -> ProcessingStrategy:
-    """What stands in the window of an artifact: what its rendering says, else what its message does."""
+def strategy_of(artifact: Artifact, window: WindowContents, fitted: Fitted) -> ProcessingStrategy:
+    """How the window shows an artifact: as its rendering says, else as its message does."""
     rendering = fitted.selection.renderings.get(artifact.artifact_id)
     index = artifact.place.message
     if window.is_kept_in_full(artifact):
@@ -128,5 +220,5 @@ def _shown(artifact: Artifact, strategy: ProcessingStrategy, rendering: Renderin
     if rendering is None or (
         strategy is ProcessingStrategy.INCLUDE_FULL and rendering.strategy is ProcessingStrategy.EXCLUDE
     ):
-        return artifact.size_chars  # it stands elsewhere
+        return artifact.size_chars  # it is shown elsewhere
     return rendering.shown_chars

@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway.base.ids import new_id
 from gateway.models.artifacts import cache_group
-from gateway.models.internal import OverCeiling
+from gateway.models.internal import OverBudget
 from gateway.ports import ClaimingCache, Clock
 
 MAC_BYTES = 16
@@ -93,7 +93,7 @@ class SummaryCache:
                 found = await self._only_read_or_made(name, make, secret, read)
         except BaseException as error:
             if not future.done():
-                failed = isinstance(error, Exception) and not isinstance(error, OverCeiling)
+                failed = isinstance(error, Exception) and not isinstance(error, OverBudget)
                 future.set_exception(error if failed else PayerLeft())
                 future.exception()  # nobody may be waiting
             raise

@@ -144,8 +144,8 @@ class Metrics:
         if used is not None:
             self._count_planning(used)
 
-    def asked(self, purpose: Purpose, outcome: str) -> None:
-        """See `ports.CallCounts`."""
+    def internal_call_ended(self, purpose: Purpose, outcome: str) -> None:
+        """An internal model was called, or not called for its budget; the outcomes are `Counts.internal_calls`'s."""
         self._counts.internal_calls[purpose, outcome] += 1
 
     def upstream_failed(self, model: str, error: Exception) -> None:

@@ -1,4 +1,4 @@
-"""Token counts, offline (adapter of `ports.TokenCounters`): tiktoken with the vocabularies of litellm's wheel.
+"""Token counts, offline: tiktoken with the vocabularies of litellm's wheel (ADR 3).
 
 The vocabulary is loaded at the first count (0.3 s, 76 MB), never at import: requests that surely fit do not need one.
 """
@@ -18,108 +18,65 @@ from gateway.models.exchange import ModelFacts
 from gateway.tokens.calibration import Margins
 from gateway.tokens.images import image_tokens
 
-# How many tokens a text has at least, found out in a thousandth of the time that counting them takes.
-#
-# Every byte-level vocabulary of tiktoken splits a text before it looks for tokens (`tiktoken_ext/openai_public.py`):
-# no token reaches from one word or number into the next, but for a contraction's end (`'s`).
-
-
-OTHER, LETTER, DIGIT = 0, 1, 2
-KINDS = bytes(
-    LETTER if byte > 127 or chr(byte).isalpha() else DIGIT if chr(byte).isdigit() else OTHER for byte in range(256)
-)
-"""What is not ASCII may be a letter: a run of it is taken for one word."""
-
-
-def least_tokens(text: str) -> int:
-    """Never more than the tokens of the text."""
-    if len(text) < 2:
-        return 0
-    import numpy as np  # a quarter of a second to load, and not needed for what is small
-
-    data = text.encode("utf-8", "replace")
-    kinds = np.frombuffer(data.translate(KINDS), np.uint8)
-    begun = np.count_nonzero((kinds[1:] != kinds[:-1]) & (kinds[1:] != OTHER))
-    return max(0, int(begun) - data.count(b"'"))
-
-
-def least_of(message: dict[str, Any]) -> int:
-    """Never more than the tokens of a message."""
-    content = message.get("content")
-    if isinstance(content, str):
-        return least_tokens(content)
-    texts = (part.get("text") for part in content or () if isinstance(part, dict))
-    return sum(least_tokens(text) for text in texts if isinstance(text, str))
-
-
 if TYPE_CHECKING:
     import tiktoken
 
 DEFAULT_ENCODING = "o200k_base"
 AVAILABLE = ("o200k_base", "o200k_harmony", "cl100k_base", "p50k_base")
-"""What litellm's wheel has the vocabulary of."""
-MESSAGE_TOKENS = 4
-CALL_TOKENS = 6
-AUDIO_BYTES_PER_TOKEN = 1600
-PIECE_CHARS = 100_000
-REMEMBERED = 50_000
-COUNTED_SINCE = 1
-"""Raised whenever a message's count changes: counts that are stored stay with the way in which they were made."""
-COUNTED_BY = f"{DEFAULT_ENCODING}/{COUNTED_SINCE}"
+"""The vocabularies in litellm's wheel."""
+COUNTING_VERSION = 1
+"""Raised whenever a message's count changes: stored counts are kept with the version that made them."""
+COUNTED_BY = f"{DEFAULT_ENCODING}/{COUNTING_VERSION}"
 """What margins are learned on: another way to count would need other margins."""
+MESSAGE_TOKENS = 4
+"""What frames a message, its role included (OpenAI's cookbook)."""
+CALL_TOKENS = 6
+"""What frames a tool call; an estimate, as its framing is not published."""
+TOOL_TOKENS, PARAMETER_TOKENS, TOOLS_END_TOKENS = 7, 3, 12
+"""What OpenAI's cookbook adds for a tool, for its parameters and each of them, and for the end of all tools."""
+AUDIO_BYTES_PER_TOKEN, AUDIO_TOKENS = 1600, 10
+"""An estimate of a recording by its base64, since its length is not read; and a few tokens for any."""
+PIECE_CHARS = 100_000
+"""Longer texts are encoded in pieces of this size, for at most a token more at each cut."""
+MAX_REMEMBERED = 50_000
+"""Texts whose counts are kept for each encoding."""
 
 
-def vocabulary_folder() -> Path | None:
-    """Where litellm's wheel keeps tiktoken's files; found without importing litellm (it costs seconds)."""
-    spec = importlib.util.find_spec("litellm")
-    if spec is None or spec.origin is None:
-        return None
-    return Path(spec.origin).parent / "litellm_core_utils" / "tokenizers"
+class CounterRegistry:
+    """The counter of each model, with the margin that is learned of it (ADR 13)."""
 
+    def __init__(self, margins: Margins | None = None) -> None:
+        self._margins = margins or Margins(SystemClock())
 
-@lru_cache(maxsize=8)
-def _encoding(name: str) -> "tiktoken.Encoding":
-    folder = vocabulary_folder()
-    if folder is not None:
-        # tiktoken knows no other way to be told where its files are; without it, it would ask the network.
-        os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(folder))
-    import tiktoken
+    def counter(self, facts: ModelFacts) -> "TiktokenCounter":
+        """The counter of a model."""
+        return TiktokenCounter(facts, self._margins.of(facts, COUNTED_BY))
 
-    return tiktoken.get_encoding(name)
-
-
-def encoding_name(facts: ModelFacts) -> tuple[str, bool]:
-    """The encoding to count a model with, and whether that is the model's own."""
-    if facts.tokenizer:
-        return facts.tokenizer, True
-    from tiktoken.model import encoding_name_for_model
-
-    try:
-        name = encoding_name_for_model(facts.name.rsplit("/", 1)[-1])
-    except KeyError:
-        return DEFAULT_ENCODING, False
-    return (name, True) if name in AVAILABLE else (DEFAULT_ENCODING, False)
+    def learn(self, facts: ModelFacts, report: Report) -> None:
+        """Calibrates the estimate for a model by what its upstream reported (guarantee §4 I1)."""
+        _, exact = encoding_name(facts)
+        self._margins.learn(facts, report, COUNTED_BY, exact=exact)
 
 
 class TiktokenCounter:
-    """Counts with one encoding; `margin` scales estimates for models whose tokenizer is another."""
+    """Counts with one encoding; `margin` scales the counts for models whose tokenizer is another (ADR 13)."""
 
     def __init__(self, facts: ModelFacts, margin: float) -> None:
         self._facts = facts
-        self._margin = margin
+        self.margin = margin
 
     @cached_property
     def _name(self) -> str:
         return encoding_name(self._facts)[0]
 
-    def text(self, text: str) -> int:
-        """Tokens of a text, with the margin."""
-        return self._scaled(self._raw(text))
-
     @property
     def tokenizer(self) -> str:
-        """See `ports.TokenCounter`."""
-        return f"{self._name}/{COUNTED_SINCE}"
+        """Names encoding and way of counting: `plain` counts of one name can be compared."""
+        return f"{self._name}/{COUNTING_VERSION}"
+
+    def text(self, text: str) -> int:
+        """Tokens of a text."""
+        return self.with_margin(self._raw(text))
 
     def message(self, message: dict[str, Any]) -> int:
         """Tokens of a message: its content, its calls, and what frames it."""
@@ -127,23 +84,17 @@ class TiktokenCounter:
         return self.with_margin(total) + sum(media)
 
     def least(self, message: dict[str, Any]) -> int:
-        """See `ports.TokenCounter`."""
-
-        return self._scaled(least_of(message))
+        """A lower bound of `message`, found without counting."""
+        return self.with_margin(least_of(message))
 
     def plain(self, message: dict[str, Any]) -> int | None:
-        """See `ports.TokenCounter`."""
+        """`message` without any margin; None if it holds pictures or sounds, whose tokens depend on the model."""
         total, media = self._measure(message)
         return None if media else total
 
-    @property
-    def margin(self) -> float:
-        """See `ports.TokenCounter`."""
-        return self._margin
-
     def with_margin(self, plain: int) -> int:
-        """See `ports.TokenCounter`."""
-        return self._scaled(plain)
+        """What `message` gives where `plain` gives this."""
+        return plain if self.margin == 1.0 else ceil(plain * self.margin)
 
     def _measure(self, message: dict[str, Any]) -> tuple[int, list[int]]:
         """Tokens of a message's texts and what frames them, and those of each of its pictures and sounds."""
@@ -168,30 +119,27 @@ class TiktokenCounter:
     def tools(self, forward: dict[str, Any]) -> int:
         """Tokens of tools, functions and response schema.
 
-        OpenAI's published way of counting a tool: its name and description with 7 around them, each parameter with 3,
-        12 for the end; what is nested deeper counts as its JSON.
+        A tool is counted by OpenAI's published formula (ADR 3); what is nested deeper in it counts as its JSON.
         """
         total = 0
         named = [t.get("function", t) for t in forward.get("tools") or () if isinstance(t, dict)]
         functions = [f for f in (*named, *(forward.get("functions") or ())) if isinstance(f, dict)]
         for function in functions:
-            total += 7 + self._raw(f"{function.get('name')}:{function.get('description') or ''}")
+            total += TOOL_TOKENS + self._raw(f"{function.get('name')}:{function.get('description') or ''}")
             parameters = function.get("parameters")
             properties = parameters.get("properties") if isinstance(parameters, dict) else None
             rest = {k: v for k, v in function.items() if k not in ("name", "description", "parameters", "strict")}
             if isinstance(parameters, dict) and isinstance(properties, dict):
-                total += 3 + sum(3 + self._raw(f"{n}:{jsons.dumps_text(p)}") for n, p in properties.items())
+                lines = (f"{name}:{jsons.dumps_text(value)}" for name, value in properties.items())
+                total += PARAMETER_TOKENS + sum(PARAMETER_TOKENS + self._raw(line) for line in lines)
                 rest["parameters"] = {k: v for k, v in parameters.items() if k in ("$defs", "definitions", "required")}
             elif parameters:
                 rest["parameters"] = parameters
             total += self._raw(jsons.dumps_text(rest)) if any(rest.values()) else 0
-        total += 12 if functions else 0
+        total += TOOLS_END_TOKENS if functions else 0
         if forward.get("response_format"):
             total += self._raw(jsons.dumps_text(forward["response_format"]))
-        return self._scaled(total)
-
-    def _scaled(self, tokens: int) -> int:
-        return tokens if self._margin == 1.0 else ceil(tokens * self._margin)
+        return self.with_margin(total)
 
     def _raw(self, text: str) -> int:
         if not text:
@@ -204,31 +152,47 @@ class TiktokenCounter:
             pieces = (text[i : i + PIECE_CHARS] for i in range(0, len(text), PIECE_CHARS))
             count = sum(len(encode(piece)) for piece in pieces)
             known[key] = count
-            if len(known) > REMEMBERED:
+            if len(known) > MAX_REMEMBERED:
                 known.popitem(last=False)
         return count
+
+
+def encoding_name(facts: ModelFacts) -> tuple[str, bool]:
+    """The encoding to count a model with, and whether that is the model's own."""
+    if facts.tokenizer:
+        return facts.tokenizer, True
+    from tiktoken.model import encoding_name_for_model
+
+    try:
+        name = encoding_name_for_model(facts.name.rsplit("/", 1)[-1])
+    except KeyError:
+        return DEFAULT_ENCODING, False
+    return (name, True) if name in AVAILABLE else (DEFAULT_ENCODING, False)
+
+
+def vocabulary_folder() -> Path | None:
+    """Where litellm's wheel keeps tiktoken's files; found without importing litellm (it costs seconds)."""
+    spec = importlib.util.find_spec("litellm")
+    if spec is None or spec.origin is None:
+        return None
+    return Path(spec.origin).parent / "litellm_core_utils" / "tokenizers"
+
+
+@lru_cache(maxsize=8)
+def _encoding(name: str) -> "tiktoken.Encoding":
+    folder = vocabulary_folder()
+    if folder is not None:
+        # tiktoken knows no other way to be told where its files are; without it, it would ask the network.
+        os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(folder))
+    import tiktoken
+
+    return tiktoken.get_encoding(name)
 
 
 @lru_cache(maxsize=8)
 def _remembered(encoding: str) -> OrderedDict[tuple[int, int], int]:
     """Counts by text for one encoding, oldest forgotten first: a resent history is not counted again."""
     return OrderedDict()
-
-
-class CounterRegistry:
-    """Counters by model, with what is learned of each (ADR 13)."""
-
-    def __init__(self, margins: Margins | None = None) -> None:
-        self._margins = margins or Margins(SystemClock())
-
-    def counter(self, facts: ModelFacts) -> TiktokenCounter:
-        """The counter of a model."""
-        return TiktokenCounter(facts, self._margins.of(facts, COUNTED_BY))
-
-    def learn(self, facts: ModelFacts, report: Report) -> None:
-        """See `ports.TokenCounters`."""
-        _, exact = encoding_name(facts)
-        self._margins.learn(facts, report, COUNTED_BY, exact=exact)
 
 
 def _part(part: Any, model: str) -> tuple[str, int | None]:
@@ -241,6 +205,38 @@ def _part(part: Any, model: str) -> tuple[str, int | None]:
     if kind == "input_audio":
         audio = part.get("input_audio")
         data = audio.get("data", "") if isinstance(audio, dict) else ""
-        return "", len(str(data)) // AUDIO_BYTES_PER_TOKEN + 10
+        return "", len(str(data)) // AUDIO_BYTES_PER_TOKEN + AUDIO_TOKENS
     text = part.get("text")
     return (text if isinstance(text, str) else jsons.dumps_text(part)), None
+
+
+OTHER, LETTER, DIGIT = 0, 1, 2
+KINDS = bytes(
+    LETTER if byte > 127 or chr(byte).isalpha() else DIGIT if chr(byte).isdigit() else OTHER for byte in range(256)
+)
+"""The kind of each byte. What is not ASCII may be a letter: a run of it is taken for one word."""
+
+
+def least_tokens(text: str) -> int:
+    """A lower bound of a text's tokens, found in a thousandth of the time that counting takes.
+
+    Every byte-level vocabulary of tiktoken splits a text before it looks for tokens (`tiktoken_ext/openai_public.py`):
+    no token reaches from one word or number into the next, but for the end of a contraction (`'s`).
+    """
+    if len(text) < 2:
+        return 0
+    import numpy as np  # a quarter of a second to load, and not needed for what is small
+
+    data = text.encode("utf-8", "replace")
+    kinds = np.frombuffer(data.translate(KINDS), np.uint8)
+    begun = np.count_nonzero((kinds[1:] != kinds[:-1]) & (kinds[1:] != OTHER))
+    return max(0, int(begun) - data.count(b"'"))
+
+
+def least_of(message: dict[str, Any]) -> int:
+    """A lower bound of a message's tokens."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return least_tokens(content)
+    texts = (part.get("text") for part in content or () if isinstance(part, dict))
+    return sum(least_tokens(text) for text in texts if isinstance(text, str))

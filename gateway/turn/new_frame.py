@@ -6,7 +6,7 @@ from gateway.context.report import BuiltContext
 from gateway.models.conversation import ConversationMessage, History
 from gateway.models.frames import Form, Frame, FrozenDecision, NewFrame
 from gateway.models.window import Fitted, Material
-from gateway.planning.record import standing_of
+from gateway.planning.record import reduced_of
 from gateway.window.counting import PromptCounter
 
 MOST_ADDITIONS = 50
@@ -134,7 +134,7 @@ class _Request:
     def _decisions(self) -> dict[str, tuple[FrozenDecision, ...]]:
         """What stands in messages of the window and is less than the whole, by the message that it stands in."""
         found: dict[str, list[FrozenDecision]] = {}
-        for index, standing in standing_of(self._material, self._fitted):
+        for index, standing in reduced_of(self._material, self._fitted):
             name = self._names[index]
             if name is not None:
                 found.setdefault(name, []).append(standing)

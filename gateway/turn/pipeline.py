@@ -14,11 +14,12 @@ from gateway.errors import ConversationNotFound, InvalidRequest, UpstreamOverflo
 from gateway.history.frames import for_origin
 from gateway.history.rebuild import RebuildOptions, build_llm_messages, starts_conversation, unmanaged_history
 from gateway.models.exchange import ChatRequest, JsonAnswer
-from gateway.ports import FileStore, Router, Upstream
+from gateway.ports import FileStore, Upstream
 from gateway.storage.store import ConversationStore
 from gateway.turn.exchange import Exchange, Outcome
 from gateway.turn.settlement import Settlement
 from gateway.turn.streaming import StreamedAnswer, relayed
+from gateway.upstream.routing.router import ConfiguredRouter
 from gateway.window.budget import Budget, budget_for, tightened
 
 T = TypeVar("T")
@@ -41,7 +42,7 @@ class Pipeline:
 
     def __init__(
         self,
-        router: Router,
+        router: ConfiguredRouter,
         upstream: Upstream,
         store: ConversationStore,
         files: FileStore,

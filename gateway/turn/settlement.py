@@ -14,31 +14,25 @@ from gateway.accounting.stream import StreamRecord
 from gateway.base import jsons
 from gateway.base.tasks import BackgroundTasks, inline, offload
 from gateway.errors import (
-    ConversationNotFound,
     GatewayError,
     InternalError,
-    InvalidRequest,
     StorageUnavailable,
-    UpstreamAuth,
-    UpstreamRefused,
-    UpstreamUnreachable,
 )
 from gateway.models.bill import CallCost, ContextUtilizationMetadata, ResponseMetadata, nameless
 from gateway.models.chain import ChainKey
 from gateway.models.conversation import INLINE_MESSAGES
 from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
-from gateway.ports import Clock, TokenCounters
+from gateway.ports import Clock
 from gateway.storage.store import ConversationStore
 from gateway.telemetry.logs import get_logger
 from gateway.telemetry.metrics import Metrics
+from gateway.tokens.counter import CounterRegistry
 from gateway.turn.exchange import Exchange, Outcome
 from gateway.turn.late_bills import LateBills, named
 from gateway.turn.stored_turn import chain_keys, stored_turn
 from gateway.turn.usage import UsageCount
 
 log = get_logger("gateway.turn.settlement")
-UNCHARGED = (UpstreamRefused, UpstreamAuth, UpstreamUnreachable, InvalidRequest, ConversationNotFound)
-"""Failures for which no provider charges anything."""
 CHAIN_BYTES = 2**20
 """The chain of a larger body is hashed in a thread."""
 
@@ -70,7 +64,7 @@ class Settlement:
     """Accounts for exchanges and commits them."""
 
     def __init__(
-        self, store: ConversationStore, counters: TokenCounters, clock: Clock, metrics: Metrics, match: str
+        self, store: ConversationStore, counters: CounterRegistry, clock: Clock, metrics: Metrics, match: str
     ) -> None:
         self._store = store
         self._match = match
@@ -218,7 +212,7 @@ class Settlement:
         code = error.code if error else "client_disconnected"
         if error is not None:
             self.metrics.upstream_failed(exchange.request.model, error)
-        outcome = Outcome("failed", error_code=code, charged=not isinstance(error, UNCHARGED))
+        outcome = Outcome("failed", error_code=code, charged=error is None or error.may_be_charged)
         try:
             if record is not None and record.begun and exchange.delivered:
                 outcome = Outcome.of_stream(record, "partial", code)

@@ -5,7 +5,7 @@ from typing import Any
 from gateway.accounting.cost import is_figure, usage_of
 from gateway.base.tasks import offload
 from gateway.models.calibration import Report
-from gateway.ports import TokenCounters
+from gateway.tokens.counter import CounterRegistry
 from gateway.turn.exchange import Exchange, Outcome
 from gateway.window.counting import MEDIA, REPLY_TOKENS
 
@@ -15,7 +15,7 @@ CACHED = ("cached_tokens", "cache_read_input_tokens", "cache_creation_input_toke
 class UsageCount:
     """Counts what upstream did not report, and calibrates counts by what it did report."""
 
-    def __init__(self, counters: TokenCounters) -> None:
+    def __init__(self, counters: CounterRegistry) -> None:
         self._counters = counters
 
     async def of(self, exchange: Exchange, outcome: Outcome) -> tuple[dict[str, Any], bool]:

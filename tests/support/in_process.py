@@ -27,6 +27,7 @@ from gateway.telemetry.metrics import Metrics
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.pipeline import Pipeline
 from gateway.turn.settlement import Settlement
+from gateway.upstream.routing.router import ConfiguredRouter
 
 Json = dict[str, Any]
 Answers = Callable[[Json], Json]
@@ -43,8 +44,8 @@ class Clock:
         return time.monotonic()
 
 
-class OneProvider:
-    """Every model is served by the same function; facts by the model's name (adapter of `ports.Router`)."""
+class OneProvider(ConfiguredRouter):
+    """Every model is served by the same function; facts by the model's name."""
 
     def __init__(self, facts: dict[str, ModelFacts]) -> None:
         self._facts = facts
@@ -57,7 +58,7 @@ class OneProvider:
 
 
 class Function:
-    """Answers by a function and keeps what it was sent (adapter of `ports.Upstream`)."""
+    """Answers by a function and keeps what it was sent (an `Upstream`)."""
 
     def __init__(self, answers: Answers) -> None:
         self._answers = answers

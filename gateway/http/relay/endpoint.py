@@ -21,8 +21,9 @@ from gateway.http.auth import Authenticator
 from gateway.http.edge import ClientDisconnected, Message, Receive, Scope, Send
 from gateway.http.receive import header, until_disconnect
 from gateway.http.relay.rules import OWN, PREFIX, QUERY, headers_down, headers_up, is_plain_path, named_calls
-from gateway.models.exchange import Caller, Deployment, RelayedAnswer, RelayedCall
-from gateway.ports import RawUpstream, RelayRouter
+from gateway.models.exchange import Caller, Deployment, RelayedCall
+from gateway.upstream.openai.passthrough import Passthrough, RawAnswer
+from gateway.upstream.routing.router import ConfiguredRouter
 
 # A request body that is passed on while it arrives.
 
@@ -103,7 +104,9 @@ WITHOUT_BODY = (204, 304)
 class Relay:
     """Decides where a call goes and with whose key, then lets both bodies flow."""
 
-    def __init__(self, router: RelayRouter, upstream: RawUpstream, auth: Authenticator, settings: Settings) -> None:
+    def __init__(
+        self, router: ConfiguredRouter, upstream: Passthrough, auth: Authenticator, settings: Settings
+    ) -> None:
         self._router = router
         self._upstream = upstream
         self._auth = auth
@@ -168,7 +171,7 @@ class Relay:
             raise NotRelayed("This path is not relayed with the gateway's own key; server.relay could name it.")
         return deployment
 
-    async def _pass_down(self, scope: Scope, send: Send, answer: RelayedAnswer) -> None:
+    async def _pass_down(self, scope: Scope, send: Send, answer: RawAnswer) -> None:
         headers = headers_down(answer.headers)
         if answer.status in WITHOUT_BODY:
             headers = [pair for pair in headers if pair[0] != b"content-length"]

@@ -1,105 +1,61 @@
-"""The HTTP client: httpx's API over the gateway's own connections."""
+"""The HTTP client: httpx's API over the gateway's own connections (ADR 4)."""
 
-import asyncio
-import zlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 
 import httpx
 
-from gateway.errors import UpstreamInterrupted, UpstreamInvalidResponse
+from gateway.errors import UpstreamInterrupted, UpstreamInvalidResponse, UpstreamTimeout, UpstreamUnreachable
 from gateway.models.exchange import Deployment
 from gateway.upstream.http.connection import END, Connection, NotHttp
 from gateway.upstream.http.pool import ConnectionPool, Origin
-from gateway.upstream.openai.faults import translated
-
-# Streams that were compressed although nobody asked for it, as a web server before a local model does.
-
-
-MOST_AT_ONCE = 2**18
-"""Bytes given out at a time, however little they were made of: whoever reads decides whether to go on."""
-ANY_HEADER, NO_HEADER = 47, -15
-DEFLATED = (b"gzip", b"x-gzip", b"deflate")
-PLAIN = (b"", b"identity")
-
-
-def inflated(connection: Connection, encoding: bytes) -> "Connection | Inflated":
-    """The connection's body as it was before it was encoded.
-
-    Raises:
-        UpstreamInvalidResponse: it is encoded in a way that nobody asked for and that is not known here.
-    """
-    if encoding in PLAIN:
-        return connection
-    if encoding not in DEFLATED:
-        raise UpstreamInvalidResponse("The upstream compressed a stream although nobody asked for it.")
-    return Inflated(connection)
-
-
-class Inflated:
-    """Reads what a connection brings, decompressed as it comes: gzip in any number of members, or deflate with or
-    without zlib's header."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._inflate = zlib.decompressobj(ANY_HEADER)
-        self._waiting = b""
-        self._begun = False
-        self._more = False
-
-    async def read(self, seconds: float | None) -> bytes:
-        """As `Connection.read`.
-
-        Raises:
-            UpstreamInvalidResponse: it is not compressed as it says.
-        """
-        while True:
-            if not (self._waiting or self._more):
-                self._waiting = await self._connection.read(seconds)
-                if not self._waiting:
-                    return END
-            if piece := self._next():
-                return piece
-
-    def _next(self) -> bytes:
-        if self._inflate.eof:
-            self._inflate = zlib.decompressobj(ANY_HEADER)
-        try:
-            piece = self._inflate.decompress(self._waiting, MOST_AT_ONCE)
-        except zlib.error:
-            if self._begun:
-                raise UpstreamInvalidResponse("The upstream's answer is not compressed as it says.") from None
-            self._inflate, self._begun = zlib.decompressobj(NO_HEADER), True
-            return self._next()
-        self._begun = True
-        self._more = len(piece) == MOST_AT_ONCE  # zlib may hold back a part of what it has taken in
-        self._waiting = self._inflate.unused_data if self._inflate.eof else self._inflate.unconsumed_tail
-        return piece
-
 
 PORTS = {"http": 80, "https": 443}
-NOT_SENT = (b"connection", b"transfer-encoding", b"keep-alive", b"upgrade", b"te", b"trailer")
+HOP_BY_HOP = (b"connection", b"transfer-encoding", b"keep-alive", b"upgrade", b"te", b"trailer")
+"""Headers of a request that the connection decides on."""
+LENGTH = b"content-length"
+
+
+def new_client(pool: ConnectionPool) -> httpx.AsyncClient:
+    """A client for all upstreams: no redirects, nothing of the environment, no cookies kept between callers."""
+    headers = {"user-agent": "context-gateway"}
+    return httpx.AsyncClient(transport=PooledTransport(pool), trust_env=False, headers=headers)
+
+
+async def get(client: httpx.AsyncClient, deployment: Deployment, path: str, seconds: float) -> httpx.Response:
+    """`GET` of `path` beside a deployment's completions, with its key; the caller looks at the status.
+
+    Raises:
+        UpstreamError: there is no answer.
+    """
+    timeout = httpx.Timeout(seconds, connect=deployment.connect_timeout)
+    with translated(begun=False):
+        headers = {**deployment.headers, **deployment.authorization}
+        return await client.get(deployment.url(path), headers=headers, timeout=timeout)
 
 
 class PooledTransport(httpx.AsyncBaseTransport):
-    """httpx over a `ConnectionPool` (see docs/adr/0004)."""
+    """httpx over a `ConnectionPool`. A request's body is sent whole."""
 
     def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """See httpx. Timeouts are those of the request's extensions, as httpx means them."""
+        """Sends a request and returns its response with the body still to come, as httpx wants it. Timeouts are those
+        of the request's extensions."""
         timeouts = request.extensions.get("timeout", {})
-        origin = origin_of(request.url)
-        connection = await self._pool.take(origin, timeouts.get("connect"), timeouts.get("pool"))
+        seconds = timeouts.get("read")
+        body = await request.aread()
+        connection = await self._pool.take(origin_of(request.url), timeouts.get("connect"), timeouts.get("pool"))
         try:
-            await _exchange(connection, request, timeouts)
+            connection.begin(_head_of(request, body), body, bodiless=request.method == "HEAD")
+            await connection.response(seconds)
         except BaseException:
             connection.close()
             raise
-        body = PooledBody(connection, timeouts.get("read"))
-        return httpx.Response(connection.status, headers=connection.headers, stream=body)
+        stream = PooledBody(connection, seconds)
+        return httpx.Response(connection.status, headers=connection.headers, stream=stream)
 
     async def aclose(self) -> None:
         """Closes all connections."""
@@ -118,55 +74,16 @@ class PooledBody(httpx.AsyncByteStream):
             yield piece
 
     async def aclose(self) -> None:
-        """See httpx."""
+        """Ends the exchange."""
         self._connection.close()
 
 
-async def _exchange(connection: Connection, request: httpx.Request, timeouts: dict[str, float | None]) -> None:
-    """Sends the request; returns once the head of the response is there."""
+def _head_of(request: httpx.Request, body: bytes) -> bytes:
     headers = [(name.lower(), value) for name, value in request.headers.raw]
-    chunked = any(name == b"transfer-encoding" for name, _ in headers)
-    kept = [(name, value) for name, value in headers if name not in NOT_SENT]
-    if chunked:
-        kept.append((b"transfer-encoding", b"chunked"))
-    head = request_head(request.method.encode(), request.url.raw_path, kept)
-    bodiless = request.method == "HEAD"
-    seconds = timeouts.get("read")
-    if isinstance(request.stream, httpx.ByteStream):
-        connection.begin(head, b"".join(request.stream), bodiless=bodiless)
-        await connection.response(seconds)
-        return
-    if not isinstance(request.stream, httpx.AsyncByteStream):
-        raise TypeError("an async client sends an async body")
-    connection.begin(head, bodiless=bodiless)
-    sending = connection.upload(request.stream, chunked=chunked, seconds=timeouts.get("write"))
-    uploading, answering = asyncio.ensure_future(sending), asyncio.ensure_future(connection.response(None))
-    try:
-        await asyncio.wait({uploading, answering}, return_when=asyncio.FIRST_COMPLETED)
-        if not answering.done():
-            uploading.result()
-    finally:
-        for task in (uploading, answering):
-            task.cancel()
-        await asyncio.gather(uploading, answering, return_exceptions=True)
-    await connection.response(seconds)
-
-
-@contextmanager
-def answering(connection: Connection) -> Iterator[None]:
-    """While the head of a response is waited for: whatever goes wrong closes the connection.
-
-    Raises:
-        UpstreamInterrupted: it broke after a part of the answer had come; else the fault itself.
-    """
-    try:
-        yield
-    except BaseException as error:
-        connection.close()
-        broken = isinstance(error, httpx.NetworkError | httpx.ProtocolError) and not isinstance(error, NotHttp)
-        if connection.spoke and broken:
-            raise UpstreamInterrupted("The upstream broke off its answer.") from error
-        raise
+    kept = [pair for pair in headers if pair[0] not in HOP_BY_HOP]
+    if body and all(name != LENGTH for name, _ in kept):
+        kept.append((LENGTH, b"%d" % len(body)))
+    return request_head(request.method.encode(), request.url.raw_path, kept)
 
 
 def request_head(method: bytes, target: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
@@ -203,19 +120,43 @@ def address(url: str) -> tuple[Origin, bytes, bytes]:
     return origin_of(parsed), parsed.raw_path, parsed.netloc
 
 
-def new_client(pool: ConnectionPool) -> httpx.AsyncClient:
-    """A client for all upstreams: no redirects, nothing of the environment, no cookies kept between callers."""
-    headers = {"user-agent": "context-gateway"}
-    return httpx.AsyncClient(transport=PooledTransport(pool), trust_env=False, headers=headers)
+@contextmanager
+def translated(*, begun: bool) -> Iterator[None]:
+    """Turns httpx's exceptions into the gateway's (guarantee §7).
+
+    Args:
+        begun: whether a part of the answer has been read already.
+    """
+    try:
+        yield
+    except (httpx.ReadTimeout, httpx.WriteTimeout, httpx.PoolTimeout) as error:
+        raise UpstreamTimeout("The upstream took too long.") from error
+    except httpx.ConnectTimeout as error:
+        raise UpstreamUnreachable("The upstream could not be reached.") from error
+    except NotHttp as error:
+        raise UpstreamInvalidResponse("The upstream's answer is not HTTP.") from error
+    except httpx.DecodingError as error:
+        raise UpstreamInvalidResponse("The upstream's answer is not compressed as it says.") from error
+    except httpx.HTTPError as error:
+        if begun:
+            raise UpstreamInterrupted("The upstream broke off its answer.") from error
+        raise UpstreamUnreachable("The upstream could not be reached.") from error
+    except httpx.InvalidURL as error:
+        raise UpstreamUnreachable("The upstream's address is not usable.") from error
 
 
-async def get(client: httpx.AsyncClient, deployment: Deployment, path: str, seconds: float) -> httpx.Response:
-    """`GET` of what lies beside the completions of a deployment, with its key.
+@contextmanager
+def answering(connection: Connection) -> Iterator[None]:
+    """While a request is sent and the head of its response is awaited: any fault closes the connection.
 
     Raises:
-        UpstreamError: no answer; one with an error status is the caller's to judge.
+        UpstreamInterrupted: it broke after a part of the answer had come; any other fault is raised as it is.
     """
-    timeout = httpx.Timeout(seconds, connect=deployment.connect_timeout)
-    with translated(begun=False):
-        headers = {**deployment.headers, **deployment.authorization}
-        return await client.get(deployment.url(path), headers=headers, timeout=timeout)
+    try:
+        yield
+    except BaseException as error:
+        connection.close()
+        broken = isinstance(error, httpx.NetworkError | httpx.ProtocolError) and not isinstance(error, NotHttp)
+        if connection.spoke and broken:
+            raise UpstreamInterrupted("The upstream broke off its answer.") from error
+        raise

@@ -9,7 +9,8 @@ import httpx
 
 from gateway.errors import GatewayError, UpstreamInvalidResponse, UpstreamTimeout, UpstreamUnreachable
 from gateway.models.exchange import Deployment
-from gateway.upstream.openai.faults import refusal, translated
+from gateway.upstream.http.client import translated
+from gateway.upstream.openai.faults import refusal
 
 MAX_ANSWER_BYTES = 256 * 2**20
 MAX_LINE_BYTES = 32 * 2**20

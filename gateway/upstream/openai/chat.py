@@ -1,4 +1,4 @@
-"""An OpenAI-compatible provider (adapter of `ports.Upstream`)."""
+"""Chat calls to an OpenAI-compatible provider."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -7,15 +7,16 @@ from typing import Any
 from gateway.base import jsons
 from gateway.errors import UpstreamError, UpstreamInvalidResponse, UpstreamUnreachable
 from gateway.models.exchange import Deployment, JsonAnswer
-from gateway.upstream.http.client import address, answering, request_head
+from gateway.upstream.http.client import address, answering, request_head, translated
 from gateway.upstream.http.connection import Connection
 from gateway.upstream.http.pool import ConnectionPool, Origin
-from gateway.upstream.openai.chunks import MARK, HttpChunkStream, check_choices, header, named, read_body
-from gateway.upstream.openai.faults import MAX_ERROR_BYTES, refusal, relayed_headers, translated
+from gateway.upstream.openai.answers import HttpChunkStream, check_choices, header, read_body, relayable_headers
+from gateway.upstream.openai.faults import MAX_ERROR_BYTES, refusal, relayed_headers
+from gateway.upstream.openai.sse import BYTE_ORDER_MARK
 
 CHAT = "chat/completions"
 NO_STREAM = (b"application/json", b"text/html", b"application/problem+json")
-FIXED = {
+OWN_HEADERS = {
     b"content-type": b"application/json",
     b"accept-encoding": b"identity",
     b"user-agent": b"context-gateway",
@@ -23,38 +24,38 @@ FIXED = {
 
 
 class HttpUpstream:
-    """Calls providers; a connection that failed before any byte is tried once more, nothing else is."""
+    """Calls providers (an `Upstream`). A connection that failed before any byte is tried once more, nothing else is."""
 
     def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
 
     async def complete(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> JsonAnswer:
-        """One whole answer (see `ports.Upstream`)."""
+        """One whole answer."""
         connection = await self._open(deployment, CHAT, body, headers)
         try:
             raw = await read_body(connection, deployment)
         finally:
             connection.close()
         try:
-            answer = jsons.loads_answer(raw.removeprefix(MARK))
+            answer = jsons.loads_answer(raw.removeprefix(BYTE_ORDER_MARK))
         except jsons.JSONDecodeError as error:
             raise UpstreamInvalidResponse("The upstream's answer is not JSON.") from error
         if not isinstance(answer, dict) or not isinstance(answer.get("choices"), list):
             if isinstance(answer, dict) and answer.get("error"):
-                raise refusal(connection.status, raw, named(connection), deployment)
+                raise refusal(connection.status, raw, relayable_headers(connection), deployment)
             raise UpstreamInvalidResponse("The upstream's answer holds no choices.")
         check_choices(answer["choices"], "message")
-        return JsonAnswer(answer, relayed_headers(named(connection)))
+        return JsonAnswer(answer, relayed_headers(relayable_headers(connection)))
 
-    async def post(self, deployment: Deployment, path: str, body: dict[str, Any], most: int) -> bytes:
+    async def post(self, deployment: Deployment, path: str, body: dict[str, Any], max_bytes: int) -> bytes:
         """The answer of another endpoint beside the completions, as it came.
 
         Raises:
-            UpstreamError: as drawn in `errors.py`; also if the answer exceeds `most` bytes.
+            UpstreamError: as drawn in `errors.py`; also if the answer exceeds `max_bytes`.
         """
         connection = await self._open(deployment, path, body, {})
         try:
-            return await read_body(connection, deployment, most)
+            return await read_body(connection, deployment, max_bytes)
         finally:
             connection.close()
 
@@ -62,7 +63,7 @@ class HttpUpstream:
     async def stream(
         self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]
     ) -> AsyncIterator["HttpChunkStream"]:
-        """An answer in chunks (see `ports.Upstream`)."""
+        """An answer in chunks."""
         connection = await self._open(deployment, CHAT, body, headers)
         done = False
         try:
@@ -115,19 +116,19 @@ async def _refused(connection: Connection, deployment: Deployment) -> UpstreamEr
         raw = await read_body(connection, deployment, MAX_ERROR_BYTES)
     except UpstreamError:  # whatever is wrong with its words, its status was said
         raw = b""
-    return refusal(connection.status, raw, named(connection), deployment)
+    return refusal(connection.status, raw, relayable_headers(connection), deployment)
 
 
 def _no_stream(raw: bytes, connection: Connection, deployment: Deployment) -> UpstreamError:
     with contextlib.suppress(jsons.JSONDecodeError):
         if "error" in jsons.loads(raw):
-            return refusal(connection.status, raw, named(connection), deployment)
+            return refusal(connection.status, raw, relayable_headers(connection), deployment)
     return UpstreamInvalidResponse("The upstream answered a stream request with something else.")
 
 
 def _fields(deployment: Deployment, headers: dict[str, str], host: bytes, length: int) -> list[tuple[bytes, bytes]]:
     """The request's headers: the deployment's outrank the client's."""
-    fields = {**FIXED}
+    fields = {**OWN_HEADERS}
     for source in (headers, deployment.headers) if deployment.headers else (headers,):
         for name, value in source.items():
             fields[name.lower().encode("latin-1", "replace")] = value.encode("latin-1", "replace")

@@ -1,46 +1,51 @@
-"""A model of `model_list` behind `POST …/embeddings` (adapter of `ports.Embedder`)."""
+"""A model of `model_list` behind `POST …/embeddings`."""
 
 import asyncio
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gateway.base import jsons
 from gateway.errors import UpstreamInvalidResponse
-from gateway.models.exchange import Caller
+from gateway.models.exchange import Caller, ModelFacts
 from gateway.models.relevance import EmbeddingFault, Embeddings, Tariff, packed
-from gateway.ports import Router, TokenCounters
+from gateway.ports import TokenCounter
 from gateway.upstream.openai.chat import HttpUpstream
+from gateway.upstream.routing.router import ConfiguredRouter
 
 if TYPE_CHECKING:
     import numpy
 
 CHARS_AT_ONCE = 200_000
-"""Of a request: well below what providers take."""
-BYTES_PER_TEXT = 2**17
-"""Room for a vector of 4,096 numbers, each written with all its digits."""
-BYTES_BESIDE = 2**16
-UNKNOWN = Caller("")
+"""Of one request: well below what providers take."""
+MAX_BYTES_PER_TEXT = 2**17
+"""Of the answer: room for a vector of 4,096 numbers, each written with all its digits."""
+MAX_BYTES_BESIDE = 2**16
+"""Of the answer beside its vectors."""
+NOBODY = Caller("")
 
 
 class UpstreamEmbedder:
-    """Asks for no encoding, as some servers refuse what others want (`litellm_params` may name one): numbers and
-    base64 are both understood."""
+    """An `Embedder` that calls an upstream. It asks for no encoding, as some servers refuse what others want
+    (`litellm_params` may name one): numbers and base64 are both understood."""
 
     at_once = CHARS_AT_ONCE
 
-    def __init__(self, http: HttpUpstream, router: Router, counters: TokenCounters, model: str) -> None:
-        """
+    def __init__(
+        self, http: HttpUpstream, router: ConfiguredRouter, counter: Callable[[ModelFacts], TokenCounter], model: str
+    ) -> None:
+        """Finds the deployment of `model`; calls nothing.
+
         Raises:
             ModelNotFound, Unauthorized: no deployment can serve it.
             EmbeddingFault: it is not served in OpenAI's protocol.
         """
         self._http = http
         self._router = router
-        self._counters = counters
+        self._counter = counter
         self._model = model
-        deployment = router.deployment(model, UNKNOWN)
+        deployment = router.deployment(model, NOBODY)
         if deployment.protocol != "openai":
             raise EmbeddingFault(f"{deployment.route} does not speak OpenAI's protocol")
         parameters = jsons.dumps_text(deployment.parameters) if deployment.parameters else ""
@@ -48,17 +53,17 @@ class UpstreamEmbedder:
         self.name = f"{deployment.route} {deployment.api_base} {parameters}"
 
     def tariff(self) -> Tariff:
-        """Its prices: `model_info` over LiteLLM's map."""
+        """Its name and prices: `model_info` over LiteLLM's map."""
         facts = self._router.facts(self._model)
-        counter = self._counters.counter(facts)
+        counter = self._counter(facts)
         return Tariff(self._route, facts.prices, lambda texts: sum(map(counter.text, texts)))
 
     async def embed(self, texts: Sequence[str], caller: Caller) -> Embeddings:
-        """See `ports.Embedder`."""
+        """One vector for each text; raises as an `Embedder` does."""
         deployment = self._router.deployment(self._model, caller)
         body = {**deployment.parameters, "model": deployment.provider_model, "input": list(texts)}
-        most = BYTES_BESIDE + BYTES_PER_TEXT * len(texts)
-        raw = await self._http.post(deployment, "embeddings", body, most)
+        max_bytes = MAX_BYTES_BESIDE + MAX_BYTES_PER_TEXT * len(texts)
+        raw = await self._http.post(deployment, "embeddings", body, max_bytes)
         return await asyncio.to_thread(_read, raw, len(texts))
 
     def close(self) -> None:
@@ -66,9 +71,10 @@ class UpstreamEmbedder:
 
 
 def _read(raw: bytes, count: int) -> Embeddings:
-    """
+    """The `count` vectors of an answer.
+
     Raises:
-        UpstreamInvalidResponse: it does not hold one usable vector a text, all of one length.
+        UpstreamInvalidResponse: there is not one usable vector for each text, all of one length.
     """
     import numpy
 
@@ -90,7 +96,7 @@ def _read(raw: bytes, count: int) -> Embeddings:
 
 
 def _numbers(embedding: Any) -> "numpy.ndarray[Any, Any]":
-    """A vector that is written as numbers, or as base64 of little-endian float32."""
+    """A vector out of a list of numbers, or out of base64 of little-endian float32."""
     import numpy
 
     if isinstance(embedding, str):

@@ -1,4 +1,4 @@
-"""Different providers' ways to say that a prompt exceeds the model's window (guarantee §7)."""
+"""What a provider's error body says: its message, its status, and whether the window is exceeded (guarantee §7)."""
 
 import re
 from contextlib import suppress
@@ -26,6 +26,7 @@ LIMIT_OF_RATE = re.compile(r"rate.?limit|per[ -]?(minute|min|hour|day)\b|\b(tpm|
 """Such a message may name tokens, and yet another prompt is no remedy (Groq sends it with 413)."""
 LIMIT_OF_ANSWER = re.compile(r"(completion|output) tokens", re.IGNORECASE)
 PROMPT_WORDS = re.compile(r"prompt|input|messages", re.IGNORECASE)
+STATUS = re.compile(r"[45]\d\d")
 NUMBER = re.compile(r"(?<!<)\b\d[\d,]{2,}")
 LIMIT = re.compile(r"(?:context length (?:is|of)|limit of|<=|>)\s*(\d[\d,]*)")
 
@@ -46,8 +47,26 @@ def error_object(original: Any) -> dict[str, Any]:
     return found
 
 
+def message_of(original: Any) -> str | None:
+    """What the provider says; None if it says nothing that can be shown."""
+    if not isinstance(original, dict | list) or not original:
+        return None
+    error = error_object(original)
+    return next((t for t in (error.get("message"), error.get("detail")) if isinstance(t, str) and t), None)
+
+
+def status_of(original: Any) -> int | None:
+    """The status that an error names in its body, whatever the status of the answer."""
+    error = error_object(original)
+    for code in (error.get("code"), error.get("status"), error.get("status_code")):
+        number = int(code) if isinstance(code, str) and STATUS.fullmatch(code) else code
+        if isinstance(number, int) and 400 <= number < 600:
+            return number
+    return None
+
+
 def is_overflow(status: int, original: Any) -> bool:
-    """Whether an error says that the prompt exceeds the model's window, and not how much may be sent in a minute."""
+    """Whether an error says that the prompt exceeds the model's window, rather than a limit of tokens a minute."""
     if status not in OVERFLOW_STATUS:
         return False
     error = error_object(original)

@@ -1,4 +1,4 @@
-"""A provider's other endpoints, passed on byte by byte (adapter of `ports.RawUpstream`)."""
+"""A provider's other endpoints, passed on byte by byte (guarantee §1)."""
 
 import asyncio
 import contextlib
@@ -8,12 +8,12 @@ import httpx
 
 from gateway.errors import UpstreamInterrupted, UpstreamInvalidResponse, UpstreamUnreachable
 from gateway.models.exchange import Deployment, Headers, RelayedCall
-from gateway.upstream.http.client import address, answering, request_head
+from gateway.upstream.http.client import LENGTH, address, answering, request_head, translated
 from gateway.upstream.http.connection import END, Connection
 from gateway.upstream.http.pool import ConnectionPool
-from gateway.upstream.openai.faults import MAX_ERROR_BYTES, check_refusal, translated
+from gateway.upstream.openai.faults import MAX_ERROR_BYTES, check_refusal
 
-LENGTH, CHUNKED = b"content-length", (b"transfer-encoding", b"chunked")
+CHUNKED = (b"transfer-encoding", b"chunked")
 BODILESS = ("GET", "HEAD", "OPTIONS", "DELETE")
 Sending = asyncio.Task[None] | None
 
@@ -26,7 +26,11 @@ class Passthrough:
 
     @contextlib.asynccontextmanager
     async def open(self, deployment: Deployment, call: RelayedCall) -> AsyncIterator["RawAnswer"]:
-        """See `ports.RawUpstream`."""
+        """The answer once it has begun; leaving the context closes the connection.
+
+        Raises:
+            UpstreamError: as drawn in `errors.py`; error answers in OpenAI's shape are answers.
+        """
         answer = await self._send(deployment, call)
         try:
             if not 200 <= answer.status < 600:
@@ -65,7 +69,7 @@ class Passthrough:
 
 
 class RawAnswer:
-    """One answer; that of an error is read before it is passed on (adapter of `RelayedAnswer`)."""
+    """One answer; an error is read before it is passed on."""
 
     def __init__(self, connection: Connection, deployment: Deployment, sending: Sending) -> None:
         self._connection = connection
@@ -78,7 +82,7 @@ class RawAnswer:
     async def check(self, method: str) -> None:
         """
         Raises:
-            UpstreamError: what the client is told instead of the error that upstream sent.
+            UpstreamError: what the client gets instead of the error that upstream sent.
         """
         raw, size = [], 0
         async for piece in self.pieces():
@@ -94,7 +98,11 @@ class RawAnswer:
             self.headers = [*kept, (LENGTH, b"%d" % size)]
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """See `RelayedAnswer`."""
+        """The body as it arrives.
+
+        Raises:
+            UpstreamInterrupted, UpstreamTimeout: it broke off, or fell silent.
+        """
         if self._held is not None:
             yield self._held
             return

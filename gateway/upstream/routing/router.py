@@ -1,37 +1,28 @@
 """Which deployment serves a model, with whose key (guarantee §1, §8)."""
 
 from dataclasses import replace
-from typing import Any
 
-import httpx
-
-from gateway.base import jsons
 from gateway.config.settings import ModelEntry, Settings
-from gateway.errors import GatewayError, ModelNotFound, Unauthorized, UpstreamInvalidResponse
+from gateway.errors import GatewayError, ModelNotFound, Unauthorized
 from gateway.models.exchange import Caller, Deployment, ModelFacts
-from gateway.upstream.http.client import get
-from gateway.upstream.openai.faults import refusal
 from gateway.upstream.routing.catalogue import Catalogue
-from gateway.upstream.routing.deployments import (
-    AZURE,
+from gateway.upstream.routing.deployments import Access, deployment_of
+from gateway.upstream.routing.providers import (
     OPENAI_COMPATIBLE,
     THROUGH_LITELLM,
-    Access,
-    deployment_of,
-    known,
+    named_base,
     origin_of,
-    split_provider,
+    provider_of,
+    unsupported,
 )
 
-NAMED_ALONE = (("claude-", "anthropic"), ("command-", "cohere_chat"))
-"""Models that LiteLLM serves without a provider before their name."""
-
 ACCOUNT = ("openai-organization", "openai-project")
-MOST_KEPT = 1000
+MAX_REMEMBERED = 1000
+"""Models whose deployment or facts are remembered: names come from clients where there are patterns."""
 
 
 class ConfiguredRouter:
-    """Models of `model_list`, and the default upstream for all others (adapter of `ports.Router`)."""
+    """Models of `model_list`, and the default upstream for all others."""
 
     def __init__(self, settings: Settings, catalogue: Catalogue) -> None:
         self._settings = settings
@@ -69,11 +60,11 @@ class ConfiguredRouter:
         if entry is None:
             return self.default(model, caller)
         provider, name = provider_of(entry)
-        base = self.api_base(entry, provider)
+        base = self._base(entry, provider)
         access = self._access(entry, provider, base, caller)
         timeouts = entry.litellm_params.timeouts(self._settings.upstream)
         found = deployment_of(model, entry, (provider, name), base, access, timeouts)
-        if found.operator_key and len(self._deployments) < MOST_KEPT:  # names come from clients where there are stars
+        if found.operator_key and len(self._deployments) < MAX_REMEMBERED:
             self._deployments[model] = found
         return found
 
@@ -101,8 +92,13 @@ class ConfiguredRouter:
         )
 
     def internal(self, name: str, chosen: bool, primary: Deployment, caller: Caller) -> Deployment | None:
-        """See `ports.InternalRouter`. Content goes to no provider that nobody chose: a default name counts only at
-        the default upstream, which is OpenAI's unless the operator says otherwise."""
+        """The deployment of an internal model: of `model_list`, or at the primary's own upstream with the same key;
+        None if it is neither (guarantee §5).
+
+        Args:
+            chosen: the request or the operator named it. A default name counts only at the default upstream, which is
+                OpenAI's unless the operator says otherwise: content goes to no provider that nobody chose.
+        """
         if self.lists(name):
             try:
                 found = self.deployment(name, caller)
@@ -117,21 +113,22 @@ class ConfiguredRouter:
             found = replace(primary, model=name, provider_model=name, route=route, parameters={})
         if (found.api_base, found.api_key) != (primary.api_base, primary.api_key):
             return found
+        # What an internal model reads of a request stays with the organization and project that the client names.
         configured = {each.lower() for each in found.headers}
-        account = {each: value for each, value in _account_of(caller).items() if each not in configured}
+        account = {k: v for k, v in caller.headers.items() if k in ACCOUNT and k not in configured}
         return replace(found, headers={**account, **found.headers})
 
     def facts(self, model: str) -> ModelFacts:
         """What is known of a model: its entry's `model_info` over LiteLLM's map."""
         if model not in self._facts:
-            if len(self._facts) > MOST_KEPT:  # names come from clients
+            if len(self._facts) > MAX_REMEMBERED:
                 self._facts.clear()
             entry = self._entry(model)
-            served_at = self._settings.upstream.api_base if entry is None else _named_base(entry)
+            served_at = self._settings.upstream.api_base if entry is None else named_base(entry)
             self._facts[model] = replace(self._catalogue.facts(model, entry), served_at=served_at)
         return self._facts[model]
 
-    def api_base(self, entry: ModelEntry, provider: str) -> str:
+    def _base(self, entry: ModelEntry, provider: str) -> str:
         """The base URL of an entry: its own, its provider's, or the default upstream's; empty where litellm knows it.
 
         Raises:
@@ -140,7 +137,7 @@ class ConfiguredRouter:
         problem = unsupported(entry)
         if problem:
             raise ModelNotFound(f"The model {entry.model_name!r} cannot be served: {problem}.", param="model")
-        base = _named_base(entry)
+        base = named_base(entry)
         if base:
             return base.rstrip("/")
         if provider == "openai":
@@ -148,8 +145,8 @@ class ConfiguredRouter:
         return OPENAI_COMPATIBLE.get(provider) or ""
 
     def _access(self, entry: ModelEntry, provider: str, base: str, caller: Caller) -> Access:
-        """The entry's key, else the client's own; a cloud's credentials stand in its other parameters, or are found
-        where the process runs."""
+        """The entry's key, else the client's own. A cloud's credentials are among the other parameters, or come from
+        the process's surroundings."""
         params, upstream = entry.litellm_params, self._settings.upstream
         if params.api_key:
             return Access(params.api_key.get_secret_value(), operator=True)
@@ -163,8 +160,8 @@ class ConfiguredRouter:
         return Access(caller.client_key, operator=False)
 
     def _entry(self, model: str) -> ModelEntry | None:
-        """The entry of that name, else the first whose pattern fits (`*`, `openai/*`: LiteLLM's wildcards); what its
-        star stands for takes the place of the star in the model that is served."""
+        """The entry of that name, else the first whose pattern matches (`*`, `openai/*`: LiteLLM's wildcards), with
+        what the star matched in place of the star in the served model."""
         if model in self._entries:
             return self._entries[model]
         for entry in self._patterns:
@@ -177,71 +174,6 @@ class ConfiguredRouter:
         return None
 
 
-def provider_of(entry: ModelEntry) -> tuple[str, str]:
-    """The provider of an entry, and the name that it knows the model by."""
-    params = entry.litellm_params
-    if params.custom_llm_provider:
-        return params.custom_llm_provider, params.model.removeprefix(f"{params.custom_llm_provider}/")
-    if "/" not in params.model and not _named_base(entry):
-        return next((p for start, p in NAMED_ALONE if params.model.startswith(start)), "openai"), params.model
-    return split_provider(params.model)
-
-
-def unsupported(entry: ModelEntry) -> str | None:
-    """Why an entry cannot be served, or None."""
-    params = entry.litellm_params
-    provider, _ = provider_of(entry)
-    if params.custom_llm_provider and not known(provider):
-        return f"the provider {provider!r} is not known"
-    if provider == AZURE and (params.model_extra or {}).get("client_secret"):
-        return "Azure is called with an api_key or an azure_ad_token; a client_secret is not exchanged for one"
-    if _named_base(entry) or provider in THROUGH_LITELLM:
-        return None
-    if provider == "openai" and "/" in params.model and not params.model.startswith("openai/"):
-        return f"the provider of {params.model!r} is not known; name an api_base that speaks OpenAI's protocol"
-    if OPENAI_COMPATIBLE.get(provider) is None:
-        return f"{params.model!r} needs an api_base"
-    return None
-
-
 def modifies_params(settings: Settings) -> bool:
     """Whether litellm may change requests so that a provider takes them; it knows this setting for all models only."""
     return any((entry.litellm_params.model_extra or {}).get("modify_params") for entry in settings.model_list)
-
-
-def _named_base(entry: ModelEntry) -> str:
-    params = entry.litellm_params
-    return params.api_base or str((params.model_extra or {}).get("base_url") or "")
-
-
-def _account_of(caller: Caller) -> dict[str, str]:
-    """Which organization and project of its key the client asks for: what an internal model reads of its request stays
-    there, and is paid for there."""
-    return {name: value for name, value in caller.headers.items() if name in ACCOUNT}
-
-
-# `GET /v1/models` (adapter of `ports.ModelDirectory`).
-
-
-SECONDS = 30.0
-
-
-class UpstreamModels:
-    """Configured names; without any, the default upstream's own list."""
-
-    def __init__(self, client: httpx.AsyncClient, router: ConfiguredRouter) -> None:
-        self._client = client
-        self._router = router
-
-    async def models(self, caller: Caller) -> list[dict[str, Any]]:
-        """See `ports.ModelDirectory`."""
-        if self._router.names:
-            return [{"id": n, "object": "model", "created": 0, "owned_by": "gateway"} for n in self._router.names]
-        deployment = self._router.default("", caller)
-        response = await get(self._client, deployment, "models", SECONDS)
-        if response.status_code >= 400:
-            raise refusal(response.status_code, response.content, response.headers, deployment)
-        try:
-            return [model for model in jsons.loads(response.content)["data"] if isinstance(model, dict)]
-        except (jsons.JSONDecodeError, KeyError, TypeError) as error:
-            raise UpstreamInvalidResponse("The upstream's list of models is not one.") from error

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.accounting.audit import MOST_KEPT, Audit, differences
+from gateway.accounting.audit import MAX_NAMED, Audit, differences
 from gateway.accounting.cost import price_call, total_cost
 from gateway.accounting.metadata import billed, response_metadata
 from gateway.base import jsons
@@ -236,10 +236,10 @@ def test_a_sum_that_lacks_something_says_so() -> None:
 def test_what_does_not_balance_is_named_in_bounded_memory() -> None:
     row = row_of(price_call("primary", "m", {"prompt_tokens": 1000}, PRICES))
     found = Audit()
-    for _ in range(MOST_KEPT + 5):
+    for _ in range(MAX_NAMED + 5):
         found.add(replace(row, total_cost=Decimal("0.3")))
     lines = list(summary(found))
-    assert f"{MOST_KEPT + 5} of {MOST_KEPT + 5} rows do not balance:" in lines
+    assert f"{MAX_NAMED + 5} of {MAX_NAMED + 5} rows do not balance:" in lines
     assert "  req_1  ledger.total_cost: stored 0.3, adds up to 0.002500000000" in lines
     assert lines[-1] == "  … and 5 more; --csv names them all"
 

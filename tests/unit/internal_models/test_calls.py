@@ -13,13 +13,16 @@ import pytest
 from gateway.accounting.cost import price_internal
 from gateway.config.settings import ContextSettings
 from gateway.errors import GatewayError, UpstreamInterrupted, UpstreamRefused, UpstreamUnreachable
-from gateway.internal_models.calls import COUNTED_CHARS, THINKING_TOKENS, BilledModel, InternalModels, OpenBill, text_of
-from gateway.internal_models.limits import Ceilings, UnknownModels
+from gateway.internal_models.breaker import UnknownModelBreaker
+from gateway.internal_models.budget import CallBudget
+from gateway.internal_models.calls import COUNTED_CHARS, BilledModel, InternalModels, OpenBill
+from gateway.internal_models.formats import THINKING_TOKENS, text_of
 from gateway.models.exchange import Caller, Deployment, JsonAnswer, ModelFacts, StreamOpener
-from gateway.models.internal import InternalModelFailed, InternalRequest, OverCeiling
+from gateway.models.internal import InternalModelFailed, InternalRequest, OverBudget
 from gateway.telemetry.metrics import Metrics
 from gateway.tokens.counter import CounterRegistry
 from gateway.upstream.openai import faults
+from gateway.upstream.routing.router import ConfiguredRouter
 
 PRIMARY = Deployment("gpt-4o", "gpt-4o", "openai/gpt-4o", "http://127.0.0.1:9/v1", "sk", operator_key=False)
 CHEAP = Deployment("cheap", "cheap", "openai/cheap", "http://127.0.0.1:9/v1", "sk", operator_key=False)
@@ -62,7 +65,7 @@ class Upstream:
         raise NotImplementedError
 
 
-class Router:
+class Router(ConfiguredRouter):
     """Serves every internal model."""
 
     def __init__(self, served: Deployment | None = CHEAP) -> None:
@@ -96,14 +99,19 @@ def refused(status: int, text: str) -> UpstreamRefused:
 
 def open_bill(**limits: Any) -> OpenBill:
     """Nothing on it yet."""
-    ceilings = Ceilings.of(ContextSettings.model_validate(limits), HandClock())
-    ceilings.begin()
-    return OpenBill([], ceilings)
+    budget = CallBudget.of(ContextSettings.model_validate(limits), HandClock())
+    budget.begin()
+    return OpenBill([], budget)
 
 
-def set_up(reply: Reply | None) -> tuple[Upstream, InternalModels, BilledModel]:
+def internal_models(upstream: Upstream, router: Router, metrics: Metrics | None = None) -> InternalModels:
+    count_outcome = (metrics or Metrics(())).internal_call_ended
+    return InternalModels(upstream, router, CounterRegistry(), HandClock(), count_outcome)
+
+
+def set_up(reply: Reply | None, metrics: Metrics | None = None) -> tuple[Upstream, InternalModels, BilledModel]:
     upstream = Upstream(reply)
-    models = InternalModels(upstream, Router(), CounterRegistry(), HandClock(), Metrics(()))
+    models = internal_models(upstream, Router(), metrics)
     served = models.served("cheap", PRIMARY, CALLER, open_bill(), chosen=True)
     assert served is not None
     return upstream, models, served
@@ -223,14 +231,14 @@ def test_s8_what_one_clients_account_lacks_is_asked_for_with_anothers() -> None:
     """An upstream says of a model that a key may not use what it says of one that is not there."""
     refusal = faults.refusal(404, json.dumps(UNKNOWN[0][1]).encode(), {}, CHEAP)
     assert isinstance(refusal, UpstreamRefused)
-    found = UnknownModels(HandClock())
+    found = UnknownModelBreaker(HandClock())
     mine, yours = (replace(CHEAP, operator_key=False, api_key=key) for key in ("sk-mine", "sk-yours"))
     elsewhere = replace(mine, headers={"openai-project": "proj-2"})
     found.refused(mine, refusal)
-    assert [found.has(each) for each in (mine, yours, elsewhere)] == [True, False, False]
+    assert [found.is_open(each) for each in (mine, yours, elsewhere)] == [True, False, False]
     operators = replace(CHEAP, operator_key=True)
     found.refused(operators, refusal)
-    assert found.has(replace(operators, headers={"openai-project": "proj-2"})), "the operator's is everybody's"
+    assert found.is_open(replace(operators, headers={"openai-project": "proj-2"})), "the operator's is everybody's"
 
 
 @pytest.mark.parametrize(("status", "original"), PASSING)
@@ -246,7 +254,9 @@ async def test_s5_a_refusal_that_does_not_speak_of_the_model_is_a_call_that_fail
 
 
 async def test_s5_a_model_that_nobody_serves_is_none() -> None:
-    models = InternalModels(Upstream(None), Router(None), CounterRegistry(), HandClock(), Metrics(()))
+    models = InternalModels(
+        Upstream(None), Router(None), CounterRegistry(), HandClock(), Metrics(()).internal_call_ended
+    )
     assert models.served("cheap", PRIMARY, CALLER, open_bill(), chosen=False) is None
 
 
@@ -270,7 +280,7 @@ LIMITED: list[tuple[dict[str, Any], str]] = [
 async def test_s5_a_call_that_could_exceed_a_ceiling_is_not_made(limits: dict[str, Any], reason: str) -> None:
     """The prompt is about 12 tokens, the answer at most 100."""
     upstream = Upstream(lambda _: says("{}"))
-    models = InternalModels(upstream, Router(), CounterRegistry(), HandClock(), Metrics(()))
+    models = internal_models(upstream, Router())
     bill = open_bill(**limits)
     model = models.served("cheap", PRIMARY, CALLER, bill, chosen=True)
     assert model is not None
@@ -281,7 +291,7 @@ async def test_s5_a_call_that_could_exceed_a_ceiling_is_not_made(limits: dict[st
 
 async def test_s5_what_a_call_did_not_use_is_there_for_the_next() -> None:
     upstream = Upstream(lambda _: says("{}", {"prompt_tokens": 10, "completion_tokens": 5}))
-    models = InternalModels(upstream, Router(), CounterRegistry(), HandClock(), Metrics(()))
+    models = internal_models(upstream, Router())
     bill = open_bill(planning_max_tokens=135)
     model = models.served("cheap", PRIMARY, CALLER, bill, chosen=True)
     assert model is not None
@@ -298,7 +308,7 @@ async def test_s5_what_a_call_did_not_use_is_there_for_the_next() -> None:
 async def test_s5_several_calls_are_allowed_together_or_not_at_all(limits: dict[str, Any], reason: str | None) -> None:
     """By their prompts, which are used in any case; nothing is set aside or billed by asking."""
     upstream = Upstream(lambda _: says("{}", {"prompt_tokens": 10, "completion_tokens": 5}))
-    models = InternalModels(upstream, Router(), CounterRegistry(), HandClock(), Metrics(()))
+    models = internal_models(upstream, Router())
     bill = open_bill(**limits)
     model = models.served("cheap", PRIMARY, CALLER, bill, chosen=True)
     assert model is not None
@@ -306,7 +316,7 @@ async def test_s5_several_calls_are_allowed_together_or_not_at_all(limits: dict[
     if reason is None:
         await model.allow(asks)
     else:
-        with pytest.raises(OverCeiling, match=f"planner_over_{reason}"):
+        with pytest.raises(OverBudget, match=f"planner_over_{reason}"):
             await model.allow(asks)
     assert (bill.calls, upstream.bodies) == ([], [])
     await model.allow(asks[:1])
@@ -320,7 +330,7 @@ async def test_s5_a_model_without_a_price_is_not_called_where_money_is_limited()
             return ModelFacts(model, tokenizer="o200k_base")
 
     upstream = Upstream(lambda _: says("{}"))
-    models = InternalModels(upstream, Unpriced(), CounterRegistry(), HandClock(), Metrics(()))
+    models = internal_models(upstream, Unpriced())
     for limits, answered in (({"planning_max_cost": "5"}, 0), ({}, 1)):
         model = models.served("cheap", PRIMARY, CALLER, open_bill(**limits), chosen=True)
         assert model is not None
@@ -334,7 +344,7 @@ async def test_s5_a_model_without_a_price_is_not_called_where_money_is_limited()
 
 async def test_s5_when_the_time_for_planning_is_over_nothing_is_begun() -> None:
     upstream = Upstream(lambda _: says("{}"))
-    models = InternalModels(upstream, Router(), CounterRegistry(), HandClock(), Metrics(()))
+    models = internal_models(upstream, Router())
     bill = open_bill(planning_max_seconds=5)
     model = models.served("cheap", PRIMARY, CALLER, bill, chosen=True)
     assert model is not None
@@ -346,7 +356,7 @@ async def test_s5_when_the_time_for_planning_is_over_nothing_is_begun() -> None:
 
 async def test_s5_a_call_is_cut_off_when_the_time_for_planning_is_over() -> None:
     bill = open_bill(planning_max_seconds=0.05)
-    models = InternalModels(Upstream(None), Router(), CounterRegistry(), HandClock(), Metrics(()))
+    models = internal_models(Upstream(None), Router())
     model = models.served("cheap", PRIMARY, CALLER, bill, chosen=True)
     assert model is not None
     with pytest.raises(InternalModelFailed, match="planner_over_time_ceiling"):
@@ -358,7 +368,7 @@ async def test_s5_a_call_is_cut_off_when_the_time_for_planning_is_over() -> None
 async def test_s5_a_model_that_thinks_has_room_for_it() -> None:
     thinking = replace(CHEAP, provider_model="gpt-5-mini", parameters={"max_tokens": 5, "seed": 7})
     upstream = Upstream(lambda _: says("{}"))
-    models = InternalModels(upstream, Router(thinking), CounterRegistry(), HandClock(), Metrics(()))
+    models = internal_models(upstream, Router(thinking))
     model = models.served("cheap", PRIMARY, CALLER, open_bill(), chosen=True)
     assert model is not None
     await model.ask(PLAN)
@@ -389,16 +399,16 @@ async def test_s6_an_absurdly_long_answer_is_counted_by_its_beginning() -> None:
 )
 async def test_what_came_of_a_call_is_counted(reply: Reply | None, outcome: str) -> None:
     """In the words of `fallback_reason`, whoever asked may have read more than text in it."""
-    _, models, model = set_up(reply)
+    metrics = Metrics(())
+    _, _, model = set_up(reply, metrics)
     with contextlib.suppress(InternalModelFailed):
         await model.ask(replace(PLAN, is_useful=lambda text: text.startswith("{")))
-    assert isinstance(models.counts, Metrics)
-    assert models.counts.snapshot().internal_calls == {("planner", outcome): 1}
+    assert metrics.snapshot().internal_calls == {("planner", outcome): 1}
 
 
 async def test_a_cancelled_call_and_one_over_a_ceiling_are_counted_as_such() -> None:
     metrics = Metrics(())
-    models = InternalModels(Upstream(None), Router(), CounterRegistry(), HandClock(), metrics)
+    models = internal_models(Upstream(None), Router(), metrics)
     for limits in ({}, {"planning_max_tokens": 100}):
         model = models.served("cheap", PRIMARY, CALLER, open_bill(**limits), chosen=True)
         assert model is not None

@@ -1,4 +1,4 @@
-"""Guarantee §5's table, row by row: the first condition that holds decides."""
+"""Guarantee §5's table, row by row in its order: the first condition that holds decides."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.config.settings import ContextSettings
-from gateway.planning.decision import PlanningFacts, should_use_llm_planning
+from gateway.planning.decision import TABLE, PlanningFacts, should_use_llm_planning
 
 BARE = PlanningFacts(
     artifacts=1, planning="auto", mode="auto", has_planner=True, all_standing=False, new_historical=False,
@@ -26,28 +26,29 @@ ROWS: list[tuple[str, dict[str, Any], bool, str]] = [
     ("mode simple", {**EVERYTHING, "mode": "simple"}, False, "no_planner"),
     ("all standing", EVERYTHING, False, "standing"),
     ("historical", {**EVERYTHING, "all_standing": False}, True, "historical_artifacts"),
-    ("small", {"total_chars": 4999, "tokens": 99, "expensive_primary": True}, False, "small_total"),
-    ("5,000 characters are not small", {"total_chars": 5000, "tokens": 99}, True, "near_limit"),
-    ("fits", {"tokens": 70, "largest_chars": 90_000}, False, "fits"),
-    ("71 % of the budget", {"tokens": 71, "largest_chars": 10_001}, True, "large_artifact"),
-    ("fits an expensive model", {"tokens": 70, "expensive_primary": True}, True, "expensive_primary"),
-    ("near the limit", {"tokens": 90}, True, "near_limit"),
-    ("near the limit of an expensive model", {"tokens": 90, "expensive_primary": True}, True, "near_limit"),
-    ("89 % of the budget", {"tokens": 89}, False, "no_need"),
+    ("4,999 characters in all", {"total_chars": 4999, "tokens": 99, "expensive_primary": True}, False, "small_total"),
+    ("70 % of the budget", {"tokens": 70, "largest_chars": 90_000}, False, "fits"),
+    ("an unknown window", {"budget": None, "tokens": 10**9, "largest_chars": 90_000}, False, "fits"),
+    ("90 % of the budget, 5,000 characters in all", {"tokens": 90, "total_chars": 5000}, True, "near_limit"),
+    ("90 % of the budget of an expensive model", {"tokens": 90, "expensive_primary": True}, True, "near_limit"),
     ("over the budget", {"tokens": 500}, True, "near_limit"),
-    ("expensive", {"tokens": 89, "expensive_primary": True}, True, "expensive_primary"),
-    ("large", {"largest_chars": 10_001}, True, "large_artifact"),
-    ("10,000 characters are not large", {"largest_chars": 10_000}, False, "no_need"),
-    ("an unknown window fits", {"budget": None, "tokens": 10**9, "largest_chars": 90_000}, False, "fits"),
+    ("70 % of the budget of an expensive model", {"tokens": 70, "expensive_primary": True}, True, "expensive_primary"),
+    ("89 % of the budget of an expensive model", {"tokens": 89, "expensive_primary": True}, True, "expensive_primary"),
     ("an unknown window of an expensive model", {"budget": None, "expensive_primary": True}, True, "expensive_primary"),
-    ("otherwise", {}, False, "no_need"),
+    ("71 % of the budget, 10,001 characters in one", {"tokens": 71, "largest_chars": 10_001}, True, "large_artifact"),
+    ("10,000 characters in one", {"largest_chars": 10_000}, False, "no_need"),
+    ("89 % of the budget", {"tokens": 89}, False, "no_need"),
 ]
 
 
 @pytest.mark.parametrize(("facts", "use", "reason"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
-def test_the_first_row_that_holds_decides(facts: dict[str, Any], use: bool, reason: str) -> None:
+def test_s5_the_first_row_that_holds_decides(facts: dict[str, Any], use: bool, reason: str) -> None:
     decision = should_use_llm_planning(replace(BARE, **facts), ContextSettings())
     assert (decision.use, decision.reason) == (use, reason)
+
+
+def test_s5_these_are_all_rows_of_the_table_in_its_order() -> None:
+    assert [row.reason for row in TABLE] == list(dict.fromkeys(reason for *_, reason in ROWS))
 
 
 @pytest.mark.parametrize(

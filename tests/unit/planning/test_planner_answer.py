@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.models.artifacts import ProcessingStrategy
-from gateway.planning.answer import MOST_CHARS, MOST_PRIORITY, InvalidPlan, read_plan
+from gateway.planning.answer import MAX_ANSWER_CHARS, MAX_PRIORITY, InvalidPlan, read_plan
 
 KNOWN = ("art_1", "art_2")
 
@@ -71,7 +71,7 @@ def test_s5_entries_of_wrong_types_are_dropped(bad: Any) -> None:
     assert [d.artifact_id for d in plan.artifacts] == ["art_2"]
 
 
-@pytest.mark.parametrize(("given", "read"), [(3, 3), (0, 1), (-5, 1), (10**9, MOST_PRIORITY), ("1", MOST_PRIORITY)])
+@pytest.mark.parametrize(("given", "read"), [(3, 3), (0, 1), (-5, 1), (10**9, MAX_PRIORITY), ("1", MAX_PRIORITY)])
 def test_s5_a_priority_is_a_number_within_bounds(given: Any, read: int) -> None:
     assert read_plan(answer(entry(priority=given)), KNOWN).artifacts[0].priority == read
 
@@ -87,7 +87,7 @@ def test_s5_a_priority_is_a_number_within_bounds(given: Any, read: int) -> None:
         ("{}", "planner_answer_rubbish"),
         (answer(entry("art_9")), "planner_answer_rubbish"),
         (answer(queries=["", "  ", 3]), "planner_answer_rubbish"),
-        ("{" + " " * MOST_CHARS + "}", "planner_answer_too_long"),
+        ("{" + " " * MAX_ANSWER_CHARS + "}", "planner_answer_too_long"),
         ("[" * 100_000, "planner_answer_no_json"),
     ],
 )
@@ -109,7 +109,14 @@ def test_s5_a_list_of_decisions_is_a_plan() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["```" + " " * (MOST_CHARS - 10), "{" * 100_000, '{"a":' * 30_000, "[" * 100_000, "```a" * 40_000, "{} " * 60_000],
+    [
+        "```" + " " * (MAX_ANSWER_CHARS - 10),
+        "{" * 100_000,
+        '{"a":' * 30_000,
+        "[" * 100_000,
+        "```a" * 40_000,
+        "{} " * 60_000,
+    ],
     ids=["fence never closed", "braces", "nested", "lists", "fences", "objects"],
 )
 def test_s5_no_answer_takes_long_to_be_found_rubbish(text: str) -> None:

@@ -12,10 +12,10 @@ from gateway.base.ids import artifact_id
 from gateway.config.settings import ContextSettings
 from gateway.models.artifacts import Artifact, ArtifactDecision, ArtifactPlan, ArtifactType, ContextGoal
 from gateway.models.artifacts import ProcessingStrategy as Strategy
-from gateway.models.internal import InternalAnswer, InternalModelFailed, InternalRequest, OverCeiling
+from gateway.models.internal import InternalAnswer, InternalModelFailed, InternalRequest, OverBudget
 from gateway.planning.processor import ArtifactProcessor
 from gateway.planning.prompt import PlannerTask
-from gateway.planning.summaries import CHARS_PER_TOKEN, PROMPT_TOKENS, TOKENS_PER_SUMMARY, Summarizer
+from gateway.planning.summaries import CHARS_PER_TOKEN, PROMPT_TOKENS, SUMMARY_TOKENS, Summarizer
 from gateway.planning.summary_cache import SummaryCache
 from gateway.storage.cache.memory import MemoryCache
 
@@ -164,7 +164,7 @@ async def test_s5_a_summarizer_is_not_asked_for_more_than_it_may_answer() -> Non
 
 
 async def test_s5_an_artifact_larger_than_the_window_is_summarized_by_map_and_reduce() -> None:
-    window = TOKENS_PER_SUMMARY + PROMPT_TOKENS + 1000
+    window = SUMMARY_TOKENS + PROMPT_TOKENS + 1000
     one = artifact("\n\n".join(f"paragraph {number} " + "word " * 100 for number in range(40)))
     model = Model(lambda ask: "a part" if "Part " in ask.messages[1]["content"] else "the whole", window)
     made = await PROCESSOR.execute_plan(wants(one), [one], summarizer(model), SECONDS)
@@ -178,7 +178,7 @@ async def test_s5_an_artifact_larger_than_the_window_is_summarized_by_map_and_re
 @pytest.mark.parametrize("answer", [InternalModelFailed("summarizer_timeout"), "z" * 4000])
 async def test_s5_a_part_that_fails_fails_the_summary(answer: str | Exception) -> None:
     one = artifact("word " * 4000)
-    model = Model(answer, TOKENS_PER_SUMMARY + PROMPT_TOKENS + 1000)
+    model = Model(answer, SUMMARY_TOKENS + PROMPT_TOKENS + 1000)
     made = await PROCESSOR.execute_plan(wants(one), [one], summarizer(model), SECONDS)
     expected = str(answer) if isinstance(answer, Exception) else "summary_not_shorter"
     assert (made.summaries, made.failed) == ({}, (expected,))
@@ -208,19 +208,17 @@ async def test_s5_where_not_all_parts_may_be_asked_for_none_is() -> None:
     class Poor(Model):
         async def allow(self, asks: Sequence[InternalRequest]) -> None:
             assert len(asks) > 2
-            raise OverCeiling("summarizer_over_token_ceiling")
+            raise OverBudget("summarizer_over_token_ceiling")
 
     model = Poor("A summary.", max_input_tokens=2000)
-    with pytest.raises(OverCeiling):
+    with pytest.raises(OverBudget):
         await summarizer(model).summarize(artifact("one line of many\n" * 2000), "")
     assert model.asked == []
     await summarizer(model).summarize(artifact("one line of many\n" * 20), "")
     assert len(model.asked) == 1
 
 
-@pytest.mark.parametrize(
-    "error", [OverCeiling("summarizer_over_token_ceiling"), InternalModelFailed("summarizer_late")]
-)
+@pytest.mark.parametrize("error", [OverBudget("summarizer_over_token_ceiling"), InternalModelFailed("summarizer_late")])
 async def test_s5_a_part_that_fails_a_summary_says_whether_the_model_or_a_ceiling_did(
     error: InternalModelFailed,
 ) -> None:
@@ -253,7 +251,7 @@ async def test_s5_pieces_of_a_summary_are_cut_back_each_by_itself() -> None:
     def answer(ask: InternalRequest) -> InternalAnswer:
         return InternalAnswer("It is green. It is not", is_cut="Part " in ask.messages[1]["content"])
 
-    model = Model(answer, TOKENS_PER_SUMMARY + PROMPT_TOKENS + 1000)
+    model = Model(answer, SUMMARY_TOKENS + PROMPT_TOKENS + 1000)
     made = await PROCESSOR.execute_plan(wants(one), [one], summarizer(model), SECONDS)
     assert made.summaries[one.artifact_id].text == "It is green. It is not"
     last = model.asked[-1].messages[1]["content"]

@@ -11,8 +11,8 @@ from gateway.models.bill import ArtifactUsageRecord, ContextUtilizationMetadata,
 from gateway.models.conversation import History
 from gateway.models.frames import body_of, frame_of
 from gateway.models.window import Fitted, Material, Planned
-from gateway.planning.decision import Window, without_standing
-from gateway.planning.record import records_of, standing_of, strategy_of
+from gateway.planning.decision import without_standing
+from gateway.planning.record import WindowContents, records_of, reduced_of, strategy_of
 from gateway.turn.new_frame import new_frame
 from tests.unit.making import assistant, material_of, tool, user
 from tests.unit.window.planning import (
@@ -128,7 +128,7 @@ def test_a_summary_as_long_as_what_it_is_of_is_told_all_the_same() -> None:
     renderings = found.selection.renderings
     same = replace(renderings[OF_SHIPS], text="x" * len(SHIPS))
     selection = replace(found.selection, renderings={**renderings, OF_SHIPS: same})
-    (told,) = [each for _, each in standing_of(MADE, replace(found, selection=selection))]
+    (told,) = [each for _, each in reduced_of(MADE, replace(found, selection=selection))]
     assert (told.artifact_id, told.strategy) == (OF_SHIPS, "summarize")
 
 
@@ -152,7 +152,7 @@ def test_a_summary_of_what_left_the_window_stands_in_the_block() -> None:
     found = fitted(made, 700, plan)
     assert 2 not in found.forwarded.indexes
     assert SUMMARY in found.forwarded.block
-    assert strategy_of(made.artifacts[0], Window.of(made, found), found) is SUMMARIZE
+    assert strategy_of(made.artifacts[0], WindowContents.of(made, found), found) is SUMMARIZE
     assert records(made, found)[name].processed_size_chars >= len(SUMMARY)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.base.clock import SystemClock
 from gateway.models.artifacts import cache_group
-from gateway.models.internal import OverCeiling
+from gateway.models.internal import OverBudget
 from gateway.planning.summary_cache import CLAIM_SECONDS, Found, SummaryCache, SummaryKey
 from gateway.ports import Clock
 from gateway.storage.cache.memory import MemoryCache
@@ -155,7 +155,7 @@ async def test_s5_when_the_payer_leaves_one_of_those_that_wait_pays(summaries: S
 
 async def test_s5_where_the_payer_met_its_own_ceiling_one_of_those_that_wait_pays(summaries: SummaryCache) -> None:
     """Each tries at most once, within what it may use itself."""
-    poor, rich = Payer(error=OverCeiling("summarizer_over_cost_ceiling")), Payer()
+    poor, rich = Payer(error=OverBudget("summarizer_over_cost_ceiling")), Payer()
     poor.go.clear()
     first = asyncio.ensure_future(kept(summaries, poor))
     await asyncio.sleep(0)
@@ -163,7 +163,7 @@ async def test_s5_where_the_payer_met_its_own_ceiling_one_of_those_that_wait_pay
     await asyncio.sleep(0)
     poor.go.set()
     told = await asyncio.gather(first, *others, return_exceptions=True)
-    assert [type(each) for each in told] == [OverCeiling, OverCeiling, Found, Found]
+    assert [type(each) for each in told] == [OverBudget, OverBudget, Found, Found]
     assert [each.hit for each in told if isinstance(each, Found)].count(False) == 1
     assert (poor.paid, rich.paid) == (2, 1)
 

@@ -110,7 +110,7 @@ def test_s5_what_came_of_planning() -> None:
     metrics.billed(planning_told("near_limit", "planner_timeout", used=False))
     metrics.billed(planning_told("no_artifacts", None, used=False))
     metrics.billed(entry("a"))
-    metrics.asked("planner", "timeout")
+    metrics.internal_call_ended("planner", "timeout")
     found = samples(metrics)
     assert found["gateway_planning_decisions_total", "true", "near_limit"] == 1
     assert found["gateway_planning_decisions_total", "false", "near_limit"] == 1

@@ -18,8 +18,9 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.models.exchange import Deployment
+from gateway.upstream.http.client import translated
 from gateway.upstream.http.connection import NotHttp
-from gateway.upstream.openai.faults import refusal, relayed_headers, translated
+from gateway.upstream.openai.faults import refusal, relayed_headers
 
 OWN = Deployment("m", "m", "openai/m", "http://x/v1", "sk-secret", operator_key=True)
 CLIENTS = Deployment("m", "m", "openai/m", "http://x/v1", "sk-client", operator_key=False)

@@ -9,8 +9,8 @@ from gateway.config.settings import ModelEntry, Settings
 from gateway.errors import ModelNotFound
 from gateway.models.exchange import Caller, Deployment
 from gateway.upstream.routing.catalogue import Catalogue
-from gateway.upstream.routing.deployments import split_provider
-from gateway.upstream.routing.router import ConfiguredRouter, unsupported
+from gateway.upstream.routing.providers import split_provider, unsupported
+from gateway.upstream.routing.router import ConfiguredRouter
 
 CLIENT = Caller("tenant", "sk-client")
 NOBODY = Caller("anonymous")

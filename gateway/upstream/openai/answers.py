@@ -1,0 +1,174 @@
+"""Reading an OpenAI-compatible answer, whole or in chunks, within its limits of size and time."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from gateway.base import jsons
+from gateway.errors import UpstreamError, UpstreamInvalidResponse, UpstreamTimeout
+from gateway.models.exchange import Deployment
+from gateway.upstream.http.client import translated
+from gateway.upstream.http.compression import decompressed
+from gateway.upstream.http.connection import END, Connection
+from gateway.upstream.openai.faults import refusal, relayed_headers
+from gateway.upstream.openai.sse import EventParser
+
+MAX_ANSWER_BYTES = 64 * 2**20
+MAX_CHOICES = 128
+RELAYED_STARTS = (b"x-", b"op", b"re")
+"""How the names of headers begin that may go back to the client; most answers have many others."""
+DONE = b"[DONE]"
+
+
+async def read_body(connection: Connection, deployment: Deployment, max_bytes: int = MAX_ANSWER_BYTES) -> bytes:
+    """The whole body, decompressed.
+
+    Raises:
+        UpstreamInvalidResponse: it exceeds `max_bytes`, or its encoding is unknown.
+    """
+    source = decompressed(connection, header(connection, b"content-encoding"))
+    pieces: list[bytes] = []
+    size = 0
+    with translated(begun=True):
+        while (piece := await source.read(deployment.first_byte_timeout)) is not END:
+            pieces.append(piece)
+            size += len(piece)
+            if size > max_bytes:
+                raise UpstreamInvalidResponse(f"The upstream's answer exceeds {max_bytes} bytes.")
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def header(connection: Connection, name: bytes) -> bytes:
+    """A header of the response in lower case, empty if it is not there."""
+    return next((value for key, value in connection.headers if key == name), b"").lower()
+
+
+def relayable_headers(connection: Connection) -> dict[str, str]:
+    """The response's headers among which those are that go back to the client."""
+    known = (pair for pair in connection.headers if pair[0][:2] in RELAYED_STARTS)
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in known}
+
+
+def check_choices(choices: Any, part: str) -> None:
+    """Checks what all later steps rely on; a choice without an index gets its position.
+
+    Args:
+        part: `message` or `delta`.
+
+    Raises:
+        UpstreamInvalidResponse: choices, their messages or tool calls are not what OpenAI's protocol says.
+    """
+    if not isinstance(choices, list):
+        raise UpstreamInvalidResponse("The upstream's choices are no list.")
+    for position, choice in enumerate(choices):
+        message = choice.get(part) if isinstance(choice, dict) else False
+        if message is not None:
+            if not isinstance(message, dict):
+                raise UpstreamInvalidResponse("The upstream's answer holds a choice that is none.")
+            calls = message.get("tool_calls")
+            if calls is not None and not (isinstance(calls, list) and all(isinstance(call, dict) for call in calls)):
+                raise UpstreamInvalidResponse("The upstream's answer holds tool calls that are none.")
+        index = choice.get("index")
+        if type(index) is not int or not 0 <= index < MAX_CHOICES:
+            choice["index"] = position
+
+
+class HttpChunkStream:
+    """The chunks of one streamed answer."""
+
+    def __init__(self, connection: Connection, deployment: Deployment) -> None:
+        self._source = decompressed(connection, header(connection, b"content-encoding"))
+        self._deployment = deployment
+        self._first: list[dict[str, Any]] = []
+        self._rest = self._read()
+        self.headers = relayed_headers(relayable_headers(connection))
+        self.done = False
+
+    async def begin(self) -> None:
+        """Returns once the first chunks are there: a fault before them is an answer with a status of its own, which a
+        client can try again and which can be fitted anew, not an event in a stream that has begun."""
+        self._first = await anext(self._rest, [])
+
+    async def batches(self) -> AsyncGenerator[list[dict[str, Any]], None]:
+        """Chunks as they come together, until `[DONE]`, or until the connection is closed in good order.
+
+        Raises:
+            UpstreamInterrupted, UpstreamTimeout: it broke off, or fell silent.
+            UpstreamInvalidResponse: an event is not a JSON object.
+            UpstreamRefused: upstream sent an error event.
+        """
+        if self._first:
+            yield self._first
+        async for batch in self._rest:
+            yield batch
+
+    async def _read(self) -> AsyncGenerator[list[dict[str, Any]], None]:
+        parser = EventParser()
+        patience = _Patience(self._deployment)
+        with translated(begun=True):
+            while (piece := await self._source.read(patience.seconds)) is not END:
+                chunks: list[dict[str, Any]] = []
+                try:
+                    for data in parser.feed(piece):
+                        if data == DONE or data.strip() == DONE:
+                            self.done = True
+                            break
+                        if data and not data.isspace():
+                            chunks.append(self._chunk(data))
+                except UpstreamError:
+                    if chunks:
+                        yield chunks  # what came before the fault was said all the same
+                    raise
+                if chunks:
+                    patience.event_came()
+                    yield chunks
+                else:
+                    patience.no_event_came()
+                if self.done:
+                    return
+
+    def _chunk(self, data: bytes) -> dict[str, Any]:
+        try:
+            chunk = jsons.loads_answer(data)
+        except jsons.JSONDecodeError as error:
+            raise UpstreamInvalidResponse("The upstream sent an event that is not JSON.") from error
+        if not isinstance(chunk, dict):
+            raise UpstreamInvalidResponse("The upstream sent an event that is no object.")
+        choices = chunk.get("choices")
+        if chunk.get("error") and not choices:
+            raise refusal(200, data, {}, self._deployment)
+        if choices:
+            check_choices(choices, "delta")
+        return chunk
+
+
+class _Patience:
+    """How many `seconds` the next piece of a stream may take. Until the first event `first_byte` runs from the
+    beginning, and comments do not stop it; afterwards `idle` is the longest silence, and the longer of both the longest
+    time without an event: comments alone do not keep a stream alive for ever."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._idle = deployment.idle_timeout
+        self._longest = max(deployment.first_byte_timeout, deployment.idle_timeout)
+        self._clock = asyncio.get_running_loop().time
+        self._due: float | None = self._clock() + deployment.first_byte_timeout
+        self._begun = False
+        self.seconds = deployment.first_byte_timeout
+
+    def event_came(self) -> None:
+        """The time without an event begins anew."""
+        if self._due is not None:
+            self._begun, self._due, self.seconds = True, None, self._idle
+
+    def no_event_came(self) -> None:
+        """Something came that was no event.
+
+        Raises:
+            UpstreamTimeout: that has been going on for too long.
+        """
+        now = self._clock()
+        if self._due is None:
+            self._due = now + self._longest
+        if now >= self._due:
+            raise UpstreamTimeout("The upstream took too long.")
+        self.seconds = min(self._idle if self._begun else self._longest, self._due - now)

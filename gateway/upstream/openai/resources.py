@@ -1,0 +1,135 @@
+"""What is read with `GET` beside an upstream's completions: its models and a client's files."""
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from gateway.base import jsons
+from gateway.errors import GatewayError, NotFound, UpstreamInvalidResponse
+from gateway.models.exchange import Caller, Deployment, StoredFile
+from gateway.upstream.http.client import get
+from gateway.upstream.openai.faults import refusal
+from gateway.upstream.routing.router import ConfiguredRouter
+
+MODELS_SECONDS = 30.0
+FILE_SECONDS = 60.0
+PROBE_SECONDS = 10.0
+"""Of `gateway check`, for which somebody waits before a screen."""
+FILE_ID = re.compile(r"[\w-]{1,128}\Z")
+PROBES = {
+    "anthropic": ("https://api.anthropic.com", "/v1", "x-api-key", {"anthropic-version": "2023-06-01"}),
+    "gemini": ("https://generativelanguage.googleapis.com/v1beta", "", "x-goog-api-key", {}),
+}
+"""Of providers that litellm calls: address, the folder of its list of models, the key's header, further headers."""
+
+
+class UpstreamModels:
+    """`GET /v1/models`: the configured names; without any, the default upstream's own list."""
+
+    def __init__(self, client: httpx.AsyncClient, router: ConfiguredRouter) -> None:
+        self._client = client
+        self._router = router
+
+    async def models(self, caller: Caller) -> list[dict[str, Any]]:
+        """OpenAI's model objects.
+
+        Raises:
+            UpstreamError: the list is the default upstream's, and it did not give it.
+        """
+        if self._router.names:
+            return [{"id": n, "object": "model", "created": 0, "owned_by": "gateway"} for n in self._router.names]
+        deployment = self._router.default("", caller)
+        response = await get(self._client, deployment, "models", MODELS_SECONDS)
+        if response.status_code >= 400:
+            raise refusal(response.status_code, response.content, response.headers, deployment)
+        try:
+            return [model for model in jsons.loads(response.content)["data"] if isinstance(model, dict)]
+        except (jsons.JSONDecodeError, KeyError, TypeError) as error:
+            raise UpstreamInvalidResponse("The upstream's list of models is not one.") from error
+
+
+class UpstreamFiles:
+    """Files that a client keeps with the default upstream, by its own key (a `FileStore`); those of the operator's
+    account are nobody's to read (guarantee §1)."""
+
+    def __init__(self, client: httpx.AsyncClient, router: ConfiguredRouter) -> None:
+        self._client = client
+        self._router = router
+
+    async def fetch(self, file_id: str, caller: Caller) -> StoredFile:
+        """A file with its name and content.
+
+        Raises:
+            NotFound: no such file, or not for this caller.
+            UpstreamError: as drawn in `errors.py`.
+        """
+        deployment = self._router.default("", caller)
+        if deployment.operator_key or not FILE_ID.match(file_id):
+            raise NotFound("There is no such file for this key.")
+        try:
+            described = jsons.loads((await self._get(f"files/{quote(file_id)}", deployment)).content)
+        except jsons.JSONDecodeError as error:
+            raise UpstreamInvalidResponse("The upstream's description of the file is not JSON.") from error
+        content = await self._get(f"files/{quote(file_id)}/content", deployment)
+        name = described.get("filename") if isinstance(described, dict) else None
+        return StoredFile(str(name or file_id), content.headers.get("content-type", ""), content.content)
+
+    async def _get(self, path: str, deployment: Deployment) -> httpx.Response:
+        response = await get(self._client, deployment, path, FILE_SECONDS)
+        if response.status_code == 404:
+            raise NotFound("There is no such file for this key.")
+        if 300 <= response.status_code < 400:
+            raise UpstreamInvalidResponse(f"The upstream answered with status {response.status_code}.")
+        if response.status_code >= 400:
+            raise refusal(response.status_code, response.content, response.headers, deployment)
+        return response
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """What came of a probe: `problem` is None if the upstream answers and does not refuse the key. `models` are the
+    names in its list, where that is OpenAI's and names what may be asked for."""
+
+    problem: str | None
+    models: frozenset[str] | None = None
+
+    def lacks(self, model: str) -> bool:
+        """Whether that name is not in the list. Ollama takes a name without `:latest`."""
+        return self.models is not None and not {model, f"{model}:latest"} & self.models
+
+
+def probed(deployment: Deployment) -> Deployment | None:
+    """The deployment to send `GET models` to in order to probe this one; None for a provider that has no such list, or
+    none that can be read without litellm."""
+    if deployment.protocol == "openai":
+        return deployment
+    known = PROBES.get(deployment.origin.partition(" ")[0])
+    if known is None:
+        return None
+    base, folder, key_header, headers = known
+    address = f"{deployment.api_base or base}{folder}"
+    return replace(deployment, api_base=address, key_header=key_header, headers={**headers, **deployment.headers})
+
+
+async def reach(client: httpx.AsyncClient, deployment: Deployment) -> ProbeResult:
+    """Probes an upstream for `gateway check`: `GET models`."""
+    try:
+        response = await get(client, deployment, "models", PROBE_SECONDS)
+    except GatewayError as error:
+        return ProbeResult(error.message)
+    if response.status_code in (401, 403) and deployment.api_key:
+        return ProbeResult(f"the key was refused (status {response.status_code})")
+    if response.status_code >= 500:
+        return ProbeResult(f"answered with status {response.status_code}")
+    is_openai = deployment.protocol == "openai" and deployment.key_header == "authorization"
+    if not is_openai or response.status_code != 200:
+        return ProbeResult(None)
+    try:
+        listed = jsons.loads(response.content)["data"]
+        names = frozenset(model["id"] for model in listed if isinstance(model["id"], str))
+    except (jsons.JSONDecodeError, KeyError, TypeError):
+        return ProbeResult(None)
+    return ProbeResult(None, names or None)

@@ -1,0 +1,75 @@
+"""Server-sent events as the HTML standard defines them: any line ending, comments, fields, several `data` lines."""
+
+import re
+
+from gateway.errors import UpstreamInvalidResponse
+
+MAX_EVENT_BYTES = 32 * 2**20
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+LINE_END = re.compile(rb"\r\n|\n|\r")
+BETWEEN = b"\n\ndata: "
+
+
+class EventParser:
+    """Turns the pieces of a stream into the data of its events. Names of events are ignored: nothing in OpenAI's
+    protocol depends on them. An event that the end of the stream cuts off is not given."""
+
+    def __init__(self) -> None:
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self._data: list[bytes] = []
+        self._event_bytes = 0
+        self._after_cr = False
+        self._first = True
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        """The data of all events that this piece completes.
+
+        Raises:
+            UpstreamInvalidResponse: one event exceeds 32 MB.
+        """
+        if not self._waiting_bytes and not self._data and piece[:6] == b"data: " and piece[-2:] == b"\n\n":
+            # Whole events of one line each, as nearly every provider sends them.
+            whole = piece[6:-2].split(BETWEEN)
+            if piece.count(b"\n") == 2 * len(whole) and b"\r" not in piece:
+                self._after_cr = self._first = False
+                self._event_bytes = 0
+                return whole
+        return self._by_lines(piece)
+
+    def _by_lines(self, piece: bytes) -> list[bytes]:
+        events: list[bytes] = []
+        for line in self._lines(piece):
+            if not line:
+                if self._data:
+                    events.append(b"\n".join(self._data))
+                self._data, self._event_bytes = [], 0
+                continue
+            self._event_bytes = _checked(self._event_bytes + len(line))
+            field, _, value = line.partition(b":")
+            if field == b"data":
+                self._data.append(value.removeprefix(b" "))
+        return events
+
+    def _lines(self, raw: bytes) -> list[bytes]:
+        """Complete lines without their ends. Each piece is searched once: a line in many pieces costs its length, not
+        its square."""
+        piece = raw[1:] if self._after_cr and raw.startswith(b"\n") else raw  # the other half of \r\n
+        self._after_cr = raw.endswith(b"\r") if raw else self._after_cr
+        if b"\n" not in piece and b"\r" not in piece:
+            self._waiting.append(piece)
+            self._waiting_bytes = _checked(self._waiting_bytes + len(piece))
+            return []
+        head, *lines = LINE_END.split(piece)
+        lines.insert(0, b"".join((*self._waiting, head)))
+        rest = lines.pop()
+        self._waiting, self._waiting_bytes = [rest], len(rest)
+        if self._first:
+            self._first, lines[0] = False, lines[0].removeprefix(BYTE_ORDER_MARK)
+        return lines
+
+
+def _checked(size: int) -> int:
+    if size > MAX_EVENT_BYTES:
+        raise UpstreamInvalidResponse("The upstream sent an event of more than 32 MB.")
+    return size
