@@ -165,7 +165,7 @@ class Drafting:
             built = self.unplanned(replace(draft, fitted=fitted), replace(made, fallback_reason=reason))
         else:
             built = self.unplanned(draft, replace(made, fallback_reason=why))
-        built.utilization.economics = found.told(applied=why is None)
+        built.utilization.economics = found.as_economics(applied=why is None)
         return built
 
     def _built(self, draft: Draft, fitted: Fitted) -> BuiltContext:
