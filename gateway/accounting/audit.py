@@ -115,11 +115,11 @@ def _compared(row: LedgerRow) -> Iterable[tuple[str, Any, Any]]:
     yield "ledger.completion_tokens", row.completion_tokens, usage.completion_tokens
     yield "ledger.total_cost", row.total_cost, _kept(cost.total_cost)
     yield "ledger.estimated", row.estimated, cost.estimated
-    parts = {("usage",): usage, ("cost",): cost, ("context_utilization", "planning_cost"): planning}
+    parts = {"usage": asdict(usage), "cost": asdict(cost), "context_utilization.planning_cost": asdict(planning)}
     for path, found in parts.items():
-        stored = figures(row, *path)
-        for name, value in asdict(found).items():
-            yield f"{'.'.join(path)}.{name}", stored.get(name), value
+        kept = figures(row, *path.split("."))
+        for name, value in found.items():
+            yield f"{path}.{name}", kept.get(name), value
     for purpose, stored in figures(row, "context_utilization", "planning_usage").items():
         internal = [usage_of(call.usage) for call in calls if call.purpose == purpose]
         for name in ("prompt_tokens", "completion_tokens"):

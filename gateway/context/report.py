@@ -53,7 +53,7 @@ def report(draft: Draft, final: FinalFit, plan: PlanResult | None, warning_thres
     if final.planned:
         utilization.llm_planning_used, utilization.strategy = True, "llm_planned"
     if final.comparison is not None:
-        utilization.economics = final.comparison.told(applied=final.planned)
+        utilization.economics = final.comparison.as_economics(applied=final.planned)
     if plan is not None:
         _report_summaries(utilization, plan)
     request, material = draft.source.request, draft.material

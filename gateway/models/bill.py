@@ -5,23 +5,21 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
 
-# What a plan saves beside what it costs.
-
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """USD over the `expected_requests` that will forward what was decided; None where a price is unknown.
-
-    `saved_tokens`: fewer than without the plan, in each of them. `invalidated_tokens`: of the frozen prefix, which a
-    provider's prompt cache will have to take in anew; `invalidation_cost` is what they cost more for that.
-    """
+    """What a plan saves beside what it costs, in USD; None where a price is unknown (ADR 16)."""
 
     saved_tokens: int
+    """Fewer than without the plan, in each request."""
     expected_requests: int
+    """That will forward what was decided."""
     saving: Decimal | None
     planning_cost: Decimal | None
     invalidated_tokens: int = 0
+    """Of the frozen prefix: a provider's prompt cache has to take them in anew."""
     invalidation_cost: Decimal | None = None
+    """What these cost more for that."""
 
     @property
     def pays(self) -> bool | None:
@@ -30,8 +28,8 @@ class Comparison:
             return None
         return self.saving > self.planning_cost + (self.invalidation_cost or Decimal(0))
 
-    def told(self, *, applied: bool) -> dict[str, Any]:
-        """As the bill tells it; `applied`: the plan was followed."""
+    def as_economics(self, *, applied: bool) -> dict[str, Any]:
+        """The bill's `economics`; `applied`: the plan was followed."""
         return {
             "saved_tokens": self.saved_tokens,
             "expected_requests": self.expected_requests,
@@ -44,16 +42,14 @@ class Comparison:
         }
 
 
-# Calls of internal models that one request made, before they are priced (guarantee §6).
-
-
 Purpose = Literal["planner", "summarizer", "embedder"]
 
 
 @dataclass(frozen=True, slots=True)
 class InternalCall:
-    """One call: `route` names where it went (`Deployment.route`), `usage` is in OpenAI's names, `prices` in LiteLLM's.
-    `estimated`: the gateway counted, as the model reported nothing or was cut off."""
+    """One call of an internal model, not priced yet: `route` names where it went (`Deployment.route`), `usage` is in
+    OpenAI's names, `prices` in LiteLLM's. `estimated`: the gateway counted, as the model reported nothing or was cut
+    off. A call that was not charged has a usage of zero."""
 
     purpose: Purpose
     route: str
@@ -69,7 +65,7 @@ PICO = Decimal("0.000000000001")
 @dataclass(frozen=True, slots=True)
 class ArtifactUsageRecord:
     """How one artifact was used; `processed_size_chars` counts the characters of it that were forwarded. `guarded`: a
-    plan excludes it, and it is shown all the same (guarantee §5); told only where it is so."""
+    plan excludes it, and it is shown all the same (guarantee §5); on the bill only if true."""
 
     artifact_id: str
     source: str
@@ -99,7 +95,8 @@ class UsageMetadata:
 
 @dataclass(frozen=True, slots=True)
 class CallCost:
-    """One priced call of a model: costs in USD with 12 decimals, None where the model has no known price."""
+    """What one call of a model cost, in USD with 12 decimals. Priced: both costs; unpriced, as the model has no known
+    price: both are None, and so is every total; not charged: a usage of zero."""
 
     purpose: str
     model: str
@@ -111,6 +108,7 @@ class CallCost:
 
     @property
     def total(self) -> Decimal | None:
+        """Prompt and completion together; None if unpriced."""
         if self.prompt_cost is None or self.completion_cost is None:
             return None
         return self.prompt_cost + self.completion_cost
@@ -131,7 +129,7 @@ class CostMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ContextPlanningUsage:
-    """Tokens and calls of the internal models. `embedder` is told only where it was called."""
+    """Tokens and calls of the internal models. `embedder` is on the bill only where it was called."""
 
     planner: dict[str, int] = field(default_factory=dict)
     summarizer: dict[str, int] = field(default_factory=dict)
@@ -140,7 +138,8 @@ class ContextPlanningUsage:
 
 @dataclass(frozen=True, slots=True)
 class ContextPlanningCost:
-    """Cost of the internal models in USD; None: no known price. `embedder_cost` is not told where none was called."""
+    """Cost of the internal models in USD; None: no known price. `embedder_cost` is on the bill only where one was
+    called."""
 
     planner_cost: Decimal | None = Decimal(0)
     summarizer_cost: Decimal | None = Decimal(0)
@@ -171,7 +170,7 @@ class ContextUtilizationMetadata:
     planning_usage: ContextPlanningUsage = field(default_factory=ContextPlanningUsage)
     planning_cost: ContextPlanningCost = field(default_factory=ContextPlanningCost)
     economics: dict[str, Any] | None = None
-    """What a plan saves beside what it costs (`Comparison.told`); told only where a plan was made."""
+    """What a plan saves beside what it costs (a `Comparison`); on the bill only where a plan was made."""
     cache_stats: dict[str, int] = field(default_factory=lambda: {"hits": 0, "misses": 0})
     warnings: list[str] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""Questions to internal models: planner and summarizer (guarantee §5)."""
+"""Requests to internal models, planner and summarizer, and their answers (guarantee §5)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,8 @@ class InternalModelFailed(Exception):
 
 
 class OverBudget(InternalModelFailed):
-    """This request may not use more. Nothing is wrong with the model: another request may ask it the same."""
+    """The request's budget for internal calls is used up. Nothing is wrong with the model: another request may ask it
+    the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,8 @@ class InternalAnswer:
 
 @dataclass(frozen=True, slots=True)
 class InternalRequest:
-    """One question to an internal model. `purpose` is `planner` or `summarizer`; `schema` is OpenAI's `json_schema`
-    for answers that have to keep one. `is_useful` says whether an answer can be used, for whoever counts them."""
+    """One call of an internal model. `purpose` is `planner` or `summarizer`; `schema` is OpenAI's `json_schema` for
+    answers that have to keep one; `is_useful` says whether an answer can be used, for the metrics."""
 
     purpose: Purpose
     messages: list[dict[str, Any]]

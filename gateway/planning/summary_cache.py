@@ -1,4 +1,4 @@
-"""Summaries that were paid for once (guarantee §5): kept by content, focus, model and wording; one payer at a time."""
+"""The summary cache (guarantee §5), with stampede protection: requests at once for one summary pay once."""
 
 import asyncio
 import hashlib
@@ -14,15 +14,18 @@ from gateway.models.internal import OverBudget
 from gateway.ports import ClaimingCache, Clock
 
 MAC_BYTES = 16
+"""Of the signature before each value: 128 bits, as usual."""
 POLL_SECONDS = (0.02, 0.05, 0.1, 0.2)
+"""Waits between looks for a summary that another process makes; the last is repeated."""
 CLAIM_SECONDS = 5.0
-"""A payer renews its claim while it makes a summary: where its process ends, another takes over after this time."""
+"""How long a claim lasts unless renewed: where its process ends, another takes over after this time."""
 RENEWALS = 3
+"""So often a claim is renewed within its time, so that one renewal may fail."""
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryKey:
-    """What a summary is of. Digests are hexadecimal SHA-256; another tenant's is another summary."""
+    """What a summary is of: tenant, content (hexadecimal SHA-256), focus, model and version of the prompt."""
 
     tenant: str
     content_digest: str
@@ -31,7 +34,7 @@ class SummaryKey:
     prompt_version: int
 
     def name(self, secret: bytes) -> str:
-        """The key in the cache: keyed, so that nobody who reads the cache's keys can test contents against them."""
+        """The key in the cache, hashed with the secret, so that readers of keys cannot test contents against them."""
         parts = (self.tenant, self.content_digest, self.focus, self.model, str(self.prompt_version))
         framed = b"".join(len(part.encode()).to_bytes(4) + part.encode() for part in parts)
         return "summary:" + hmac.new(secret, framed, hashlib.sha256).hexdigest()
@@ -46,18 +49,19 @@ class Found:
 
 
 class PayerLeft(Exception):
-    """Whoever was making a summary was cancelled, or may not use more; nothing is wrong with the summary."""
+    """The request that was making a summary was cancelled, or is over its budget; nothing is wrong with the model."""
 
 
 Make = Callable[[], Awaitable[str]]
 
 
 class SummaryCache:
-    """Over any `CacheBackend` that can claim. A cache that is down, slow or holds rubbish costs a miss, never an error.
+    """Keeps summaries in any cache that can claim. A cache that is down, slow or holds rubbish costs a miss, never an
+    error.
 
-    Requests at once for one summary pay once: in this process by waiting for the first of them, across processes by a
-    claim in the cache that runs out by itself. Where the model fails the first, those that wait fail with it: each
-    would pay for the same failure again. Where the first left or met a ceiling of its own, the next one pays.
+    Of requests at once for one summary the first pays. In this process the others wait for it; across processes it
+    holds a claim in the cache that runs out by itself. If the model fails the first, the others fail with it: each
+    would pay for the same failure again. If the first left or is over its own budget, the next one pays.
     """
 
     def __init__(self, cache: ClaimingCache, clock: Clock, ttl_seconds: float, longest_wait: float) -> None:
@@ -73,7 +77,7 @@ class SummaryCache:
 
         Args:
             make: makes and pays for it; may raise what it likes, which is passed on.
-            secret: the storage's, for the key and against values that nobody of us wrote.
+            secret: the storage's, for the key and the signature of the value.
             read: whether one that is kept may be used, and whether it may be asked for (not with `store: false`).
             keep: whether it may be kept (neither with `store: false` nor of a dry run).
         """
@@ -83,7 +87,7 @@ class SummaryCache:
             try:
                 return Found(await asyncio.shield(running), hit=True)
             except PayerLeft:
-                continue  # whoever waits pays in the place of one that left
+                continue  # the next one pays
         future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._running[run] = future
         try:
@@ -108,7 +112,7 @@ class SummaryCache:
         await self._cache.evict(*(cache_group(tenant, digest) for digest in digests))
 
     async def close(self) -> None:
-        """Waits for what is still being kept, or given up."""
+        """Waits for writes and releases under way."""
         if self._ending:
             await asyncio.wait(set(self._ending))
 
@@ -132,7 +136,7 @@ class SummaryCache:
                 await self._at_last(self._settled(name, value, cache_group(key.tenant, key.content_digest), owner))
 
     async def _kept_or_claimed(self, name: str, claim: str, owner: str, secret: bytes) -> str | None:
-        """The summary; None once nobody else is making it, or after the longest wait."""
+        """The summary; None once this request holds the claim, or after the longest wait."""
         until = self._clock.monotonic() + self._longest_wait
         tries = 0
         while True:
@@ -166,7 +170,7 @@ class SummaryCache:
         await self._cache.release(f"{name}:claim", owner)
 
     async def _at_last(self, work: Coroutine[Any, Any, None]) -> None:
-        """Whoever is cancelled here leaves the work to end by itself."""
+        """Does the work; a request that is cancelled here leaves it to end by itself."""
         task = asyncio.ensure_future(work)
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
@@ -174,7 +178,7 @@ class SummaryCache:
 
 
 def _opened(value: bytes | None, name: str, secret: bytes) -> str | None:
-    """The text of a kept value; None of one that nobody of us wrote under that name."""
+    """The text of a kept value; None if its signature is not of this name and secret."""
     if value is None or len(value) <= MAC_BYTES:
         return None
     if not hmac.compare_digest(value[:MAC_BYTES], _mac(value[MAC_BYTES:], name, secret)):

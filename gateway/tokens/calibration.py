@@ -13,17 +13,20 @@ from gateway.ports import CalibrationStore, Clock
 from gateway.telemetry.logs import get_logger
 
 WRITE_SECONDS = 20.0
-"""How often what was learned is written."""
+"""Between writes of what was learned."""
 READ_EVERY = 15
-"""So many times that long, what other processes have learned is read."""
+"""Writes between reads of what other processes have learned: five minutes."""
 WORTH_WRITING = 0.005
-MOST_KEPT = 1000
+"""A margin that moved by less is not written."""
+MAX_REMEMBERED = 1000
+"""Models; names may come from clients."""
 NAME_CHARS = 180
+"""Of a model's name in its key, which has to fit a column."""
 log = get_logger("gateway.tokens.calibration")
 
 
 class Margins:
-    """What is known of each model. Requests only read and change memory; `keep` alone asks the storage."""
+    """The margin of each model. Requests read and change memory only; `keep` alone uses the storage."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -33,12 +36,12 @@ class Margins:
         self._looked_up = asyncio.Event()
 
     async def looked_up(self, seconds: float) -> None:
-        """Waits until the storage was asked, at most so long."""
+        """Waits until the storage was read, at most `seconds`."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._looked_up.wait(), seconds)
 
     def of(self, facts: ModelFacts, counted_by: str) -> float:
-        """The model's tokens for one that is counted; until something is learned, as configured."""
+        """The model's tokens for each one counted; until something is learned, as configured."""
         known = self._known.get(key_of(facts.name, facts.served_at, facts.tokenizer, counted_by))
         return known.margin if known is not None else facts.token_margin
 
@@ -56,12 +59,12 @@ class Margins:
             return
         self._known[key] = learned
         self._changed.add(key)
-        if len(self._known) > MOST_KEPT:  # names may come from clients
+        if len(self._known) > MAX_REMEMBERED:
             oldest, _ = self._known.popitem(last=False)
             self._changed.discard(oldest)
 
     async def try_to_keep(self, store: CalibrationStore) -> bool:
-        """`keep`, whatever comes of it; returns whether it worked."""
+        """Does `keep` and logs its failure; returns whether it worked."""
         try:
             await self.keep(store)
             return True
@@ -79,10 +82,10 @@ class Margins:
         return any(self._differs(key) for key in self._changed)
 
     async def keep(self, store: CalibrationStore) -> None:
-        """Reads what others have learned, writes what was learned here.
+        """Reads what other processes have learned, and writes what was learned here.
 
         Raises:
-            StorageUnavailable: nothing is lost by that; it is to be tried again.
+            StorageUnavailable: nothing is lost by that; try again later.
         """
         stored = await store.load()
         for key, found in stored.items():
@@ -114,7 +117,7 @@ def key_of(name: str, served_at: str, tokenizer: str | None, counted_by: str) ->
 
 
 async def keep_calibrated(margins: Margins, store: CalibrationStore, seconds: float = WRITE_SECONDS) -> None:
-    """Keeps memory and storage alike until it is cancelled. Whatever goes wrong costs exactness, never a request."""
+    """Keeps memory and storage in step until it is cancelled. What goes wrong costs exactness, never a request."""
     waited = READ_EVERY
     while True:
         if waited >= READ_EVERY or margins.is_worth_writing:

@@ -37,7 +37,7 @@ TOOL_TOKENS, PARAMETER_TOKENS, TOOLS_END_TOKENS = 7, 3, 12
 AUDIO_BYTES_PER_TOKEN, AUDIO_TOKENS = 1600, 10
 """An estimate of a recording by its base64, since its length is not read; and a few tokens for any."""
 PIECE_CHARS = 100_000
-"""Longer texts are encoded in pieces of this size, for at most a token more at each cut."""
+"""Longer texts are encoded in pieces of this size; a cut may cost a token or two."""
 MAX_REMEMBERED = 50_000
 """Texts whose counts are kept for each encoding."""
 

@@ -10,12 +10,17 @@ import httpx
 if TYPE_CHECKING:
     from gateway.upstream.http.pool import ConnectionPool, Origin
 
-HIGH_WATER = 2**19
+HIGH_WATER_BYTES = 2**19
+"""Unread bytes of a body above which nothing more is read from the socket."""
 MAX_HEAD_BYTES = 2**17
+"""Of a response's head: several times what servers send."""
 LINGER_SECONDS = 1.0
 LINGER_BYTES = 2**16
+"""How long and for how much the end of a body is awaited so that the connection can be kept."""
 JOINED_BYTES = 2**14
+"""A smaller body is sent with the head: copying it costs less than a second write."""
 BODILESS = (204, 304)
+"""Statuses whose responses have no body."""
 END = b""
 
 
@@ -233,7 +238,7 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserUpgrade:
             self._fail(NotHttp("The upstream changed the protocol."))
         except httptools.HttpParserError as error:
-            if self._complete:  # the answer stands; what came after it is nobody's
+            if self._complete:  # the answer is whole; what came after it is ignored
                 self._reusable = False
             else:
                 self._fail(NotHttp(f"The upstream's answer is no HTTP: {type(error).__name__}."))
@@ -242,7 +247,7 @@ class Connection(asyncio.Protocol):
             if self._complete or self._fault is not None or self._buffered > LINGER_BYTES:
                 self._finish()
             return
-        if self._buffered > HIGH_WATER and not self._paused:
+        if self._buffered > HIGH_WATER_BYTES and not self._paused:
             self._paused = True
             self._transport.pause_reading()
         if self._head_complete:

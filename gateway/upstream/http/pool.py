@@ -1,4 +1,4 @@
-"""Connections to upstreams: opened when needed, kept while they are used, never more than so many."""
+"""The pool of connections to upstreams: opened when needed, kept while they are used, never more than a limit."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,8 @@ import httpx
 
 from gateway.upstream.http.connection import Connection
 
-KEEP_ALIVE = 30.0
+KEEP_ALIVE_SECONDS = 30.0
+"""How long an idle connection is kept."""
 
 
 class Origin(NamedTuple):
@@ -24,8 +25,8 @@ class Origin(NamedTuple):
 class ConnectionPool:
     """Hands out connections. The latest used comes first, so that the others grow old and leave."""
 
-    def __init__(self, max_connections: int, keep_alive: float = KEEP_ALIVE) -> None:
-        self._most = max_connections
+    def __init__(self, max_connections: int, keep_alive: float = KEEP_ALIVE_SECONDS) -> None:
+        self._max_connections = max_connections
         self._keep_alive = keep_alive
         self._idle: dict[Origin, list[Connection]] = {}
         self._open: set[Connection] = set()
@@ -55,7 +56,7 @@ class ConnectionPool:
             connection = None if fresh else self._take_idle(origin)
             if connection is not None:
                 return connection
-            if self.size < self._most:
+            if self.size < self._max_connections:
                 return await self._connect(origin, connect_seconds)
             await self._room(wait_seconds)
 
@@ -127,7 +128,7 @@ class ConnectionPool:
     async def _room(self, seconds: float | None) -> None:
         """Returns once another connection may be opened or one is free."""
         self._evict()
-        if self.size < self._most:
+        if self.size < self._max_connections:
             return
         turn = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)

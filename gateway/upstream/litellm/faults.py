@@ -1,4 +1,4 @@
-"""litellm's exceptions translated once (guarantee §7)."""
+"""litellm's exceptions as the gateway's errors (guarantee §7)."""
 
 import re
 from typing import Any
@@ -28,14 +28,15 @@ ASIDE = re.compile(
 )
 NAMED = re.compile(r"parameters: \['(\w+)'")
 SECRET = re.compile(r"key|secret|token|credential|password")
-MOST_CHARS = 1000
+MAX_MESSAGE_CHARS = 1000
 TYPES = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
 BAD_KEY = b"API_KEY_INVALID"
+"""Gemini's reason for a refused key, with status 400."""
 
 
 def gateway_error(error: Exception, wire: Wire, deployment: Deployment) -> GatewayError:
-    """What a failed call comes to: the provider's own words where it spoke, else what litellm says of the request."""
-    ours = _of_our_own(error)
+    """The error of a failed call: in the provider's own words where it answered, else in litellm's."""
+    ours = next((e for e in _chain(error) if isinstance(e, GatewayError)), None)
     if wire.fault is not None:
         return _kept(wire.fault, wire, deployment)
     if ours is not None:
@@ -62,13 +63,13 @@ def said(status: int, text: str, code: str | None, headers: dict[str, str], depl
 def message_of(error: BaseException, deployment: Deployment) -> str:
     """litellm's words without its prefixes, tracebacks and keys."""
     text = ASIDE.sub("", str(getattr(error, "message", None) or error))
-    text = PREFIX.sub("", text).strip()[:MOST_CHARS] or "The request cannot be sent to this provider."
+    text = PREFIX.sub("", text).strip()[:MAX_MESSAGE_CHARS] or "The request cannot be sent to this provider."
     return _blotted(text, deployment)
 
 
 def _kept(fault: GatewayError, wire: Wire, deployment: Deployment) -> GatewayError:
     """The provider's refusal: its words in OpenAI's shape, with the original beside them."""
-    if BAD_KEY in wire.raw:  # Gemini refuses a key with status 400
+    if BAD_KEY in wire.raw:
         if deployment.operator_key:
             return UpstreamAuth("The upstream refused the gateway's key.")
         fault = UpstreamRefused(401, getattr(fault, "original", None), fault.headers, fault.message)
@@ -122,10 +123,6 @@ def _chain(error: BaseException | None) -> list[BaseException]:
         found.append(error)
         error = error.__cause__ or error.__context__
     return found
-
-
-def _of_our_own(error: BaseException) -> GatewayError | None:
-    return next((e for e in _chain(error) if isinstance(e, GatewayError)), None)
 
 
 def _names(error: BaseException) -> set[str]:

@@ -1,4 +1,4 @@
-"""Providers with protocols of their own, through litellm (adapter of `ports.Upstream`)."""
+"""Chat calls to providers with protocols of their own, through litellm (ADR 5)."""
 
 import contextlib
 import copy
@@ -17,16 +17,14 @@ from gateway.upstream.litellm.wire import Wire, deadline
 from gateway.upstream.openai.faults import relayed_headers
 from gateway.upstream.routing.deployments import REQUEST_FIELDS
 
-# litellm's objects as the JSON of OpenAI's protocol, without what litellm adds of its own.
-
-
 NOISE = ("vertex_ai_", "citations", "images", "annotations", "thinking_blocks", "provider_specific_fields")
 """Fields that say nothing while they are empty."""
 LITELLM_OWN = ("response_ms", "_response_ms")
+"""Fields that litellm adds of its own."""
 
 
 def whole(response: Any) -> dict[str, Any]:
-    """A complete answer."""
+    """A complete answer of litellm's as JSON of OpenAI's protocol, without what litellm adds of its own."""
     answer = _plain(response)
     for number, choice in enumerate(answer.get("choices") or ()):
         choice.setdefault("index", number)
@@ -41,7 +39,7 @@ def whole(response: Any) -> dict[str, Any]:
 
 
 def chunk(part: Any) -> dict[str, Any]:
-    """One chunk of a stream."""
+    """The same of one chunk of a stream."""
     found = _plain(part)
     for number, choice in enumerate(found.get("choices") or ()):
         choice.setdefault("index", number)
@@ -71,10 +69,8 @@ def _tidy(message: dict[str, Any]) -> None:
         del message[name]
 
 
-# A chat request as arguments of `litellm.acompletion`: what a client may say, and what only the operator may.
-
-
 WITHHELD = ("model", "metadata", "store")
+"""Fields of a request that are not passed to litellm."""
 BODY_IS_MERGED = ("gemini/", "vertex_ai/gemini", "vertex_ai_beta/")
 """For these, litellm merges `extra_body` into the provider's body as it stands."""
 NOT_A_CLIENTS = re.compile(
@@ -82,22 +78,23 @@ NOT_A_CLIENTS = re.compile(
     r"profile|account|tenant|client|model|provider|deployment|callbacks?|mock|fallbacks?|litellm|proxy|vertex|aws|azure|"
     r"gcs|s3|oci|sap|watsonx|ssl|session|router|logger|guardrails?|hf|prompt|cost|retries|timeout|version|id)(_|$)|^_"
 )
+"""Words in the names of litellm's settings, which are the operator's alone."""
 NO_KEY = "no-key"
 
 
 def arguments(deployment: Deployment, body: Mapping[str, Any], owned: Collection[str]) -> dict[str, Any]:
-    """Keyword arguments without transport and timeouts.
+    """A chat request as keyword arguments of `litellm.acompletion`, without transport and timeouts.
 
-    Fields that litellm knows are handed over as such; any other goes up as it is, unless its name could be taken for
-    one of litellm's own settings: those are the operator's alone.
+    Fields that litellm knows are passed as such; any other goes up as it is, unless its name may be that of one of
+    litellm's own settings: those are the operator's alone.
 
     Messages and tools are copies: litellm rewrites what it is given, and these are still to be stored.
 
     Args:
-        owned: names that litellm keeps to itself.
+        owned: names of litellm's own parameters.
 
     Raises:
-        InvalidRequest: a field that cannot go up; names it.
+        InvalidRequest: a field cannot go up; `param` names it.
     """
     found: dict[str, Any] = {}
     extra: dict[str, Any] = {}
@@ -120,18 +117,19 @@ def arguments(deployment: Deployment, body: Mapping[str, Any], owned: Collection
 
 
 MARKED_ENDS = ("gemini", "vertex_ai_beta")
-"""Whose streams litellm ends cleanly even if the provider did not."""
+"""Providers whose streams litellm ends cleanly even if they broke off: `Wire` looks for their end."""
 
 
 class LitellmUpstream:
-    """Calls providers through litellm. A connection that failed before any byte is tried once more, nothing else."""
+    """Calls providers through litellm (an `Upstream`). A connection that failed before any byte is tried once more,
+    nothing else is."""
 
     def __init__(self, client: httpx.AsyncClient, library: Library) -> None:
         self._client = client
         self._library = library
 
     async def complete(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> JsonAnswer:
-        """One whole answer (see `ports.Upstream`)."""
+        """One whole answer."""
         async with self._call(deployment) as call:
             response = await call.ask(body)
             answer = whole(response)
@@ -143,8 +141,7 @@ class LitellmUpstream:
     async def stream(
         self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]
     ) -> AsyncIterator["LitellmChunkStream"]:
-        """An answer in chunks (see `ports.Upstream`); entered once the first of them is there, since some providers
-        are not called before it is asked for."""
+        """An answer in chunks, once the first of them is there: litellm calls some providers only then."""
         async with self._call(deployment) as call:
             response = await call.ask({**body, "stream": True, "stream_options": {"include_usage": True}})
             stream = LitellmChunkStream(call, response)
@@ -176,7 +173,7 @@ class _Call:
         """litellm's response object.
 
         Raises:
-            GatewayError: as `litellm_faults` says.
+            GatewayError: as `faults.gateway_error` says.
         """
         deployment = self.deployment
         wanted = arguments(deployment, body, self._owned())

@@ -14,16 +14,18 @@ from gateway.upstream.openai.faults import refusal
 
 MAX_ANSWER_BYTES = 256 * 2**20
 MAX_LINE_BYTES = 32 * 2**20
+"""Of a whole answer, and of one line of a stream."""
 END_MARK = re.compile(rb'(?<!\\)"finishReason"\s*:\s*"(?!FINISH_REASON_UNSPECIFIED)')
-MARK_BYTES = 64
+END_MARK_BYTES = 64
+"""Of one piece are kept for the next: longer than what `END_MARK` matches."""
 
 
 class Wire(httpx.AsyncBaseTransport):
-    """What litellm's HTTP client sends goes through the gateway's own client.
+    """Sends what litellm's HTTP client sends through the gateway's own client.
 
-    litellm rewords errors and loses headers, so the first fault is kept here as the gateway's own error. A stream of
-    Gemini's is finished once `finishReason` went by: litellm gives a broken one a clean end. `patience` is how long
-    the next piece of an answer may take, in seconds.
+    litellm rewords errors and loses headers, so an error answer is kept here as the gateway's own `fault`. litellm
+    gives a broken stream of Gemini's a clean end, so `ended` says whether a `finishReason` went by. `patience` is how
+    many seconds the next piece of an answer may take.
     """
 
     def __init__(self, client: httpx.AsyncClient, deployment: Deployment) -> None:
@@ -114,7 +116,7 @@ class _Body(httpx.AsyncByteStream):
             if not self._wire.ended:
                 seen = tail + piece
                 self._wire.ended = END_MARK.search(seen) is not None
-                tail = seen[-MARK_BYTES:]
+                tail = seen[-END_MARK_BYTES:]
             yield piece
 
     async def aclose(self) -> None:
