@@ -27,9 +27,10 @@ from gateway.models.window import Fitted, Material, Unreduced
 from gateway.planning.decision import Decision, is_excerpted, without_standing
 from gateway.planning.prompt import PlannerTask
 from gateway.relevance.index_cache import PassageFinder
-from gateway.window.budget import Budget, Limits, Tools
+from gateway.window.budget import Budget, Limits
 from gateway.window.candidates import TranscriptMessage, as_artifact, candidates, recent_texts, transcript
 from gateway.window.counting import PromptCounter
+from gateway.window.fitting import Tools
 from gateway.window.plan import changeable
 from gateway.window.recall import absent
 

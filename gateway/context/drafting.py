@@ -25,9 +25,10 @@ from gateway.planning.processor import ModelConfig
 from gateway.planning.prompt import PlannerTask
 from gateway.ports import TokenCounters
 from gateway.relevance.index_cache import ContentIndexes, PassageFinder
-from gateway.window.budget import Budget, Limits, Tools
+from gateway.window.budget import Budget, Limits
 from gateway.window.counting import PromptCounter
 from gateway.window.fit import fit, measured
+from gateway.window.fitting import Tools
 
 # Whether what a plan saves is worth what it cost (guarantee §5: a plan is followed where it is worth its price).
 

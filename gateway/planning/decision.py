@@ -43,7 +43,7 @@ class Window:
         keeps_block = fitted.anew and fitted.selection.keeps_block and material.current in indexes
         return cls(
             indexes,
-            frozenset(fitted.forwarded.standing),
+            frozenset(fitted.forwarded.shown_in_full),
             earlier,
             _decisions(material, fitted, indexes),
             passed=frame is not None,

@@ -67,7 +67,7 @@ class _Request:
             message = self._stored[name]
             forms[name] = None if sent == message.body else sent
             if sent is forwarded.rendered:
-                standing[name] = forwarded.standing
+                standing[name] = forwarded.shown_in_full
                 foreign |= set() if self._is_of_messages_sent() else {name}
             elif sent is self._material.messages[index].rendered:
                 standing[name] = self._material.messages[index].standing

@@ -149,7 +149,7 @@ async def test_a_document_stands_in_the_block_that_holds_it() -> None:
     assert reason(facts(paper, 0)) == "historical_artifacts"
     rendered = paper.fitted.forwarded.rendered
     assert rendered is not None
-    standing = paper.fitted.forwarded.standing
+    standing = paper.fitted.forwarded.shown_in_full
     asked = replace(stored([user("hello")])[0], rendered=rendered, standing=standing)
     path: list[ConversationMessage] = [asked, *stored([user("hello"), assistant("hi")])[1:]]
     made = History("conv_1", False, (), (*path, *history([user("more")]).messages), stored=2, attachments=(_paper(),))
