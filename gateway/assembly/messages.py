@@ -48,7 +48,7 @@ def assemble(material: Material, selection: Selection) -> Forwarded:
             body = rendered = _with_block(body, text)
         messages.append(body)
         indexes.append(index)
-    standing = tuple(r.artifact.standing_name for r in in_block if r.strategy is ProcessingStrategy.INCLUDE_FULL)
+    standing = tuple(r.artifact.block_name for r in in_block if r.strategy is ProcessingStrategy.INCLUDE_FULL)
     return Forwarded(messages, indexes, text, rendered, standing)
 
 

@@ -201,7 +201,7 @@ class Forwarded:
         indexes: for each message its index in `Material.messages`; -1 for leading system messages.
         block: the text put at the head of the current user message; "" without one.
         rendered: the current user message with that block.
-        shown_in_full: `Artifact.standing_name` of each artifact that the block shows in full, in its order.
+        shown_in_full: `Artifact.block_name` of each artifact that the block shows in full, in its order.
     """
 
     messages: list[dict[str, Any]]

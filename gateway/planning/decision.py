@@ -68,7 +68,7 @@ class Window:
     def is_kept_in_full(self, artifact: Artifact) -> bool:
         """Whether that block is where it stands, in full."""
         index = artifact.place.message
-        return artifact.standing_name in self.in_kept_block and (index is None or index not in self.indexes)
+        return artifact.block_name in self.in_kept_block and (index is None or index not in self.indexes)
 
     def is_left_out(self, artifact: Artifact, stored: int) -> bool:
         """Whether the pass with which the window began decided to show nothing of it, and nothing does.
@@ -79,13 +79,13 @@ class Window:
         index = artifact.place.message
         if index is not None:
             return self.passed and index < stored and index not in self.indexes
-        return artifact.standing_name in self.decided_on and self.is_gone(artifact)
+        return artifact.block_name in self.decided_on and self.is_gone(artifact)
 
     def is_gone(self, artifact: Artifact) -> bool:
         """Whether nothing of it stands in the window."""
         if artifact.place.message is not None:
             return artifact.place.message not in self.indexes
-        return artifact.standing_name not in self.in_block | self.in_earlier_blocks
+        return artifact.block_name not in self.in_block | self.in_earlier_blocks
 
 
 def _decisions(
@@ -232,7 +232,7 @@ def _stands(artifact: Artifact, window: Window, stored: int) -> bool:
     index = artifact.place.message
     if index is not None:
         return index < stored and index in window.indexes
-    return artifact.standing_name in window.in_earlier_blocks or window.decided(artifact) is not None
+    return artifact.block_name in window.in_earlier_blocks or window.decided(artifact) is not None
 
 
 def _is_out(artifact: Artifact, window: Window) -> bool:

@@ -43,7 +43,7 @@ def records_of(material: Material, fitted: Fitted, *, named: bool = True) -> lis
             told = earlier if rendering is None else together(earlier, here)
             strategy, shown = ProcessingStrategy(told.strategy), min(artifact.size_chars, told.shown_chars)
         elif rendering is None and not fitted.anew and window.is_gone(artifact):
-            if artifact.standing_name not in window.decided_on:
+            if artifact.block_name not in window.decided_on:
                 continue  # it left with its turn, which `messages_excluded` counts
             strategy, shown = ProcessingStrategy.EXCLUDE, 0
         record = ArtifactUsageRecord(
@@ -104,7 +104,7 @@ def strategy_of(artifact: Artifact, window: Window, fitted: Fitted) -> Processin
     if window.is_kept_in_full(artifact):
         return ProcessingStrategy.INCLUDE_FULL
     if index is not None and index not in window.indexes:
-        full = rendering is not None and artifact.standing_name in window.in_block
+        full = rendering is not None and artifact.block_name in window.in_block
         if full:
             return ProcessingStrategy.INCLUDE_FULL
         kept = rendering is not None and rendering.strategy in REDUCED
@@ -117,7 +117,7 @@ def strategy_of(artifact: Artifact, window: Window, fitted: Fitted) -> Processin
         return ProcessingStrategy.EXCLUDE
     return (
         ProcessingStrategy.INCLUDE_FULL
-        if artifact.standing_name in window.in_earlier_blocks
+        if artifact.block_name in window.in_earlier_blocks
         else ProcessingStrategy.RAG_EXTRACT
     )
 

@@ -90,7 +90,7 @@ class _Request:
             forms=added.forms,
             standing=added.standing,
             decisions={**self._kept_decisions(), **added.decisions},
-            decided=frozenset(a.standing_name for a in (*material.restored, *material.attached)) | self._before.decided,
+            decided=frozenset(a.block_name for a in (*material.restored, *material.attached)) | self._before.decided,
             foreign=added.foreign,
             counts=added.counts,
         )

@@ -88,7 +88,7 @@ def absent(material: Material, frozen: Fitted) -> tuple[list[Artifact], list[Tra
 def _is_in_full(artifact: Artifact, material: Material, selection: Selection, in_blocks: set[str]) -> bool:
     index = artifact.place.message
     if index is None:
-        return artifact.standing_name in in_blocks
+        return artifact.block_name in in_blocks
     if index < selection.first or index in selection.left_out:
         return False
     message, frame = material.messages[index], material.frame
