@@ -1,9 +1,7 @@
 """The least that is forwarded when not everything fits: system messages, the current message, its latest tool step."""
 
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 
 from gateway.errors import ContextLengthExceeded
 from gateway.models.artifacts import Artifact, ProcessingStrategy
@@ -23,36 +21,6 @@ POINTER_CHARS = 2 * LABEL_TOKENS
 """Artifacts up to this length stay in full: the label that says what was left out takes about as many tokens."""
 
 
-class TokenCosts:
-    """Tokens of the messages of a conversation, depending on how their artifacts are shown."""
-
-    def __init__(self, fitting: Fitting) -> None:
-        self._fitting = fitting
-        self.placed: dict[int, list[Artifact]] = defaultdict(list)
-        """The artifacts inside each message, by its index."""
-        for artifact in fitting.material.placed:
-            self.placed[artifact.place.message or 0].append(artifact)
-
-    def of(self, turn: Turn, left_out: frozenset[int], pointers: dict[str, Rendering]) -> int:
-        """Tokens of a turn without messages that are left out, and without system messages: they are in any window."""
-        messages = self._fitting.material.messages
-        inside = (index for index in range(turn.start, turn.end) if index not in left_out)
-        return sum(self._message(index, pointers) for index in inside if messages[index].role not in INSTRUCTION_ROLES)
-
-    def fixed(self, left_out: frozenset[int], pointers: dict[str, Rendering]) -> Callable[[Turn], int]:
-        """`of` for these arguments; each turn is counted once."""
-        return cache(lambda turn: self.of(turn, left_out, pointers))
-
-    def _message(self, index: int, pointers: dict[str, Rendering]) -> int:
-        message, counting = self._fitting.material.messages[index], self._fitting.counting
-        if index not in self.placed:
-            return counting.message(message.body)
-        here = tuple(replace(a, place=replace(a.place, message=0)) for a in self.placed[index])
-        alone = Material(instructions=(), messages=(message,), current=-1, placed=here)
-        forwarded = self._fitting.tools.assemble(alone, Selection(renderings=pointers, frozen=False))
-        return sum(map(counting.message, forwarded.messages))
-
-
 class Minimum:
     """The least that is forwarded.
 
@@ -64,8 +32,11 @@ class Minimum:
         spares_current: all content of the current turn is shown in full, since reducing old content is enough.
     """
 
-    def __init__(self, fitting: Fitting, costs: TokenCosts) -> None:
-        self._fitting, self._material, self._costs = fitting, fitting.material, costs
+    def __init__(self, fitting: Fitting) -> None:
+        self._fitting, self._material = fitting, fitting.material
+        self._inside: dict[int, list[Artifact]] = defaultdict(list)
+        for artifact in self._material.placed:
+            self._inside[artifact.place.message or 0].append(artifact)
         self._budget, self._goal = fitting.limits.tokens or 0, fitting.limits.goal
         self.left_out = self._material.left
         self.keeps_block, self.block_fixed = self._material.has_block, self._material.is_block_fixed
@@ -93,6 +64,22 @@ class Minimum:
         steps = tool_steps(self._material)
         latest = int(self._tokens_for_latest(steps[-1])) if self.keeps_block and steps else 0
         return max(self._goal, tokens, min(self._fitting.limits.usable or 0, tokens + latest))
+
+    def cost(self, turn: Turn) -> int:
+        """Tokens of a turn as messages, its artifacts as pointers, without messages that are left out, and without
+        system messages, which are in any window."""
+        messages = self._material.messages
+        inside = (index for index in range(turn.start, turn.end) if index not in self.left_out)
+        return sum(self._cost_of_message(index) for index in inside if messages[index].role not in INSTRUCTION_ROLES)
+
+    def _cost_of_message(self, index: int) -> int:
+        message, counting = self._material.messages[index], self._fitting.counting
+        if index not in self._inside:
+            return counting.message(message.body)
+        here = tuple(replace(a, place=replace(a.place, message=0)) for a in self._inside[index])
+        alone = Material(instructions=(), messages=(message,), current=-1, placed=here)
+        forwarded = self._fitting.tools.assemble(alone, Selection(renderings=self.pointers, frozen=False))
+        return sum(map(counting.message, forwarded.messages))
 
     def _reached(self) -> tuple[Selection, int]:
         """System messages, the current message, and its tool steps as pointers; if need be, the oldest steps leave."""
@@ -144,7 +131,7 @@ class Minimum:
 
     def _tokens_for_latest(self, step: Turn) -> float:
         """Tokens kept for the results of the latest step as long as older steps can leave."""
-        chars = sum(len(a.content) for at in range(step.start, step.end) for a in self._costs.placed.get(at, ()))
+        chars = sum(len(a.content) for at in range(step.start, step.end) for a in self._inside.get(at, ()))
         return min(chars / CHARS_PER_TOKEN, self._goal * LATEST_SHARE)
 
     def _leave_out(self, steps: list[Turn], excess: float) -> None:
@@ -153,7 +140,7 @@ class Minimum:
         while len(steps) > 1 and excess > 0:
             step = steps.pop(0)
             leaving.update(range(step.start, step.end))
-            excess -= self._costs.of(step, self.left_out, self.pointers)
+            excess -= self.cost(step)
         self.left_out |= leaving
 
     def _pointers(self) -> dict[str, Rendering]:

@@ -2,7 +2,7 @@
 back as excerpts (guarantee §4 I2, I5, I6; the heuristic of §5)."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from functools import cache
 from itertools import chain
 from math import inf
 
@@ -19,7 +19,7 @@ from gateway.window.candidates import (
 )
 from gateway.window.fitting import CHARS_PER_TOKEN, LABEL_TOKENS, Fitting
 from gateway.window.greedy_fit import BLOCK_TOKENS, GreedyFit, run_of_turns, tool_steps
-from gateway.window.minimum import LATEST_SHARE, Minimum, TokenCosts
+from gateway.window.minimum import LATEST_SHARE, Minimum
 from gateway.window.plan import PlanGuide
 from gateway.window.recall import extract, recalled
 
@@ -90,8 +90,7 @@ class Reduction:
     def __init__(self, fitting: Fitting) -> None:
         self._fitting, self._material = fitting, fitting.material
         self._guide = PlanGuide(fitting, fitting.material.searched)
-        costs = TokenCosts(fitting)
-        self._minimum = Minimum(fitting, costs)
+        self._minimum = Minimum(fitting)
         self._best, self._most = self._minimum.settle(may_spare=not self._guide.decisions)
         self._goal = self._minimum.goal(self._most)
         self._shown = ShownInFull(fitting, self._minimum)
@@ -101,7 +100,7 @@ class Reduction:
             fitting.counting,
             self._material.current,
             run_of_turns(self._material),
-            costs.fixed(left_out, self._minimum.pointers),
+            cache(self._minimum.cost),
             run_ended=any(index >= self._material.current for index in left_out),
             block_fixed=self._minimum.block_fixed,
         )
@@ -233,7 +232,7 @@ class Reduction:
                 chosen[candidate.of.artifact_id].append(candidate)
         artifacts = {a.artifact_id: a for a in self._material.searched}
         extracts = {key: extract(artifacts[key], taken) for key, taken in chosen.items()}
-        outside: Sequence[TranscriptMessage] = [m for m in self._quotable if m.index < first or m.index in left_out]
+        outside = [m for m in self._quotable if m.index < first or m.index in left_out]
         return Selection(
             first,
             frozenset(index for index in left_out if index >= first),
