@@ -1,4 +1,4 @@
-"""Lossless compaction: JSON and CSV lose what no reader of them sees, nothing else is touched (guarantee §4 I5)."""
+"""Lossless compaction: JSON and CSV lose what no reader of them sees, nothing else is changed (guarantee §4 I5)."""
 
 import csv
 import io
@@ -7,16 +7,96 @@ import re
 
 import orjson
 
-# Separated values without quotes that hold nothing together, and with line ends of one character. Padding is data.
-
-
 SEPARATORS = (",", "\t", ";", "|")
 LEAST_ROWS = 3
+"""Fewer lines with equal numbers of separators may be sentences."""
 MOST_COLUMNS = 1000
+"""More columns than a table has: the text is something else, and would take long to check."""
+
+WHITE = str.maketrans("", "", " \t\r\n")
+WHITE_IN_LINE = str.maketrans("", "", " \t\r")
+ESCAPES = re.compile(r"(?:\\u[0-9a-fA-F]{4})+")
+BACKSLASH, QUOTE = "\x00", "\x01"
+"""Stand for an escaped backslash and an escaped quote: JSON strings contain no control characters."""
 
 
-def compact_csv(text: str) -> str | None:
-    """The same rows in fewer characters; None if it is no table of separated values or there is nothing to gain."""
+def compact(text: str) -> str:
+    """The same value in fewer characters, or the text itself: equal when parsed as JSON, as JSON lines, or as a table
+    of separated values. White space around it stays, since a fence closes on a line of its own."""
+    core = text.strip(" \t\r\n")
+    if not core:
+        return text
+    shorter = _compact_json(core) if core[0] in "{[" else _compact_csv(core)
+    if shorter is None or len(shorter) >= len(core):
+        return text
+    start = text.index(core[0])
+    return f"{text[:start]}{shorter}{text[start + len(core) :]}"
+
+
+def _compact_json(text: str) -> str | None:
+    """One JSON array or object, or several on lines of their own, without spacing; None if it is neither. Escapes
+    become the characters they stand for, except halves of surrogate pairs.
+
+    The text is edited, not written anew: numbers keep their digits, members their order and repeated names.
+    """
+    if _is_json(text):
+        return _without(WHITE, text)
+    if "\n" in text and all(map(_is_line, text.split("\n"))):
+        return _without(WHITE_IN_LINE, text)
+    return None
+
+
+def _is_line(line: str) -> bool:
+    """Whether it can be a line of JSON lines: an array, an object, or nothing."""
+    bare = line.strip(" \t\r")
+    return not bare or (bare[0] in "{[" and _is_json(bare))
+
+
+def _is_json(text: str) -> bool:
+    try:
+        orjson.loads(text)
+    except ValueError:  # orjson refuses large integers and halves of surrogate pairs, which are JSON all the same
+        pass
+    else:
+        return True
+    try:
+        json.loads(text, parse_constant=_not_json, parse_int=len, parse_float=len)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _not_json(constant: str) -> object:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _without(white: dict[int, int | None], text: str) -> str:
+    """Removes characters outside of strings: of the pieces between unescaped quotes every other one is outside."""
+    escaped = "\\" in text
+    if escaped:
+        text = text.replace("\\\\", BACKSLASH).replace('\\"', QUOTE)
+    pieces = text.split('"')
+    pieces[::2] = '"'.join(pieces[::2]).translate(white).split('"')
+    text = '"'.join(pieces)
+    if escaped:
+        text = ESCAPES.sub(_unescaped, text).replace("\\/", "/")
+        text = text.replace(QUOTE, '\\"').replace(BACKSLASH, "\\\\")
+    return text
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    """The characters that `\\uXXXX` stand for, if JSON can contain them unescaped."""
+    characters = json.dumps(json.loads(f'"{match.group()}"'), ensure_ascii=False)[1:-1]
+    try:
+        characters.encode()
+    except UnicodeEncodeError:
+        return match.group()
+    return characters.replace("\\\\", BACKSLASH).replace('\\"', QUOTE)
+
+
+def _compact_csv(text: str) -> str | None:
+    """The same rows without needless quotes and with line ends of one character; None if it is no table of separated
+    values, or has nothing to gain. Padding is data."""
     if '"' not in text and "\r\n" not in text:
         return None
     first = text[: text.find("\n") + 1]
@@ -27,11 +107,11 @@ def compact_csv(text: str) -> str | None:
 
 
 def _is_strict(text: str, separator: str) -> bool:
-    """Whether quotes stand only around whole fields (RFC 4180): anything else may be a program or a sentence."""
+    """Whether quotes are only around whole fields (RFC 4180): anything else may be a program or a sentence."""
     if '"' not in text:
         return True
     field = rf'(?:"[^"]*+(?:""[^"]*+)*+"|[^"\r\n{separator}]*+)'
-    return re.fullmatch(rf"(?:{field}(?:{separator if separator != '|' else '[|]'}|\r?\n|\Z))*+", text) is not None
+    return re.fullmatch(rf"(?:{field}(?:{re.escape(separator)}|\r?\n|\Z))*+", text) is not None
 
 
 def _rewritten(text: str, separator: str) -> str | None:
@@ -62,88 +142,3 @@ def _is_table(rows: list[list[str]]) -> bool:
         return False
     named = all(name.strip() for name in names) and len(set(names)) == len(names)
     return named and all(len(row) == len(names) for row in rows)
-
-
-# JSON without white space between its tokens. Its text is edited, never written anew: numbers keep their digits,
-# members their order and doubled names.
-
-
-WHITE = str.maketrans("", "", " \t\r\n")
-WHITE_IN_LINE = str.maketrans("", "", " \t\r")
-ESCAPES = re.compile(r"(?:\\u[0-9a-fA-F]{4})+")
-BACKSLASH, QUOTE = "\x00", "\x01"
-"""Stand for an escaped backslash and an escaped quote: JSON's strings hold no control characters as they are."""
-
-
-def compact_json(text: str) -> str | None:
-    """The text of one JSON array or object, or of several on lines of their own, without its spacing; None if it is
-    neither. Escapes become the characters they stand for, but for halves of surrogate pairs."""
-    if _is_json(text):
-        return _without(WHITE, text)
-    if "\n" in text and all(map(_is_line, text.split("\n"))):
-        return _without(WHITE_IN_LINE, text)
-    return None
-
-
-def _is_line(line: str) -> bool:
-    """Whether it can stand in JSON lines: an array, an object, or nothing."""
-    bare = line.strip(" \t\r")
-    return not bare or (bare[0] in "{[" and _is_json(bare))
-
-
-def _is_json(text: str) -> bool:
-    try:
-        orjson.loads(text)
-    except (
-        ValueError
-    ):  # whole numbers and halves of surrogate pairs of which orjson will not hear are JSON all the same
-        pass
-    else:
-        return True
-    try:
-        json.loads(text, parse_constant=_no_json, parse_int=len, parse_float=len)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _no_json(constant: str) -> object:
-    raise ValueError(f"{constant} is no JSON")
-
-
-def _without(white: dict[int, int | None], text: str) -> str:
-    """Takes characters out of what stands outside of strings. Between two quotes that are not escaped stands, by turns,
-    what is outside and what is inside of one."""
-    escaped = "\\" in text
-    if escaped:
-        text = text.replace("\\\\", BACKSLASH).replace('\\"', QUOTE)
-    pieces = text.split('"')
-    pieces[::2] = '"'.join(pieces[::2]).translate(white).split('"')
-    text = '"'.join(pieces)
-    if escaped:
-        text = ESCAPES.sub(_unescaped, text).replace("\\/", "/")
-        text = text.replace(QUOTE, '\\"').replace(BACKSLASH, "\\\\")
-    return text
-
-
-def _unescaped(match: re.Match[str]) -> str:
-    """What `\\uXXXX` stands for, if JSON can hold it as it is."""
-    characters = json.dumps(json.loads(f'"{match.group()}"'), ensure_ascii=False)[1:-1]
-    try:
-        characters.encode()
-    except UnicodeEncodeError:
-        return match.group()
-    return characters.replace("\\\\", BACKSLASH).replace('\\"', QUOTE)
-
-
-def compact(text: str) -> str:
-    """The same value in fewer characters, or the text itself: equal when parsed as JSON, as JSON lines, or as a table
-    of separated values. White space around it stays: a fence closes on a line of its own."""
-    core = text.strip(" \t\r\n")
-    if not core:
-        return text
-    shorter = compact_json(core) if core[0] in "{[" else compact_csv(core)
-    if shorter is None or len(shorter) >= len(core):
-        return text
-    start = text.index(core[0])
-    return f"{text[:start]}{shorter}{text[start + len(core) :]}"

@@ -1,4 +1,4 @@
-"""Reads the `file` parts of messages; what takes long to read is kept in the cache, by tenant and content."""
+"""Reads the `file` parts of messages; texts that take long to read are kept in the cache, by tenant and content."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -13,10 +13,10 @@ from gateway.models.conversation import ConversationMessage
 from gateway.ports import CacheBackend
 
 FilePlace = tuple[int, int]
-FileParts = dict[FilePlace, dict[str, Any]]
+"""Indexes of a message and of a part of its content."""
 INLINE_CHARS = 100_000
 INLINE_FILES = 100
-"""What takes longer to read than this much is read in a thread: others must not wait for it."""
+"""More than this is read in a thread, since it takes milliseconds for which other requests would wait."""
 
 
 class FileReader:
@@ -30,77 +30,75 @@ class FileReader:
     async def read(
         self, messages: Sequence[ConversationMessage], first_new: int, tenant: str, *, decode_pdf: bool, keep: bool
     ) -> tuple[dict[FilePlace, str], tuple[str, ...]]:
-        """The texts of all documents that are not to be forwarded as they are, and digests of those contents of which
-        the cache keeps something.
+        """The texts of all documents that are not to be forwarded as they are, and the digests of contents of which the
+        cache keeps something.
 
         Args:
             first_new: index of the first message of this request, so that an error can name the part.
             keep: whether texts may outlive the request (`store`).
 
         Raises:
-            InvalidRequest: a part of this request holds no readable document; names it. A stored one says so in its
-                text instead: its client did not send it now, and the conversation must go on.
+            InvalidRequest: a part of this request is no readable document; names it. Of a stored one the text says so
+                instead: its client did not send it now, and the conversation must go on.
         """
-        parts = _file_parts(messages)
+        parts = dict(_file_parts(messages))
         if not parts:
             return {}, ()
-        large = sum(len(str(part.get("file_data") or "")) for part in parts.values()) > INLINE_CHARS
         texts: dict[FilePlace, str] = {}
         slow: dict[FilePlace, InlineFile] = {}
-        if large or len(parts) > INLINE_FILES:
-            await asyncio.to_thread(_read_quick, parts, first_new, decode_pdf, texts, slow)
+
+        def read_quick() -> None:
+            for place, file in parts.items():
+                with _unreadable_reported(place, first_new, texts):
+                    document = inline_file(file, decode_pdf=decode_pdf)
+                    if document is not None and document.is_slow:
+                        slow[place] = document
+                    elif document is not None:
+                        texts[place] = document.text()
+
+        chars = sum(len(str(file.get("file_data") or "")) for file in parts.values())
+        if chars > INLINE_CHARS or len(parts) > INLINE_FILES:
+            await asyncio.to_thread(read_quick)
         else:
-            _read_quick(parts, first_new, decode_pdf, texts, slow)
+            read_quick()
         kept: dict[str, None] = {}
-        for place, file in slow.items():
-            with _told(place, first_new, texts):
+        for place, document in slow.items():
+            with _unreadable_reported(place, first_new, texts):
                 if keep:
-                    texts[place], digest = await self._kept_text(file, tenant)
+                    texts[place], digest = await self._kept_text(document, tenant)
                     kept[digest] = None
                 else:
-                    texts[place] = await self.documents.text(file)
+                    texts[place] = await self.documents.text(document)
         return texts, tuple(kept)
 
-    async def _kept_text(self, file: InlineFile, tenant: str) -> tuple[str, str]:
-        """The text, out of the cache where it is there; and the digest by which it is kept."""
-        digest = file.digest if len(file.raw) < INLINE_CHARS else await asyncio.to_thread(lambda: file.digest)
+    async def _kept_text(self, document: InlineFile, tenant: str) -> tuple[str, str]:
+        """The text, from the cache if it is there, and the digest of the document."""
+        if len(document.raw) < INLINE_CHARS:
+            digest = document.digest
+        else:
+            digest = await asyncio.to_thread(lambda: document.digest)
         key = f"document:{tenant}:{digest}"
         known = await self._cache.get(key)
         if known is not None:
             return known.decode("utf-8", "replace"), digest
-        text = await self.documents.text(file)
+        text = await self.documents.text(document)
         await self._cache.set(key, text.encode("utf-8", "replace"), self._ttl, group=cache_group(tenant, digest))
         return text, digest
 
 
-def _file_parts(messages: Sequence[ConversationMessage]) -> FileParts:
+def _file_parts(messages: Sequence[ConversationMessage]) -> Iterator[tuple[FilePlace, dict[str, Any]]]:
     """What the `file` parts of user messages hold."""
-    found: FileParts = {}
     for index, message in enumerate(messages):
         content = message.body.get("content") if message.role == "user" else None
         if type(content) is list:
             for number, part in enumerate(content):
                 if isinstance(part, dict) and part.get("type") == "file":
-                    found[index, number] = part.get("file") or {}
-    return found
-
-
-def _read_quick(
-    parts: FileParts, first_new: int, decode_pdf: bool, texts: dict[FilePlace, str], slow: dict[FilePlace, InlineFile]
-) -> None:
-    """Reads into `texts` what is quickly read, and puts the other documents into `slow`."""
-    for place, part in parts.items():
-        with _told(place, first_new, texts):
-            file = inline_file(part, decode_pdf=decode_pdf)
-            if file is not None and file.is_slow:
-                slow[place] = file
-            elif file is not None:
-                texts[place] = file.text()
+                    yield (index, number), part.get("file") or {}
 
 
 @contextmanager
-def _told(place: FilePlace, first_new: int, texts: dict[FilePlace, str]) -> Iterator[None]:
-    """An unreadable document is the client's mistake, in that part; of a stored one its text tells."""
+def _unreadable_reported(place: FilePlace, first_new: int, texts: dict[FilePlace, str]) -> Iterator[None]:
+    """Reports an unreadable document: as the client's error, or as the text of a stored one."""
     try:
         yield
     except UnreadableDocument as error:

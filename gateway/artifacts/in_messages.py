@@ -1,4 +1,4 @@
-"""The middle of an over-long text that nothing marks as a document, and the words around it (guarantee §4 I4)."""
+"""Documents inside user messages: where they are, what they are called, the user's own words (guarantee §4 I4)."""
 
 import re
 from bisect import bisect_left
@@ -7,20 +7,66 @@ from collections.abc import Iterator, Sequence
 from html import unescape
 from typing import NamedTuple
 
-# Where a text is fenced or tagged off, found in one pass: a user may send millions of marks without a partner.
+from gateway.base import jsons
+
+DOCUMENT_CHARS = 1000
+"""A shorter stretch of a text is not treated as a document: labels would take a good part of what that saves."""
+MARKED_CHARS = 200
+"""The same for a content part of its own that is fenced or tagged."""
+MEMBERS_SHARE = 0.8
+"""A tagged block is a mere wrapper if the blocks inside it are this share of it."""
+MOST_LEVELS = 3
+"""Wrappers inside wrappers that are looked into."""
+TITLE_CHARS = 100
+TITLE_SEARCHED = 600
+"""Characters before a document in which its name is looked for."""
+EDGE_CHARS = 1000
+"""In a text without paragraphs, the longest stretch that counts as its first or last paragraph."""
+QUESTION_CHARS = 160
+"""Characters at the outer end of such a text that are taken for the question, in whole sentences."""
+
+Span = tuple[int, int]
+
+
+def document_spans(text: str, min_chars: int, *, beside: bool) -> list[tuple[int, int]]:
+    """Documents in a text of an over-long user message: fences and tagged blocks, else the middle of the text. Its
+    first and last paragraph are the user's own words and stay (guarantee §4 I4).
+
+    Args:
+        min_chars: texts longer than this are over-long.
+        beside: the text is a content part of its own beside the question. All of it is a document, unless it is short
+            and neither fenced nor tagged.
+    """
+    if beside and (len(text) > DOCUMENT_CHARS or (len(text) > MARKED_CHARS and _is_marked(text.strip()))):
+        return [(0, len(text))]
+    if len(text) <= min_chars:
+        return []
+    spans = marked_spans(text, DOCUMENT_CHARS)
+    between = middle(text, min_chars)
+    if sum(end - start for start, end in spans) > len(text) / 2 and not _is_json(text[slice(*between)]):
+        return spans
+    return [between]
+
+
+def _is_json(text: str) -> bool:
+    """Whether all of a text is JSON, so that tags inside its strings mean nothing."""
+    if text.strip()[:1] not in ("{", "["):
+        return False
+    try:
+        jsons.loads(text)
+    except jsons.JSONDecodeError:
+        return False
+    return True
 
 
 FENCE = re.compile(r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})([^\n]*)$", re.MULTILINE)
 OPENING = re.compile(r"<([A-Za-z][\w:.-]*)(?:\s[^<>]*)?>")
 CLOSING = re.compile(r"</([A-Za-z][\w:.-]*)\s*>")
 MARKDOWN = frozenset({"markdown", "md", "mdx", "rst"})
-MOST_LEVELS = 3
-LEAST_SHARE = 0.8
-Span = tuple[int, int]
 
 
 class Fence(NamedTuple):
-    """A line of at least three backticks or tildes; `info` is what it says behind them."""
+    """A line of at least three backticks or tildes; `info` is the text after them."""
 
     start: int
     end: int
@@ -30,8 +76,9 @@ class Fence(NamedTuple):
 
 
 def marked_spans(text: str, min_chars: int) -> list[Span]:
-    """The insides of fences and of tagged blocks that are longer than `min_chars`, in order; of two that overlap the
-    fence counts, and of a block that holds hardly anything but blocks, those count."""
+    """The insides of fences and tagged blocks that are longer than `min_chars`, in order. If a fence and a block
+    overlap, the fence counts; of a block that merely wraps others, those count. One pass finds them all, also if a user
+    sends millions of marks without a partner."""
     fenced = [(start, end) for start, end in _fenced(text) if end - start > min_chars]
     starts = [start for start, _ in fenced]
     tagged = []
@@ -40,6 +87,10 @@ def marked_spans(text: str, min_chars: int) -> list[Span]:
         if end - start > min_chars and (after == 0 or fenced[after - 1][1] <= start):
             tagged += _members(text, (start, end), min_chars, MOST_LEVELS)
     return sorted(fenced + tagged)
+
+
+def _is_marked(text: str) -> bool:
+    return text.startswith("```") or is_tagged(text)
 
 
 def is_tagged(text: str) -> bool:
@@ -52,16 +103,16 @@ def is_tagged(text: str) -> bool:
 
 
 def _members(text: str, span: Span, min_chars: int, levels: int) -> list[Span]:
-    """The documents that a block consists of, if there are several, else the block."""
+    """The documents that a block wraps, if there are several, else the block."""
     start, end = span
     inner = [(start + a, start + b) for a, b in _tagged(text[start:end]) if b - a > min_chars] if levels else []
-    if len(inner) < 2 or sum(b - a for a, b in inner) < LEAST_SHARE * (end - start):
+    if len(inner) < 2 or sum(b - a for a, b in inner) < MEMBERS_SHARE * (end - start):
         return [span]
     return [each for member in inner for each in _members(text, member, min_chars, levels - 1)]
 
 
 def _fenced(text: str) -> Iterator[Span]:
-    """What stands between a fence and the one that closes it, without the line ends beside them."""
+    """The insides of fences, without the line ends beside them."""
     lines = [Fence(m.start(), m.end(), m[1][0], len(m[1]), m[2].strip()) for m in FENCE.finditer(text)]
     longest = _longest_after(lines)
     number, nests = 0, True
@@ -81,8 +132,8 @@ def _fenced(text: str) -> Iterator[Span]:
 
 
 def _closing(lines: Sequence[Fence], number: int, *, nested: bool) -> int | None:
-    """The next fence of that kind that is as long and says nothing (CommonMark); or, where Markdown that was pasted has
-    fences itself, the one that closes the outermost."""
+    """The next fence of that kind that is as long and has no info (CommonMark); if `nested`, as in pasted Markdown that
+    has fences itself, the one that closes the outermost."""
     opening, depth = lines[number], 1
     for closing in range(number + 1, len(lines)):
         line = lines[closing]
@@ -94,7 +145,7 @@ def _closing(lines: Sequence[Fence], number: int, *, nested: bool) -> int | None
 
 
 def _longest_after(lines: Sequence[Fence]) -> list[dict[str, int]]:
-    """For each fence the length of the longest of each kind after it that could close one."""
+    """For each fence the length of the longest later one of each kind that could close it."""
     found: list[dict[str, int]] = []
     longest: dict[str, int] = {}
     for line in reversed(lines):
@@ -119,17 +170,12 @@ def _tagged(text: str) -> Iterator[Span]:
             position = closings[at][1]
 
 
-# What a document inside a message is called: by its tag, its fence, the line above it, or by itself.
-
-
-BEFORE_CHARS = 600
-TITLE_CHARS = 100
 TAG_BEFORE = re.compile(r"<([A-Za-z][\w:.-]*)((?:\s[^<>]*)?)>\s*\Z")
 ATTRIBUTE = re.compile(
     r"""\b(title|name|filename|file_name|path|file|source|src|href|id)\s*=\s*(?:"([^"]*)"|'([^']*)')"""
 )
 ATTRIBUTES = ("title", "name", "filename", "file_name", "path", "file", "source", "src", "href", "id")
-"""The best name first."""
+"""In order of preference."""
 MEMBER = re.compile(r"<(title|source|name|path|filename|file_name)>\s*([^<>]{1,200}?)\s*</\1>")
 FENCE_BEFORE = re.compile(r"(?:^|\n) {0,3}(?:`{3,}|~{3,})([^\n`]*)\n\Z")
 INFO_NAME = re.compile(
@@ -139,14 +185,14 @@ FILE_NAME = re.compile(r"(?:^|[\s`*\"'(\[#:])([\w./\\-]*\w\.[A-Za-z]\w{0,7})[`*\
 
 
 def title_of(text: str, span: tuple[int, int]) -> str | None:
-    """The name of the document that stands at `span`, in one line; None if nothing there names it."""
-    before = text[max(0, span[0] - BEFORE_CHARS) : span[0]]
-    found = _of_tag(before, text[span[0] : span[1]][:BEFORE_CHARS]) or _of_fence(before) or _of_line(before)
+    """The document's name, on one line: by its tag, its fence, or the line above it; None if it has none."""
+    before = text[max(0, span[0] - TITLE_SEARCHED) : span[0]]
+    found = _of_tag(before, text[span[0] : span[1]][:TITLE_SEARCHED]) or _of_fence(before) or _of_line(before)
     return " ".join(unescape(found).split())[:TITLE_CHARS] or None if found else None
 
 
 def _of_tag(before: str, inside: str) -> str | None:
-    """`<file path="a.py">`, or `<document><source>a.py</source>`, before or after the tag that holds the content."""
+    """As in `<file path="a.py">`, or `<source>a.py</source>` before or after the tag that holds the content."""
     tag = TAG_BEFORE.search(before)
     if tag is None:
         return None
@@ -162,7 +208,7 @@ def _of_tag(before: str, inside: str) -> str | None:
 
 
 def _of_fence(before: str) -> str | None:
-    """```python title="a.py"`, ```src/a.py`, or the file that the line above the fence names."""
+    """As in ```python title="a.py"` or ```src/a.py`, else the file that the line above the fence names."""
     fence = FENCE_BEFORE.search(before)
     if fence is None:
         return None
@@ -173,7 +219,7 @@ def _of_fence(before: str) -> str | None:
 
 
 def _of_line(before: str) -> str | None:
-    """The file that ends the line above, as in `Here is src/app.py:`."""
+    """The file name that ends the line above, as in `Here is src/app.py:`."""
     line = before.rstrip().rpartition("\n")[2]
     named = FILE_NAME.search(line[-200:])
     return named.group(1) if named else None
@@ -184,46 +230,37 @@ LINE_END = re.compile(r"\n")
 SENTENCE = re.compile(r"[.!?…]++[\"'”’»)\]]*+\s++|[。！？؟।]++|\n")
 WORD = re.compile(r"\s++")
 ASKING = re.compile(r"[?？؟][\"'”’»)\]]*\s*\Z")
-LEAST_CHARS = 1000
-EDGE_CHARS = 1000
-"""How much of a text without paragraphs counts as its first and as its last one, at most."""
-ASKED_CHARS = 160
-"""How much at the outer end of such a text is taken for the question, whole sentences of it."""
 
 
 def middle(text: str, most_chars: int) -> Span:
-    """Where the document in an over-long text stands: between its first and last paragraph, or line if it has no
-    paragraphs; one that is over-long itself holds the document, too, but for its outer edge.
-
-    Args:
-        most_chars: what a paragraph may have that is all the user's own words.
-    """
+    """The document in an over-long text that nothing marks: all between its first and last paragraph, or line if it has
+    no paragraphs. If one of these is longer than `most_chars`, only its outer edge is the user's own words."""
     breaks = [m.span() for m in PARAGRAPH.finditer(text)] or [m.span() for m in LINE_END.finditer(text)]
     if breaks:
         (first, start), (end, last) = breaks[0], breaks[-1]
         start = start if first <= most_chars else _first_edge(text, first)
         end = end if len(text) - last <= most_chars else _last_edge(text, last)
-        if end - start > LEAST_CHARS:
+        if end - start > DOCUMENT_CHARS:
             return start, end
     return _first_edge(text, len(text)), _last_edge(text, 0)
 
 
 def own_words(text: str, spans: Sequence[Span]) -> str:
-    """What a text says beside the documents in it. Where nothing parts these from the words around them, most of those
-    belong to the document, too: only the outermost sentences count, and questions."""
+    """The text without the documents in it. If nothing separates a document from the words around it, most of those
+    belong to it, too: only the outermost sentences count, and questions."""
     pieces = []
     at = 0
     for start, end in sorted(spans):
         before = text[at:start]
-        pieces.append(before if before.rstrip(" \t")[-1:] in ("", "\n", ">") else _asked(before, first=True))
+        pieces.append(before if before.rstrip(" \t")[-1:] in ("", "\n", ">") else _question(before, first=True))
         at = end
     after = text[at:]
     is_parted = not spans or after.lstrip(" \t")[:1] in ("", "\r", "\n", "<")
-    return "\n".join([*pieces, after if is_parted else _asked(after, first=False)])
+    return "\n".join([*pieces, after if is_parted else _question(after, first=False)])
 
 
 def _first_edge(text: str, until: int) -> int:
-    """Where the words end that a text begins with: a line, else whole sentences, else words."""
+    """End of the words that a text begins with: a line, else whole sentences, else words."""
     most = min(EDGE_CHARS, len(text) // 4)
     line = text.find("\n", 0, min(until, most))
     if line > 0:
@@ -236,7 +273,7 @@ def _first_edge(text: str, until: int) -> int:
 
 
 def _last_edge(text: str, since: int) -> int:
-    """Where the words begin that a text ends with."""
+    """Beginning of the words that a text ends with."""
     least = len(text) - min(EDGE_CHARS, len(text) // 4)
     line = text.rfind("\n", max(since, least), len(text.rstrip()))
     if line >= 0:
@@ -248,13 +285,13 @@ def _last_edge(text: str, since: int) -> int:
     return least
 
 
-def _asked(piece: str, *, first: bool) -> str:
+def _question(piece: str, *, first: bool) -> str:
     ends = [*(m.end() for m in SENTENCE.finditer(piece)), len(piece)]
     sentences = [piece[start:end] for start, end in zip([0, *ends], ends, strict=False) if piece[start:end].strip()]
     outer = sentences if first else sentences[::-1]
     taken, chars = set(), 0
     for number, sentence in enumerate(outer):
-        if chars < ASKED_CHARS and (not number or chars + len(sentence) <= ASKED_CHARS):
+        if chars < QUESTION_CHARS and (not number or chars + len(sentence) <= QUESTION_CHARS):
             taken.add(number if first else len(outer) - 1 - number)
             chars += len(sentence)
         else:

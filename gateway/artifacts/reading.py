@@ -1,6 +1,6 @@
-"""Reads PDF and DOCX files, each in a process of its own with a limit of memory and time.
+"""Reads PDF and DOCX files, each in its own process with limited memory and time.
 
-A valid file may be made to take all of both; its reader is then ended, and nobody else waits for it (guarantee §7).
+A valid file can be made to take all of both; then its process is ended, and no other request waits (guarantee §7).
 """
 
 import asyncio
@@ -13,14 +13,16 @@ import gateway
 from gateway.artifacts.documents import InlineFile, UnreadableDocument
 
 SECONDS = 60.0
-"""Wall clock for one document, once its turn has come."""
+"""Wall clock for one document, without the time for which it waits."""
 CPU_SECONDS = 60
 MEMORY_BYTES = 2**30
+"""Address space of the process: enough for documents of any usual size, little beside a server's memory."""
 TEXT_BYTES = 64 * 2**20
+"""The longest text of a document: as much as a request body has at most by default."""
 UNREADABLE = 3
 """Exit code: the file is no document of its kind. The reason is on standard output."""
 TOO_MUCH = 4
-"""Exit code: reading it takes too much memory, or gives too long a text."""
+"""Exit code: reading takes too much memory, or the text is too long."""
 TOO_MUCH_TEXT = "reading it takes too much time or memory"
 PROGRAM = "import sys; sys.path[:0] = sys.argv[2:]; from gateway.artifacts.reading import main; sys.exit(main())"
 """Run with the kind of document and the folder that holds the package; `main` reads the kind from `sys.argv`."""
@@ -71,7 +73,7 @@ class DocumentReader:
 
 
 def main() -> int:
-    """Runs in the process apart: reads a file from standard input and writes its text to standard output.
+    """Runs in the other process: reads a file from standard input and writes its text to standard output.
 
     Returns:
         The exit code: 0, `UNREADABLE` or `TOO_MUCH`.
@@ -91,7 +93,7 @@ def main() -> int:
 
 
 def _limit_resources() -> None:
-    """Not every system knows these limits; the waiting process's clock holds everywhere."""
+    """Not every system has these limits; the waiting process's clock works everywhere."""
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 

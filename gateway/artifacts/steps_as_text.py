@@ -1,8 +1,8 @@
 """Tool steps that the gateway restores where they cannot be messages: their results become artifacts (guarantee §3.3).
 
-A model that has no tools in its request, or did not make the calls, need not understand calls and results: many
-providers refuse them. They are told as text in the block of §4 I6, and stay text for the provider that was told so.
-Whoever made them gets them back as they were, signatures and all, however others were told (§1).
+Many providers refuse calls and results in a request without tools, or calls that another provider's model made. Such
+steps are shown as text in the block of §4 I6, and stay text for the provider that was sent them so. Whoever made the
+calls gets them back as they were, with signatures, in whatever form others got them (§1).
 """
 
 from collections.abc import Callable, Sequence
@@ -15,13 +15,14 @@ from gateway.models.conversation import ConversationMessage, History
 from gateway.models.tool_steps import RESULT_ROLES, asked, calls_of, take_call, without_calls
 
 SPOKEN = ("content", "refusal", "audio")
+"""Fields of an assistant's message beside its calls."""
 WithoutItems = Callable[[dict[str, Any], frozenset[int]], dict[str, Any]]
-"""A message without those items (by number) of its block that stand in full."""
+"""A message without the items with these numbers among those that its block shows in full."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepsAsText:
-    """A conversation without the tool steps that are told as text, and the artifacts that tell them. `left` is how
+    """A conversation without the tool steps that are shown as text, and the artifacts that show them. `left` is how
     many messages are no longer there."""
 
     history: History
@@ -31,68 +32,68 @@ class StepsAsText:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """Messages `start` to `end` (exclusive): an assistant's calls and all of their results."""
+    """Messages `start` to `end` (exclusive): an assistant's calls and all of their results. `results` are the ids of
+    the messages that hold these."""
 
     start: int
     end: int
-    names: frozenset[str]
-    """Ids of the messages that hold the results."""
+    results: frozenset[str]
 
 
 def steps_as_text(history: History, without_items: WithoutItems, *, has_tools: bool, origin: str | None) -> StepsAsText:
     """Takes the restored steps out of the messages that cannot be messages in this request.
 
-    What the client sent itself, and the steps of a turn under way, are never touched. A step that was told to this
-    provider stays where it was told, tools or not (§4 I7). What was told to others is not in what this one is sent, nor
-    is what the client now sends as messages.
+    What the client sent itself is never touched, and neither are the steps of the current turn. A step that this
+    provider was shown as text stays where it was shown, with tools or without (§4 I7). What only others were shown is
+    taken out of blocks that this provider is sent, and so is what the client now sends as messages.
 
     Args:
         has_tools: whether the request has `tools` or `functions`.
-        origin: who will answer; None where nobody else can have answered before.
+        origin: the provider that will answer; None if no other can have answered before.
     """
     steps = _restored_steps(history)
     blocks = _Blocks(history, origin)
-    sent = {
-        m.message_id for i, m in enumerate(history.messages) if m.role in RESULT_ROLES and not _is_restored(history, i)
-    }
-    if not steps and sent.isdisjoint(blocks.own | blocks.foreign):
+    new = enumerate(history.messages)
+    sent = {m.message_id for i, m in new if m.role in RESULT_ROLES and not _is_restored(history, i)}
+    if not steps and sent.isdisjoint(blocks.own | blocks.of_others):
         return StepsAsText(history)
-    free = _is_block_free(history)
-    told: list[_Step] = []
-    elsewhere: set[str] = set()
+    can_write_block = _can_write_block(history)
+    as_text: list[_Step] = []
+    shown_elsewhere: set[str] = set()
     for step in steps:
-        own = not _is_foreign(history.messages[step.start], origin)
-        here = step.names <= blocks.own
-        if here or (free and not (own and has_tools)):
-            told.append(step)
-        elif not free and not own and step.names <= blocks.own | blocks.foreign:
-            told.append(step)  # the block of this turn is fixed: what others were sent must do
+        made_here = not _is_of_another(history.messages[step.start], origin)
+        if step.results <= blocks.own or (can_write_block and not (made_here and has_tools)):
+            as_text.append(step)
+        elif not can_write_block and not made_here and step.results <= blocks.own | blocks.of_others:
+            as_text.append(step)  # the block of this turn is fixed: what others were shown must do
             continue
-        elsewhere |= step.names & blocks.foreign
-    messages = tuple(blocks.without(index, sent, elsewhere, without_items) for index in range(len(history.messages)))
+        shown_elsewhere |= step.results & blocks.of_others
+    indexes = range(len(history.messages))
+    messages = tuple(blocks.without(index, sent, shown_elsewhere, without_items) for index in indexes)
     history = replace(history, messages=messages)
-    return _without(history, told) if told else StepsAsText(history)
+    return _without(history, as_text) if as_text else StepsAsText(history)
 
 
 class _Blocks:
-    """Where results stand in blocks: in those that `origin` was sent, or only in those that others were sent."""
+    """The results that blocks show in full: `own` are in blocks that `origin` was sent, `of_others` in blocks that only
+    other providers were sent."""
 
     def __init__(self, history: History, origin: str | None) -> None:
         self._messages = history.messages
         holders = [index for index, message in enumerate(history.messages) if message.standing]
-        self._others = {index for index in holders if _is_foreign(self._answer_to(index), origin)}
+        self._others = {index for index in holders if _is_of_another(self._answer_to(index), origin)}
         self.own = {n for index in holders if index not in self._others for n in history.messages[index].standing}
-        self.foreign = {n for index in self._others for n in history.messages[index].standing}
-        if history.frame is not None:  # also those that were reduced, or left out, when there was no room for them
+        self.of_others = {n for index in self._others for n in history.messages[index].standing}
+        if history.frame is not None:  # also those that were reduced, or left out, for lack of room
             self.own |= history.frame.decided
 
     def without(
-        self, index: int, sent: set[str | None], elsewhere: set[str], without_items: WithoutItems
+        self, index: int, sent: set[str | None], shown_elsewhere: set[str], without_items: WithoutItems
     ) -> ConversationMessage:
-        """The message with a block in which those results do not stand that the client sends itself, and those that
-        stand `elsewhere` if it was others who were sent this block."""
+        """The message, its block without results that the client sends itself; if others were sent this block, also
+        without results that are shown elsewhere."""
         message = self._messages[index]
-        leaving = sent | elsewhere if index in self._others else sent
+        leaving = sent | shown_elsewhere if index in self._others else sent
         numbers = frozenset(number for number, name in enumerate(message.standing) if name in leaving)
         if not numbers or message.rendered is None:
             return message
@@ -103,8 +104,8 @@ class _Blocks:
         return next((m for m in self._messages[index + 1 :] if m.role == "assistant"), None)
 
 
-def _is_foreign(message: ConversationMessage | None, origin: str | None) -> bool:
-    """Whether somebody else than `origin` made that message."""
+def _is_of_another(message: ConversationMessage | None, origin: str | None) -> bool:
+    """Whether another provider than `origin` made that message."""
     return message is not None and None not in (origin, message.origin) and message.origin != origin
 
 
@@ -131,16 +132,13 @@ def _is_restored(history: History, index: int) -> bool:
     return index < history.stored and (ids is None or history.messages[index].message_id in ids)
 
 
-def _is_block_free(history: History) -> bool:
-    """Whether the block of this turn can still be written: it is fixed at the turn's first step (§4 I6)."""
+def _can_write_block(history: History) -> bool:
+    """Whether this turn's block is still to be written: its first step fixes it (§4 I6)."""
     current = current_turn(history)
     message = history.messages[current]
-    if message.role != "user":
-        return False
-    if current >= history.stored:
-        return True
-    under_way = any(m.role in RESULT_ROLES for m in history.new_messages)
-    return message.rendered is None and not under_way
+    if message.role != "user" or current >= history.stored:
+        return message.role == "user"
+    return message.rendered is None and not any(m.role in RESULT_ROLES for m in history.new_messages)
 
 
 def _without(history: History, steps: Sequence[_Step]) -> StepsAsText:
@@ -154,7 +152,8 @@ def _without(history: History, steps: Sequence[_Step]) -> StepsAsText:
         if any(first.body.get(name) for name in SPOKEN):
             replaced[step.start] = replace(first, body=without_calls(first.body), rendered=None)
         leaving += [first, *results]
-        calls += _calls_of(first, results)
+        waiting = calls_of(first.body)
+        calls += [ToolCall(result.message_id or "", asked(take_call(waiting, result.body))[1]) for result in results]
     kept = [replaced.get(index, message) for index, message in enumerate(history.messages)]
     messages = tuple(message for message in kept if message is not None)
     left = len(history.messages) - len(messages)
@@ -166,14 +165,8 @@ def _without(history: History, steps: Sequence[_Step]) -> StepsAsText:
     return StepsAsText(replace(history, messages=messages, stored=history.stored - left), artifacts, left)
 
 
-def _calls_of(first: ConversationMessage, results: Sequence[ConversationMessage]) -> list[ToolCall]:
-    """The call of each result; where ids are repeated, in their order."""
-    waiting = calls_of(first.body)
-    return [ToolCall(result.message_id or "", asked(take_call(waiting, result.body))[1]) for result in results]
-
-
 def _as_text(artifact: Artifact, content: Any) -> Artifact:
-    """A text cannot hold pictures; it says that there were some."""
+    """A text cannot show pictures; it says that there were some."""
     kinds = [str(p.get("type")) for p in content if isinstance(p, dict)] if isinstance(content, list) else []
     others = [kind for kind in kinds if kind != "text"]
     if not others:

@@ -1,17 +1,19 @@
-"""The words in which a reduced artifact says what it is, where it came from and what is missing (guarantee §4 I6)."""
+"""The wording of reduced artifacts and of the block: what this is, where it is from, what is missing (§4 I6)."""
 
 import re
 from collections.abc import Sequence
 from html import escape
 
-from gateway.models.artifacts import Artifact, ArtifactType, ProcessingStrategy
+from gateway.models.artifacts import ArtifactType, ProcessingStrategy
 from gateway.models.window import Excerpt, Recalled, Rendering, head_of
 
 ELISION = "[…]"
-FOCUS_CHARS = 100
 BLOCK_TAG = "context_data"
 ITEM_TAG = "artifact"
+FOCUS_CHARS = 100
+NAME_CHARS = 200
 ARGUMENT_CHARS = 500
+"""The longest focus, name and tool arguments in a label: longer ones would cost more than they explain."""
 NO_ARGUMENTS = "{}"
 LINES = "[turn speaker] words"
 LINES_BY_HEAD = "[turn speaker] [head] words, [head] only where it changes"
@@ -23,17 +25,17 @@ SPEAKER_LINE = re.compile(
     r"(?<=[\n\r\v\f\x85\u2028\u2029])([^\S\n]*+)\[(?=\s*+\d++\s++(?:user|assistant|system|developer|tool|function)\b)",
     re.IGNORECASE,
 )
-"""In quoted words the beginning of a line that looks like what somebody else said."""
+"""A line in a quotation that looks like the beginning of another excerpt."""
 DELIMITER = re.compile(rf"<(?=\s*/?\s*(?:{BLOCK_TAG}|{ITEM_TAG})\b)", re.IGNORECASE)
 
 
 def extract_text(rendering: Rendering) -> str:
-    """The passages in document order, with a mark wherever something between them was left out."""
+    """The passages in document order, with a mark wherever something was left out between them."""
     content = rendering.artifact.content
     pieces: list[str] = []
     at = 0
     above = ""
-    tops: list[int] = []  # where spans begin that need nothing above them: they may begin with the heading of others
+    tops: list[int] = []  # starts of spans without a heading: they may begin with that of others
     for number, (start, end) in enumerate(rendering.spans):
         if content[at:start].strip():
             pieces.append(ELISION)
@@ -51,9 +53,9 @@ def extract_text(rendering: Rendering) -> str:
 
 
 def excerpts_text(turns: Recalled) -> str:
-    """What old turns said, a line for each message with the number of its turn and its speaker, and a mark wherever
-    something was left out. Where all messages have a head, it stands only where it changes. No words that are quoted
-    begin a line as another's would: its bracket is escaped."""
+    """A line for each message with its turn's number and its speaker, and a mark wherever something was left out. If
+    all messages have a head, it is written only where it changes. Where quoted words look like another's line, their
+    bracket is escaped."""
     lines: list[str] = []
     heads = heads_once(turns)
     last = ""
@@ -69,7 +71,7 @@ def excerpts_text(turns: Recalled) -> str:
 
 
 def heads_once(turns: Recalled) -> bool:
-    """Whether each message begins with a head, so that a line without one can only have that of the line before."""
+    """Whether each message has a head, so that a line without one has that of the line before."""
     return all(head_of(excerpt.text) for excerpt in turns.excerpts)
 
 
@@ -87,22 +89,23 @@ def _quoted(excerpt: Excerpt, start: int) -> str:
 
 
 def in_place(rendering: Rendering) -> str:
-    """The text that stands where the artifact stood: a tool message's content, or a stretch of a user's text."""
+    """The text in the artifact's place: a tool message's content, or a stretch of a user's text."""
     artifact = rendering.artifact
-    if rendering.strategy is ProcessingStrategy.INCLUDE_FULL:
-        return rendering.text
-    what = f'{_kind(artifact)} "{artifact.title}", id {artifact.artifact_id}, from {artifact.source}'
-    if rendering.strategy is ProcessingStrategy.EXCLUDE:
-        return f"[Left out: {what}; {artifact.size_chars:,} characters.]"
-    if rendering.strategy is ProcessingStrategy.SUMMARIZE:
-        return f"[Summary of {what}: {_summarized(rendering)}.]\n{_summary_text(rendering)}"
-    shown = f"{rendering.shown_chars:,} of {artifact.size_chars:,} characters; {ELISION} marks what was left out"
+    kind = "tool result" if artifact.artifact_type is ArtifactType.TOOL_RESULT else "document"
+    what = f'{kind} "{artifact.title}", id {artifact.artifact_id}, from {artifact.source}'
+    match rendering.strategy:
+        case ProcessingStrategy.INCLUDE_FULL:
+            return rendering.text
+        case ProcessingStrategy.EXCLUDE:
+            return f"[Left out: {what}; {artifact.size_chars:,} characters.]"
+        case ProcessingStrategy.SUMMARIZE:
+            return f"[Summary of {what}: {_summarized(rendering)}.]\n{_summary_text(rendering)}"
+    shown = f"{_of_all(rendering)}; {ELISION} marks what was left out"
     return f"[Extract of {what}: {shown}.]\n{extract_text(rendering)}"
 
 
 def _summarized(rendering: Rendering) -> str:
-    """How much a summary stands for, and what it was made for. A planner wrote the focus: it stays one line that ends
-    no label."""
+    """The size and focus of a summary. The focus is a planner's: it is kept to one line that cannot end the label."""
     focus = _one_line(rendering.focus.translate(NO_MARKS))[:FOCUS_CHARS]
     size = f"{len(rendering.text):,} characters for {rendering.artifact.size_chars:,}, in a model's words"
     extracts = f"; then extracts, {rendering.extract_chars:,} characters" if rendering.spans else ""
@@ -110,7 +113,7 @@ def _summarized(rendering: Rendering) -> str:
 
 
 def _summary_text(rendering: Rendering) -> str:
-    """The summary, and under a line of its own the passages that are shown as they are."""
+    """The summary, then the passages shown beside it."""
     return f"{rendering.text}\n[Extracts:]\n{extract_text(rendering)}" if rendering.spans else rendering.text
 
 
@@ -120,7 +123,7 @@ def file_part(rendering: Rendering) -> dict[str, str]:
 
 
 def block(renderings: Sequence[Rendering], turns: Recalled | None = None) -> str:
-    """The one delimited block at the head of the current user message; empty if it would hold nothing."""
+    """The one delimited block at the head of the current user message; "" if it would be empty."""
     if not renderings and turns is None:
         return ""
     items = "\n".join([*([_turns(turns)] if turns else []), *(_item(rendering) for rendering in renderings)])
@@ -128,14 +131,15 @@ def block(renderings: Sequence[Rendering], turns: Recalled | None = None) -> str
 
 
 def block_without(text: str, numbers: frozenset[int]) -> str:
-    """A text that begins with a block, without those items of it that stand in full (by their number, from 0). What
-    items hold cannot be taken for their ends: it is escaped."""
+    """A text that begins with a block, without the items with these numbers among those shown in full, from 0. Inside
+    of items delimiters are escaped, so that the next one is an item's end."""
     head, _, rest = text.partition("\n")
     end = rest.index(f"</{BLOCK_TAG}>")
     number, kept = -1, []
     for item in ITEM.findall(rest[:end]):
-        number += SHOWN_FULL.match(item) is not None
-        if SHOWN_FULL.match(item) is None or number not in numbers:
+        is_full = SHOWN_FULL.match(item) is not None
+        number += is_full
+        if not is_full or number not in numbers:
             kept.append(item)
     after = rest[end:]
     return f"{head}\n{''.join(kept)}{after}" if kept else after.removeprefix(f"</{BLOCK_TAG}>\n\n")
@@ -150,18 +154,15 @@ def _item(rendering: Rendering) -> str:
     }
     if artifact.title and artifact.title not in names["source"]:
         names["title"] = artifact.title
-    if rendering.strategy is ProcessingStrategy.INCLUDE_FULL:
-        names["shown"] = "full"
-        body = rendering.text
-    elif rendering.strategy is ProcessingStrategy.EXCLUDE:
-        names["shown"] = f"nothing of {artifact.size_chars:,} characters"
-        body = ""
-    elif rendering.strategy is ProcessingStrategy.SUMMARIZE:
-        names["shown"] = f"summary, {_summarized(rendering)}"
-        body = _summary_text(rendering)
-    else:
-        names["shown"] = f"extract, {rendering.shown_chars:,} of {artifact.size_chars:,} characters"
-        body = extract_text(rendering)
+    match rendering.strategy:
+        case ProcessingStrategy.INCLUDE_FULL:
+            names["shown"], body = "full", rendering.text
+        case ProcessingStrategy.EXCLUDE:
+            names["shown"], body = f"nothing of {artifact.size_chars:,} characters", ""
+        case ProcessingStrategy.SUMMARIZE:
+            names["shown"], body = f"summary, {_summarized(rendering)}", _summary_text(rendering)
+        case ProcessingStrategy.RAG_EXTRACT:
+            names["shown"], body = f"extract, {_of_all(rendering)}", extract_text(rendering)
     attributes = " ".join(f'{name}="{escape(_one_line(value))}"' for name, value in names.items())
     arguments = artifact.call.arguments if artifact.call else artifact.arguments
     if arguments and (artifact.call or arguments != NO_ARGUMENTS):
@@ -173,20 +174,19 @@ def _item(rendering: Rendering) -> str:
 
 def _turns(turns: Recalled) -> str:
     artifact = turns.artifact
-    shown = f"extract, {turns.shown_chars:,} of {artifact.size_chars:,} characters"
+    shown = f"extract, {_of_all(turns)}"
     names = f'id="{artifact.artifact_id}" type="{artifact.artifact_type.value}" source="{artifact.source}"'
     text = DELIMITER.sub("&lt;", excerpts_text(turns))
     lines = LINES_BY_HEAD if heads_once(turns) else LINES
     return f'<{ITEM_TAG} {names} lines="{lines}" shown="{shown}">\n{text}\n</{ITEM_TAG}>'
 
 
-def _kind(artifact: Artifact) -> str:
-    return "tool result" if artifact.artifact_type is ArtifactType.TOOL_RESULT else "document"
+def _of_all(shown: Rendering | Recalled) -> str:
+    return f"{shown.shown_chars:,} of {shown.artifact.size_chars:,} characters"
 
 
 def _arguments(arguments: str) -> str:
-    """The arguments as an attribute's value, in single quotes where that leaves JSON as it is written; what is cut off
-    is said."""
+    """The arguments as an attribute, in single quotes if that leaves JSON as it is. Says how much was cut off."""
     text = " ".join(arguments.split())
     more = len(text) - ARGUMENT_CHARS
     if more > 0:
@@ -195,4 +195,4 @@ def _arguments(arguments: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())[:200]
+    return " ".join(text.split())[:NAME_CHARS]

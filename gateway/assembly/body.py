@@ -4,18 +4,11 @@ from typing import Any
 
 from gateway.models.exchange import Deployment, ModelFacts
 
-# How long an answer may become, for providers that want to be told (guarantee §4 I1).
-#
-# Anthropic takes no request without `max_tokens`, and refuses one whose prompt and `max_tokens` together exceed the
-# window. litellm fills in what the model can write at most, which near the window is more than there is room for.
-
-
-LIMITS = ("max_completion_tokens", "max_tokens")
-THINKS = ("thinking", "reasoning_effort")
-"""With these litellm sends as much as the thoughts may have and a little more."""
+OUTPUT_LIMITS = ("max_completion_tokens", "max_tokens", "thinking", "reasoning_effort")
+"""Fields that limit the answer. For the last two litellm sets `max_tokens` itself."""
 ROUTES = ("anthropic/", "vertex_ai/claude", "azure_ai/claude")
-SPARE = 0.05
-"""Of the prompt: by so much the provider may count more tokens than were counted here."""
+SPARE_SHARE = 0.05
+"""Share of the prompt by which the provider may count more tokens than were counted here."""
 
 
 def with_output_limit(
@@ -28,28 +21,33 @@ def with_output_limit(
     reserved: int,
     refitted: bool,
 ) -> dict[str, Any]:
-    """The fields with `max_tokens`, if nobody named it: what the model can write, or what the prompt leaves of the
-    window; never less than was reserved when the prompt was fitted.
+    """The fields with `max_tokens`, if neither request nor deployment names it: what the model can write, or what the
+    prompt leaves of the window; never less than was reserved when the prompt was fitted (guarantee §4 I1).
+
+    Anthropic requires `max_tokens`, and refuses a request whose prompt and `max_tokens` together exceed the window.
+    litellm's default is what the model can write at most, for which a long prompt leaves no room.
 
     Args:
-        prompt: tokens of the prompt as they were counted.
-        refitted: the provider has said once that it does not fit; then it is what was reserved.
+        prompt: tokens of the prompt as counted.
+        reserved: tokens reserved for the answer.
+        refitted: the provider has refused the prompt once as too long; then no more than `reserved` is asked for.
     """
     named = {**deployment.parameters, **deployment.options, **forward}
     if deployment.protocol != "litellm" or not deployment.route.startswith(ROUTES):
         return forward
-    if any(named.get(name) is not None for name in (*LIMITS, *THINKS)):
+    if any(named.get(name) is not None for name in OUTPUT_LIMITS):
         return forward
     if window is None or facts.max_output_tokens is None or reserved <= 0:
         return forward
-    room = 0 if refitted else window - int(prompt * (1 + SPARE))
+    room = 0 if refitted else window - int(prompt * (1 + SPARE_SHARE))
     return {**forward, "max_tokens": min(facts.max_output_tokens, max(reserved, room))}
 
 
 def request_body(
     forward: dict[str, Any], messages: list[dict[str, Any]], deployment: Deployment, *, stream: bool, ask_usage: bool
 ) -> dict[str, Any]:
-    """The client's fields untouched over the deployment's; a stream is always asked for its usage (guarantee §6)."""
+    """The client's fields, unchanged, and where it names none the deployment's. `ask_usage`: the stream is to end with
+    its usage (guarantee §6)."""
     body = {**deployment.parameters, **forward, "model": deployment.provider_model, "messages": messages}
     if stream:
         body["stream"] = True

@@ -1,62 +1,60 @@
-"""Turns a selection into the messages that are forwarded."""
+"""Turns a selection into the messages that are forwarded (guarantee §4 I3, I4, I6)."""
 
 from collections import defaultdict
 from typing import Any
 
 from gateway.assembly.block import block, block_without, file_part, in_place
-from gateway.models.artifacts import Artifact, ProcessingStrategy
-from gateway.models.conversation import ConversationMessage
+from gateway.assembly.cache_breakpoints import BREAKPOINT
+from gateway.models.artifacts import ProcessingStrategy
+from gateway.models.conversation import INSTRUCTION_ROLES
 from gateway.models.tool_steps import RESULT_ROLES
 from gateway.models.window import Forwarded, Material, Rendering, Selection
-
-MARK = "cache_control"
 
 
 def assemble(material: Material, selection: Selection) -> Forwarded:
     """The forwarded messages: system messages, the window, and the block at the head of the current user message.
 
-    Whatever has no rendering stands as it was sent, the same objects, so that nothing changes unnoticed.
+    Messages that nothing changes are the client's own objects, so that they are forwarded as they were sent.
     """
-    by_message: dict[int, list[Rendering]] = defaultdict(list)
+    in_message: dict[int, list[Rendering]] = defaultdict(list)
     in_block: list[Rendering] = []
     for artifact in material.searched:
-        rendering = selection.renderings.get(artifact.artifact_id)
+        name, index = artifact.artifact_id, artifact.place.message
+        rendering = selection.renderings.get(name)
         if rendering is None:
             continue
-        if artifact.artifact_id in selection.quoted:
+        if name in selection.quoted:
             in_block.append(rendering)
-        elif _in_window(artifact, selection, material):
-            by_message[artifact.place.message or 0].append(rendering)
-        elif artifact.place.message is None or artifact.artifact_id in selection.recalled:
+        elif index is not None and index >= selection.first and index not in selection.left_out:
+            in_message[index].append(rendering)
+        elif index is None or name in selection.recalled:
             in_block.append(rendering)
     messages: list[dict[str, Any]] = list(material.instructions)
     indexes = [-1] * len(messages)
     text = block(in_block, selection.turns)
     rendered: dict[str, Any] | None = None
     for index, message in enumerate(material.messages):
-        if index < selection.first and message.role not in ("system", "developer"):
+        if index < selection.first and message.role not in INSTRUCTION_ROLES:
             continue
         if index in selection.left_out:
             continue
-        body = _body(message, selection.frozen or (selection.keeps_block and index == material.current))
-        if index in by_message:
-            if body is message.body:
-                body = _apply(body, by_message[index])
-            else:
-                body = _with_files(body, message.body, by_message[index])
+        body = message.body
+        if message.rendered is not None and (selection.frozen or (selection.keeps_block and index == material.current)):
+            body = message.rendered
+        if index in in_message:
+            shown = in_message[index]
+            body = _reduced(body, shown) if body is message.body else _with_files(body, message.body, shown)
         if index == material.current and text:
             body = rendered = _with_block(body, text)
         messages.append(body)
         indexes.append(index)
-    standing = tuple(r.artifact.standing_name for r in in_block if r.strategy is ProcessingStrategy.INCLUDE_FULL)
-    return Forwarded(messages, indexes, text, rendered, standing)
+    in_full = tuple(r.artifact.block_name for r in in_block if r.strategy is ProcessingStrategy.INCLUDE_FULL)
+    return Forwarded(messages, indexes, text, rendered, in_full)
 
 
 def without_items(rendered: dict[str, Any], numbers: frozenset[int]) -> dict[str, Any]:
-    """A message as it was forwarded, without those of its block's items that stand in full (by their number, from 0).
-
-    A block of which nothing is left is left out.
-    """
+    """A forwarded message without the items with these numbers among those that its block shows in full, from 0. An
+    empty block is left out."""
     content = rendered["content"]
     if isinstance(content, str):
         return {**rendered, "content": block_without(content, numbers)}
@@ -64,55 +62,43 @@ def without_items(rendered: dict[str, Any], numbers: frozenset[int]) -> dict[str
     return {**rendered, "content": [{**content[0], "text": text}, *content[1:]] if text else content[1:]}
 
 
-def _in_window(artifact: Artifact, selection: Selection, material: Material) -> bool:
-    index = artifact.place.message
-    return index is not None and index >= selection.first and index not in selection.left_out
-
-
-def _body(message: ConversationMessage, frozen: bool) -> dict[str, Any]:
-    return message.rendered if frozen and message.rendered is not None else message.body
-
-
-def _apply(body: dict[str, Any], renderings: list[Rendering]) -> dict[str, Any]:
-    """Puts renderings in the place of what they stand for; spans from the last to the first, so that they stay."""
-    changed = dict(body)
+def _reduced(body: dict[str, Any], renderings: list[Rendering]) -> dict[str, Any]:
+    """The message with its artifacts as they are rendered; spans from last to first, so that the others stay valid."""
     if body["role"] in RESULT_ROLES:
         text = in_place(renderings[0])
         if text == _text_of(body.get("content")):
-            return body  # nothing was reduced, so that a list of parts stays one
-        changed["content"] = _result(body.get("content"), text)
-        return changed
+            return body  # nothing was reduced: a list of parts stays one
+        return {**body, "content": _result(body.get("content"), text)}
+    content = body["content"]
     for rendering in sorted(renderings, key=lambda r: r.artifact.place.span or (0, 0), reverse=True):
         place = rendering.artifact.place
         if place.part is None:
-            changed["content"] = _replace(changed["content"], place.span, in_place(rendering))
+            content = _replaced(content, place.span, in_place(rendering))
             continue
-        parts = list(changed["content"])
+        content, part = list(content), content[place.part]
         if place.span is None:
-            parts[place.part] = _marked(file_part(rendering), parts[place.part])
+            content[place.part] = _with_breakpoint_of([part], file_part(rendering))
         else:
-            part = parts[place.part]
-            parts[place.part] = {**part, "text": _replace(part["text"], place.span, in_place(rendering))}
-        changed["content"] = parts
-    return changed
+            content[place.part] = {**part, "text": _replaced(part["text"], place.span, in_place(rendering))}
+    return {**body, "content": content}
 
 
 def _result(content: Any, text: str) -> Any:
-    """A tool's result with another text: pictures beside it stay, and so does the client's mark on its last text."""
+    """A tool's result with another text. Pictures beside it stay, and so does the client's breakpoint on a text."""
     parts = content if isinstance(content, list) else []
     others = [part for part in parts if not _is_text(part)]
-    marked = _marked({"type": "text", "text": text}, *(part for part in parts if _is_text(part)))
-    return [marked, *others] if others or MARK in marked else text
+    new = _with_breakpoint_of([part for part in parts if _is_text(part)], {"type": "text", "text": text})
+    return [new, *others] if others or BREAKPOINT in new else text
 
 
-def _marked(part: dict[str, Any], *before: dict[str, Any]) -> dict[str, Any]:
-    """A part in the place of those before, with the client's breakpoint of a prompt cache (guarantee §4 I7)."""
-    marks = [each[MARK] for each in before if each.get(MARK) is not None]
-    return {**part, MARK: marks[-1]} if marks else part
+def _with_breakpoint_of(old: list[dict[str, Any]], new: dict[str, Any]) -> dict[str, Any]:
+    """A part that replaces others, with the last prompt-cache breakpoint that the client set on these (§4 I7)."""
+    breakpoints = [part[BREAKPOINT] for part in old if part.get(BREAKPOINT) is not None]
+    return {**new, BREAKPOINT: breakpoints[-1]} if breakpoints else new
 
 
 def _text_of(content: Any) -> str | None:
-    """What a tool's result says: the text that an artifact was made of."""
+    """The text of a tool's result, of which its artifact was made."""
     if isinstance(content, list):
         return "\n".join(str(part.get("text", "")) for part in content if _is_text(part))
     return content if isinstance(content, str) else None
@@ -123,19 +109,19 @@ def _is_text(part: Any) -> bool:
 
 
 def _with_files(rendered: dict[str, Any], body: dict[str, Any], renderings: list[Rendering]) -> dict[str, Any]:
-    """What was forwarded stays as it is, but for files that stood in it as they came and can no longer."""
+    """A message as it was forwarded before, except that files become text that can no longer stay files."""
     if not isinstance(body["content"], list) or not isinstance(rendered["content"], list):
         return rendered
     parts = list(rendered["content"])
-    block = len(parts) - len(body["content"])  # it was put before them
+    block = len(parts) - len(body["content"])  # the block is a part before them
     for rendering in renderings:
         place = rendering.artifact.place
         if place.part is not None and place.span is None and parts[place.part + block].get("type") == "file":
-            parts[place.part + block] = _marked(file_part(rendering), parts[place.part + block])
+            parts[place.part + block] = _with_breakpoint_of([parts[place.part + block]], file_part(rendering))
     return {**rendered, "content": parts}
 
 
-def _replace(text: str, span: tuple[int, int] | None, by: str) -> str:
+def _replaced(text: str, span: tuple[int, int] | None, by: str) -> str:
     start, end = span or (0, len(text))
     return text[:start] + by + text[end:]
 

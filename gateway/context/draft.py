@@ -16,9 +16,10 @@ from gateway.planning.decision import Decision, facts_of, should_use_llm_plannin
 from gateway.planning.processor import ModelConfig
 from gateway.ports import TokenCounter
 from gateway.relevance.index_cache import PassageFinder
-from gateway.window.budget import Limits, Tools
+from gateway.window.budget import Limits
 from gateway.window.counting import PromptCounter
 from gateway.window.fit import fit, measured
+from gateway.window.fitting import Tools
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Artifacts: any tool result or document, of any size, that may enter a context (contract, Terms)."""
+"""Artifacts: tool results and documents of any size that may enter a context, and what is decided for them."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -32,10 +32,12 @@ class ContextGoal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an artifact stands in the conversation.
+    """Where an artifact is in the conversation.
 
-    `message` is an index into the conversation's messages (None: it stands in none and can only enter through the
-    block of §4 I6), `part` an index into that message's content parts, `span` the characters of the text it takes up.
+    Attributes:
+        message: index of its message; None if it is in none, so that only the block of guarantee §4 I6 can show it.
+        part: index of its part, if the message's content is a list.
+        span: its characters, if it is a stretch of a text.
     """
 
     message: int | None = None
@@ -44,14 +46,13 @@ class Place:
 
 
 def cache_group(tenant: str, digest: str) -> str:
-    """The group of all that a cache keeps of a tenant's content, by the digest of that content: texts, summaries."""
+    """The cache group of what is derived from a tenant's content (texts, summaries), by the digest of that content."""
     return f"{tenant}:{digest}"
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """The call behind a tool result that is told as text: `message_id` of the stored result, and the call's
-    arguments."""
+    """The call behind a tool result that is shown as text: the result's stored `message_id`, the call's arguments."""
 
     message_id: str
     arguments: str
@@ -59,10 +60,15 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """One tool result or document. `content` is its text; `size_chars` the length of that text. `label` is the source
-    as it is told to a model where that must not change from turn to turn (guarantee §4 I7). `call` belongs to a result
-    that is told as text, its message left out (guarantee §3.3); `arguments` are what any tool was called with, as
-    written."""
+    """One tool result or document.
+
+    Attributes:
+        content: its text, possibly compacted; `size_chars` is the length of the original.
+        historical: it belongs to an earlier turn.
+        label: the source as models read it, where `source` changes from turn to turn (guarantee §4 I7).
+        call: set for a tool result that is shown as text in the block, without its message (guarantee §3.3).
+        arguments: the arguments with which a tool was called, as written.
+    """
 
     artifact_id: str
     artifact_type: ArtifactType
@@ -79,19 +85,19 @@ class Artifact:
     arguments: str = ""
 
     @property
-    def standing_name(self) -> str:
-        """What it is known by while it stands in a block: two tool results may say the same. An attachment goes by its
-        content, whatever else of the same content turns up later."""
+    def block_name(self) -> str:
+        """Its name in lists of what a block shows: the result's message id, since two tool results may say the same; an
+        attachment's content id, whatever else of the same content turns up later."""
         return self.call.message_id if self.call else self.content_id
 
     @property
     def content_id(self) -> str:
-        """Its id without the number that tells it from others that say the same."""
+        """Its id without the number that is added to repeats of the same content."""
         return self.artifact_id.partition("-")[0]
 
     @property
     def search_label(self) -> str:
-        """What it is called and what was asked for to get it: words that a question may use and its text may lack."""
+        """Its title and the arguments it was got with: words that a question may use and its text may lack."""
         return " ".join(each for each in (self.title, self.arguments) if each)
 
 

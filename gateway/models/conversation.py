@@ -44,7 +44,7 @@ class ConversationMessage:
 
     `body` is the OpenAI message as it was first sent. `rendered` is what was forwarded in its place, when that was
     not the same (a block was put at its head), and `standing` names the artifacts that stand in it in full
-    (`Artifact.standing_name`). `origin` is who made an answer, None where that is not known. `tokens` are the counts
+    (`Artifact.block_name`). `origin` is who made an answer, None where that is not known. `tokens` are the counts
     that are kept with it, empty where there are none; None of a message that is not stored yet.
     """
 

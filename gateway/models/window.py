@@ -1,4 +1,4 @@
-"""What was chosen to stand in the window, before it is worded."""
+"""What may be forwarded, and what was selected for the window, before it is worded."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -10,62 +10,28 @@ from gateway.models.artifacts import Artifact, ArtifactPlan, ProcessingStrategy
 from gateway.models.conversation import ConversationMessage
 from gateway.models.frames import Frame
 
-# A planner's plan on its way to where it is followed (guarantee §5).
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """A planner's plan as fitting follows it, with the summaries that were made for it.
-
-    `plan` has its decisions by priority, for artifacts of this request only; what it does not name gets the
-    heuristic's decision. `summaries` are by artifact, each shorter than the artifact. `trusted`: without the guards of
-    guarantee §5 (`context.trust_planner`).
-    """
-
-    plan: ArtifactPlan
-    summaries: Mapping[str, str] = field(default_factory=dict)
-    trusted: bool = False
-
-
 LAST_EARLIER = -2
-"""Index of the last message before those that may be forwarded; -1 stands for system messages."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rendering:
-    """How one artifact is shown: `text` in full (compacted, perhaps), or the characters of `spans`, or nothing. A
-    summarized one by its summary, `text`, made with a `focus` ("" if with none), and by `spans` beside it.
-
-    `headings` say for each span what has to stand above it to be understood: a table's first row, the headings of its
-    section ("" if nothing has to).
-    """
-
-    artifact: Artifact
-    strategy: ProcessingStrategy
-    text: str = ""
-    spans: tuple[tuple[int, int], ...] = ()
-    headings: tuple[str, ...] = ()
-    focus: str = ""
-
-    @property
-    def shown_chars(self) -> int:
-        return len(self.text) + self.extract_chars
-
-    @property
-    def extract_chars(self) -> int:
-        """Of these the characters that are the artifact's own, where it is not shown in full."""
-        return sum(end - start for start, end in self.spans)
+"""Index of the last message before those that can be forwarded; -1 is the index of system messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What a context is made of: system messages, the conversation, and its artifacts. `current` is the index of the
-    message that begins the turn under way. `placed` artifacts stand in messages; `restored` tool results and `attached`
-    documents can only stand in a block. `frame` is what was forwarded of it before (guarantee §4 I7).
+    """All that a request's context can be made of.
 
-    `earlier` are messages before `messages`, from which something is recalled at most: that at the end of it has index
-    `LAST_EARLIER`, that before it one less. `recallable` are artifacts in them. `turns_before` is how many turns began
-    before the first of all of these."""
+    Attributes:
+        instructions: leading system messages, which are always forwarded.
+        messages: the conversation, oldest first, from which an unbroken run is forwarded.
+        current: index of the message that begins the current turn.
+        placed: artifacts inside `messages`: tool results, files, and documents within user messages.
+        restored: earlier tool results that this request gets as text; they can only be shown in a block.
+        attached: attached documents; they can only be shown in a block.
+        question: the current user message's own words.
+        frame: what was forwarded of the conversation before, where that differs from `messages` (guarantee §4 I7).
+        earlier: messages before `messages`; they can be recalled, not forwarded. The last of them has the index
+            `LAST_EARLIER`, the one before it one less.
+        recallable: artifacts inside `earlier`.
+        turns_before: number of turns that began before the first of all these messages.
+    """
 
     instructions: tuple[dict[str, Any], ...]
     messages: tuple[ConversationMessage, ...]
@@ -81,53 +47,105 @@ class Material:
 
     @property
     def artifacts(self) -> tuple[Artifact, ...]:
-        """Those that may stand in the window as a whole."""
+        """The artifacts that can be in the window in full."""
         return self.placed + self.restored + self.attached
 
     @property
+    def searched(self) -> tuple[Artifact, ...]:
+        """The artifacts of which passages can be in the window."""
+        return self.artifacts + self.recallable
+
+    @property
+    def indexed(self) -> Iterator[tuple[int, ConversationMessage]]:
+        """`earlier` and `messages` with their indexes."""
+        first = LAST_EARLIER + 1 - len(self.earlier)
+        return chain(enumerate(self.earlier, first), enumerate(self.messages))
+
+    @property
     def has_block(self) -> bool:
-        """Whether an earlier step of the turn under way was forwarded with a block, or otherwise than it was sent."""
+        """Whether an earlier step forwarded the message that begins the current turn with a block, or otherwise not as
+        the client sent it."""
         return bool(self.messages) and self.messages[self.current].rendered is not None
 
     @property
     def is_block_fixed(self) -> bool:
-        """Whether the turn under way has the block, or none, that its first step was forwarded with (guarantee §4 I6).
-        Documents and results that can only stand in a block, and stood in one that has to leave, may still get one."""
+        """Whether the first step of the current turn has decided on its block, or that there is none (guarantee §4 I6).
+        Documents and results that lose their place in an older block can still get one."""
         begun = bool(self.messages) and self.messages[self.current].message_id is not None
         return self.has_block or (begun and not (self.restored or self.attached))
 
     @property
     def left(self) -> frozenset[int]:
-        """Steps that left their turn while it was the current one, and stay out (guarantee §4 I2): their messages."""
+        """Indexes of messages whose tool steps left their turn while it was the current one. They stay out (guarantee
+        §4 I2)."""
         if self.frame is None or not self.frame.left:
             return frozenset()
         return frozenset(i for i, message in enumerate(self.messages) if message.message_id in self.frame.left)
 
-    @property
-    def searched(self) -> tuple[Artifact, ...]:
-        """All of which passages may stand in it."""
-        return self.artifacts + self.recallable
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A planner's plan, ready to be followed (guarantee §5).
+
+    Attributes:
+        plan: decisions by priority, for artifacts of this request only. Artifacts that it does not name get the
+            heuristic's decision.
+        summaries: summaries by artifact id, each shorter than its artifact.
+        trusted: whether the plan is followed without the guards of guarantee §5 (`context.trust_planner`).
+    """
+
+    plan: ArtifactPlan
+    summaries: Mapping[str, str] = field(default_factory=dict)
+    trusted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """How one artifact is shown.
+
+    Attributes:
+        text: the whole content, possibly compacted (`include_full`), or the summary (`summarize`).
+        spans: the passages shown, as characters of the content (`rag_extract`, or beside a summary).
+        headings: for each span the text it needs above it: a table's first row, its section's headings; else "".
+        focus: what the summary was made for; "" if for nothing in particular.
+    """
+
+    artifact: Artifact
+    strategy: ProcessingStrategy
+    text: str = ""
+    spans: tuple[tuple[int, int], ...] = ()
+    headings: tuple[str, ...] = ()
+    focus: str = ""
 
     @property
-    def indexed(self) -> Iterator[tuple[int, ConversationMessage]]:
-        """Earlier messages and those of the conversation, each with its index."""
-        first = LAST_EARLIER + 1 - len(self.earlier)
-        return chain(enumerate(self.earlier, first), enumerate(self.messages))
+    def shown_chars(self) -> int:
+        return len(self.text) + self.extract_chars
+
+    @property
+    def extract_chars(self) -> int:
+        """Characters of the passages."""
+        return sum(end - start for start, end in self.spans)
 
 
 HEAD = re.compile(r"\[[^\[\]\n]{1,60}\] ")
 
 
 def head_of(text: str) -> str:
-    """What stands in brackets before a message's words, in chat logs mostly its time; empty if nothing does."""
+    """The bracketed beginning of a message, in chat logs mostly its time; "" if it has none."""
     found = HEAD.match(text)
     return found[0] if found else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """Of what a message that is not in the window said: the characters of `spans` of `text`, with the number of its
-    turn, and who spoke. `follows`: nothing was left out since the excerpt before it."""
+    """A quotation of one message outside the window.
+
+    Attributes:
+        turn: number of its turn, from 1.
+        speaker: the message's role, with its `name` if it has one.
+        text: the whole message; `spans` are the characters quoted.
+        follows: whether nothing was left out between the previous excerpt and this one.
+    """
 
     turn: int
     speaker: str
@@ -138,8 +156,8 @@ class Excerpt:
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """Old turns that are not in the window: as one artifact, and the excerpts of it that stand in the block. `more`:
-    something was left out after the last of them."""
+    """Excerpts of old turns, shown in the block. `artifact` is all old turns outside the window as one artifact; `more`
+    says that something was left out after the last excerpt."""
 
     artifact: Artifact
     excerpts: tuple[Excerpt, ...]
@@ -152,11 +170,17 @@ class Recalled:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The window: messages from `first` on but for `left_out`; artifacts as `renderings` say, others as they stand.
+    """What the window holds: an unbroken run of messages, and how their artifacts are shown.
 
-    `recalled` names the artifacts that stand in the block although their message is not in the window, `turns` is what
-    stands there of the messages themselves. `frozen`: messages that were forwarded with a block before keep it;
-    `keeps_block`: that which begins the turn under way does, in any case (guarantee §4 I6).
+    Attributes:
+        first: index of the first message of the run.
+        left_out: messages after `first` that are not forwarded: old tool steps of the current turn.
+        renderings: by artifact id; an artifact without one is forwarded as the client sent it.
+        recalled: ids of artifacts shown in the block because their message is outside the window.
+        turns: excerpts of old turns for the block.
+        frozen: messages keep the form in which they were forwarded before, with their blocks.
+        quoted: ids of artifacts shown in the block beside a frozen window, wherever their message is.
+        keeps_block: the message that begins the current turn keeps its block, even if not `frozen` (guarantee §4 I6).
     """
 
     first: int = 0
@@ -171,21 +195,32 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Forwarded:
-    """The messages that go upstream. `indexes` says which message of the conversation each of them is (-1: system);
-    `block` is the text put at the head of the current user message, `rendered` that message with it."""
+    """The messages that go upstream.
+
+    Attributes:
+        indexes: for each message its index in `Material.messages`; -1 for leading system messages.
+        block: the text put at the head of the current user message; "" without one.
+        rendered: the current user message with that block.
+        shown_in_full: `Artifact.block_name` of each artifact that the block shows in full, in its order.
+    """
 
     messages: list[dict[str, Any]]
     indexes: list[int]
     block: str = ""
     rendered: dict[str, Any] | None = None
-    standing: tuple[str, ...] = ()
+    shown_in_full: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Unreduced:
-    """What was forwarded before, as it was, and everything since in full: what is measured before anything is decided
-    (guarantee §5). `tokens`: an estimate where it is surely below what matters, the exact count up to the budget, and
-    beyond that a number between the budget and that count. `anew`: it is over budget, so that nothing stands."""
+    """Everything that may be forwarded: what was forwarded before as it was, all since in full. Planning is decided on
+    it (guarantee §5).
+
+    Attributes:
+        tokens: an estimate if that is surely below every limit that matters; else the exact count if within the budget;
+            else a number between the budget and the exact count.
+        anew: it is over the budget, so that everything has to be decided anew.
+    """
 
     selection: Selection
     forwarded: Forwarded
@@ -195,9 +230,13 @@ class Unreduced:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A selection that fits, as it will be sent, with its exact or estimated token count. `anew`: something had to
-    leave, so everything was decided anew (guarantee §4 I7). `guarded` are the artifacts that a plan excludes and of
-    which something is shown all the same (guarantee §5)."""
+    """A selection that fits, as it will be sent.
+
+    Attributes:
+        tokens: the prompt's tokens, counted if `exact`, else estimated; the sum of `breakdown`.
+        anew: something had to leave, so that everything was decided anew (guarantee §4 I7).
+        guarded: ids of artifacts that the plan excludes and that are shown all the same (guarantee §5).
+    """
 
     selection: Selection
     forwarded: Forwarded

@@ -145,7 +145,7 @@ def _is_decided(artifact: Artifact, window: WindowContents, stored: int) -> bool
     index = artifact.place.message
     if index is not None:
         return index < stored and index in window.indexes
-    return artifact.standing_name in window.in_earlier_blocks or window.decided(artifact) is not None
+    return artifact.block_name in window.in_earlier_blocks or window.decided(artifact) is not None
 
 
 class _HistoricalTurns:

@@ -45,7 +45,7 @@ class WindowContents:
         keeps_block = fitted.anew and fitted.selection.keeps_block and material.current in indexes
         return cls(
             indexes,
-            frozenset(fitted.forwarded.standing),
+            frozenset(fitted.forwarded.shown_in_full),
             earlier,
             _decisions(material, fitted, indexes),
             passed=frame is not None,
@@ -70,7 +70,7 @@ class WindowContents:
     def is_kept_in_full(self, artifact: Artifact) -> bool:
         """Whether the kept block shows it in full."""
         index = artifact.place.message
-        return artifact.standing_name in self.in_kept_block and (index is None or index not in self.indexes)
+        return artifact.block_name in self.in_kept_block and (index is None or index not in self.indexes)
 
     def is_left_out(self, artifact: Artifact, stored: int) -> bool:
         """Whether the pass with which the window began decided to show nothing of it, and nothing does.
@@ -81,13 +81,13 @@ class WindowContents:
         index = artifact.place.message
         if index is not None:
             return self.passed and index < stored and index not in self.indexes
-        return artifact.standing_name in self.decided_on and self.is_gone(artifact)
+        return artifact.block_name in self.decided_on and self.is_gone(artifact)
 
     def is_gone(self, artifact: Artifact) -> bool:
         """Whether the window holds nothing of it."""
         if artifact.place.message is not None:
             return artifact.place.message not in self.indexes
-        return artifact.standing_name not in self.in_block | self.in_earlier_blocks
+        return artifact.block_name not in self.in_block | self.in_earlier_blocks
 
 
 def _decisions(
@@ -136,7 +136,7 @@ def records_of(material: Material, fitted: Fitted, *, named: bool = True) -> lis
             both = earlier if rendering is None else together(earlier, here)
             strategy, shown = ProcessingStrategy(both.strategy), min(artifact.size_chars, both.shown_chars)
         elif rendering is None and not fitted.anew and window.is_gone(artifact):
-            if artifact.standing_name not in window.decided_on:
+            if artifact.block_name not in window.decided_on:
                 continue  # it left with its turn, which `messages_excluded` counts
             strategy, shown = ProcessingStrategy.EXCLUDE, 0
         record = ArtifactUsageRecord(
@@ -196,7 +196,7 @@ def strategy_of(artifact: Artifact, window: WindowContents, fitted: Fitted) -> P
     if window.is_kept_in_full(artifact):
         return ProcessingStrategy.INCLUDE_FULL
     if index is not None and index not in window.indexes:
-        full = rendering is not None and artifact.standing_name in window.in_block
+        full = rendering is not None and artifact.block_name in window.in_block
         if full:
             return ProcessingStrategy.INCLUDE_FULL
         kept = rendering is not None and rendering.strategy in REDUCED
@@ -209,7 +209,7 @@ def strategy_of(artifact: Artifact, window: WindowContents, fitted: Fitted) -> P
         return ProcessingStrategy.EXCLUDE
     return (
         ProcessingStrategy.INCLUDE_FULL
-        if artifact.standing_name in window.in_earlier_blocks
+        if artifact.block_name in window.in_earlier_blocks
         else ProcessingStrategy.RAG_EXTRACT
     )
 

@@ -66,7 +66,7 @@ class _Request:
             message = self._stored[name]
             forms[name] = None if sent == message.body else sent
             if sent is forwarded.rendered:
-                standing[name] = forwarded.standing
+                standing[name] = forwarded.shown_in_full
                 foreign |= set() if self._is_of_messages_sent() else {name}
             elif sent is self._material.messages[index].rendered:
                 standing[name] = self._material.messages[index].standing
@@ -89,7 +89,7 @@ class _Request:
             forms=added.forms,
             standing=added.standing,
             decisions={**self._kept_decisions(), **added.decisions},
-            decided=frozenset(a.standing_name for a in (*material.restored, *material.attached)) | self._before.decided,
+            decided=frozenset(a.block_name for a in (*material.restored, *material.attached)) | self._before.decided,
             foreign=added.foreign,
             counts=added.counts,
         )

@@ -1,25 +1,24 @@
 """What may enter a window that cannot hold everything: passages of artifacts and of old turns, in order of worth."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from gateway.base.ids import artifact_id
 from gateway.models.artifacts import Artifact, ArtifactType
 from gateway.models.conversation import ConversationMessage
 from gateway.models.relevance import Passage, Query, Relevance, Source
-from gateway.models.tool_steps import RESULT_ROLES, calls_of
+from gateway.models.tool_steps import calls_of
 from gateway.models.window import Material
 
-# What messages said, as texts to be searched, and quoted where their turn is not in the window (guarantee §4 I6).
-
-
 SPEAKERS = ("user", "assistant")
-MARK = "[…]"
-RECENT = 4
-"""How many messages before the question lend it what its pronouns stand for."""
+OMITTED = "[…]"
+"""Stands in a quoted message for a document, which is an artifact of its own."""
+RECENT_MESSAGES = 4
+"""Messages before the question that explain its pronouns: two exchanges."""
+RECENT_SEARCHED = 3 * RECENT_MESSAGES
+"""Messages among which those are looked for, since tool steps lie between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,93 +31,15 @@ class TranscriptMessage:
     text: str
 
 
-def transcript(material: Material, left_out: frozenset[int]) -> list[TranscriptMessage]:
-    """What was said before the current turn, and in its steps that have left; without the documents in messages, and
-    without tool results: these are artifacts."""
-    documents: dict[int, list[Artifact]] = {}
-    for artifact in (*material.placed, *material.recallable):
-        if artifact.place.span is not None:
-            documents.setdefault(artifact.place.message or 0, []).append(artifact)
-    found: list[TranscriptMessage] = []
-    turn = material.turns_before
-    for index, message in material.indexed:
-        turn += message.role == "user"
-        if message.role not in SPEAKERS or (index >= material.current and index not in left_out):
-            continue
-        text = said(message.body, documents.get(index, ()))
-        if text:
-            name = message.body.get("name")
-            speaker = f"{message.role} {' '.join(name.split())}" if isinstance(name, str) else message.role
-            found.append(TranscriptMessage(index, max(1, turn), speaker, text))
-    return found
-
-
-def recent_texts(material: Material) -> tuple[str, ...]:
-    """What was said just before the question, latest last."""
-    before = [m for m in material.messages[: material.current][-3 * RECENT :] if m.role in SPEAKERS]
-    return tuple(text for text in (said(m.body, ()) for m in before[-RECENT:]) if text)
-
-
-def said(body: Mapping[str, Any], documents: Sequence[Artifact] = ()) -> str:
-    """A message's words, and the tools it called with what arguments."""
-    content = body.get("content")
-    if isinstance(content, str):
-        texts = [_without(content, documents)]
-    else:
-        texts = [_without(text, [a for a in documents if a.place.part == n]) for n, text in _texts(content)]
-    refusal = body.get("refusal")
-    texts += [refusal] if isinstance(refusal, str) else []
-    texts += [called(call) for call in calls_of(body)]
-    return "\n".join(text for text in texts if text.strip()).strip()
-
-
-def called(call: Any) -> str:
-    """A tool call in words."""
-    function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(function, dict):
-        return ""
-    return f"called {function.get('name', 'tool')}({function.get('arguments') or ''})"
-
-
-def as_artifact(told: Sequence[TranscriptMessage]) -> Artifact:
-    """Old turns as one artifact, `turns:N-M`; its id is the same for the same words."""
-    content = "\n".join(f"{each.turn} {each.speaker}: {each.text}" for each in told)
-    return Artifact(
-        artifact_id=artifact_id(content),
-        artifact_type=ArtifactType.CONVERSATION,
-        content=content,
-        size_chars=sum(len(each.text) for each in told),
-        source=f"turns:{told[0].turn}-{told[-1].turn}",
-        historical=True,
-    )
-
-
-def _texts(content: Any) -> Iterable[tuple[int, str]]:
-    for number, part in enumerate(content if isinstance(content, list) else ()):
-        text = part.get("text") if isinstance(part, dict) else None
-        if isinstance(text, str):
-            yield number, text
-
-
-def _without(text: str, documents: Sequence[Artifact]) -> str:
-    for start, end in sorted((a.place.span for a in documents if a.place.span), reverse=True):
-        text = f"{text[:start]}{MARK}{text[end:]}"
-    return text
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """Messages `start` to `end` (exclusive): a user message and all up to the next one."""
-
-    start: int
-    end: int
-
-
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A passage of an artifact, or of what an old message said. `message` is where it stands in the conversation, None
-    if nowhere; `order` its place among all of them. With `summary` it is no passage but a summary of the artifact, made
-    with a `focus`."""
+    """A passage of an artifact, or of an old message.
+
+    Attributes:
+        message: index of the message that holds it; None for an attached document.
+        order: position among all candidates of one search, in the order of their sources.
+        summary: if set, the candidate is not a passage but this summary of the artifact, made with `focus`.
+    """
 
     of: Artifact | TranscriptMessage
     message: int | None
@@ -136,7 +57,7 @@ class Candidate:
 
     @property
     def relevant(self) -> bool:
-        """Whether it bears on the question, or belongs to the turn under way."""
+        """Whether it is relevant to the question, or belongs to the current turn."""
         return self.passage.score > 0 or not self.historical
 
     @property
@@ -145,45 +66,46 @@ class Candidate:
 
     @property
     def age(self) -> tuple[int, int]:
-        """Sorts the latest artifact or message first, its passages in their order."""
+        """Sort key: the latest artifact or message first, its passages in their order."""
         return -(self.message or 0), self.order
 
 
-def old_turns(messages: Sequence[ConversationMessage], current: int) -> list[Turn]:
-    """The turns before the current one, oldest first."""
-    starts = [i for i in range(current) if messages[i].role == "user"]
-    if current and (not starts or starts[0] > 0):
-        starts.insert(0, 0)
-    return [Turn(start, end) for start, end in pairwise([*starts, current])]
+def candidates(
+    material: Material,
+    artifacts: Sequence[Artifact],
+    quotable: Sequence[TranscriptMessage],
+    relevance: Relevance,
+    searches: tuple[str, ...] = (),
+) -> list[Candidate]:
+    """Passages of the artifacts and of old messages, in the order of `best_first`; `searches` are further queries
+    beside the question."""
+    end = len(material.messages)
+    of: list[tuple[Artifact | TranscriptMessage, int | None]] = [
+        *((artifact, artifact.place.message) for artifact in artifacts),
+        *((message, message.index) for message in quotable),
+    ]
+    sources = [
+        Source(a.content, "artifact", a.search_label, a.historical, end if a.place.message is None else a.place.message)
+        for a in artifacts
+    ]
+    sources += [Source(message.text, "turn", message.speaker, True, message.index) for message in quotable]
+    query = Query(material.question, recent_texts(material), searches)
+    found: list[Candidate] = []
+    for (each, index), passages in zip(of, relevance(query, sources), strict=True):
+        found += [Candidate(each, index, passage, order) for order, passage in enumerate(passages, len(found))]
+    return best_first(found)
 
 
-def run_of_turns(material: Material) -> list[Turn]:
-    """Those of them that may stand in one unbroken run with the current turn: none before a turn of which steps have
-    left."""
-    broken = max(material.left, default=-1)
-    return [turn for turn in old_turns(material.messages, material.current) if turn.end > broken]
-
-
-def tool_steps(material: Material) -> list[Turn]:
-    """The whole tool steps of the current turn, oldest first: a call with all of its results. Those that have left stay
-    out."""
-    steps: list[Turn] = []
-    messages, left = material.messages, material.left
-    for index in range(material.current, len(messages)):
-        if calls_of(messages[index].body):
-            end = index + 1
-            while end < len(messages) and messages[end].role in RESULT_ROLES:
-                end += 1
-            if index not in left:
-                steps.append(Turn(index, end))
-    return steps
+def best_first(found: Iterable[Candidate]) -> list[Candidate]:
+    """The highest score first; of equal ones those of the current turn first, then in their order."""
+    return sorted(found, key=lambda c: (-c.passage.score, c.historical, c.order))
 
 
 def of_each_content(artifacts: Sequence[Artifact], current: int) -> list[Artifact]:
-    """The artifacts without those of which another says the same: of two that do, the later stands in the window where
-    the earlier does. New attachments come with the message at `current`, old ones may be nowhere."""
+    """The artifacts without repeats of the same content: the one that is latest in the conversation stays, since it is
+    in the window whenever an earlier one is. New attachments come with the message at `current`."""
 
-    def place(artifact: Artifact) -> float:
+    def position(artifact: Artifact) -> float:
         if artifact.place.message is not None:
             return artifact.place.message
         return -1 if artifact.historical else current - 0.5
@@ -191,51 +113,76 @@ def of_each_content(artifacts: Sequence[Artifact], current: int) -> list[Artifac
     latest: dict[str, Artifact] = {}
     for artifact in artifacts:
         other = latest.get(artifact.content_id)
-        if other is None or place(artifact) >= place(other):
+        if other is None or position(artifact) >= position(other):
             latest[artifact.content_id] = artifact
     return [artifact for artifact in artifacts if latest[artifact.content_id] is artifact]
 
 
-def candidates(
-    material: Material,
-    artifacts: Sequence[Artifact],
-    told: Sequence[TranscriptMessage],
-    relevance: Relevance,
-    searches: tuple[str, ...] = (),
-) -> list[Candidate]:
-    """Passages of those artifacts and of what old messages said, best first; equally good ones in their order, those of
-    the current turn before. `searches` are sought beside the question."""
-    end = len(material.messages)
-    of: list[tuple[Artifact | TranscriptMessage, int | None]] = [
-        (artifact, artifact.place.message) for artifact in artifacts
-    ]
-    sources = [
-        Source(a.content, "artifact", a.search_label, a.historical, end if a.place.message is None else a.place.message)
-        for a in artifacts
-    ]
-    of += [(each, each.index) for each in told]
-    sources += [Source(each.text, "turn", each.speaker, True, each.index) for each in told]
-    query = Query(material.question, recent_texts(material), searches)
-    found = list(_numbered(of, relevance(query, sources)))
-    return best_first(found)
+def transcript(material: Material, left_out: frozenset[int]) -> list[TranscriptMessage]:
+    """What was said before the current turn, and in those of its steps that are left out. Tool results and documents
+    are not part of it: they are artifacts."""
+    documents: dict[int, list[Artifact]] = {}
+    for artifact in (*material.placed, *material.recallable):
+        if artifact.place.span is not None:
+            documents.setdefault(artifact.place.message or 0, []).append(artifact)
+    found: list[TranscriptMessage] = []
+    turn = material.turns_before
+    for index, message in material.indexed:
+        turn += message.role == "user"
+        if message.role not in SPEAKERS or (index >= material.current and index not in left_out):
+            continue
+        text = _words(message.body, documents.get(index, ()))
+        if text:
+            name = message.body.get("name")
+            speaker = f"{message.role} {' '.join(name.split())}" if isinstance(name, str) else message.role
+            found.append(TranscriptMessage(index, max(1, turn), speaker, text))
+    return found
 
 
-def best_first(found: Iterable[Candidate]) -> list[Candidate]:
-    """In the order of `candidates`."""
-    return sorted(found, key=lambda c: (-c.passage.score, c.historical, c.order))
+def recent_texts(material: Material) -> tuple[str, ...]:
+    """What was said just before the question, latest last."""
+    before: Sequence[ConversationMessage] = material.messages[: material.current][-RECENT_SEARCHED:]
+    spoken = [message for message in before if message.role in SPEAKERS][-RECENT_MESSAGES:]
+    return tuple(text for text in (_words(message.body) for message in spoken) if text)
 
 
-def _numbered(
-    of: Iterable[tuple[Artifact | TranscriptMessage, int | None]], found: Iterable[Iterable[Passage]]
-) -> Iterable[Candidate]:
-    order = 0
-    for (each, message), passages in zip(of, found, strict=True):
-        for passage in passages:
-            yield Candidate(each, message, passage, order)
-            order += 1
+def as_artifact(quotable: Sequence[TranscriptMessage]) -> Artifact:
+    """Old turns as one artifact with the source `turns:N-M`; its id is the same for the same words."""
+    content = "\n".join(f"{each.turn} {each.speaker}: {each.text}" for each in quotable)
+    return Artifact(
+        artifact_id=artifact_id(content),
+        artifact_type=ArtifactType.CONVERSATION,
+        content=content,
+        size_chars=sum(len(each.text) for each in quotable),
+        source=f"turns:{quotable[0].turn}-{quotable[-1].turn}",
+        historical=True,
+    )
 
 
-# What a user said that holds beyond its turn: how the conversation began, and what is to be kept to.
+def _words(body: Mapping[str, Any], documents: Sequence[Artifact] = ()) -> str:
+    """A message's words without the documents in it, and the tool calls that it makes."""
+    content, refusal = body.get("content"), body.get("refusal")
+    parts = [(None, content)] if isinstance(content, str) else _text_parts(content)
+    texts = [_without(text, [a for a in documents if a.place.part == part]) for part, text in parts]
+    texts += [refusal] if isinstance(refusal, str) else []
+    for call in calls_of(body):
+        function = call.get("function")
+        if isinstance(function, dict):
+            texts.append(f"called {function.get('name', 'tool')}({function.get('arguments') or ''})")
+    return "\n".join(text for text in texts if text.strip()).strip()
+
+
+def _text_parts(content: Any) -> Iterator[tuple[int | None, str]]:
+    for number, part in enumerate(content if isinstance(content, list) else ()):
+        text = part.get("text") if isinstance(part, dict) else None
+        if isinstance(text, str):
+            yield number, text
+
+
+def _without(text: str, documents: Sequence[Artifact]) -> str:
+    for start, end in sorted((a.place.span for a in documents if a.place.span), reverse=True):
+        text = f"{text[:start]}{OMITTED}{text[end:]}"
+    return text
 
 
 RULE = re.compile(
@@ -244,12 +191,13 @@ RULE = re.compile(
     r"keep to|stick to|remember to|avoid)\b|\bmust (?:be|not|never|always|only)\b|\brules?\b[^.!?\n]*:",
     re.IGNORECASE,
 )
+"""Words with which users give standing instructions."""
 RULE_CHARS = 600
-"""A longer passage with such words in it is a text of some kind, not a rule."""
+"""A longer passage with such words is some text that contains them, not an instruction."""
 
 
 def kept_words(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """The beginning of the very first user message, then rules that the user gave, latest first."""
+    """User messages that matter beyond their turn: the beginning of the very first, then instructions, latest first."""
     of_user = [c for c in candidates if isinstance(c.of, TranscriptMessage) and c.of.speaker.startswith("user")]
     if not of_user:
         return []

@@ -6,164 +6,89 @@ from dataclasses import replace
 
 from gateway.models.artifacts import Artifact, ProcessingStrategy
 from gateway.models.window import Excerpt, Fitted, Material, Recalled, Rendering, Selection, head_of
-from gateway.window.budget import Limits, Tools, fitted_as, in_full
 from gateway.window.candidates import Candidate, TranscriptMessage, as_artifact, candidates, of_each_content, transcript
-from gateway.window.counting import PromptCounter
-from gateway.window.greedy import Choice
+from gateway.window.fitting import Fitting, in_full
+from gateway.window.greedy_fit import GreedyFit
 
-# How the passages that were taken are shown: extracts of artifacts, and excerpts of old turns.
-
+ROOM_SHARE = 0.75
+"""Share of the free room that may be recalled; the rest is for turns to come (ADR 12)."""
+MOST_SHARE = 0.05
+"""Share of the budget that may be recalled (ADR 12)."""
+MOST_TOKENS = 200
+"""Tokens that may be recalled in any case, as far as there is room: a paragraph, in budgets below 4,000 tokens."""
+LEAST_SHARE = 0.015
+"""Share of the budget: with less room than this nothing useful can be recalled, so that something has to leave."""
+BEST_FACTOR = 2
+"""The one best passage may take this many times what may be recalled."""
+LEAST_SCORE = 0.4
+"""Minimum score of a recalled passage, as a fraction of the best."""
+MOST_ROUNDS = 4
+"""Counts of a selection whose tokens were guessed wrongly."""
+ESCAPES = (("&lt;", "<"), ("\\[", "["))
+"""How the block escapes what could be taken for its own delimiters and labels."""
 
 Spans = list[tuple[int, int]]
 
 
-def extract(artifact: Artifact, taken: Iterable[Candidate]) -> Rendering:
-    """The artifact by those passages of it; in full where they are the whole of it. By its summary as well if that was
-    taken, unless both together say no less than all of it."""
-    taken = list(taken)
-    summary = next((c for c in taken if c.summary), None)
-    ordered = sorted((c.passage for c in taken if not c.summary), key=lambda p: p.start)
-    spans: Spans = []
-    headings = [p.heading for p in ordered if _add(spans, artifact.content, p.start, p.end)]
-    if _whole(spans, artifact.content):
-        return in_full(artifact, artifact.content)
-    shown = Rendering(artifact, ProcessingStrategy.RAG_EXTRACT, spans=tuple(spans), headings=tuple(headings))
-    if summary is None or len(summary.summary) + shown.extract_chars >= len(artifact.content):
-        return shown if spans else Rendering(artifact, ProcessingStrategy.EXCLUDE)
-    return replace(shown, strategy=ProcessingStrategy.SUMMARIZE, text=summary.summary, focus=summary.focus)
-
-
-def recalled(told: Sequence[TranscriptMessage], taken: Iterable[Candidate]) -> Recalled | None:
-    """Excerpts, in the order of the conversation, of what was `told` outside the window; None without any."""
-    spans: dict[int, Spans] = {}
-    for candidate in sorted(taken, key=lambda c: (c.message or 0, c.passage.start)):
-        here = spans.setdefault(candidate.message or 0, [])
-        if isinstance(candidate.of, TranscriptMessage):
-            _add(here, candidate.of.text, candidate.passage.start, candidate.passage.end)
-    excerpts: list[Excerpt] = []
-    complete = True  # whether everything up to here is shown
-    for each in told:
-        if each.index not in spans:
-            complete = False
-            continue
-        here = spans[each.index]
-        whole = _whole(here, each.text)
-        shown = ((0, len(each.text)),) if whole else tuple(here)
-        excerpts.append(Excerpt(each.turn, each.speaker, each.text, shown, follows=complete))
-        complete = True
-    return Recalled(as_artifact(told), tuple(excerpts), more=not complete) if excerpts else None
-
-
-def _add(spans: Spans, text: str, start: int, end: int) -> bool:
-    """Adds a span behind the others; False if it went on from the last of them."""
-    if spans and not text[spans[-1][1] : start].strip():
-        spans[-1] = (spans[-1][0], max(spans[-1][1], end))
-        return False
-    spans.append((start, end))
-    return True
-
-
-def _whole(spans: Spans, text: str) -> bool:
-    return len(spans) == 1 and not (text[: spans[0][0]].strip() or text[spans[0][1] :].strip())
-
-
-SHARE_OF_ROOM = 0.75
-MOST, LEAST = 0.05, 0.015
-MOST_TOKENS = 200
-"""What a turn may recall of the budget, in a small one so many tokens: it takes room from the turns to come. With less
-than the least a question would go without what it needs; then something has to leave, as it soon would in any case."""
-BEST_MORE = 2
-"""So many times as much may be recalled where the one passage that bears most on the question is that long."""
-WORTH = 0.4
-"""What bears on the question by less than this part of what bears most on it is not worth the room."""
-ROUNDS = 4
-ESCAPES = (("&lt;", "<"), ("\\[", "["))
-"""How a block writes what could be taken for its own delimiters and labels."""
-
-
-def with_recalled(
-    material: Material,
-    frozen: Fitted,
-    limits: Limits,
-    counting: PromptCounter,
-    tools: Tools,
-    searches: tuple[str, ...] = (),
-) -> Fitted | None:
-    """The frozen window with what is needed of all that it does not hold, in a block at the head of a new question;
-    None if there is no room for that, so that something has to leave.
-
-    A question that was forwarded before keeps the block that it had (guarantee §4 I6).
-    """
-    if limits.filled is None or not material.question:
+def with_recalled(fitting: Fitting, frozen: Fitted) -> Fitted | None:
+    """The frozen window with passages that the question needs in a block at its head; None if there is no room for
+    them, so that something has to leave. A question that was forwarded before keeps its block (guarantee §4 I6)."""
+    material, counting, usable = fitting.material, fitting.counting, fitting.limits.usable
+    if usable is None or not material.question:
         return frozen
-    artifacts, told = absent(material, frozen)
-    found = _worth_it(candidates(material, artifacts, told, tools.relevance, searches)) if artifacts or told else []
-    found = _unseen(material, frozen, found)
+    artifacts, quotable = absent(material, frozen)
+    if not (artifacts or quotable):
+        return frozen
+    found = candidates(material, artifacts, quotable, fitting.tools.relevance, fitting.searches)
+    least = LEAST_SCORE * max((c.passage.score for c in found), default=0.0)
+    found = _unseen(material, frozen, [c for c in found if c.passage.score > 0 and c.passage.score >= least])
     if not found:
         return frozen
     before = counting.total(frozen.forwarded)
-    room = (limits.filled - before) * SHARE_OF_ROOM
-    if room < limits.filled * LEAST:
+    room = (usable - before) * ROOM_SHARE
+    if room < usable * LEAST_SHARE:
         return None
-    allowed = min(room, max(limits.filled * MOST, MOST_TOKENS))
-    choice = Choice(counting, frozen.selection.first, [], lambda turn: 0, run_ended=True)
-    best = min(room, allowed * BEST_MORE)
-    if choice.add(found[:1], best):
-        choice.add_part(found[:1], best)
-        if not _unseen(material, frozen, choice.passages()):
-            choice.shrink(choice.used)
-    allowed = max(allowed, choice.used)
-    choice.add(found[1:], allowed)
-    for _ in range(ROUNDS):
-        if not choice.taken:
-            return None if allowed == room < _after_a_pass(limits) else frozen
-        selection = _selection(frozen.selection, told, choice)
-        forwarded = tools.assemble(material, selection)
+    allowed = min(room, max(usable * MOST_SHARE, MOST_TOKENS))
+    taken = GreedyFit(counting, frozen.selection.first, [], lambda turn: 0, run_ended=True)
+    best = min(room, allowed * BEST_FACTOR)
+    if taken.add(found[:1], best):
+        taken.add_parts(found[:1], best)
+        if not _unseen(material, frozen, taken.passages()):
+            taken.shrink(taken.used)
+    allowed = max(allowed, taken.used)
+    taken.add(found[1:], allowed)
+    for _ in range(MOST_ROUNDS):
+        if not taken.taken:  # after a reduction there would be more room
+            return None if allowed == room < (usable - fitting.limits.goal) * ROOM_SHARE else frozen
+        selection = _selection(frozen.selection, quotable, taken.passages())
+        forwarded = fitting.assemble(selection)
         excess = counting.total(forwarded) - before - allowed
         if excess <= 0:
-            return fitted_as(selection, forwarded, counting.exact, counting)
-        choice.shrink(excess)
+            return fitting.fitted(selection, forwarded)
+        taken.shrink(excess)
     return frozen
 
 
-def _after_a_pass(limits: Limits) -> float:
-    """Room for what is recalled right after something has left."""
-    return ((limits.filled or 0) - limits.aim) * SHARE_OF_ROOM
-
-
-def _worth_it(found: list[Candidate]) -> list[Candidate]:
-    best = max((c.passage.score for c in found), default=0.0)
-    return [c for c in found if c.passage.score > 0 and c.passage.score >= WORTH * best]
-
-
-def _is_new_turn(material: Material) -> bool:
-    """Whether the window may lack something, and the message that begins the turn under way was not forwarded yet."""
-    if (material.frame is None and not material.earlier) or not material.messages:
-        return False
-    current = material.messages[material.current]
-    return current.role == "user" and current.message_id is None
-
-
 def absent(material: Material, frozen: Fitted) -> tuple[list[Artifact], list[TranscriptMessage]]:
-    """What does not stand in a frozen window, or not in full, and may be shown beside it: artifacts, and what was said.
-    Nothing where the turn under way was forwarded before."""
-    if not _is_new_turn(material):
+    """The artifacts and the old messages that a frozen window does not hold in full, so that they can be shown beside
+    it. Empty if the current turn was forwarded before, or if the window lacks nothing."""
+    if not material.messages or (material.frame is None and not material.earlier):
         return [], []
-    selection, messages = frozen.selection, material.messages
-    standing = {name for i in frozen.forwarded.indexes if i >= 0 for name in messages[i].standing}
-    standing |= set(frozen.forwarded.standing)
-    here = {a.content_id for a in material.searched if _stands(a, material, selection, standing)}
-    lacking = [a for a in material.searched if a.content_id not in here]
-    artifacts = of_each_content(lacking, material.current)
+    current, selection = material.messages[material.current], frozen.selection
+    if current.role != "user" or current.message_id is not None:
+        return [], []
+    in_blocks = {name for i in frozen.forwarded.indexes if i >= 0 for name in material.messages[i].standing}
+    in_blocks |= set(frozen.forwarded.shown_in_full)
+    here = {a.content_id for a in material.searched if _is_in_full(a, material, selection, in_blocks)}
+    artifacts = of_each_content([a for a in material.searched if a.content_id not in here], material.current)
     left = selection.left_out
-    told = [each for each in transcript(material, left) if each.index < selection.first or each.index in left]
-    return artifacts, told
+    return artifacts, [m for m in transcript(material, left) if m.index < selection.first or m.index in left]
 
 
-def _stands(artifact: Artifact, material: Material, selection: Selection, standing: set[str]) -> bool:
+def _is_in_full(artifact: Artifact, material: Material, selection: Selection, in_blocks: set[str]) -> bool:
     index = artifact.place.message
     if index is None:
-        return artifact.standing_name in standing
+        return artifact.block_name in in_blocks
     if index < selection.first or index in selection.left_out:
         return False
     message, frame = material.messages[index], material.frame
@@ -172,7 +97,7 @@ def _stands(artifact: Artifact, material: Material, selection: Selection, standi
 
 
 def _unseen(material: Material, frozen: Fitted, found: Iterable[Candidate]) -> list[Candidate]:
-    """Without what already stands in a block or an extract of the window."""
+    """Those that no block and no extract of the window shows."""
     shown: list[str] = []
     for index, message in zip(frozen.forwarded.indexes, frozen.forwarded.messages, strict=True):
         if index >= 0 and material.messages[index].rendered is not None:
@@ -180,7 +105,7 @@ def _unseen(material: Material, frozen: Fitted, found: Iterable[Candidate]) -> l
             parts = content if isinstance(content, list) else [{"text": content}]
             texts = [str(part["text"]) for part in parts if isinstance(part, dict) and part.get("text")]
             shown += [*texts, *(plain for text in texts if (plain := _unescaped(text)) != text)]
-    return [c for c in found if not any(_words(c) in text for text in shown)]
+    return [c for c in found if not any(_as_shown(c) in text for text in shown)]
 
 
 def _unescaped(text: str) -> str:
@@ -189,21 +114,65 @@ def _unescaped(text: str) -> str:
     return text
 
 
-def _words(candidate: Candidate) -> str:
-    """A passage as it would stand again: a message's head may be said once for several."""
+def _as_shown(candidate: Candidate) -> str:
+    """A passage as a block would show it: a message's head may be written once for several."""
     text = candidate.text
     return (text if isinstance(candidate.of, Artifact) else text.removeprefix(head_of(text))).strip()
 
 
-def _selection(frozen: Selection, told: list[TranscriptMessage], choice: Choice) -> Selection:
+def _selection(frozen: Selection, quotable: list[TranscriptMessage], passages: list[Candidate]) -> Selection:
     chosen: dict[int, list[Candidate]] = defaultdict(list)
-    quoted: list[Candidate] = []
-    for candidate in choice.passages():
+    for candidate in passages:
+        chosen[id(candidate.of)].append(candidate)
+    extracts = [extract(own[0].of, own) for own in chosen.values() if isinstance(own[0].of, Artifact)]
+    quoted = [c for c in passages if isinstance(c.of, TranscriptMessage)]
+    renderings = {rendering.artifact.artifact_id: rendering for rendering in extracts}
+    names = frozenset(renderings)
+    return replace(frozen, renderings=frozen.renderings | renderings, quoted=names, turns=recalled(quotable, quoted))
+
+
+def extract(artifact: Artifact, taken: Iterable[Candidate]) -> Rendering:
+    """The artifact as the passages taken of it, and its summary if that was taken; in full if they are all of it. A
+    summary that is no shorter than what it replaces is left out."""
+    taken = list(taken)
+    summary = next((c for c in taken if c.summary), None)
+    ordered = sorted((c.passage for c in taken if not c.summary), key=lambda p: p.start)
+    spans: Spans = []
+    headings = [p.heading for p in ordered if _add(spans, artifact.content, p.start, p.end)]
+    if _is_whole(spans, artifact.content):
+        return in_full(artifact)
+    shown = Rendering(artifact, ProcessingStrategy.RAG_EXTRACT, spans=tuple(spans), headings=tuple(headings))
+    if summary is None or len(summary.summary) + shown.extract_chars >= len(artifact.content):
+        return shown if spans else Rendering(artifact, ProcessingStrategy.EXCLUDE)
+    return replace(shown, strategy=ProcessingStrategy.SUMMARIZE, text=summary.summary, focus=summary.focus)
+
+
+def recalled(quotable: Sequence[TranscriptMessage], taken: Iterable[Candidate]) -> Recalled | None:
+    """Excerpts of the old messages, in the order of the conversation; None if nothing of them was taken."""
+    spans: dict[int, Spans] = {}
+    for candidate in sorted(taken, key=lambda c: (c.message or 0, c.passage.start)):
+        here = spans.setdefault(candidate.message or 0, [])
         if isinstance(candidate.of, TranscriptMessage):
-            quoted.append(candidate)
-        else:
-            chosen[id(candidate.of)].append(candidate)
-    extracts = [extract(taken[0].of, taken) for taken in chosen.values() if isinstance(taken[0].of, Artifact)]
-    names = frozenset(rendering.artifact.artifact_id for rendering in extracts)
-    renderings = {**frozen.renderings, **{r.artifact.artifact_id: r for r in extracts}}
-    return replace(frozen, renderings=renderings, quoted=names, turns=recalled(told, quoted))
+            _add(here, candidate.of.text, candidate.passage.start, candidate.passage.end)
+    excerpts: list[Excerpt] = []
+    complete = True  # whether everything up to here is shown
+    for message in quotable:
+        here = spans.get(message.index, [])
+        if here:
+            shown = [(0, len(message.text))] if _is_whole(here, message.text) else here
+            excerpts.append(Excerpt(message.turn, message.speaker, message.text, tuple(shown), follows=complete))
+        complete = bool(here)
+    return Recalled(as_artifact(quotable), tuple(excerpts), more=not complete) if excerpts else None
+
+
+def _add(spans: Spans, text: str, start: int, end: int) -> bool:
+    """Adds a span behind the others; False if it continues the last of them."""
+    if spans and not text[spans[-1][1] : start].strip():
+        spans[-1] = (spans[-1][0], max(spans[-1][1], end))
+        return False
+    spans.append((start, end))
+    return True
+
+
+def _is_whole(spans: Spans, text: str) -> bool:
+    return len(spans) == 1 and not (text[: spans[0][0]].strip() or text[spans[0][1] :].strip())

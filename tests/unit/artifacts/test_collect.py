@@ -75,7 +75,7 @@ def test_what_turns_up_later_does_not_change_the_names_of_what_was_there() -> No
         assert (first.artifact_id, second.artifact_id) == (f"{old.artifact_id}-2", old.artifact_id)
     first, second = unique_ids([replace(result, timestamp=early), attached])
     assert (first.artifact_id, second.artifact_id) == (result.artifact_id, f"{result.artifact_id}-2")
-    assert second.standing_name == attached.standing_name
+    assert second.block_name == attached.block_name
 
 
 def test_a_result_knows_what_was_asked_of_its_tool() -> None:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.artifacts.documents import UnreadableDocument, document_spans, inline_file
+from gateway.artifacts.documents import UnreadableDocument, inline_file
+from gateway.artifacts.in_messages import document_spans
 
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 

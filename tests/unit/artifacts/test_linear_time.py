@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.artifacts.documents import document_spans, html_text
-from gateway.artifacts.in_messages import is_tagged, marked_spans
+from gateway.artifacts.documents import html_text
+from gateway.artifacts.in_messages import document_spans, is_tagged, marked_spans
 from gateway.relevance.chunks.split import passages
 
 PIECES = [

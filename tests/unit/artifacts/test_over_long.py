@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from gateway.artifacts.documents import document_spans
-from gateway.artifacts.in_messages import middle, own_words
+from gateway.artifacts.in_messages import document_spans, middle, own_words
 from tests.unit.making import build
 
 FIRST, LAST = "Here is my list.", "Who keeps lamp 257?"

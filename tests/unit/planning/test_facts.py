@@ -102,7 +102,7 @@ async def test_what_a_pass_left_out_stands_as_left_out_until_something_has_to_le
     """The result left with its turn, the document by itself: both were decided on by the pass that began the window.
     Of a document that came since nothing is decided, and once more a pass has to decide, nothing of all."""
     bodies = [*STEP, user("thanks " * 100), assistant("welcome"), user("and now?")]
-    gone = Frame(first="msg_4", decided=frozenset({_paper().standing_name}))
+    gone = Frame(first="msg_4", decided=frozenset({_paper().block_name}))
     found = facts(await built(bodies, 6, attachments=(_paper(),), frame=gone), 6)
     assert (found.artifacts, found.all_standing, reason(found)) == (2, True, "standing")
     other = replace(_paper(), artifact_id="art_2", content=f"{LOG} other")
@@ -155,7 +155,7 @@ async def test_a_document_stands_in_the_block_that_holds_it() -> None:
     assert reason(facts(paper, 0)) == "historical_artifacts"
     rendered = paper.fitted.forwarded.rendered
     assert rendered is not None
-    standing = paper.fitted.forwarded.standing
+    standing = paper.fitted.forwarded.shown_in_full
     asked = replace(stored([user("hello")])[0], rendered=rendered, standing=standing)
     path: list[ConversationMessage] = [asked, *stored([user("hello"), assistant("hi")])[1:]]
     made = History("conv_1", False, (), (*path, *history([user("more")]).messages), stored=2, attachments=(_paper(),))

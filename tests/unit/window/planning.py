@@ -12,9 +12,10 @@ from gateway.models.conversation import new_message
 from gateway.models.window import Fitted, Material, Planned
 from gateway.relevance.index_cache import PassageFinder
 from gateway.tokens.counter import CounterRegistry
-from gateway.window.budget import Limits, Tools
+from gateway.window.budget import Limits
 from gateway.window.counting import PromptCounter
 from gateway.window.fit import fit
+from gateway.window.fitting import Tools
 from tests.unit.making import FACTS
 
 FULL, EXCLUDE = ProcessingStrategy.INCLUDE_FULL, ProcessingStrategy.EXCLUDE

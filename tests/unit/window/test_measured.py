@@ -12,9 +12,10 @@ from gateway.models.artifacts import Artifact, ArtifactType
 from gateway.models.window import Material
 from gateway.relevance.index_cache import PassageFinder
 from gateway.tokens.counter import CounterRegistry
-from gateway.window.budget import Limits, Tools
+from gateway.window.budget import Limits
 from gateway.window.counting import PromptCounter
 from gateway.window.fit import fit, measured
+from gateway.window.fitting import Tools
 from tests.unit.making import assistant, stored, user
 from tests.unit.window.test_kept_counts import GPT, Watched
 
