@@ -9,18 +9,16 @@ from typing import Any
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError, StorageUnavailable
 from gateway.http.auth import UNKNOWN, Authenticator
-from gateway.http.chat.repeats import Repeatable, Unattended, identify, repeatable, replay
+from gateway.http.chat.repeats import LARGE_BODY, Keyed, identify, keyed, replay
 from gateway.http.chat.validation import parse_chat_request
 from gateway.http.edge import Receive, Scope, Send, costing, named, send_json
 from gateway.http.receive import EVENT_STREAM, chat_body, event, read_body, until_disconnect
 from gateway.models.conversation import ConversationRef
 from gateway.models.exchange import Caller, ChatRequest
-from gateway.models.turn import RequestIdentity, StoredCompletion
+from gateway.models.turn import StoredCompletion
 from gateway.ports import Clock, ConversationStore
 from gateway.turn.idempotency import IdempotencyGate
 from gateway.turn.pipeline import Completion, Pipeline, StreamedAnswer
-
-LARGE_BODY = 2**20
 
 
 class ChatCompletions:
@@ -41,15 +39,10 @@ class ChatCompletions:
         self._auth = auth
         self._settings = settings
         self._clock = clock
-        self._unattended = Unattended()
-
-    async def close(self) -> None:
-        """Ends what goes on without a client."""
-        await self._unattended.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         arrived = (self._clock.now(), self._clock.monotonic())
-        said = repeatable(scope)
+        key = keyed(scope)
         caller = await self._auth.caller(scope)
         raw = await read_body(scope, receive, self._settings.server.max_body_bytes)
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"] if k[:2] == b"x-"}
@@ -65,11 +58,10 @@ class ChatCompletions:
         if request.options.dry_run:
             await _send_dry_run(await until_disconnect(receive, self._pipeline.dry_run(request)), send)
             return
-        identity = await identify(said, caller.tenant, raw, self._store) if said is not None else None
-        if identity is None or said is None:
+        if key is None:
             await self._respond(request, scope, receive, send)
         else:
-            await self._respond_once(identity, said, request, scope, receive, send)
+            await self._respond_once(key, raw, request, scope, receive, send)
 
     async def _respond(self, request: ChatRequest, scope: Scope, receive: Receive, send: Send) -> None:
         if request.stream:
@@ -78,28 +70,18 @@ class ChatCompletions:
             await self._answer(request, scope, receive, send)
 
     async def _respond_once(
-        self,
-        identity: RequestIdentity,
-        said: Repeatable,
-        request: ChatRequest,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
+        self, key: Keyed, raw: bytes, request: ChatRequest, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Runs it, unless it has been answered before: then with that answer."""
+        """Runs the request, or sends the answer that it was given before."""
+        identity = await identify(key, request.caller.tenant, raw, self._store)
         admitted = await until_disconnect(receive, self._once.admit(identity, request))
         if isinstance(admitted, StoredCompletion):
             scope["gateway"]["replayed"] = True
             scope["gateway"]["conversation_id"] = admitted.ledger.conversation_id
             await replay(send, request, admitted)
             return
-        request = replace(request, claim=admitted.claim)
-        if request.stream or request.claim is None or not request.keeps_content:
-            with admitted:
-                await self._respond(request, scope, receive, send)
-            return
-        completion = await self._unattended.result(receive, admitted, said.retries, self._pipeline.answer(request))
-        await _send_completion(completion, scope, send)
+        with admitted:
+            await self._respond(replace(request, claim=admitted.claim), scope, receive, send)
 
     def _read(
         self, raw: bytes, scope: Scope, headers: dict[str, str], caller: Caller, arrived: tuple[datetime, float]
