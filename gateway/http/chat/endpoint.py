@@ -2,19 +2,18 @@
 
 import asyncio
 from dataclasses import replace
-from datetime import datetime
-from functools import partial
 from typing import Any
 
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError, StorageUnavailable
 from gateway.http.auth import UNKNOWN, Authenticator
+from gateway.http.chat.messages import chat_body
 from gateway.http.chat.repeats import LARGE_BODY, Keyed, identify, keyed, replay
-from gateway.http.chat.validation import parse_chat_request
+from gateway.http.chat.validation import Arrival, parse_chat_request
 from gateway.http.edge import Receive, Scope, Send, costing, named, send_json
-from gateway.http.receive import EVENT_STREAM, chat_body, event, read_body, until_disconnect
+from gateway.http.receive import EVENT_STREAM, event, read_body, until_disconnect
 from gateway.models.conversation import ConversationRef
-from gateway.models.exchange import Caller, ChatRequest
+from gateway.models.exchange import ChatRequest
 from gateway.models.turn import StoredCompletion
 from gateway.ports import Clock, ConversationStore
 from gateway.turn.idempotency import IdempotencyGate
@@ -41,15 +40,20 @@ class ChatCompletions:
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        arrived = (self._clock.now(), self._clock.monotonic())
+        at, started = self._clock.now(), self._clock.monotonic()
         key = keyed(scope)
         caller = await self._auth.caller(scope)
         raw = await read_body(scope, receive, self._settings.server.max_body_bytes)
-        headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"] if k[:2] == b"x-"}
         facts = scope["gateway"]
-        read = partial(self._read, raw, scope, headers, caller, arrived)
-        # Looking at very many small parts takes a while; streams of other requests must not wait for it.
-        request = read() if len(raw) < LARGE_BODY else await asyncio.to_thread(read)
+        arrival = Arrival(facts["request_id"], at, started, len(raw))
+
+        def parsed() -> ChatRequest:
+            headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"] if k[:2] == b"x-"}
+            body, plain = chat_body(raw, scope)
+            return parse_chat_request(body, headers, caller, self._settings, arrival, plain)
+
+        # Many small parts take a while to check; streams of other requests must not wait for it.
+        request = parsed() if len(raw) < LARGE_BODY else await asyncio.to_thread(parsed)
         if caller.tenant == UNKNOWN and (request.keeps_content or request.conversation != ConversationRef()):
             raise StorageUnavailable("The storage cannot be reached.")
         facts["model"] = request.model
@@ -82,13 +86,6 @@ class ChatCompletions:
             return
         with admitted:
             await self._respond(replace(request, claim=admitted.claim), scope, receive, send)
-
-    def _read(
-        self, raw: bytes, scope: Scope, headers: dict[str, str], caller: Caller, arrived: tuple[datetime, float]
-    ) -> ChatRequest:
-        body, plain = chat_body(raw, scope)
-        request_id = scope["gateway"]["request_id"]
-        return parse_chat_request(body, headers, caller, self._settings, request_id, arrived, len(raw), plain)
 
     async def _answer(self, request: ChatRequest, scope: Scope, receive: Receive, send: Send) -> None:
         await _send_completion(await until_disconnect(receive, self._pipeline.answer(request)), scope, send)

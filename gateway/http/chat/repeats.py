@@ -10,9 +10,9 @@ from gateway.accounting.cost import total_cost
 from gateway.accounting.stream import OWN, ChunkRelay
 from gateway.errors import InvalidRequest, StorageUnavailable
 from gateway.http.auth import UNKNOWN
-from gateway.http.chat.messages import invalid
 from gateway.http.conversations.completions import answered
 from gateway.http.edge import Scope, Send, costing, named, send_json
+from gateway.http.fields import invalid
 from gateway.http.receive import EVENT_STREAM, event
 from gateway.models.exchange import ChatRequest
 from gateway.models.turn import RequestIdentity, StoredCompletion

@@ -9,8 +9,8 @@ from gateway.accounting.audit import repriced
 from gateway.accounting.metadata import extended_usage
 from gateway.errors import CompletionNotFound, ConversationNotFound
 from gateway.http.auth import ANONYMOUS, Authenticator
-from gateway.http.chat.messages import invalid
 from gateway.http.edge import Receive, Scope, Send, named, send_json
+from gateway.http.fields import invalid
 from gateway.models.turn import CompletionQuery, StoredCompletion
 from gateway.ports import ConversationStore
 

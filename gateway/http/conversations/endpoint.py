@@ -9,11 +9,11 @@ from typing import Any
 from gateway.base.ids import new_id
 from gateway.errors import ConversationNotFound, InvalidRequest, StorageUnavailable
 from gateway.http.auth import ANONYMOUS, UNKNOWN, Authenticator
-from gateway.http.chat.messages import invalid
-from gateway.http.chat.validation import CONVERSATION_ID, is_session_name, keeps_metadata_rules
+from gateway.http.chat.validation import CONVERSATION_ID
 from gateway.http.conversations.completions import check_named, limit_of, listed, metadata_of, newest_first, parameters
 from gateway.http.conversations.items import parse_items
 from gateway.http.edge import Receive, Scope, Send, named, send_json
+from gateway.http.fields import invalid, is_session_name, keeps_metadata_rules
 from gateway.http.receive import json_body, read_body
 from gateway.models.conversation import ConversationMessage
 from gateway.models.records import ConversationRecord, ItemQuery, RecordQuery

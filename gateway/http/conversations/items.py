@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gateway.errors import InvalidRequest
-from gateway.http.chat.messages import invalid
+from gateway.http.fields import invalid
 from gateway.models.chain import message_digest
 from gateway.models.conversation import ConversationMessage
 from gateway.models.items import chat_answer, chat_content, chat_said
