@@ -154,7 +154,6 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
             sweeping.cancel()
             keeping.cancel()
             calibrating.cancel()
-            await chat.close()
             if meaning is not None:
                 await meaning.close()
             await settlement.drain(2 * settings.storage.timeout)

@@ -7,9 +7,9 @@ GatewayError
 │   ├── HeadersTooLarge 431
 │   ├── RequestTimeout 408
 │   ├── UnsupportedMediaType 415
-│   ├── InvalidHttp 400               not even HTTP
+│   ├── InvalidHttp 400               not HTTP/1.1
 │   ├── IdempotencyKeyInUse 409       its request is being answered
-│   ├── IdempotencyKeyMismatch 422    it stood with another request
+│   ├── IdempotencyKeyMismatch 422    it was used with another request
 │   ├── AnswerNotKept 409             answered already, and the answer is gone
 │   └── NotFound 404
 │       ├── ConversationNotFound      unknown, deleted or another tenant's (guarantee §2)
@@ -35,7 +35,7 @@ from typing import Any
 
 
 class GatewayError(Exception):
-    """Anything that a client is told in OpenAI's error shape (guarantee §7)."""
+    """Any error that a client gets, in OpenAI's shape (guarantee §7)."""
 
     status = 500
     type = "server_error"
@@ -58,7 +58,7 @@ class GatewayError(Exception):
 
 
 class InternalError(GatewayError):
-    """A fault of the gateway's own; the message says nothing of its insides."""
+    """A fault of the gateway. The message reveals nothing of its insides."""
 
 
 class InvalidRequest(GatewayError):
@@ -84,7 +84,7 @@ class RequestTooLarge(InvalidRequest):
 
 
 class HeadersTooLarge(InvalidRequest):
-    """The request line and headers are longer, or the headers more, than any honest request's."""
+    """The request line and headers are too long, or the headers too many."""
 
     status = 431
     code = "headers_too_large"
@@ -105,13 +105,13 @@ class UnsupportedMediaType(InvalidRequest):
 
 
 class InvalidHttp(InvalidRequest):
-    """What came over the connection is not HTTP/1.1, or it could be read in two ways."""
+    """The bytes are not HTTP/1.1, or could be read in two ways."""
 
     code = "invalid_http"
 
 
 class IdempotencyKeyInUse(InvalidRequest):
-    """A request with this `Idempotency-Key` is being answered right now; ask again for its answer."""
+    """A request with this `Idempotency-Key` is being answered; ask again for its answer."""
 
     status = 409
     code = "idempotency_key_in_use"
@@ -122,8 +122,7 @@ class IdempotencyKeyInUse(InvalidRequest):
 
 
 class IdempotencyKeyMismatch(InvalidRequest):
-    """The `Idempotency-Key` stood with another request: the body is not the same, or a header that says what is
-    asked."""
+    """The `Idempotency-Key` was used with another body, or with other headers that change what is asked."""
 
     status = 422
     code = "idempotency_key_mismatch"
@@ -225,7 +224,7 @@ class UpstreamError(GatewayError):
 
 
 class UpstreamUnreachable(UpstreamError):
-    """No connection, or it broke before any byte of an answer."""
+    """No connection, or a connection that broke before the first byte of an answer."""
 
     code = "upstream_unreachable"
     may_be_charged = False

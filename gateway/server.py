@@ -1,4 +1,4 @@
-"""Runs the application on uvicorn."""
+"""Runs the application on uvicorn, and ends it in order (guarantee §9, ADR 18)."""
 
 import asyncio
 import ipaddress
@@ -17,90 +17,14 @@ from gateway.config.settings import Settings
 from gateway.http.edge import Draining
 from gateway.http.protocol import limited
 from gateway.telemetry import logs
-from gateway.telemetry.logs import get_logger
 
-# An orderly end (guarantee §9): no new requests, time for running ones, then they are cut and their bills are kept.
-
-
-TICK = 0.05
+TICK_SECONDS = 0.05
+"""Between two looks at whether running requests have ended."""
 CUT_SECONDS = 2.0
 """How long a request that is cut may take to let go of its upstream."""
 HURRIED_SECONDS = 2.0
-log = get_logger("gateway.server")
-
-
-class GracefulServer(uvicorn.Server):
-    """After the first signal running requests have `grace` seconds; a second one ends that at once. When they are
-    gone, whatever does not let go of the process within `last` seconds is left behind."""
-
-    def __init__(self, config: uvicorn.Config, draining: Draining, grace: float, last: float) -> None:
-        super().__init__(config)
-        self._draining = draining
-        self._grace = grace
-        self._last = last
-        self._hurried = False
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """First signal: an orderly end. Second: without a grace. Third: whatever is lost."""
-        if self._hurried:
-            os._exit(128 + sig)
-        if self._draining.begun:
-            self._hurried = True
-            leave_after(HURRIED_SECONDS)
-            return
-        self._draining.begun = True
-        super().handle_exit(sig, frame)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Closes the port and idle connections, waits for running requests, cuts the rest, and lets the application
-        write what is still to be written."""
-        self._draining.begun = True
-        state = self.server_state
-        log.info("shutting_down", running=len(state.tasks))
-        for server in self.servers:
-            server.close()
-        for each in sockets or ():
-            each.close()
-        for connection in list(state.connections):
-            connection.shutdown()
-        waited = 0.0
-        while (state.tasks or state.connections) and waited < self._grace and not self._hurried:
-            await asyncio.sleep(TICK)
-            waited += TICK
-        await self._cut()
-        leave_after(self._last)
-        await self.lifespan.shutdown()
-        log.info("shut_down")
-
-    async def _cut(self) -> None:
-        running = set(self.server_state.tasks)
-        if not running:
-            return
-        log.warning("requests_cut", requests=len(running))
-        for task in running:
-            task.cancel()
-        await asyncio.wait(running, timeout=CUT_SECONDS)
-
-
-def leave_after(seconds: float) -> None:
-    """Ends the process by then, even if a thread of a library is stuck: threads that wait for a database that does
-    not answer would otherwise keep it alive for ever."""
-
-    def leave() -> None:
-        log.warning("end_forced", seconds=seconds)
-        os._exit(1)
-
-    timer = threading.Timer(seconds, leave)
-    timer.daemon = True
-    timer.start()
-
-
-def ignore_reraised_signal() -> None:
-    """uvicorn raises the signal that ended it once more; a gateway that was asked to stop and did, ends with 0."""
-    signal.signal(signal.SIGTERM, lambda *_: None)
-
-
-MOST_FILES = 65_536
+"""How long the process may take to end after a second signal."""
+MAX_FILES = 65_536
 log = logs.get_logger("gateway.server")
 
 
@@ -137,22 +61,92 @@ def serve(settings: Settings) -> int:
     return 0 if server.started else 1
 
 
-def _raise_file_limit() -> int:
-    """As many files as the system grants: the usual soft limit of 1,024 is for programs that use `select`.
+class GracefulServer(uvicorn.Server):
+    """After the first signal running requests have `grace` seconds, then they are cut; a second signal cuts them at
+    once. The process then ends within `last` seconds, whatever is still at work in it."""
 
-    Returns the limit. Half of it is for clients; the other half is kept for upstreams and the storage, so that a
-    flood of connections cannot take from the requests that are under way what they need.
+    def __init__(self, config: uvicorn.Config, draining: Draining, grace: float, last: float) -> None:
+        super().__init__(config)
+        self._draining = draining
+        self._grace = grace
+        self._last = last
+        self._hurried = False
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """First signal: an orderly end. Second: without the grace. Third: at once."""
+        if self._hurried:
+            os._exit(128 + sig)
+        if self._draining.begun:
+            self._hurried = True
+            leave_after(HURRIED_SECONDS)
+            return
+        self._draining.begun = True
+        super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Closes the port and idle connections, waits for running requests, cuts the rest, and lets the application
+        write what is still to be written."""
+        self._draining.begun = True
+        state = self.server_state
+        log.info("shutting_down", running=len(state.tasks))
+        for server in self.servers:
+            server.close()
+        for each in sockets or ():
+            each.close()
+        for connection in list(state.connections):
+            connection.shutdown()
+        waited = 0.0
+        while (state.tasks or state.connections) and waited < self._grace and not self._hurried:
+            await asyncio.sleep(TICK_SECONDS)
+            waited += TICK_SECONDS
+        await self._cut()
+        leave_after(self._last)
+        await self.lifespan.shutdown()
+        log.info("shut_down")
+
+    async def _cut(self) -> None:
+        running = set(self.server_state.tasks)
+        if not running:
+            return
+        log.warning("requests_cut", requests=len(running))
+        for task in running:
+            task.cancel()
+        await asyncio.wait(running, timeout=CUT_SECONDS)
+
+
+def leave_after(seconds: float) -> None:
+    """Ends the process after that time, even if a library's thread still waits for a database that does not answer."""
+
+    def leave() -> None:
+        log.warning("end_forced", seconds=seconds)
+        os._exit(1)
+
+    timer = threading.Timer(seconds, leave)
+    timer.daemon = True
+    timer.start()
+
+
+def ignore_reraised_signal() -> None:
+    """uvicorn raises the signal that ended it once more. A gateway that stopped when it was asked to ends with 0."""
+    signal.signal(signal.SIGTERM, lambda *_: None)
+
+
+def _raise_file_limit() -> int:
+    """Raises the limit of open files as far as the system allows, and returns it. The usual 1,024 is for `select`.
+
+    Half of the files are for clients, half for upstreams and the storage, so that a flood of connections cannot starve
+    running requests.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        return wanted
-    return MOST_FILES if soft == resource.RLIM_INFINITY else soft
+    raised = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
+    if soft != resource.RLIM_INFINITY and soft < raised:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+        return raised
+    return MAX_FILES if soft == resource.RLIM_INFINITY else soft
 
 
 def bind_address(settings: Settings) -> str:
-    """The address to listen on: loopback only where anyone could spend the operator's money (guarantee §8)."""
+    """The address to listen on: loopback alone if any client could spend the operator's money (guarantee §8)."""
     host = settings.server.host
     exposed = settings.has_operator_key() and not settings.auth.keys and settings.auth.mode != "open"
     if exposed and not _is_loopback(host):

@@ -23,7 +23,7 @@ ALIASES = {
     "SUMMARIZER_MODEL": ("context", "summarizer_model"),
 }
 FOR_ALL_MODELS = ("drop_params", "additional_drop_params", "modify_params")
-"""What LiteLLM sets for all models and here stands with each."""
+"""Parameters that LiteLLM sets for all models; here they are added to each."""
 UNION_MEMBERS = ("Timeouts", "constrained-float")
 """Names that pydantic puts into the path of a setting that may be one thing or another."""
 LITELLM_SECTIONS = ("litellm_settings", "router_settings", "general_settings")
@@ -56,7 +56,7 @@ def load_settings(path: str | None, environ: Mapping[str, str], overrides: Mappi
 
 
 def environment_names() -> dict[str, tuple[str, str]]:
-    """Every environment name and the setting it stands for; `auth.keys` is for the file alone."""
+    """Every environment name and its setting; `auth.keys` can be set in the file alone."""
     names = dict(ALIASES)
     for section in SECTIONS:
         for key in _fields(Settings, (section,)):
@@ -82,14 +82,14 @@ def _read_file(path: str) -> dict[str, Any]:
 
 
 def _fault(error: yaml.YAMLError) -> str:
-    """What is wrong and where; the line itself may hold a key."""
+    """What is wrong and where, without the line itself, which may hold a key."""
     mark = getattr(error, "problem_mark", None)
-    place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-    return f"{getattr(error, 'problem', None) or 'cannot be read'}{place}"
+    position = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+    return f"{getattr(error, 'problem', None) or 'cannot be read'}{position}"
 
 
 def _section(raw: dict[str, Any], name: str, origin: str) -> dict[str, Any]:
-    """A section to be added to, a new one where there is none."""
+    """A copy of a section, which may be changed; a new one if there is none."""
     values = raw.get(name)
     if values is not None and not isinstance(values, dict):
         raise ConfigurationError(f"{origin}: {name}: must be a mapping")
@@ -133,8 +133,8 @@ def _from_litellm(raw: dict[str, Any], origin: str, warnings: list[str]) -> dict
 
 
 def _set_for_all(raw: dict[str, Any], parameter: str, value: Any) -> bool:
-    """A default for the `litellm_params` of every model; whether there is one that it means anything to: requests in
-    OpenAI's protocol go up as they are."""
+    """Sets a default in the `litellm_params` of every model. Returns whether any of them uses it: requests in
+    OpenAI's protocol are forwarded unchanged."""
     models = raw.get("model_list")
     matters = False
     for entry in models if isinstance(models, list) else ():
@@ -147,7 +147,7 @@ def _set_for_all(raw: dict[str, Any], parameter: str, value: Any) -> bool:
 
 
 def _apply_environment(raw: dict[str, Any], environ: Mapping[str, str]) -> dict[tuple[str, str], str]:
-    """Lays the environment's settings over the others; returns by which name each of them was given."""
+    """Puts the environment's settings over those of the file; returns the name by which each was given."""
     given: dict[tuple[str, str], str] = {}
     for name, (section, key) in environment_names().items():
         if environ.get(name):
@@ -155,7 +155,7 @@ def _apply_environment(raw: dict[str, Any], environ: Mapping[str, str]) -> dict[
             is_text = key in ("url", "api_key", "api_base", "host")
             section_values = raw.get(section) or {}
             if not isinstance(section_values, dict):
-                continue  # reported as what it is, with the rest
+                continue  # reported with the other faults
             try:
                 raw[section] = {**section_values, key: text if is_text else yaml.safe_load(text)}
             except yaml.YAMLError as error:

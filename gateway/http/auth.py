@@ -1,4 +1,4 @@
-"""Who asks (guarantee §8)."""
+"""Whose request it is (guarantee §8)."""
 
 import hashlib
 import hmac
@@ -11,9 +11,12 @@ from gateway.models.exchange import Caller
 from gateway.storage.store import ConversationStore
 
 ANONYMOUS = "anonymous"
+"""Tenant of all requests without a token."""
 UNKNOWN = "unknown"
-MOST_TENANTS = 10_000
-KEPT_HEADERS = (b"openai-organization", b"openai-project", b"openai-beta")
+"""Tenant of a request while the storage, and with it the secret of the hashes, cannot be reached."""
+MAX_TENANTS = 10_000
+"""Hashes in the cache; some 200 bytes each."""
+FORWARDED_HEADERS = (b"openai-organization", b"openai-project", b"openai-beta")
 
 
 class Authenticator:
@@ -25,14 +28,14 @@ class Authenticator:
         self._tenants: dict[bytes, str] = {}
 
     async def caller(self, scope: Scope) -> Caller:
-        """Who asks. Without configured keys it is whoever holds the bearer token, and that token may go upstream.
+        """The tenant of a request. Without configured keys it is that of the bearer token, which may then go upstream.
 
         Raises:
-            Unauthorized: keys are configured, and the request carries none of them; or its token can be no key.
-            InvalidRequest: a header that goes up is not ASCII.
+            Unauthorized: keys are configured and the request has none of them, or its token is not ASCII.
+            InvalidRequest: a header that goes upstream is not ASCII.
         """
         token = _bearer(scope)
-        headers = {k.decode(): _plain(k, v) for k, v in scope["headers"] if k in KEPT_HEADERS}
+        headers = {k.decode(): _plain(k, v) for k, v in scope["headers"] if k in FORWARDED_HEADERS}
         if self._keys:
             return Caller(self._tenant_of(token), None, headers)
         if token is None:
@@ -42,15 +45,15 @@ class Authenticator:
         try:
             secret = await self._store.secret()
         except StorageUnavailable:
-            # Whatever needs the storage will fail on its own; the rest is to work all the same (guarantee §3.6).
+            # A request that needs the storage fails later; the others must work without it (guarantee §3.6).
             return Caller(UNKNOWN, token, headers)
         return Caller(self._keyed(secret, token), token, headers)
 
     def _keyed(self, secret: bytes, token: str) -> str:
-        """The tenant of a client's own token: its keyed hash, kept for those who come again."""
+        """The tenant of a client's own token: its keyed hash, cached."""
         known = self._tenants.get(digest := _digest(token))
         if known is None:
-            if len(self._tenants) >= MOST_TENANTS:
+            if len(self._tenants) >= MAX_TENANTS:
                 self._tenants.clear()
             known = self._tenants[digest] = f"key_{hmac.digest(secret, token.encode(), 'sha256').hex()[:40]}"
         return known
@@ -58,7 +61,7 @@ class Authenticator:
     def _tenant_of(self, token: str | None) -> str:
         given = _digest(token or "")
         found = None
-        for digest, tenant in self._keys:  # all of them, whichever fits: no early end to measure
+        for digest, tenant in self._keys:  # no early end, whose time could be measured
             if hmac.compare_digest(digest, given):
                 found = tenant
         if found is None:

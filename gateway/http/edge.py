@@ -1,4 +1,4 @@
-"""What holds for every request: an id, errors in OpenAI's shape, one log line without content or keys."""
+"""What every request gets: an id, errors in OpenAI's shape, one log line without content or keys."""
 
 import asyncio
 import time
@@ -24,11 +24,11 @@ log = get_logger("gateway.http")
 
 
 class ClientDisconnected(Exception):
-    """Nobody is there to be answered any more."""
+    """The client has left."""
 
 
 class Draining:
-    """Whether the server has been told to stop (guarantee §9)."""
+    """Whether the server is shutting down (guarantee §9)."""
 
     def __init__(self) -> None:
         self.begun = False
@@ -36,14 +36,14 @@ class Draining:
     def admit(self, path: str) -> None:
         """
         Raises:
-            ShuttingDown: the server takes no new requests, but for questions about its health.
+            ShuttingDown: the server takes no new requests, other than for `/health/`.
         """
         if self.begun and not path.startswith("/health/"):
             raise ShuttingDown
 
 
 class Direct:
-    """Leads to the one endpoint that nearly every request is for, past a router that compares patterns."""
+    """Takes the requests for one endpoint past the router, which compares patterns: nearly all are for it."""
 
     def __init__(self, method: str, path: str, endpoint: App, others: App) -> None:
         self._method = method
@@ -68,7 +68,7 @@ class Edge:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
-            await send({"type": "websocket.close"})  # nothing here speaks it (guarantee §1: requests are relayed)
+            await send({"type": "websocket.close"})  # WebSockets are not relayed (guarantee §1)
             return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
@@ -136,10 +136,10 @@ async def send_json(send: Send, status: int, body: Any, headers: dict[str, str] 
 
 
 def named(conversation_id: str | None) -> dict[str, str]:
-    """The header that names an answer's conversation, where there is one (guarantee §6)."""
+    """The header that names an answer's conversation, if it has one (guarantee §6)."""
     return {"x-conversation-id": conversation_id} if conversation_id else {}
 
 
 def costing(cost: Decimal | None) -> dict[str, str]:
-    """The header that says in USD what an answer cost, where that is known (guarantee §6)."""
+    """The header with the cost of an answer in USD, if it is known (guarantee §6)."""
     return {} if cost is None else {"x-gateway-response-cost": f"{cost:f}"}

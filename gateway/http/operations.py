@@ -1,4 +1,4 @@
-"""`GET /metrics`: the counts in Prometheus' text format (guarantee §9)."""
+"""`/health/*`, `/v1/models`, and `/metrics` in Prometheus' text format (guarantee §9)."""
 
 import asyncio
 import platform
@@ -13,8 +13,6 @@ from gateway.http.receive import header
 from gateway.storage.store import ConversationStore
 from gateway.telemetry.metrics import SECONDS, Counts, Histogram, Metrics
 from gateway.upstream.openai.resources import UpstreamModels
-
-# `/health/*` and `/v1/models`.
 
 
 class Live:
@@ -68,7 +66,7 @@ class Models:
 
 
 class MetricsPage:
-    """For anyone who reaches the port, or (`server.metrics: key`) whoever has a key."""
+    """Open to anyone who reaches the port, or with `server.metrics: key` to holders of a key."""
 
     def __init__(self, metrics: Metrics, auth: Authenticator, *, open_to_all: bool) -> None:
         self._metrics = metrics
@@ -78,7 +76,7 @@ class MetricsPage:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not self._open_to_all:
             await self._auth.caller(scope)
-        # Loading the library and writing thousands of lines take longer than a stream should have to wait.
+        # In a thread: loading the library and writing thousands of lines would hold up running streams.
         content, kind = await asyncio.to_thread(render, self._metrics.snapshot(), header(scope, b"accept") or "")
         headers = [(b"content-type", kind.encode()), (b"content-length", str(len(content)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})

@@ -1,9 +1,8 @@
-"""HTTP/1.1 as uvicorn speaks it, with an end to everything that a client can drag out (guarantee §7).
+"""HTTP/1.1 as uvicorn speaks it, with limits for slow and endless clients (guarantee §7).
 
-uvicorn sets no limit to the time and the bytes that a request head may take, answers what it cannot parse in plain
-text, and cuts a connection whose client is still sending, so that the client never sees the answer. All of that is
-mended here at the price of a few attribute reads a request: no clock is read and no timer is set for a request that
-arrives in one piece.
+uvicorn sets no limit to the time and the bytes of a request head, answers what it cannot parse in plain text, and
+closes a connection whose client is still sending, so that the client never sees the answer. The classes here add that
+(ADR 18). A request that arrives in one piece costs a few attribute reads more: no clock is read and no timer is set.
 """
 
 import asyncio
@@ -21,16 +20,19 @@ from gateway.telemetry.logs import get_logger
 MAX_HEAD_BYTES = 2**16
 MAX_HEADERS = 256
 LINGER_SECONDS = 10.0
+"""How long a refused client may go on sending, so that it sees the answer."""
 READ_WHOLE = b"/v1/chat/completions"
+"""Path whose bodies are handed on whole: waking the task for each piece costs more than reading it."""
 GATHERED_BYTES = 2**20
+"""Bytes of such a body from which pieces are handed on all the same."""
 log = get_logger("gateway.http")
 
 
 class _Dropped(list[tuple[bytes, bytes]]):
-    """Where trailer fields go: they must not become headers of a request that is under way."""
+    """Discards trailer fields, which must not become headers of a running request."""
 
     def append(self, _: tuple[bytes, bytes]) -> None:
-        """Forgets it."""
+        """Discards the field."""
 
 
 _TRAILERS = _Dropped()
@@ -74,7 +76,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._much = len(data) > MAX_HEAD_BYTES
         try:
             self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:  # an offer, answered in HTTP/1.1; what follows it is in no language of ours
+        except httptools.HttpParserUpgrade:  # answered in HTTP/1.1; what follows is another protocol
             self._keep_alive = self.cycle.keep_alive = False
         except httptools.HttpParserError as error:
             self._in_head = True
@@ -108,7 +110,6 @@ class LimitedProtocol(HttpToolsProtocol):
         if not self.url.startswith(READ_WHOLE) or cycle.response_complete or self.parser.should_upgrade():
             super().on_body(body)
             return
-        # Nothing is done with a chat before it is here: waking its task for each piece costs more than to read it.
         cycle.body += body
         if len(cycle.body) > GATHERED_BYTES:
             self.flow.pause_reading()
@@ -129,10 +130,10 @@ class LimitedProtocol(HttpToolsProtocol):
         self.watch_writes()
 
     def refuse(self, error: GatewayError) -> None:
-        """Answers what no application will answer, where that is possible, and ends the connection."""
+        """Answers a request that does not reach the application, if that is still possible, and ends the connection."""
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:
-            if not cycle.more_body:  # rubbish after a whole request: that one is answered still
+            if not cycle.more_body:  # rubbish after a whole request, which is still answered
                 self._keep_alive = cycle.keep_alive = False
                 return
             cycle.disconnected = True
@@ -155,21 +156,21 @@ class LimitedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def watch_writes(self) -> None:
-        """From now on a client that takes nothing for `send_timeout` seconds is cut off."""
+        """Cuts the client off if it reads nothing for `send_timeout` seconds from now on."""
         if self._stall is None:
             self._unsent = self._raw.get_write_buffer_size()
             self._stall = self.loop.call_later(self.send_timeout, self._check_writes)
 
     @property
     def unfinished(self) -> bool:
-        """Whether the client may still be sending what will not be read."""
+        """Whether the client may still be sending."""
         return self._in_head or (self.cycle is not None and self.cycle.more_body)
 
     def _head_bytes(self) -> int:
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
 
     def _await_rest(self, size: int) -> None:
-        """The request is not complete: its time runs, and its bytes count."""
+        """Limits the time and the bytes of a request that is not complete."""
         self._received += size
         if self._raw.is_closing() or self._raw.get_protocol() is not self:
             return
@@ -182,7 +183,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _too_late(self) -> None:
         self._deadline = None
-        if self.flow.read_paused:  # it is not the client that keeps us waiting
+        if self.flow.read_paused:  # the gateway waits, not the client
             self._deadline = self.loop.call_later(self.receive_timeout, self._too_late)
         elif self.unfinished:
             self.refuse(RequestTimeout(f"The request did not arrive within {self.receive_timeout:g} seconds."))
@@ -205,9 +206,11 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 class _PoliteTransport:
-    """A transport as a request's cycle uses it. Closing it while the client is still sending first tells the client
-    that nothing more will come and reads on for a while: the kernel would answer unread bytes with a reset, and a
-    reset may overtake the answer."""
+    """A transport that closes only when the client has seen the answer.
+
+    If the client is still sending, it ends its own side and reads on for a while: the kernel would answer unread bytes
+    with a reset, and a reset may overtake the answer.
+    """
 
     __slots__ = ("_protocol", "_raw", "is_closing", "write")
 
@@ -231,7 +234,7 @@ class _PoliteTransport:
 
 
 class _Drain(asyncio.Protocol):
-    """Reads what a refused client still sends, and forgets it."""
+    """Reads and discards what a refused client still sends."""
 
     def __init__(self, raw: asyncio.Transport, protocol: LimitedProtocol) -> None:
         self._protocol = protocol

@@ -6,27 +6,21 @@ from typing import Any, TypeVar
 
 from gateway.base import jsons
 from gateway.errors import InvalidRequest, RequestTooLarge, UnsupportedMediaType
-from gateway.http.chat.messages import plain_messages
 from gateway.http.edge import ClientDisconnected, Receive, Scope
-from gateway.models.exchange import PlainMessages
 
-# Server-sent events as chat clients take them: `data:` alone, never a name (guarantee §6).
-
-
+T = TypeVar("T")
+LISTEN_AFTER = 0.1
+"""Seconds after which a running request's connection is watched: most are answered sooner, and watching costs time."""
 EVENT_STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 
 
 def event(data: object) -> bytes:
-    """One event."""
+    """A server-sent event as chat clients take it: `data:` alone, never a name (guarantee §6)."""
     return b"data: " + jsons.dumps(data) + b"\n\n"
 
 
-T = TypeVar("T")
-LISTEN_AFTER = 0.1
-
-
 async def read_body(scope: Scope, receive: Receive, max_bytes: int) -> bytes:
-    """The whole body. How long it may take is the protocol's to watch (`http/protocol.py`).
+    """The whole body. `http/protocol.py` limits how long it may take.
 
     Raises:
         RequestTooLarge: by its declared length before it is read, else as soon as it is too long.
@@ -50,47 +44,31 @@ async def read_body(scope: Scope, receive: Receive, max_bytes: int) -> bytes:
         pieces.append(piece)
 
 
-def chat_body(raw: bytes, scope: Scope) -> tuple[dict[str, Any], PlainMessages | None]:
-    """The body of a chat request as a JSON object; its messages apart, where they are plain.
-
-    Raises:
-        InvalidRequest: it is no JSON object.
-        UnsupportedMediaType: it is compressed.
-    """
-    try:
-        body = jsons.loads(raw)
-        plain = plain_messages(body.get("messages")) if isinstance(body, dict) else None
-        if plain is None:
-            body = jsons.checked(raw, body)
-        else:  # texts are neither deep nor numbers: only what stands beside them is looked at
-            rest = {name: value for name, value in body.items() if name != "messages"}
-            if jsons.checked(raw, rest, small=False) is not rest:
-                body = jsons.loads_exact(raw)
-    except jsons.JSONDecodeError as error:
-        raise _no_json(scope, error) from None
-    return _an_object(body), plain
-
-
 def json_body(raw: bytes, scope: Scope) -> dict[str, Any]:
-    """A body as a JSON object; without any it is an empty one.
+    """A body as a JSON object; no body is an empty one.
 
     Raises:
         InvalidRequest: it is no JSON object.
         UnsupportedMediaType: it is compressed.
     """
     try:
-        return _an_object(jsons.loads_exact(raw or b"{}"))
+        return an_object(jsons.loads_exact(raw or b"{}"))
     except jsons.JSONDecodeError as error:
-        raise _no_json(scope, error) from None
+        raise no_json(scope, error) from None
 
 
-def _an_object(body: Any) -> dict[str, Any]:
+def an_object(body: Any) -> dict[str, Any]:
+    """
+    Raises:
+        InvalidRequest: the body is no JSON object.
+    """
     if not isinstance(body, dict):
         raise InvalidRequest("The request body must be a JSON object.", code="invalid_json")
     return body
 
 
-def _no_json(scope: Scope, error: Exception) -> InvalidRequest:
+def no_json(scope: Scope, error: Exception) -> InvalidRequest:
+    """The error for a body that cannot be parsed: it may be compressed."""
     encoding = header(scope, b"content-encoding")
     if encoding and encoding.lower() != "identity":
         return UnsupportedMediaType("Request bodies may not be compressed.", param="content-encoding")
@@ -107,9 +85,6 @@ def header(scope: Scope, name: bytes) -> str | None:
 
 async def until_disconnect(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """The result of `work`, which is cancelled as soon as the client leaves.
-
-    Whether the client is still there is looked at from `LISTEN_AFTER` seconds on: what is answered sooner would pay
-    more for listening than it could save.
 
     Raises:
         ClientDisconnected: the client left first.

@@ -18,9 +18,6 @@ from gateway.ports import Clock
 from gateway.storage.database.migrate import shown
 from gateway.storage.turns.bills import ledger_pages, open_ledger
 
-# What an audit found, in words and as CSV.
-
-
 COLUMNS = (
     "request_id",
     "completion_id",
@@ -43,18 +40,56 @@ COLUMNS = (
 )
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 HEADINGS = ("requests", "partial", "failed", "prompt tokens", "completion tokens", "cost USD", "unpriced", "estimated")
-WIDEST_NAME = 60
+MAX_NAME_WIDTH = 60
+
+
+def audit(settings: Settings, options: argparse.Namespace, clock: Clock, out: TextIO, err: TextIO) -> int:
+    """Writes the report to `out`; returns 0 if all balances, 1 if not or if the storage cannot be read.
+
+    Raises:
+        ValueError: `--since` or `--until` is no time, or `--since` is not before `--until`.
+    """
+    now = clock.now()
+    since, until = parse_when("--since", options.since, now), parse_when("--until", options.until, now)
+    if since is not None and until is not None and since >= until:
+        raise ValueError("--since must be before --until")
+    query = LedgerQuery(since, until, options.model, options.tenant, options.conversation)
+    try:
+        return asyncio.run(_audit(settings, query, csv=options.csv, out=out, err=err))
+    except StorageUnavailable as error:
+        where = shown(settings.storage.url)
+        cause = f" ({type(error.__cause__).__name__})" if error.__cause__ else ""
+        err.write(f"{where}: {error.message}{cause}\n")
+        return 1
+
+
+async def _audit(settings: Settings, query: LedgerQuery, *, csv: bool, out: TextIO, err: TextIO) -> int:
+    found = Audit()
+    transactions = open_ledger(settings.storage)
+    if csv:
+        out.write(csv_line(COLUMNS))
+    try:
+        async for page in ledger_pages(transactions, query):
+            for row in page:
+                differences = found.add(row)
+                if csv:
+                    out.write(csv_row(row, balanced=not differences))
+    finally:
+        await transactions.close()
+    lines = verdict(found) if csv else summary(found)
+    (err if csv else out).write("".join(f"{line}\n" for line in lines))
+    return 1 if found.unbalanced else 0
 
 
 def csv_line(values: Iterable[Any]) -> str:
-    """One line of CSV; no cell of it is a formula to a spreadsheet."""
+    """A line of CSV. No spreadsheet takes a cell of it for a formula."""
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerow([_cell(value) for value in values])
     return buffer.getvalue()
 
 
 def csv_row(row: LedgerRow, *, balanced: bool) -> str:
-    """A row of the ledger, in the order of `COLUMNS`, by the figures that its client was told."""
+    """A row of the ledger in the order of `COLUMNS`, with the figures that its client got."""
     entry, cost = row.entry, figures(row, "cost")
     created = entry.created_at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     who = (entry.request_id, entry.completion_id, created, entry.tenant, entry.conversation_id, entry.model)
@@ -91,13 +126,13 @@ def verdict(audit: Audit) -> Iterable[str]:
 
 
 def printable(text: str) -> str:
-    """Without what a terminal would obey."""
+    """The text without control characters, which a terminal would obey."""
     return "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
 def _table(title: str, totals: dict[str, Totals]) -> Iterable[str]:
     lines: list[tuple[str, ...]] = [(title, *HEADINGS)]
-    lines += [(printable(name)[:WIDEST_NAME], *_columns(totals[name])) for name in sorted(totals)]
+    lines += [(printable(name)[:MAX_NAME_WIDTH], *_columns(totals[name])) for name in sorted(totals)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     for line in lines:
         rest = (text.rjust(width) for text, width in zip(line[1:], widths[1:], strict=True))
@@ -110,7 +145,7 @@ def _columns(t: Totals) -> tuple[str, ...]:
 
 
 def _sum(t: Totals) -> str:
-    """The cost; the least that it can be, where calls without a known price are not in it."""
+    """The cost; `>=` marks a sum without calls whose price is not known."""
     if t.unpriced and not t.is_known:
         return "unknown"
     return f"{'>=' if t.unpriced else ''}{_usd(t.cost)}"
@@ -133,41 +168,3 @@ def _cell(value: Any) -> str:
         return "true" if value else "false"
     text = str(value).replace("\x00", "\ufffd")
     return f"'{text}" if text.startswith(FORMULA) else text
-
-
-def audit(settings: Settings, options: argparse.Namespace, clock: Clock, out: TextIO, err: TextIO) -> int:
-    """Writes the report to `out`; returns 0 if all balances, 1 if not or if the storage cannot be read.
-
-    Raises:
-        ValueError: `--since` or `--until` is no time, or nothing can lie between them.
-    """
-    now = clock.now()
-    since, until = parse_when("--since", options.since, now), parse_when("--until", options.until, now)
-    if since is not None and until is not None and since >= until:
-        raise ValueError("--since must be before --until")
-    query = LedgerQuery(since, until, options.model, options.tenant, options.conversation)
-    try:
-        return asyncio.run(_audit(settings, query, csv=options.csv, out=out, err=err))
-    except StorageUnavailable as error:
-        where = shown(settings.storage.url)
-        cause = f" ({type(error.__cause__).__name__})" if error.__cause__ else ""
-        err.write(f"{where}: {error.message}{cause}\n")
-        return 1
-
-
-async def _audit(settings: Settings, query: LedgerQuery, *, csv: bool, out: TextIO, err: TextIO) -> int:
-    found = Audit()
-    transactions = open_ledger(settings.storage)
-    if csv:
-        out.write(csv_line(COLUMNS))
-    try:
-        async for page in ledger_pages(transactions, query):
-            for row in page:
-                differences = found.add(row)
-                if csv:
-                    out.write(csv_row(row, balanced=not differences))
-    finally:
-        await transactions.close()
-    lines = verdict(found) if csv else summary(found)
-    (err if csv else out).write("".join(f"{line}\n" for line in lines))
-    return 1 if found.unbalanced else 0

@@ -21,8 +21,6 @@ from gateway.upstream.openai.resources import ProbeResult, probed, reach
 from gateway.upstream.routing.providers import unsupported
 from gateway.upstream.routing.router import ConfiguredRouter
 
-# What checks find, and upstreams that are asked no more than once for it.
-
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -35,25 +33,22 @@ class Result:
 
 
 class Reaching:
-    """Asks each address with each key once."""
+    """Probes upstreams, each address with each key once."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
         self._known: dict[tuple[str, str | None], ProbeResult] = {}
 
     def knows(self, deployment: Deployment) -> bool:
-        """Whether it has been asked."""
+        """Whether it has been probed."""
         return (deployment.api_base, deployment.api_key) in self._known
 
     async def reached(self, deployment: Deployment) -> ProbeResult:
-        """What it says, or said."""
+        """The result of the probe."""
         key = deployment.api_base, deployment.api_key
         if key not in self._known:
             self._known[key] = await reach(self._client, deployment)
         return self._known[key]
-
-
-# What `gateway check` says of planner and summarizer: whether anybody serves them, and at what price (guarantee §5).
 
 
 CALLER = Caller("check")
@@ -67,7 +62,7 @@ WITHOUT = {
 
 @dataclass(frozen=True, slots=True)
 class _Internal:
-    """A model by its name, and what for; `chosen`: the configuration names it, it is no default."""
+    """An internal model and its roles. `chosen`: the configuration names it; it is not the default."""
 
     name: str
     roles: tuple[str, ...]
@@ -83,8 +78,8 @@ class _Internal:
 
 
 async def check_planning(settings: Settings, router: ConfiguredRouter, reaching: Reaching) -> AsyncIterator[Result]:
-    """Default models that nobody can ask are a warning; one that the configuration names has to be there. Nothing is
-    said of defaults where no request is planned unless it wants to be."""
+    """Whether planner and summarizer are served, and at what price (guarantee §5). A default model that is not served
+    is a warning, one that the configuration names a failure. Defaults are not checked where planning is off."""
     context = settings.context
     for internal in _internals(context):
         if not internal.chosen and (context.planning == "never" or context.mode != "auto"):
@@ -138,7 +133,7 @@ async def _served(
 
 
 def _places(settings: Settings, router: ConfiguredRouter, internal: _Internal) -> tuple[str, list[Deployment]]:
-    """Where it is served, in words, and its deployments there.
+    """Where the model is served, in words, and its deployments there.
 
     Raises:
         Unauthorized: the client's key will be used.

@@ -14,9 +14,6 @@ from gateway.storage.database.migrate import open_current, shown
 from gateway.storage.retention import Retention
 from gateway.telemetry.logs import get_logger
 
-# What a running gateway does beside answering: deletes what has had its time (`conversation.retention_days`).
-
-
 MOST_SECONDS = 300.0
 LEAST_SECONDS = 1.0
 log = get_logger("gateway.operations.purge")

@@ -48,7 +48,7 @@ def get_logger(name: str) -> Log:
 
 
 class JsonHandler(logging.StreamHandler[TextIO]):
-    """One JSON object a record; whatever looks like a key or a password is blotted out."""
+    """One JSON object a record; what looks like a key or a password is masked."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as a line."""
@@ -58,10 +58,10 @@ class JsonHandler(logging.StreamHandler[TextIO]):
         return _line(record.created, record.levelname.lower(), record.name, record.getMessage(), fields)
 
     def write(self, level: str, name: str, event: str, fields: dict[str, Any]) -> None:
-        """What `emit` does, without a record: this is the line of every request."""
+        """Does what `emit` does without making a record: this writes the line of every request."""
         try:
             self.stream.write(_line(time.time(), level, name, event, fields) + "\n")
-        except (OSError, ValueError):  # nobody reads the log any more: that is no reason not to answer
+        except (OSError, ValueError):  # a closed log is no reason not to answer
             return
 
 
@@ -76,7 +76,7 @@ def _line(created: float, level: str, name: str, event: str, fields: dict[str, A
 
 def configure(level: str) -> None:
     """Sends the gateway's own logs and those of its libraries the same way."""
-    # What each record would look up and nothing here shows (see "Optimization" in the standard library's how-to).
+    # Not looked up for each record, since nothing here shows them (the standard library's how-to: "Optimization").
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None
     handler = JsonHandler(sys.stderr)

@@ -1,7 +1,8 @@
 """Counts of what happened, for `GET /metrics` (guarantee §9).
 
-Plain dicts and arrays, written on the event loop's thread only: counting costs a few microseconds a request and needs
-neither locks nor Prometheus' library, which `http/metrics.py` loads when somebody asks. Nothing here names a tenant.
+Plain dicts and lists, written on the event loop's thread alone: counting takes a few microseconds a request and needs
+neither locks nor Prometheus' library, which `http/operations.py` loads with the first `GET /metrics`. No count names a
+tenant.
 """
 
 from bisect import bisect_left
@@ -16,9 +17,6 @@ from gateway.errors import UpstreamError, UpstreamOverflow, UpstreamRefused
 from gateway.models.bill import CallCost, Purpose
 from gateway.models.turn import LedgerEntry
 
-# What `gateway/metrics.py` counts, as plain values: a snapshot of it is what `GET /metrics` writes out.
-
-
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
 
@@ -32,12 +30,12 @@ class Histogram:
         self.total = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Takes a time in."""
+        """Counts a time, in seconds."""
         self.counts[bisect_left(SECONDS, seconds)] += 1
         self.total += seconds
 
     def copy(self) -> "Histogram":
-        """As it is now."""
+        """A copy."""
         copied = Histogram()
         copied.counts, copied.total = self.counts.copy(), self.total
         return copied
@@ -100,7 +98,7 @@ METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 
 
 class Metrics:
-    """Where the parts of the gateway say what happened."""
+    """Counts requests, bills, calls and faults."""
 
     def __init__(self, listed: Iterable[str]) -> None:
         """`listed` are the names of `model_list`. Other names come from clients: they are counted under their own
@@ -145,7 +143,7 @@ class Metrics:
             self._count_planning(used)
 
     def internal_call_ended(self, purpose: Purpose, outcome: str) -> None:
-        """An internal model was called, or not called for its budget; the outcomes are `Counts.internal_calls`'s."""
+        """Counts a call of an internal model by its outcome, also one that was not made for lack of budget."""
         self._counts.internal_calls[purpose, outcome] += 1
 
     def upstream_failed(self, model: str, error: Exception) -> None:
@@ -155,7 +153,7 @@ class Metrics:
             self._counts.upstream_errors[self._labels.get(model, OTHER), _code(error)] += 1
 
     def snapshot(self) -> Counts:
-        """The counts of this moment, for another thread to look at."""
+        """A copy of the counts, for another thread."""
         now = self._counts
         return replace(
             now,
@@ -186,7 +184,7 @@ class Metrics:
             counts.costs[label, purpose] = counts.costs.get((label, purpose), Decimal(0)) + total
 
     def _count_planning(self, used: dict[str, Any]) -> None:
-        """Takes in what a bill says of planning; its reasons are the gateway's own words."""
+        """Counts what a bill says about planning. Its reasons are the gateway's own, so they are few."""
         counts, reason, fallback = self._counts, used["planning_reason"], used["fallback_reason"]
         if reason is not None:
             counts.decisions[reason, "true" if used["llm_planning_used"] else "false"] += 1
@@ -199,7 +197,7 @@ class Metrics:
 
 
 def endpoint_of(path: str) -> str:
-    """The path without what clients made up: ids and names."""
+    """The path with `{id}` for ids and names, so that labels are few."""
     if path in ENDPOINTS:
         return path
     for endpoint in ENDPOINTS[3:]:
@@ -210,7 +208,7 @@ def endpoint_of(path: str) -> str:
 
 
 def _code(error: UpstreamError) -> str:
-    """Bounded: an upstream's own words are no label."""
+    """A label for the error. An upstream's own codes are not used: they are unbounded."""
     if isinstance(error, UpstreamOverflow):
         return "context_length_exceeded"
     if isinstance(error, UpstreamRefused):

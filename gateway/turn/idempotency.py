@@ -1,7 +1,7 @@
-"""Requests that are answered once, however often they are sent: by `Idempotency-Key`, and an SDK's own retries.
+"""Requests with an `Idempotency-Key` are answered once, however often they are sent (ADR 9).
 
-Within a process those who wait are told by an event; other processes are seen in the storage. No transaction is open
-while anyone waits.
+Within a process a second request waits for an event; other processes are seen in the storage. No transaction is open
+while a request waits.
 """
 
 import asyncio
@@ -23,57 +23,45 @@ from gateway.storage.store import ConversationStore
 from gateway.telemetry.logs import get_logger
 
 log = get_logger("gateway.turn.idempotency")
-RETRIED_WITHIN = timedelta(minutes=10)
 ALIVE_FOR = timedelta(seconds=30)
-BEAT_SECONDS = 10.0
-POLL_SECONDS = (0.1, 1.0)
-MOST_CONTESTED = 10_000
-MOST_UNRELEASED = 10_000
+"""How long a process counts as alive after each heartbeat. The claims of a dead process are free."""
+HEARTBEAT_SECONDS = 10.0
+"""A third of `ALIVE_FOR`: two heartbeats may be lost."""
+MAX_UNRELEASED = 10_000
+"""Claims kept for a later release while the storage is down. Those beyond it expire with their process."""
 
-Decision = Literal["run", "run_alone", "replay", "wait", "in_use", "mismatch"]
+Decision = Literal["run", "replay", "in_use", "mismatch"]
 
 
 def decide(identity: RequestIdentity, record: ClaimRecord | None) -> Decision:
-    """What becomes of a named request, or of an SDK's retry, of which the storage knows `record`.
-
-    `run_alone`: it runs, and nobody is answered from it, as nobody can tell whose answer it is.
-    """
+    """What happens to a request, given what the storage knows of its key."""
     if record is None or not record.valid:
         return "run"
-    if identity.named:
-        if record.body != identity.body:
-            return "mismatch"
-        return "replay" if record.state == "done" else "in_use"
-    if record.state == "contested":
-        return "run_alone"
-    return "replay" if record.state == "done" else "wait"
+    if record.body != identity.body:
+        return "mismatch"
+    return "replay" if record.state == "done" else "in_use"
 
 
 @dataclass(slots=True, eq=False)
 class _Running:
-    """A request in this process. `looked`: it is known whether it runs (`begun`); `over`: its end; `waiting`: how many
-    wait for that. `ended`: it has been answered, and what is left is to commit its claim or to let it go."""
+    """A key at work in this process.
+
+    `claim` is set once the request runs, `admitted` once that is decided. `answered`: the request is over, and its
+    claim is being committed or released. `over`: that is done as well.
+    """
 
     claim: Claim | None = None
-    begun: bool = False
-    ended: bool = False
-    looked: asyncio.Event = field(default_factory=asyncio.Event)
+    answered: bool = False
+    admitted: asyncio.Event = field(default_factory=asyncio.Event)
     over: asyncio.Event = field(default_factory=asyncio.Event)
-    waiting: int = 0
 
 
 @dataclass(slots=True)
 class Permit:
-    """A request that runs. `claim` goes with it to its commit; leaving the context tells whoever waits."""
+    """The right to run a request. Its claim goes to the commit; leaving the context frees the key otherwise."""
 
-    claim: Claim | None
+    claim: Claim
     _end: "partial[None]" = field(repr=False)
-    _entry: _Running | None = field(default=None, repr=False)
-
-    @property
-    def wanted(self) -> bool:
-        """Whether anybody in this process waits for its answer."""
-        return self.claim is not None and self._entry is not None and self._entry.waiting > 0
 
     def __enter__(self) -> "Permit":
         return self
@@ -85,115 +73,72 @@ class Permit:
 
 
 class IdempotencyGate:
-    """Says of each request whether it runs, waits or has been answered."""
+    """Decides for each request with a key whether it runs or gets an earlier answer."""
 
     def __init__(self, claims: ClaimStore, store: ConversationStore, clock: Clock, hours: float) -> None:
+        """
+        Args:
+            hours: how long a key counts after its request was answered.
+        """
         self._claims = claims
         self._store = store
         self._clock = clock
-        self._named_for = timedelta(hours=hours)
+        self._kept = timedelta(hours=hours)
         self._process = new_id("proc_")
         self._alive_until: datetime | None = None
         self._running: dict[tuple[str, bytes], _Running] = {}
         self._held: set[Claim] = set()
-        self._contested: dict[tuple[str, bytes], datetime] = {}
-        self._unreleased: deque[Claim] = deque(maxlen=MOST_UNRELEASED)
+        self._unreleased: deque[Claim] = deque(maxlen=MAX_UNRELEASED)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def admit(self, identity: RequestIdentity, request: ChatRequest) -> Permit | StoredCompletion:
-        """A permit to run it, or the answer that it was given before. An SDK's retry waits for its first.
+        """A permit to run the request, or the answer that it was given before.
 
         Raises:
-            IdempotencyKeyInUse, IdempotencyKeyMismatch, AnswerNotKept: see there.
-            StorageUnavailable: it cannot be known whether it was answered.
+            IdempotencyKeyInUse: a request with this key is being answered.
+            IdempotencyKeyMismatch: the key was used with another request.
+            AnswerNotKept: the request was answered, and the answer is not stored.
+            StorageUnavailable: whether the key was used cannot be known.
         """
-        recorded = identity.named or request.keeps_content
-        if not (identity.named or identity.repeated):
-            return await self._first(identity, request, recorded)
         while (other := self._running.get(identity.place)) is not None:
-            other.waiting += 1
-            try:
-                await (other.looked if identity.named and not other.ended else other.over).wait()
-            finally:
-                other.waiting -= 1
-            if identity.named and other.begun and not other.ended and not other.over.is_set():
-                raise _refusal(identity, other)
+            await (other.over if other.answered else other.admitted).wait()
+            if other.claim is not None and not other.answered:
+                raise IdempotencyKeyInUse if other.claim.identity.body == identity.body else IdempotencyKeyMismatch
         entry = self._running[identity.place] = _Running()
         try:
-            return await self._repeat(identity, request, entry, recorded)
+            await self._release_late()  # the storage may be back, and with it the client of a claim kept meanwhile
+            claim = Claim(identity, request.request_id, self._process, request.arrived_at, self._kept)
+            return await self._admit(claim, entry)
         except BaseException:
             self._leave(identity, entry)
             raise
 
-    async def _first(self, identity: RequestIdentity, request: ChatRequest, recorded: bool) -> Permit:
-        """Not a repeat: it runs in any case. If the same request runs already, nobody can tell any more which of
-        the two a retry repeats: for a while, retries of it run themselves."""
-        other = self._running.get(identity.place)
-        entry = None
-        if other is None:
-            entry = self._running[identity.place] = _Running()
-        if not (recorded and self._claims.shared):
-            if other is not None:
-                self._contest(identity.place, other)
-            alone = other is not None or self._is_contested(identity.place)
-            claim = None if alone or not recorded else self._claim(identity, request)
-            return self._permit(identity, claim, entry)
-        claim = self._claim(identity, request)
-        try:
-            record = await self._take(claim, anew=True)
-        except BaseException:
-            self._leave(identity, entry)
-            raise
-        return self._permit(identity, claim if record is None else None, entry)
-
-    async def _repeat(
-        self, identity: RequestIdentity, request: ChatRequest, entry: _Running, recorded: bool
-    ) -> Permit | StoredCompletion:
-        """Named by its client, or an SDK's retry, and the only one of its kind at work in this process."""
-        if not recorded or (not identity.named and self._is_contested(identity.place)):
-            return self._permit(identity, None, entry)
-        await self._let_go()  # the storage is back, and so may be who asked before it went away
-        claim = self._claim(identity, request)
-        pause, longest = POLL_SECONDS
-        while True:
-            record = await (self._take(claim, anew=False) if self._claims.shared else self._claims.find(identity))
-            match decide(identity, record):
-                case "run":
-                    return self._permit(identity, claim, entry)
-                case "run_alone":
-                    return self._permit(identity, None, entry)
-                case "in_use":
-                    raise IdempotencyKeyInUse
-                case "mismatch":
-                    raise IdempotencyKeyMismatch
-                case "replay" if record is not None:
-                    return await self._again(claim, record, entry)
-            await asyncio.sleep(pause)
-            pause = min(longest, 2 * pause)
-
-    async def _again(self, claim: Claim, record: ClaimRecord, entry: _Running) -> Permit | StoredCompletion:
-        """The answer as it is stored. Where it is not, a retry runs as if it were the first."""
+    async def _admit(self, claim: Claim, entry: _Running) -> Permit | StoredCompletion:
+        """The same for the only request with this key at work in this process."""
         identity = claim.identity
-        stored = await self._store.find_completion(identity.tenant, record.request_id)
-        if stored is not None and stored.whole:
-            self._leave(identity, entry)
-            return stored
-        if identity.named:
-            raise AnswerNotKept
-        if self._claims.shared and await self._take(claim, anew=True) is not None:
-            return self._permit(identity, None, entry)
-        return self._permit(identity, claim, entry)
+        record = await (self._take(claim) if self._claims.shared else self._claims.find(identity))
+        match decide(identity, record):
+            case "in_use":
+                raise IdempotencyKeyInUse
+            case "mismatch":
+                raise IdempotencyKeyMismatch
+            case "replay" if record is not None:
+                stored = await self._store.find_completion(identity.tenant, record.request_id)
+                if stored is None or not stored.whole:
+                    raise AnswerNotKept
+                self._leave(identity, entry)
+                return stored
+        entry.claim = claim
+        entry.admitted.set()
+        return Permit(claim, partial(self._end, claim, entry))
 
-    def _claim(self, identity: RequestIdentity, request: ChatRequest) -> Claim:
-        kept = self._named_for if identity.named else RETRIED_WITHIN
-        return Claim(identity, request.request_id, self._process, request.arrived_at, kept)
-
-    async def _take(self, claim: Claim, *, anew: bool) -> ClaimRecord | None:
-        """Takes it in the storage, and lets it go again if nobody is there any more when it has been taken."""
+    async def _take(self, claim: Claim) -> ClaimRecord | None:
+        """Takes the claim in the storage; returns None, or the record of whoever has it. If the client leaves
+        meanwhile, a claim that was taken is released again."""
         now = self._clock.now()
-        due = self._alive_until is None or self._alive_until - now < ALIVE_FOR - timedelta(seconds=BEAT_SECONDS)
+        due = self._alive_until is None or self._alive_until - now < ALIVE_FOR - timedelta(seconds=HEARTBEAT_SECONDS)
         alive_until = now + ALIVE_FOR if due else None
-        task = asyncio.ensure_future(self._claims.take(claim, anew=anew, alive_until=alive_until))
+        task = asyncio.ensure_future(self._claims.take(claim, anew=False, alive_until=alive_until))
         try:
             record = await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -207,95 +152,70 @@ class IdempotencyGate:
 
     def _taken_for_nobody(self, claim: Claim, task: "asyncio.Task[ClaimRecord | None]") -> None:
         if not task.cancelled() and task.exception() is None and task.result() is None:
-            self._later(self._release(claim, None))
+            self._in_background(self._release(claim, None))
 
-    def _permit(self, identity: RequestIdentity, claim: Claim | None, entry: _Running | None) -> Permit:
-        if entry is not None:
-            entry.claim, entry.begun = claim, True
-            entry.looked.set()
-        return Permit(claim, partial(self._end, identity, claim, entry), entry)
-
-    def _end(self, identity: RequestIdentity, claim: Claim | None, entry: _Running | None) -> None:
-        """The request is over; but a commit that has begun runs to its end, whoever has left. Who has been told of its
-        failure may send it again at once, before the storage has let it go."""
-        if entry is not None:
-            entry.ended = True
-        if claim is None:
-            self._leave(identity, entry)
-        elif claim.settling is not None and not claim.settling.done():
+    def _end(self, claim: Claim, entry: _Running) -> None:
+        """The request is over. A commit that has begun runs to its end, even if the client has left."""
+        entry.answered = True
+        if claim.settling is not None and not claim.settling.done():
             claim.settling.add_done_callback(lambda _: self._close(claim, entry))
         else:
             self._close(claim, entry)
 
-    def _close(self, claim: Claim, entry: _Running | None) -> None:
+    def _close(self, claim: Claim, entry: _Running) -> None:
         if claim.settled:
             self._held.discard(claim)
             self._leave(claim.identity, entry)
         else:
-            self._later(self._release(claim, entry))
+            self._in_background(self._release(claim, entry))
 
     async def _release(self, claim: Claim, entry: _Running | None) -> None:
         try:
             await self._claims.release(claim)
         except StorageUnavailable:
             self._unreleased.append(claim)
-        except Exception as fault:  # noqa: BLE001 - whoever waits must not wait for ever; the row expires by itself
+        except Exception as fault:  # noqa: BLE001 - waiting requests must go on; the row expires by itself
             log.fault("claim_not_released", fault, request_id=claim.request_id)
         finally:
             self._held.discard(claim)
-            self._leave(claim.identity, entry)
+            if entry is not None:
+                self._leave(claim.identity, entry)
 
-    def _leave(self, identity: RequestIdentity, entry: _Running | None) -> None:
-        if entry is None:
-            return
+    def _leave(self, identity: RequestIdentity, entry: _Running) -> None:
         if self._running.get(identity.place) is entry:
             del self._running[identity.place]
-        entry.looked.set()
+        entry.admitted.set()
         entry.over.set()
 
-    def _contest(self, place: tuple[str, bytes], running: _Running) -> None:
-        if running.claim is not None:
-            running.claim.contested = True
-        if len(self._contested) >= MOST_CONTESTED:
-            self._contested.clear()
-        self._contested[place] = self._clock.now() + RETRIED_WITHIN
-
-    def _is_contested(self, place: tuple[str, bytes]) -> bool:
-        until = self._contested.get(place)
-        if until is not None and until <= self._clock.now():
-            del self._contested[place]
-            return False
-        return until is not None
-
-    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def keep(self) -> None:
-        """Beats beside the server, until it is cancelled; whatever goes wrong, it tries again next time."""
+        """Sends heartbeats until it is cancelled; after a fault it goes on with the next."""
         while True:
-            await asyncio.sleep(BEAT_SECONDS)
+            await asyncio.sleep(HEARTBEAT_SECONDS)
             try:
                 await self.beat()
             except StorageUnavailable as error:
                 log.warning("claims_not_confirmed", reason=error.message)
-            except Exception as fault:  # noqa: BLE001 - the claims of everyone else must not end with it
+            except Exception as fault:  # noqa: BLE001 - the claims of all other requests must not end with it
                 log.fault("beat_failed", fault)
 
     async def beat(self) -> None:
-        """Says that this process is alive while it holds claims, and lets go what it could not let go before.
+        """Records that this process is alive while it holds claims, and releases what it could not release before.
 
         Raises:
-            StorageUnavailable: it could not be said; claims are another's to take after `ALIVE_FOR`.
+            StorageUnavailable: nothing was recorded; other processes may take the claims after `ALIVE_FOR`.
         """
         if self._held:
             until = self._clock.now() + ALIVE_FOR
             await self._claims.beat(self._process, until)
             self._alive_until = until
-        await self._let_go()
+        await self._release_late()
 
-    async def _let_go(self) -> None:
+    async def _release_late(self) -> None:
         while self._unreleased:
             claim = self._unreleased.popleft()
             try:
@@ -305,11 +225,6 @@ class IdempotencyGate:
                 raise
 
     async def drain(self, seconds: float) -> None:
-        """Waits for claims that are being let go, at shutdown."""
+        """Waits at shutdown for claims that are being released."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
-
-
-def _refusal(identity: RequestIdentity, other: _Running) -> IdempotencyKeyInUse | IdempotencyKeyMismatch:
-    same = other.claim is None or other.claim.identity.body == identity.body
-    return IdempotencyKeyInUse() if same else IdempotencyKeyMismatch()

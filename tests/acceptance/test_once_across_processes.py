@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.acceptance.answers import http, stored_of, user
+from tests.acceptance.answers import http, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -57,10 +57,6 @@ def key(name: str) -> dict[str, str]:
     return {"idempotency_key": name}
 
 
-def retry(number: int) -> dict[str, str]:
-    return {"x_stainless_retry_count": str(number)}
-
-
 def test_s3_a_key_counts_everywhere(pair: Pair, upstream: MockUpstream) -> None:
     """While one process answers, the other says 409 and 422; then it gives the same answer."""
     gate = threading.Event()
@@ -78,83 +74,34 @@ def test_s3_a_key_counts_everywhere(pair: Pair, upstream: MockUpstream) -> None:
     assert len(upstream.chats) == 1
 
 
-@pytest.mark.parametrize("streamed", [False, True])
-def test_s3_a_retry_waits_for_a_first_elsewhere(pair: Pair, upstream: MockUpstream, streamed: bool) -> None:
-    """Ten retries at each of two processes, while one of them answers the first: one call, one turn, one bill."""
-    body = asking(f"elsewhere {streamed}", stream=streamed)
-    gate = threading.Event()
-    upstream.reply(text="Noon.", gate=gate)
-    with ThreadPoolExecutor(21) as pool:
-        first = pool.submit(send, pair.one, body, **retry(0))
-        upstream.wait_for_chats(1)
-        retries = [pool.submit(send, each, body, **retry(1)) for each in (pair.one, pair.two) for _ in range(10)]
-        gate.set()
-    conversation = first.result().headers["x-conversation-id"]
-    assert {done.result().headers["x-conversation-id"] for done in retries} == {conversation}
-    assert all(done.result().headers["idempotent-replayed"] == "true" for done in retries)
-    assert len(stored_of(pair.two, conversation)) == 1
-    assert len(upstream.chats) == 1
-
-
-def test_s3_one_of_all_runs_if_the_first_failed(pair: Pair, upstream: MockUpstream) -> None:
-    """Retries that wait in two processes, and no first that could answer them: one of them runs."""
-    gate = threading.Event()
-    upstream.reply(status=500, gate=gate)
-    with ThreadPoolExecutor(21) as pool:
-        first = pool.submit(send, pair.one, asking("fails"), **retry(0))
-        upstream.wait_for_chats(1)
-        retries = [pool.submit(send, each, asking("fails"), **retry(1)) for each in (pair.one, pair.two) * 10]
-        gate.set()
-    assert first.result().status_code == 500
-    assert len({done.result().json()["id"] for done in retries}) == 1
-    assert len(upstream.chats) == 2
-
-
-def test_s3_twins_in_two_processes(pair: Pair, upstream: MockUpstream) -> None:
-    """The same request at the same time at both: each is answered, and a retry could be either's, so it runs."""
-    gate = threading.Event()
-    for _ in range(2):
-        upstream.reply(text="Noon.", gate=gate)
-    with ThreadPoolExecutor(2) as pool:
-        twins = [pool.submit(send, each, asking("twins"), **retry(0)) for each in (pair.one, pair.two)]
-        upstream.wait_for_chats(2)
-        gate.set()
-    ids = {done.result().json()["id"] for done in twins}
-    ids |= {send(each, asking("twins"), **retry(1)).json()["id"] for each in (pair.one, pair.two)}
-    assert len(ids) == 4
-
-
-@pytest.mark.parametrize("named", [True, False])
-def test_s3_a_killed_process_holds_nothing(pair: Pair, postgres: Postgres, upstream: MockUpstream, named: bool) -> None:
-    """kill -9 of the one that answers: the claim is held until it has said nothing for its time, then it is the
-    other's to take."""
-    body, headers = asking(f"killed {named}"), key("killed") if named else retry(1)
+def test_s3_a_killed_process_holds_nothing(pair: Pair, postgres: Postgres, upstream: MockUpstream) -> None:
+    """kill -9 of the one that answers: its claim is held until it has missed its heartbeats, then the other may take
+    it."""
+    body = asking("killed")
     upstream.reply(text="Noon.", gate=threading.Event())
-    with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(send, pair.one, body, **(key("killed") if named else retry(0)))
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(send, pair.one, body, **key("killed"))
         upstream.wait_for_chats(1)
         pair.one.kill9()
         with pytest.raises(httpx.HTTPError):
             first.result()
-        if named:
-            assert send(pair.two, body, **headers).status_code == 409
-        heir = None if named else pool.submit(send, pair.two, body, **headers)
-        # As if the time had passed; how long it is, `test_claims` turns the clock for.
-        past = "now() - interval '1 second'"
-        assert postgres.query(pair.url, f"UPDATE claims SET expires_at = {past} WHERE state = 'running' RETURNING key")
-        assert postgres.query(pair.url, f"UPDATE processes SET alive_until = {past} RETURNING id")
-        answer = heir.result() if heir is not None else send(pair.two, body, **headers)
+    assert send(pair.two, body, **key("killed")).status_code == 409
+    # As if the time had passed; how long it is, `test_claims` turns the clock for.
+    past = "now() - interval '1 second'"
+    assert postgres.query(pair.url, f"UPDATE claims SET expires_at = {past} WHERE state = 'running' RETURNING key")
+    assert postgres.query(pair.url, f"UPDATE processes SET alive_until = {past} RETURNING id")
+    answer = send(pair.two, body, **key("killed"))
     assert answer.status_code == 200
     assert "idempotent-replayed" not in answer.headers
-    assert send(pair.two, body, **headers).json() == answer.json()
+    assert send(pair.two, body, **key("killed")).json() == answer.json()
     assert len(upstream.chats) == 2
 
 
 def test_s3_6_without_storage(
     start_gateway: GatewayFactory, chaos_postgres: PostgresProcess, upstream: MockUpstream
 ) -> None:
-    """A key is a promise, so without storage it is a 503, with `store: false` too; an SDK's retry of what needs no
-    storage runs. What could not be let go while the storage was away is let go later."""
+    """A key is a promise, so without storage it is a 503, with `store: false` too; without a key what needs no storage
+    runs. A key that could not be released while the storage was away is released later."""
     gateway = start_gateway({"storage": {"url": chaos_postgres.new_database(), "timeout": 0.4}})
     gate = threading.Event()
     upstream.reply(status=500, gate=gate)
@@ -166,6 +113,6 @@ def test_s3_6_without_storage(
         assert first.result().status_code == 500
     refused = send(gateway, asking("away", store=False), **key("away"))
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "storage_unavailable")
-    assert send(gateway, asking("away", store=False), **retry(1)).status_code == 200
+    assert send(gateway, asking("away", store=False)).status_code == 200
     chaos_postgres.start()
     wait_until(lambda: send(gateway, asking("lost"), **key("lost")).status_code == 200, 5, "the key", interval=0.1)

@@ -16,7 +16,7 @@ from gateway.config.settings import Settings
 from gateway.context.manager import ContextManager
 from gateway.errors import NotFound
 from gateway.http.chat.messages import plain_messages
-from gateway.http.chat.validation import parse_chat_request
+from gateway.http.chat.validation import Arrival, parse_chat_request
 from gateway.models.exchange import Caller, ChunkStream, Deployment, JsonAnswer, ModelFacts, StoredFile
 from gateway.relevance.index_cache import ContentIndexes, IndexedCache
 from gateway.storage.cache.memory import MemoryCache
@@ -119,9 +119,8 @@ class InProcess:
         """
         size = len(json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass"))
         plain = plain_messages(body["messages"])
-        arrived = (datetime.now(UTC), time.monotonic())
-        caller, request_id = Caller(tenant), new_id("req_")
-        request = parse_chat_request(body, {}, caller, self.settings, request_id, arrived, size, plain)
+        arrival = Arrival(new_id("req_"), datetime.now(UTC), time.monotonic(), size)
+        request = parse_chat_request(body, {}, Caller(tenant), self.settings, arrival, plain)
         if request.options.dry_run:
             return await self._pipeline.dry_run(request)
         answer = await self._pipeline.answer(replace(request, stream=False))

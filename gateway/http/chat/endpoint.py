@@ -2,27 +2,24 @@
 
 import asyncio
 from dataclasses import replace
-from datetime import datetime
-from functools import partial
 from typing import Any
 
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError, StorageUnavailable
 from gateway.http.auth import UNKNOWN, Authenticator
-from gateway.http.chat.repeats import Repeatable, Unattended, identify, repeatable, replay
-from gateway.http.chat.validation import parse_chat_request
+from gateway.http.chat.messages import chat_body
+from gateway.http.chat.repeats import LARGE_BODY, Keyed, identify, keyed, replay
+from gateway.http.chat.validation import Arrival, parse_chat_request
 from gateway.http.edge import Receive, Scope, Send, costing, named, send_json
-from gateway.http.receive import EVENT_STREAM, chat_body, event, read_body, until_disconnect
+from gateway.http.receive import EVENT_STREAM, event, read_body, until_disconnect
 from gateway.models.conversation import ConversationRef
-from gateway.models.exchange import Caller, ChatRequest
-from gateway.models.turn import RequestIdentity, StoredCompletion
+from gateway.models.exchange import ChatRequest
+from gateway.models.turn import StoredCompletion
 from gateway.ports import Clock
 from gateway.storage.store import ConversationStore
 from gateway.turn.idempotency import IdempotencyGate
 from gateway.turn.pipeline import Completion, Pipeline
 from gateway.turn.streaming import StreamedAnswer
-
-LARGE_BODY = 2**20
 
 
 class ChatCompletions:
@@ -43,22 +40,22 @@ class ChatCompletions:
         self._auth = auth
         self._settings = settings
         self._clock = clock
-        self._unattended = Unattended()
-
-    async def close(self) -> None:
-        """Ends what goes on without a client."""
-        await self._unattended.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        arrived = (self._clock.now(), self._clock.monotonic())
-        said = repeatable(scope)
+        at, started = self._clock.now(), self._clock.monotonic()
+        key = keyed(scope)
         caller = await self._auth.caller(scope)
         raw = await read_body(scope, receive, self._settings.server.max_body_bytes)
-        headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"] if k[:2] == b"x-"}
         facts = scope["gateway"]
-        read = partial(self._read, raw, scope, headers, caller, arrived)
-        # Looking at very many small parts takes a while; streams of other requests must not wait for it.
-        request = read() if len(raw) < LARGE_BODY else await asyncio.to_thread(read)
+        arrival = Arrival(facts["request_id"], at, started, len(raw))
+
+        def parsed() -> ChatRequest:
+            headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"] if k[:2] == b"x-"}
+            body, plain = chat_body(raw, scope)
+            return parse_chat_request(body, headers, caller, self._settings, arrival, plain)
+
+        # Many small parts take a while to check; streams of other requests must not wait for it.
+        request = parsed() if len(raw) < LARGE_BODY else await asyncio.to_thread(parsed)
         if caller.tenant == UNKNOWN and (request.keeps_content or request.conversation != ConversationRef()):
             raise StorageUnavailable("The storage cannot be reached.")
         facts["model"] = request.model
@@ -67,11 +64,10 @@ class ChatCompletions:
         if request.options.dry_run:
             await _send_dry_run(await until_disconnect(receive, self._pipeline.dry_run(request)), send)
             return
-        identity = await identify(said, caller.tenant, raw, self._store) if said is not None else None
-        if identity is None or said is None:
+        if key is None:
             await self._respond(request, scope, receive, send)
         else:
-            await self._respond_once(identity, said, request, scope, receive, send)
+            await self._respond_once(key, raw, request, scope, receive, send)
 
     async def _respond(self, request: ChatRequest, scope: Scope, receive: Receive, send: Send) -> None:
         if request.stream:
@@ -80,35 +76,18 @@ class ChatCompletions:
             await self._answer(request, scope, receive, send)
 
     async def _respond_once(
-        self,
-        identity: RequestIdentity,
-        said: Repeatable,
-        request: ChatRequest,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
+        self, key: Keyed, raw: bytes, request: ChatRequest, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Runs it, unless it has been answered before: then with that answer."""
+        """Runs the request, or sends the answer that it was given before."""
+        identity = await identify(key, request.caller.tenant, raw, self._store)
         admitted = await until_disconnect(receive, self._once.admit(identity, request))
         if isinstance(admitted, StoredCompletion):
             scope["gateway"]["replayed"] = True
             scope["gateway"]["conversation_id"] = admitted.ledger.conversation_id
             await replay(send, request, admitted)
             return
-        request = replace(request, claim=admitted.claim)
-        if request.stream or request.claim is None or not request.keeps_content:
-            with admitted:
-                await self._respond(request, scope, receive, send)
-            return
-        completion = await self._unattended.result(receive, admitted, said.retries, self._pipeline.answer(request))
-        await _send_completion(completion, scope, send)
-
-    def _read(
-        self, raw: bytes, scope: Scope, headers: dict[str, str], caller: Caller, arrived: tuple[datetime, float]
-    ) -> ChatRequest:
-        body, plain = chat_body(raw, scope)
-        request_id = scope["gateway"]["request_id"]
-        return parse_chat_request(body, headers, caller, self._settings, request_id, arrived, len(raw), plain)
+        with admitted:
+            await self._respond(replace(request, claim=admitted.claim), scope, receive, send)
 
     async def _answer(self, request: ChatRequest, scope: Scope, receive: Receive, send: Send) -> None:
         await _send_completion(await until_disconnect(receive, self._pipeline.answer(request)), scope, send)

@@ -1,31 +1,105 @@
-"""What a request says of being a repeat: its `Idempotency-Key`, and the headers that SDKs send with each try."""
+"""`Idempotency-Key`: which request it is, and its stored answer again, as JSON or as a stream (guarantee §6, ADR 9)."""
 
 import asyncio
 import hashlib
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from gateway.accounting.cost import total_cost
 from gateway.accounting.stream import OWN, ChunkRelay
 from gateway.errors import InvalidRequest, StorageUnavailable
 from gateway.http.auth import UNKNOWN
 from gateway.http.conversations.completions import answered
-from gateway.http.edge import ClientDisconnected, Receive, Scope, Send, costing, named, send_json
-from gateway.http.receive import EVENT_STREAM, event, until_disconnect
+from gateway.http.edge import Scope, Send, costing, named, send_json
+from gateway.http.fields import invalid
+from gateway.http.receive import EVENT_STREAM, event
 from gateway.models.exchange import ChatRequest
 from gateway.models.turn import RequestIdentity, StoredCompletion
 from gateway.storage.store import ConversationStore
-from gateway.turn.idempotency import Permit
 
-# The answer that a request was given before, once more: as JSON or as a stream (guarantee §6).
-
-
+KEY = b"idempotency-key"
+MAX_KEY_CHARS = 255
+LARGE_BODY = 2**20
+"""Bytes from which a body is digested in a thread."""
+MEANING = frozenset(
+    (
+        b"x-conversation-id",
+        b"x-context-session",
+        b"x-context-mode",
+        b"x-context-planning",
+        b"x-context-max-input-tokens",
+        b"openai-organization",
+        b"openai-project",
+        b"openai-beta",
+    )
+)
+"""Headers that change what is asked, as the body does."""
 REPLAYED = {"idempotent-replayed": "true"}
 BILL = ("response_metadata", "conversation")
 END = b"data: [DONE]\n\n"
 ON_EVERY_CHUNK = ("created", "model", "service_tier", "system_fingerprint")
 """SDKs that put a stream together take these from the last chunk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """A request with an `Idempotency-Key`. `meaning` holds the headers that change what is asked, as bytes."""
+
+    key: str
+    meaning: bytes
+
+
+def keyed(scope: Scope) -> Keyed | None:
+    """What the headers say of an `Idempotency-Key`; None without one.
+
+    Raises:
+        InvalidRequest: there are several keys that differ, or the key breaks its rule.
+    """
+    keys = {value for name, value in scope["headers"] if name == KEY}
+    if not keys:
+        return None
+    if len(keys) > 1:
+        raise _invalid_key("must be sent once; there are several that differ")
+    meaning = [name + b":" + value for name, value in scope["headers"] if name in MEANING and value]
+    return Keyed(_checked(keys.pop()), b"\n".join(sorted(meaning)))
+
+
+async def identify(request: Keyed, tenant: str, body: bytes, store: ConversationStore) -> RequestIdentity:
+    """The keyed digests by which the request is known.
+
+    Raises:
+        StorageUnavailable: the storage, and with it the secret of the digests, cannot be reached.
+    """
+    secret = await store.secret()
+    if tenant == UNKNOWN:  # the storage was down a moment ago, so the request's tenant is not known
+        raise StorageUnavailable("The storage cannot be reached.")
+
+    def digests() -> RequestIdentity:
+        key = _digest(secret, b"key", request.key.encode())
+        return RequestIdentity(tenant, key, _digest(secret, b"asked", request.meaning, body), named=True)
+
+    return digests() if len(body) < LARGE_BODY else await asyncio.to_thread(digests)
+
+
+def _digest(secret: bytes, purpose: bytes, head: bytes, body: bytes = b"") -> bytes:
+    made = hashlib.blake2b(b"%d\n%s" % (len(head), head), digest_size=32, key=secret[:64], person=purpose)
+    made.update(body)
+    return made.digest()
+
+
+def _checked(value: bytes) -> str:
+    try:
+        key = value.decode()
+    except UnicodeDecodeError:
+        key = value.decode("latin-1")
+    if not (0 < len(key) <= MAX_KEY_CHARS and key.isprintable()):
+        raise _invalid_key(f"must be 1 to {MAX_KEY_CHARS} printable characters")
+    return key
+
+
+def _invalid_key(rule: str) -> InvalidRequest:
+    return invalid("Idempotency-Key", rule)
 
 
 async def replay(send: Send, request: ChatRequest, stored: StoredCompletion) -> None:
@@ -53,7 +127,7 @@ def replayed_chunks(body: dict[str, Any], choices: int, *, include_usage: bool) 
 
 
 def _as_sent(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The chunks of an upstream that says each choice in one piece, and its own fields at once."""
+    """The chunks of an upstream that sends each choice in one piece, and its own fields with the first chunk."""
     envelope = {name: value for name, value in body.items() if name not in (*OWN, *BILL)}
     shared: dict[str, Any] = {"object": "chat.completion.chunk"}
     shared |= {name: body[name] for name in ON_EVERY_CHUNK if name in body}
@@ -61,8 +135,8 @@ def _as_sent(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
         begins = {"index": choice["index"], "delta": {"role": "assistant"}, "finish_reason": None}
         yield {**envelope, **shared, "choices": [begins]}
         envelope = {}
-        said = {**begins, "delta": _delta(choice["message"]), "logprobs": choice.get("logprobs")}
-        yield {**shared, "choices": [said]}
+        content = {**begins, "delta": _delta(choice["message"]), "logprobs": choice.get("logprobs")}
+        yield {**shared, "choices": [content]}
     for choice in body["choices"]:
         rest = {name: value for name, value in choice.items() if name not in ("message", "logprobs")}
         yield {**shared, "choices": [{**rest, "delta": {}}]}
@@ -73,185 +147,3 @@ def _delta(message: dict[str, Any]) -> dict[str, Any]:
     if delta.get("tool_calls"):
         delta["tool_calls"] = [{"index": number, **call} for number, call in enumerate(delta["tool_calls"])]
     return delta
-
-
-# Answers whose client has left, and may ask for them again: an SDK that lost patience sends its request once more.
-
-
-T = TypeVar("T")
-FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.5, 8.0
-"""How long an SDK waits before it tries again: twice as long each time, within these bounds."""
-ON_ITS_WAY_SECONDS = 0.5
-
-
-def patience(retries: int) -> float:
-    """Seconds after which the next try of a client that has tried `retries` times again must have come."""
-    return min(LAST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(retries, 10)) + ON_ITS_WAY_SECONDS
-
-
-class Unattended:
-    """Work that goes on without its client, so that what is asked again is charged and stored once."""
-
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[Any]] = set()
-
-    async def result(self, receive: Receive, permit: Permit, retries: int, work: Coroutine[Any, Any, T]) -> T:
-        """The result of `work`, which goes on for a moment if the client leaves, and as long as one waits for it who
-        asks again.
-
-        Args:
-            retries: how often the client has tried again before.
-
-        Raises:
-            ClientDisconnected: the client left first.
-        """
-        task = asyncio.ensure_future(_within(permit, work))
-        try:
-            return await until_disconnect(receive, _of(task))
-        except ClientDisconnected:
-            for kept in (task, asyncio.ensure_future(_watch(task, permit, patience(retries)))):
-                self._tasks.add(kept)
-                kept.add_done_callback(self._tasks.discard)
-            raise
-        except asyncio.CancelledError:
-            task.cancel()
-            raise
-
-    async def close(self) -> None:
-        """Cuts what is still being worked on, at shutdown."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-
-
-async def _within(permit: Permit, work: Coroutine[Any, Any, T]) -> T:
-    with permit:
-        return await work
-
-
-async def _of(task: asyncio.Task[T]) -> T:
-    return await asyncio.shield(task)
-
-
-async def _watch(task: asyncio.Task[Any], permit: Permit, seconds: float) -> None:
-    """Lets it go on while it is wanted. How it ends is in the ledger, and told to whoever waits."""
-    try:
-        while not (await asyncio.wait({task}, timeout=seconds))[0]:
-            if not permit.wanted:
-                return
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
-        if not task.cancelled():
-            task.exception()  # nobody else looks at it
-
-
-KEY = b"idempotency-key"
-RETRIES = b"x-stainless-retry-count"
-SAID = (KEY, RETRIES)
-MEANING = frozenset(
-    (
-        b"x-conversation-id",
-        b"x-context-session",
-        b"x-context-mode",
-        b"x-context-planning",
-        b"x-context-max-input-tokens",
-        b"openai-organization",
-        b"openai-project",
-        b"openai-beta",
-    )
-)
-"""Headers that say what is asked, as the body does."""
-CLIENT = (b"user-agent", b"x-forwarded-for")
-"""Headers that tell one client from another, beside the SDK's own."""
-LONGEST_KEY = 255
-LARGE_BODY = 2**20
-
-
-@dataclass(frozen=True, slots=True)
-class Repeatable:
-    """A request that wants to be answered once; `retries` by its SDK's count."""
-
-    key: str | None
-    retries: int
-    meaning: bytes
-    client: bytes
-
-
-def repeatable(scope: Scope) -> Repeatable | None:
-    """What the headers say; None where they say nothing of it.
-
-    Raises:
-        InvalidRequest: the key is none.
-    """
-    found = [pair for pair in scope["headers"] if pair[0] in SAID]
-    if not found:
-        return None
-    if len({value for name, value in found if name == KEY}) > 1:
-        text = "Idempotency-Key must be sent once; there are several that differ."
-        raise InvalidRequest(text, param="Idempotency-Key", code="invalid_value")
-    said = dict(reversed(found))
-    key, retries = said.get(KEY), said.get(RETRIES, b"")
-    if key is None and not retries.isdigit():
-        return None
-    meaning = [name + b":" + value for name, value in scope["headers"] if name in MEANING and value]
-    client = [name + b":" + _same(name, value) for name, value in scope["headers"] if _tells_clients_apart(name)]
-    count = int(retries[:4]) if retries.isdigit() else 0
-    return Repeatable(
-        None if key is None else _checked(key), count, b"\n".join(sorted(meaning)), b"\n".join(sorted(client))
-    )
-
-
-async def identify(said: Repeatable, tenant: str, body: bytes, store: ConversationStore) -> RequestIdentity | None:
-    """Which request it is; None where that cannot be known and nothing was promised.
-
-    Raises:
-        StorageUnavailable: it has a key, and whether that was used is not to be had.
-    """
-    try:
-        secret = await store.secret()
-    except StorageUnavailable:
-        if said.key is None:
-            return None
-        raise
-    if tenant == UNKNOWN:  # the storage was not there a moment ago: whose request it is cannot be known any more
-        if said.key is None:
-            return None
-        raise StorageUnavailable("The storage cannot be reached.")
-    if len(body) < LARGE_BODY:
-        return _identity(said, tenant, body, secret)
-    return await asyncio.to_thread(_identity, said, tenant, body, secret)
-
-
-def _identity(said: Repeatable, tenant: str, body: bytes, secret: bytes) -> RequestIdentity:
-    asked = _digest(secret, b"asked", said.meaning, body)
-    if said.key is not None:
-        return RequestIdentity(tenant, _digest(secret, b"key", said.key.encode()), asked, named=True)
-    return RequestIdentity(tenant, _digest(secret, b"sent", said.client, asked), asked, False, bool(said.retries))
-
-
-def _digest(secret: bytes, purpose: bytes, head: bytes, body: bytes = b"") -> bytes:
-    made = hashlib.blake2b(b"%d\n%s" % (len(head), head), digest_size=32, key=secret[:64], person=purpose)
-    made.update(body)
-    return made.digest()
-
-
-def _checked(value: bytes) -> str:
-    try:
-        key = value.decode()
-    except UnicodeDecodeError:
-        key = value.decode("latin-1")
-    if not (0 < len(key) <= LONGEST_KEY and key.isprintable()):
-        rule = f"must be 1 to {LONGEST_KEY} printable characters"
-        raise InvalidRequest(f"Idempotency-Key {rule}.", param="Idempotency-Key", code="invalid_value")
-    return key
-
-
-def _tells_clients_apart(name: bytes) -> bool:
-    return (name in CLIENT or name[:12] == b"x-stainless-") and name != RETRIES
-
-
-def _same(name: bytes, value: bytes) -> bytes:
-    """The client's address is the first of those that proxies have added; the others differ from try to try."""
-    return value.partition(b",")[0].strip() if name == b"x-forwarded-for" else value

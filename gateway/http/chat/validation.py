@@ -1,33 +1,92 @@
 """Validates a chat request at the edge and takes the gateway's own fields out of it (guarantee §2).
 
-Only what the gateway needs to understand is checked; unknown fields go up untouched.
+Only what the gateway reads is checked; all other fields are forwarded untouched. Messages and tools are checked by
+hand, in `messages.py`: see ADR 17.
 """
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 
 from gateway.config.settings import Settings
-from gateway.errors import InvalidRequest
-from gateway.http.chat.messages import check_messages, invalid
+from gateway.http.chat.messages import check_messages, check_tools
+from gateway.http.fields import Fields, SessionName, invalid, keeps_metadata_rules, read
 from gateway.models.artifacts import ContextGoal, RequestAttachment
 from gateway.models.conversation import ConversationRef
 from gateway.models.exchange import Caller, ChatRequest, ContextOptions, PlainMessages
 
 CONVERSATION_ID = re.compile(r"conv_[\w-]{1,58}\Z")
-CONTEXT_FIELDS = {"mode", "planning", "goal", "max_input_tokens", "models", "session", "dry_run"}
-CHOICES = {
-    "mode": ("auto", "simple", "off"),
-    "planning": ("auto", "always", "never"),
-    "goal": tuple(goal.value for goal in ContextGoal),
-}
-CONTEXT_HEADERS = {"mode": "x-context-mode", "planning": "x-context-planning"}
-OPTION_HEADERS = (*CONTEXT_HEADERS.values(), "x-context-max-input-tokens")
-OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens")
+NO_CONVERSATION = "conv_"
+"""Stands for any malformed id: no conversation has it, so the request ends in a 404."""
 MAX_CHOICES = 128
+OPTION_HEADERS = ("x-context-mode", "x-context-planning", "x-context-max-input-tokens")
+T = TypeVar("T")
+Mode = Literal["auto", "simple", "off"]
+Planning = Literal["auto", "always", "never"]
+Tokens = Annotated[int, Field(strict=True, ge=1, le=2**31)]
+
+
+def _printable(text: str) -> str:
+    if not text.strip() or not text.isprintable():
+        raise ValueError("be 1 to 512 printable characters")
+    return text
+
+
+class InternalModels(Fields):
+    """`context.models`: internal models out of `model_list`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    context_planner: str | None = None
+    summarizer: str | None = None
+
+
+class Context(Fields):
+    """`context`: how this request's context is made."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    mode: Mode | None = None
+    planning: Planning | None = None
+    goal: Literal["reasoning", "synthesis"] | None = None
+    max_input_tokens: Tokens | None = None
+    models: InternalModels | None = None
+    session: SessionName | None = None
+    dry_run: bool | None = None
+
+
+class Chat(Fields):
+    """The fields of a chat request that the gateway reads, but for `messages`, `tools` and `conversation`."""
+
+    model: Annotated[str, Field(max_length=512), AfterValidator(_printable)]
+    stream: bool | None = None
+    stream_options: dict[str, Any] | None = None
+    n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
+    max_tokens: Tokens | None = None
+    max_completion_tokens: Tokens | None = None
+    context: Context | None = None
+    store: bool | None = None
+    attachments: list[RequestAttachment] | None = None
+
+
+CONTEXT_FIELDS = frozenset(Context.model_fields)
+NO_CONTEXT = Context()
+CHAT, SESSION = TypeAdapter(Chat), TypeAdapter(SessionName)
+MODE, PLANNING, LIMIT = TypeAdapter(Mode), TypeAdapter(Planning), TypeAdapter(Tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """When a request arrived, by the clock and in monotonic seconds; its id, and the bytes of its body."""
+
+    request_id: str
+    at: datetime
+    started: float
+    size: int
 
 
 def parse_chat_request(
@@ -35,129 +94,88 @@ def parse_chat_request(
     headers: Mapping[str, str],
     caller: Caller,
     settings: Settings,
-    request_id: str,
-    arrived: tuple[datetime, float],
-    size: int,
+    arrival: Arrival,
     plain: PlainMessages | None = None,
 ) -> ChatRequest:
     """A request as the pipeline takes it.
 
     Args:
-        size: bytes of the body as it came.
+        headers: those that begin with `x-`, in lower case.
         plain: its messages, where they have been found to be plain.
 
     Raises:
         InvalidRequest: a field breaks a rule; `param` names it.
     """
+    fields = read(CHAT, body)
     forward = dict(body)
-    model = _text(forward, "model", required=True)
     messages = forward.pop("messages", None)
     if plain is None:
         check_messages(messages)
-    context = forward.pop("context", None)
-    if context is not None and not isinstance(context, dict):
-        raise invalid("context", "must be an object")
-    context = context or {}
-    stream = _flag(forward, "stream") or False
-    stream_options = forward.get("stream_options")
-    if stream_options is not None and not isinstance(stream_options, dict):
-        raise invalid("stream_options", "must be an object")
-    choices = _whole(forward, "n", 1, MAX_CHOICES) or 1
-    for name in OUTPUT_LIMITS:
-        _whole(forward, name, 1, 2**31)
-    for name in ("tools", "functions"):
-        if forward.get(name) is not None and not isinstance(forward[name], list):
-            raise invalid(name, "must be a list")
-        for index, tool in enumerate(forward.get(name) or ()):
-            if not isinstance(tool, dict):
-                raise invalid(f"{name}[{index}]", "must be an object")
-            if not isinstance(tool.get("function", {}), dict):
-                raise invalid(f"{name}[{index}].function", "must be an object")
-    metadata = _metadata(forward, settings)
-    conversation = _conversation(forward, context, metadata, headers)
-    store = _store(forward, settings)
+    check_tools(body)
+    for name in ("context", "conversation", "attachments"):
+        forward.pop(name, None)
+    context = fields.context or NO_CONTEXT
+    metadata = body.get("metadata")
+    kept = dict(metadata) if metadata is not None and keeps_metadata_rules(metadata) else None
+    if not settings.upstream.forward_store:  # both go up, or neither
+        forward.pop("store", None)
+        if kept is not None:
+            del forward["metadata"]
     return ChatRequest(
-        request_id=request_id,
+        request_id=arrival.request_id,
         caller=caller,
-        model=model,
-        messages=tuple(messages),
+        model=fields.model,
+        messages=tuple(messages or ()),
         forward=forward,
-        conversation=conversation,
-        attachments=_attachments(forward.pop("attachments", None)),
-        options=_options(context, headers, settings, has_tools=bool(forward.get("tools") or forward.get("functions"))),
-        store=store,
-        stream=stream,
-        include_usage=bool(stream and (stream_options or {}).get("include_usage")),
-        choices=choices,
-        metadata=metadata,
-        arrived_at=arrived[0],
-        started=arrived[1],
-        size=size,
+        conversation=_conversation(body.get("conversation"), context, kept, headers),
+        attachments=_attachments(fields.attachments),
+        options=_options(context, headers, settings, has_tools=bool(body.get("tools") or body.get("functions"))),
+        store=settings.conversation.store if fields.store is None else fields.store,
+        stream=bool(fields.stream),
+        include_usage=bool(fields.stream and (fields.stream_options or {}).get("include_usage")),
+        choices=fields.n or 1,
+        metadata=kept,
+        arrived_at=arrival.at,
+        started=arrival.started,
+        size=arrival.size,
         plain=plain,
     )
 
 
-def _options(
-    context: dict[str, Any], headers: Mapping[str, str], settings: Settings, *, has_tools: bool
-) -> ContextOptions:
+def _options(context: Context, headers: Mapping[str, str], settings: Settings, *, has_tools: bool) -> ContextOptions:
+    """The body outranks headers, and they outrank the configuration."""
+    defaults = settings.context
     goal = ContextGoal.REASONING if has_tools else ContextGoal.SYNTHESIS
-    if not context and not any(name in headers for name in OPTION_HEADERS):
-        return ContextOptions(settings.context.mode, settings.context.planning, goal)
-    for name in context:
-        if name not in CONTEXT_FIELDS:
-            raise invalid(f"context.{name}", f"is not known; known are {', '.join(sorted(CONTEXT_FIELDS))}")
-    defaults = {
-        "mode": settings.context.mode,
-        "planning": settings.context.planning,
-        "goal": goal.value,
-    }
-    chosen: dict[str, str] = {}
-    for name, allowed in CHOICES.items():
-        where = f"context.{name}"
-        value = context.get(name)
-        if value is None and name in CONTEXT_HEADERS and headers.get(CONTEXT_HEADERS[name]):
-            where, value = CONTEXT_HEADERS[name], headers[CONTEXT_HEADERS[name]].lower()
-        if value is None:
-            value = defaults[name]
-        if value not in allowed:
-            raise invalid(where, f"must be one of {', '.join(allowed)}")
-        chosen[name] = value
-    limit = _whole(context, "max_input_tokens", 1, 2**31, "context.")
-    text = headers.get("x-context-max-input-tokens")
-    if limit is None and text:
-        if not (text.isascii() and text.isdigit() and len(text) <= 10 and 0 < int(text) <= 2**31):
-            raise invalid("x-context-max-input-tokens", "must be a whole number above 0")
-        limit = int(text)
-    dry_run = context.get("dry_run")
-    if dry_run is not None and not isinstance(dry_run, bool):
-        raise invalid("context.dry_run", "must be true or false")
-    models = _models(context.get("models"), settings)
-    goal = ContextGoal(chosen["goal"])
-    return ContextOptions(chosen["mode"], chosen["planning"], goal, limit, bool(dry_run), models)
-
-
-def _models(models: Any, settings: Settings) -> dict[str, str]:
-    """The internal models that the request names, out of `model_list`."""
-    if models is None:
-        return {}
-    if not isinstance(models, dict):
-        raise invalid("context.models", "must be an object")
+    if context is NO_CONTEXT and headers.keys().isdisjoint(OPTION_HEADERS):
+        return ContextOptions(defaults.mode, defaults.planning, goal)
+    models = context.models.model_dump(exclude_none=True) if context.models else {}
     for role, name in models.items():
-        if role not in ("context_planner", "summarizer"):
-            raise invalid(f"context.models.{role}", "is not known; known are context_planner, summarizer")
-        if name is not None and not (isinstance(name, str) and settings.lists(name)):
+        if not settings.lists(name):
             raise invalid(f"context.models.{role}", "must be a model of model_list")
-    return {role: name for role, name in models.items() if name is not None}
+    return ContextOptions(
+        context.mode or _header(MODE, headers, OPTION_HEADERS[0]) or defaults.mode,
+        context.planning or _header(PLANNING, headers, OPTION_HEADERS[1]) or defaults.planning,
+        goal if context.goal is None else ContextGoal(context.goal),
+        context.max_input_tokens or _header(LIMIT, headers, OPTION_HEADERS[2]),
+        bool(context.dry_run),
+        models,
+    )
+
+
+def _header(adapter: TypeAdapter[T], headers: Mapping[str, str], name: str) -> T | None:
+    """A header's value; None for an empty one."""
+    text = headers.get(name)
+    if not text:
+        return None
+    is_number = text.isascii() and text.isdigit() and len(text) <= 10
+    return read(adapter, int(text) if is_number else text.lower(), name)
 
 
 def _conversation(
-    forward: dict[str, Any],
-    context: dict[str, Any],
-    metadata: dict[str, str] | None,
-    headers: Mapping[str, str],
+    value: Any, context: Context, metadata: dict[str, str] | None, headers: Mapping[str, str]
 ) -> ConversationRef:
-    """The first that is present counts; an id outranks a session."""
-    field, value = "conversation", forward.pop("conversation", None)
+    """The first name that is present counts; an id outranks a session (guarantee §2)."""
+    field = "conversation"
     if isinstance(value, dict):
         field, value = "conversation.id", value.get("id")
         if value is None:
@@ -169,87 +187,13 @@ def _conversation(
     if value is None and metadata and CONVERSATION_ID.match(metadata.get("conversation_id", "")):
         value = metadata["conversation_id"]
     if value is not None:
-        return ConversationRef(conversation_id=value if CONVERSATION_ID.match(value) else "conv_")
-    field, session = "context.session", context.get("session")
-    if session is None:
-        field, session = "x-context-session", headers.get("x-context-session") or None
-    if session is None:
-        return ConversationRef()
-    if not is_session_name(session):
-        raise invalid(field, "must be 1 to 256 printable characters")
-    return ConversationRef(session=session)
+        return ConversationRef(conversation_id=value if CONVERSATION_ID.match(value) else NO_CONVERSATION)
+    session = context.session or headers.get("x-context-session")
+    return ConversationRef(session=read(SESSION, session, "x-context-session")) if session else ConversationRef()
 
 
-def _attachments(value: Any) -> tuple[RequestAttachment, ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, list):
-        raise invalid("attachments", "must be a list")
-    found = []
-    for index, item in enumerate(value):
-        where = f"attachments[{index}]"
-        try:
-            attachment = RequestAttachment.model_validate(item)
-        except ValidationError as error:
-            first = error.errors()[0]
-            path = "".join(f".{part}" for part in first["loc"])
-            raise invalid(where + path, first["msg"][:1].lower() + first["msg"][1:]) from None
+def _attachments(value: list[RequestAttachment] | None) -> tuple[RequestAttachment, ...]:
+    for index, attachment in enumerate(value or ()):
         if (attachment.attachment_id is None) == (attachment.content is None):
-            raise invalid(where, "needs either attachment_id or content")
-        found.append(attachment)
-    return tuple(found)
-
-
-def _store(forward: dict[str, Any], settings: Settings) -> bool:
-    """`store` and `metadata` go up together or not at all."""
-    store = _flag(forward, "store")
-    if not settings.upstream.forward_store:
-        forward.pop("store", None)
-    return settings.conversation.store if store is None else store
-
-
-def keeps_metadata_rules(value: Any) -> bool:
-    """Whether it is metadata as OpenAI takes it: up to 16 strings of up to 512 characters, keys of up to 64."""
-    if not isinstance(value, dict) or len(value) > 16:
-        return False
-    return all(isinstance(v, str) and len(k) <= 64 and len(v) <= 512 for k, v in value.items())
-
-
-def is_session_name(value: Any) -> bool:
-    """Whether a session can have that name."""
-    return isinstance(value, str) and 0 < len(value) <= 256 and value.isprintable()
-
-
-def _metadata(forward: dict[str, Any], settings: Settings) -> dict[str, str] | None:
-    """Metadata that keeps OpenAI's rules is stored; any other goes up untouched and is not."""
-    value = forward.get("metadata")
-    if not isinstance(value, dict) or not keeps_metadata_rules(value):
-        return None
-    if not settings.upstream.forward_store:
-        del forward["metadata"]
-    return dict(value)
-
-
-def _text(values: dict[str, Any], name: str, *, required: bool) -> str:
-    value = values.get(name)
-    if value is None and required:
-        raise InvalidRequest(f"{name} is required.", param=name, code="missing_required_parameter")
-    if not isinstance(value, str) or not value.strip() or len(value) > 512 or not value.isprintable():
-        raise invalid(name, "must be a string of 1 to 512 printable characters")
-    return value
-
-
-def _flag(values: dict[str, Any], name: str) -> bool | None:
-    value = values.get(name)
-    if value is not None and not isinstance(value, bool):
-        raise invalid(name, "must be true or false")
-    return value
-
-
-def _whole(values: dict[str, Any], name: str, least: int, most: int, prefix: str = "") -> int | None:
-    value = values.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise invalid(prefix + name, f"must be a whole number from {least} to {most}")
-    return value
+            raise invalid(f"attachments[{index}]", "needs either attachment_id or content")
+    return tuple(value or ())

@@ -9,30 +9,28 @@ from gateway.accounting.audit import repriced
 from gateway.accounting.metadata import extended_usage
 from gateway.errors import CompletionNotFound, ConversationNotFound
 from gateway.http.auth import ANONYMOUS, Authenticator
-from gateway.http.chat.messages import invalid
 from gateway.http.edge import Receive, Scope, Send, named, send_json
+from gateway.http.fields import invalid
 from gateway.models.turn import CompletionQuery, StoredCompletion
 from gateway.storage.store import ConversationStore
 
-# Lists as OpenAI has them: the parameters that they take, and their shape.
-
-
 METADATA = re.compile(r"metadata\[(.*)\]", re.DOTALL)
-MOST_LISTED = 100
-MOST_PAIRS = 16
-ORDERS = ("asc", "desc")
+MAX_PAGE = 100
+MAX_METADATA_PAIRS = 16
+FIGURES = ("prompt_tokens", "completion_tokens", "total_tokens")
+"""Of an answer's `usage`, those that its bill knows."""
 Query = Mapping[str, str]
 
 
 def parameters(text: str) -> Query:
-    """The parameters of a query, each with its first value; unknown ones are nobody's business."""
+    """The parameters of a query string, each with its first value."""
     return {name: values[0] for name, values in parse_qs(text, keep_blank_values=True).items()}
 
 
 def check_named(query: Query, *names: str) -> None:
     """
     Raises:
-        InvalidRequest: one of these is there, and empty.
+        InvalidRequest: one of these parameters is given and empty.
     """
     for name in names:
         if query.get(name) == "":
@@ -40,17 +38,17 @@ def check_named(query: Query, *names: str) -> None:
 
 
 def limit_of(query: Query) -> int:
-    """How many a page may hold."""
+    """`limit`: how many members a page may have, 20 by default."""
     limit = query.get("limit", "20")
-    if not (limit.isascii() and limit.isdigit() and len(limit) <= 3 and 1 <= int(limit) <= MOST_LISTED):
-        raise invalid("limit", f"must be a whole number from 1 to {MOST_LISTED}")
+    if not (limit.isascii() and limit.isdigit() and len(limit) <= 3 and 1 <= int(limit) <= MAX_PAGE):
+        raise invalid("limit", f"must be a whole number from 1 to {MAX_PAGE}")
     return int(limit)
 
 
 def newest_first(query: Query, default: str) -> bool:
     """Whether the order is `desc`."""
     order = query.get("order", default)
-    if order not in ORDERS:
+    if order not in ("asc", "desc"):
         raise invalid("order", "must be asc or desc")
     return order == "desc"
 
@@ -58,22 +56,19 @@ def newest_first(query: Query, default: str) -> bool:
 def metadata_of(query: Query) -> tuple[tuple[str, str], ...]:
     """The pairs of `metadata[KEY]=VALUE`."""
     found = tuple((m.group(1), value) for name, value in query.items() if (m := METADATA.fullmatch(name)))
-    if len(found) > MOST_PAIRS:
-        raise invalid("metadata", f"may name {MOST_PAIRS} keys")
+    if len(found) > MAX_METADATA_PAIRS:
+        raise invalid("metadata", f"may name {MAX_METADATA_PAIRS} keys")
     return found
 
 
 def listed(data: list[Any], *, has_more: bool) -> dict[str, Any]:
-    """A page, with the ids by which the next one is asked for."""
+    """A page as OpenAI sends it; the next one begins after `last_id`."""
     ends = {"first_id": data[0]["id"] if data else None, "last_id": data[-1]["id"] if data else None}
     return {"object": "list", "data": data, **ends, "has_more": has_more}
 
 
-FIGURES = ("prompt_tokens", "completion_tokens", "total_tokens")
-
-
 class StoredCompletions:
-    """One by id (`chatcmpl-…` or `req_…`), or a page of the tenant's, of a conversation's for instance."""
+    """One completion by its id (`chatcmpl-…` or `req_…`), or a page of the tenant's or of a conversation's."""
 
     def __init__(self, store: ConversationStore, auth: Authenticator) -> None:
         self._store = store
@@ -89,23 +84,23 @@ class StoredCompletions:
             await send_json(send, 200, as_completion(found), named(found.ledger.conversation_id))
             return
         query = parse_query(scope["query_string"].decode("latin-1"))
-        wanted = query.conversation_id
-        if wanted is None and caller.tenant == ANONYMOUS:  # everyone without a key is that tenant
+        conversation_id = query.conversation_id
+        if conversation_id is None and caller.tenant == ANONYMOUS:  # all callers without a key are one tenant
             raise invalid("conversation", "is required without an API key")
-        if wanted is not None and not await self._store.has_conversation(caller.tenant, wanted):
+        if conversation_id is not None and not await self._store.has_conversation(caller.tenant, conversation_id):
             raise ConversationNotFound("No such conversation.", param="conversation")
         page = await self._store.list_completions(caller.tenant, query)
         if page is None:
             raise CompletionNotFound("No such completion.", param="after")
         data = [as_completion(each) for each in page.found]
-        await send_json(send, 200, listed(data, has_more=page.has_more), named(query.conversation_id))
+        await send_json(send, 200, listed(data, has_more=page.has_more), named(conversation_id))
 
 
 def parse_query(text: str) -> CompletionQuery:
-    """OpenAI's parameters of a list, and `conversation`; unknown ones are nobody's business.
+    """OpenAI's parameters of a list, and `conversation`; others are ignored.
 
     Raises:
-        InvalidRequest: one of them breaks its rule; names it.
+        InvalidRequest: a parameter breaks its rule; names it.
     """
     query = parameters(text)
     check_named(query, "conversation", "model", "after")
@@ -130,7 +125,7 @@ def as_completion(stored: StoredCompletion) -> dict[str, Any]:
 
 
 def answered(stored: StoredCompletion) -> dict[str, Any]:
-    """What its client was told."""
+    """The completion as its client got it."""
     entry = stored.ledger
     body = {**(stored.completion or {}), "response_metadata": entry.metadata}
     primary = next((call for call in entry.calls if call.purpose == "primary"), None)

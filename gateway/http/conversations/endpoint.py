@@ -9,22 +9,21 @@ from typing import Any
 from gateway.base.ids import new_id
 from gateway.errors import ConversationNotFound, InvalidRequest, StorageUnavailable
 from gateway.http.auth import ANONYMOUS, UNKNOWN, Authenticator
-from gateway.http.chat.messages import invalid
-from gateway.http.chat.validation import CONVERSATION_ID, is_session_name, keeps_metadata_rules
+from gateway.http.chat.validation import CONVERSATION_ID
 from gateway.http.conversations.completions import check_named, limit_of, listed, metadata_of, newest_first, parameters
 from gateway.http.conversations.items import parse_items
 from gateway.http.edge import Receive, Scope, Send, named, send_json
+from gateway.http.fields import invalid, is_session_name, keeps_metadata_rules
 from gateway.http.receive import json_body, read_body
 from gateway.models.conversation import ConversationMessage
 from gateway.models.records import ConversationRecord, ItemQuery, RecordQuery
 from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.store import ConversationStore
 
-# Conversations as they are shown, and how a list of them is asked for.
-
-
+LARGE_BODY = 2**20
+"""Bytes from which a body is read in a thread: streams of other requests must not wait for it."""
 LATEST = 253_402_300_798
-"""The last second of the year 9999 but one, as a Unix time: databases know none later."""
+"""The last Unix time but one of the year 9999: databases hold none later."""
 
 
 def as_conversation(record: ConversationRecord) -> dict[str, Any]:
@@ -43,7 +42,7 @@ def record_query(query: Mapping[str, str]) -> RecordQuery:
     """The parameters of a list of conversations.
 
     Raises:
-        InvalidRequest: one of them breaks its rule; names it.
+        InvalidRequest: a parameter breaks its rule; names it.
     """
     check_named(query, "after", "session")
     after = query.get("after")
@@ -66,7 +65,7 @@ def record_query(query: Mapping[str, str]) -> RecordQuery:
 
 
 def _time(query: Mapping[str, str], name: str, later: int) -> datetime | None:
-    """A Unix time in whole seconds, as conversations show theirs, and so many seconds later."""
+    """A Unix time in whole seconds, as conversations show theirs, plus `later` seconds."""
     text = query.get(name)
     if text is None:
         return None
@@ -87,15 +86,9 @@ def given_metadata(value: Any) -> dict[str, str]:
     return dict(value)
 
 
-# Paths of one kind of thing: each method has its answer, made from a call that is read and checked alike.
-
-
-LARGE_BODY = 2**20
-
-
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request: whose, by which id, where to, and its body."""
+    """A request, read and authenticated."""
 
     tenant: str
     request_id: str
@@ -108,7 +101,7 @@ class Call:
     def conversation_id(self) -> str:
         """
         Raises:
-            ConversationNotFound: no conversation can have that id.
+            ConversationNotFound: no conversation can have the id of the path.
         """
         found = self.path["conversation_id"]
         if not CONVERSATION_ID.match(found):
@@ -116,7 +109,7 @@ class Call:
         return found
 
     async def body(self, *known: str) -> dict[str, Any]:
-        """The body with these fields and no other.
+        """The body, which may have these fields alone.
 
         Raises:
             InvalidRequest: it is no JSON object, or has another field.
@@ -129,8 +122,8 @@ class Call:
         return body
 
     async def messages(self, items: Any) -> tuple[ConversationMessage, ...]:
-        """The messages that these items stand for."""
-        large = len(self.raw) >= LARGE_BODY  # streams of other requests must not wait for it
+        """The chat messages that these items are."""
+        large = len(self.raw) >= LARGE_BODY
         return await asyncio.to_thread(parse_items, items) if large else parse_items(items)
 
 
@@ -138,7 +131,7 @@ Answer = Callable[[Call], Awaitable[dict[str, Any]]]
 
 
 class Endpoint:
-    """One path, with what answers each of its methods."""
+    """A path, with the function that answers each of its methods."""
 
     def __init__(self, auth: Authenticator, max_body_bytes: int, answers: Mapping[str, Answer]) -> None:
         self._auth = auth
@@ -162,7 +155,7 @@ class Endpoint:
 
 
 class Conversations:
-    """What the paths answer."""
+    """The endpoints of the API: `all`, `one`, `items` and `item`."""
 
     def __init__(
         self, records: ConversationRecords, store: ConversationStore, auth: Authenticator, max_body_bytes: int
@@ -206,7 +199,7 @@ class Conversations:
 
     async def _list(self, call: Call) -> dict[str, Any]:
         query = record_query(call.query)
-        if call.tenant == ANONYMOUS and query.session is None:  # everyone without a key is that tenant
+        if call.tenant == ANONYMOUS and query.session is None:  # all callers without a key are one tenant
             raise invalid("session", "is required without an API key")
         page = await self._records.list_page(call.tenant, query)
         return listed([as_conversation(each) for each in page.found], has_more=page.has_more)

@@ -1,34 +1,34 @@
-"""Reads the items that a client adds to a conversation, and makes the chat messages of them that they stand for."""
+"""Reads the items that a client adds to a conversation as chat messages. By hand: see ADR 17."""
 
 from collections.abc import Callable
 from typing import Any
 
-from gateway.errors import InvalidRequest
-from gateway.http.chat.messages import invalid
 from gateway.http.conversations.item_content import chat_answer, chat_content, chat_said
+from gateway.http.fields import invalid, missing
 from gateway.models.chain import message_digest
 from gateway.models.conversation import ConversationMessage
 
-MOST_ITEMS = 20
+MAX_ITEMS = 20
+"""OpenAI's limit for one request."""
 ROLES = ("user", "assistant", "system", "developer")
 STATUSES = ("completed", "incomplete", "in_progress")
 Item = dict[str, Any]
 
 
 def parse_items(value: Any) -> tuple[ConversationMessage, ...]:
-    """The messages that `items` stand for, without ids.
+    """The chat messages that `items` are, without ids.
 
-    An assistant's thoughts, its text and the calls right behind it are one message; so are several calls in a row.
+    An assistant's reasoning, its text and the calls that follow are one message; so are several calls in a row.
 
     Raises:
-        InvalidRequest: one of them breaks a rule; names `items[i]…`.
+        InvalidRequest: an item breaks a rule; names `items[i]…`.
     """
     if value is None:
-        raise InvalidRequest("items is required.", param="items", code="missing_required_parameter")
+        raise missing("items")
     if not isinstance(value, list):
         raise invalid("items", "must be a list")
-    if len(value) > MOST_ITEMS:
-        raise invalid("items", f"may hold {MOST_ITEMS} items at once")
+    if len(value) > MAX_ITEMS:
+        raise invalid("items", f"may hold {MAX_ITEMS} items at once")
     reader = _Reader()
     for index, item in enumerate(value):
         reader.read(item, f"items[{index}]")
@@ -65,7 +65,7 @@ class _Reader:
         self._kinds[kind](item, where)
 
     def finished(self) -> tuple[ConversationMessage, ...]:
-        self._no_thoughts()
+        self._check_thoughts_used()
         return tuple(
             ConversationMessage(role=body["role"], body=body, status=status, digest=message_digest(body))
             for body, status in self._found
@@ -76,14 +76,12 @@ class _Reader:
         if role not in ROLES:
             raise invalid(f"{where}.role", f"must be one of {', '.join(ROLES)}")
         if item.get("content") is None:
-            raise InvalidRequest(
-                f"{where}.content is required.", param=f"{where}.content", code="missing_required_parameter"
-            )
+            raise missing(f"{where}.content")
         named = {"name": _text(item, "name", where)} if item.get("name") is not None else {}
         if role == "assistant":
             partial = item.get("status") == "incomplete"
-            said = chat_answer(item["content"], f"{where}.content", may_be_empty=partial)
-            self._begin_answer({**said, **named}, "partial" if partial else "complete")
+            answer = chat_answer(item["content"], f"{where}.content", may_be_empty=partial)
+            self._begin_answer({**answer, **named}, "partial" if partial else "complete")
         else:
             self._add({"role": role, "content": chat_said(item["content"], f"{where}.content"), **named})
 
@@ -96,22 +94,20 @@ class _Reader:
         self._call({"id": _named(item, "call_id", where), "type": "custom", "custom": custom})
 
     def _call(self, call: dict[str, Any]) -> None:
-        if self._answer is None or self._thoughts:
-            self._begin_answer({"content": None}, "complete")
-        if self._answer is not None:
-            self._answer.setdefault("tool_calls", []).append(call)
+        answer = self._answer
+        if answer is None or self._thoughts:
+            answer = self._begin_answer({"content": None}, "complete")
+        answer.setdefault("tool_calls", []).append(call)
 
     def _output(self, item: Item, where: str) -> None:
         call_id = _named(item, "call_id", where)
         if item.get("output") is None:
-            raise InvalidRequest(
-                f"{where}.output is required.", param=f"{where}.output", code="missing_required_parameter"
-            )
+            raise missing(f"{where}.output")
         content = chat_content(item["output"], f"{where}.output")
         self._add({"role": "tool", "tool_call_id": call_id, "content": content})
 
     def _reasoning(self, item: Item, where: str) -> None:
-        self._no_thoughts()
+        self._check_thoughts_used()
         content = item.get("content")
         if not isinstance(content, list) or not content:
             raise invalid(f"{where}.content", "must hold reasoning_text: a chat has no other form of thoughts")
@@ -122,19 +118,19 @@ class _Reader:
             self._thoughts.append(_named(part, "text", name))
         self._thought_at = where
 
-    def _begin_answer(self, said: dict[str, Any], status: str) -> None:
+    def _begin_answer(self, content: dict[str, Any], status: str) -> dict[str, Any]:
         thoughts = {"reasoning_content": "\n\n".join(self._thoughts)} if self._thoughts else {}
         self._thoughts = []
-        body = {"role": "assistant", **said, **thoughts}
-        self._found.append((body, status))
-        self._answer = body
+        self._answer = {"role": "assistant", **content, **thoughts}
+        self._found.append((self._answer, status))
+        return self._answer
 
     def _add(self, body: dict[str, Any]) -> None:
-        self._no_thoughts()
+        self._check_thoughts_used()
         self._answer = None
         self._found.append((body, "complete"))
 
-    def _no_thoughts(self) -> None:
+    def _check_thoughts_used(self) -> None:
         if self._thoughts:
             raise invalid(self._thought_at, "must be followed by an assistant's message or a tool call")
 
@@ -142,7 +138,7 @@ class _Reader:
 def _text(item: Item, name: str, where: str) -> str:
     value = item.get(name)
     if value is None:
-        raise InvalidRequest(f"{where}.{name} is required.", param=f"{where}.{name}", code="missing_required_parameter")
+        raise missing(f"{where}.{name}")
     if not isinstance(value, str):
         raise invalid(f"{where}.{name}", "must be a string")
     return value

@@ -25,11 +25,13 @@ from gateway.models.exchange import Caller, Deployment, RelayedCall
 from gateway.upstream.openai.passthrough import Passthrough, RawAnswer
 from gateway.upstream.routing.router import ConfiguredRouter
 
-# A request body that is passed on while it arrives.
+WITHOUT_BODY = (204, 304)
+"""Statuses whose answers have no body."""
 
 
 class Upload:
-    """One request's body. Whatever ends it early is kept in `fault`: it surfaces inside the HTTP client otherwise.
+    """A request body that is passed on while it arrives. `fault` keeps what ended it early, which would otherwise be
+    raised inside the HTTP client.
 
     Raises:
         RequestTooLarge: by its declared length, before it is read.
@@ -49,11 +51,11 @@ class Upload:
             raise self._too_large()
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
-        """Its pieces; can be read once.
+        """The pieces of the body; can be read once.
 
         Raises:
-            RequestTooLarge: as soon as it is too long.
-            RequestTimeout: the client took longer than its time; what upstream takes does not count.
+            RequestTooLarge: as soon as the body is too long.
+            RequestTimeout: the client took longer than `server.receive_timeout`, not counting what upstream takes.
             ClientDisconnected: the client left before it was complete.
         """
         try:
@@ -66,7 +68,7 @@ class Upload:
             self._ended.set()
 
     async def read(self) -> bytes:
-        """The whole of it; raises as reading in pieces does."""
+        """The whole body; raises as reading in pieces does."""
         return b"".join([piece async for piece in self])
 
     async def after(self) -> Message:
@@ -96,9 +98,6 @@ class Upload:
 
     def _too_large(self) -> RequestTooLarge:
         return RequestTooLarge(f"The request body exceeds {self._max_bytes} bytes.")
-
-
-WITHOUT_BODY = (204, 304)
 
 
 class Relay:
@@ -180,7 +179,7 @@ class Relay:
             async for piece in answer.pieces():
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         except UpstreamError as error:
-            # The answer has begun. Without its end the server breaks the connection, so nobody takes it for whole.
+            # The answer has begun. Without its end the server breaks the connection, so it cannot pass for a whole one.
             scope["gateway"]["error_code"] = error.code
             return
         await send({"type": "http.response.body", "body": b""})
@@ -190,8 +189,8 @@ def _target(scope: Scope, path: str) -> str:
     """Path and query below the upstream's base, as they came.
 
     Raises:
-        MethodNotAllowed: it asks for something else than an answer.
-        NotRelayed: the path could mean another one to the upstream, or asks for a WebSocket.
+        MethodNotAllowed: for CONNECT and TRACE.
+        NotRelayed: the upstream could read the path as another one, or the request asks for a WebSocket.
     """
     query = scope["query_string"].decode("latin-1")
     if scope["method"] in ("CONNECT", "TRACE"):
@@ -209,7 +208,7 @@ def _is_json(scope: Scope) -> bool:
 
 
 def _json_object(raw: bytes) -> dict[str, Any]:
-    """The body, or nothing: what is no JSON object is for the upstream to refuse."""
+    """The body, or an empty object: what is no JSON object is for the upstream to refuse."""
     try:
         body = jsons.loads_exact(raw)
     except jsons.JSONDecodeError:

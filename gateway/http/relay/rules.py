@@ -8,9 +8,9 @@ from gateway.models.exchange import Headers
 
 PREFIX = "/v1/"
 OWN = ("/v1/conversations/",)
-"""What begins so is the gateway's own, whether it exists or not: ids of here mean nothing to an upstream."""
+"""Prefixes that are never relayed: the gateway's ids mean nothing to an upstream."""
 OPERATORS = ("embeddings", "moderations", "audio/*", "images/*", "completions", "responses")
-"""What an operator's key pays for unasked, as POST: calls that leave nothing to be read by others."""
+"""POST paths that an operator's key may be used for by default: they leave nothing that others could read."""
 
 PATH = re.compile(r"/v1/(?:[\w\-.~!$&'()*+,;=:@/]|%[0-9A-Fa-f]{2})+", re.ASCII)
 QUERY = re.compile(r"[!-~]*", re.ASCII)
@@ -48,7 +48,7 @@ class Pattern:
         return cls(method if space else None, tuple(path.strip("/").removeprefix("v1/").split("/")))
 
     def fits(self, method: str, path: str) -> bool:
-        """Whether it names this call; a path with percent-encoded characters is named by none."""
+        """Whether the pattern names this call. Paths with percent-encoded characters fit no pattern."""
         segments = path.removeprefix(PREFIX).split("/")
         if self.method not in (None, method) or "%" in path:
             return False
@@ -60,12 +60,12 @@ class Pattern:
 
 
 def named_calls(relay: tuple[str, ...]) -> tuple[Pattern, ...]:
-    """What may be relayed with an operator's key: the contract's own calls and those of `server.relay`."""
+    """What may be relayed with an operator's key: the calls of `OPERATORS` and those of `server.relay`."""
     return (*(Pattern("POST", tuple(path.split("/"))) for path in OPERATORS), *map(Pattern.of, relay))
 
 
 def is_plain_path(raw_path: str) -> bool:
-    """Whether a path below `/v1/` means the same to everyone: no empty or dot segments, however they are encoded."""
+    """Whether every server reads a path below `/v1/` the same way: no empty or dot segments, however encoded."""
     if not PATH.fullmatch(raw_path):
         return False
     decoded = raw_path
@@ -78,8 +78,11 @@ def is_plain_path(raw_path: str) -> bool:
 
 
 def headers_up(headers: Headers, *, operator: bool) -> Headers:
-    """The client's headers that go up. Its `Authorization` is replaced, and whatever else holds its key stays here
-    when the call is made with an operator's."""
+    """The client's headers that go to the upstream, without `Authorization`.
+
+    Args:
+        operator: an operator's key is used, so no header that holds the client's key may go with it.
+    """
     dropped = KEPT_HERE | _named_by_connection(headers) | (CREDENTIALS if operator else frozenset())
     kept = [(name, value) for name, value in headers if name not in dropped]
     tokens = [value.rpartition(b" ")[2] for name, value in headers if name == b"authorization"] if operator else []
@@ -87,7 +90,7 @@ def headers_up(headers: Headers, *, operator: bool) -> Headers:
 
 
 def headers_down(headers: Headers) -> Headers:
-    """Upstream's headers that come back, as they came but for those of its own connection."""
+    """Upstream's headers that go to the client: all but those about its own connection."""
     dropped = KEPT_THERE | _named_by_connection(headers)
     return [(name, value) for name, value in headers if name not in dropped and not CONTROL.search(value)]
 

@@ -98,8 +98,8 @@ CASES = [
     ("messages[1].status", put("messages.1.status", ["complete"])),
     ("messages[1].rendered", put("messages.1.rendered", {"role": "assistant", "content": "x"})),
     ("messages[1].rendered", put("messages.1.rendered", "x")),
-    ("messages[1].standing", put("messages.1.standing", [5])),
-    ("messages[1].reasoning_events", put("messages.1.reasoning_events", [5])),
+    ("messages[1].standing[0]", put("messages.1.standing", [5])),
+    ("messages[1].reasoning_events[0]", put("messages.1.reasoning_events", [5])),
     ("messages[1].reasoning_events", put("messages.1.reasoning_events", [EVENT])),
     ("messages[1].reasoning_events", put("messages.1.reasoning_events", [{"type": "tool_step", "called_at": "x"}])),
     ("messages[1].instructions", put("messages.1.instructions", 1)),
@@ -146,6 +146,12 @@ def test_what_is_no_json_object_is_refused(raw: bytes) -> None:
     with pytest.raises(InvalidRequest) as raised:
         parse_export(raw)
     assert raised.value.code == "invalid_json"
+
+
+def test_frames_of_earlier_versions_are_ignored() -> None:
+    """§9: what models were sent is no longer part of an export; whatever a document holds of it, it is read."""
+    made = parse_export(jsons.dumps({**good(), "frames": [{"message": 5}]}))
+    assert len(made.messages) == 3
 
 
 def test_branches_from_the_very_beginning_are_fine() -> None:

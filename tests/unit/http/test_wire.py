@@ -6,7 +6,7 @@ import pytest
 
 from gateway.config.settings import Settings
 from gateway.errors import InvalidRequest
-from gateway.http.chat.validation import parse_chat_request
+from gateway.http.chat.validation import Arrival, parse_chat_request
 from gateway.models.exchange import Caller, ChatRequest
 from tests.unit.making import NOW, assistant, tool, user
 
@@ -17,7 +17,7 @@ HELLO = [user("hello")]
 
 
 def parse(body: dict[str, Any], headers: dict[str, str] | None = None, settings: Settings = SETTINGS) -> ChatRequest:
-    return parse_chat_request(body, headers or {}, Caller("t"), settings, "req_1", (NOW, 0.0), 0)
+    return parse_chat_request(body, headers or {}, Caller("t"), settings, Arrival("req_1", NOW, 0.0, 0))
 
 
 def refused(body: dict[str, Any], headers: dict[str, str] | None = None) -> InvalidRequest:

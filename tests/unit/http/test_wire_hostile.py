@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gateway.config.settings import Settings
 from gateway.errors import InvalidRequest
 from gateway.http.chat.messages import ROLES
-from gateway.http.chat.validation import parse_chat_request
+from gateway.http.chat.validation import Arrival, parse_chat_request
 from gateway.models.exchange import Caller, ChatRequest
 from tests.unit.making import NOW
 
@@ -107,6 +107,6 @@ def test_s7_any_json_is_a_request_or_an_error_naming_a_field(body: dict[str, Any
 def parsed(body: dict[str, Any], headers: dict[str, str]) -> ChatRequest | InvalidRequest:
     """What the parser says."""
     try:
-        return parse_chat_request(body, headers, Caller("t"), SETTINGS, "req_1", (NOW, 0.0), 0)
+        return parse_chat_request(body, headers, Caller("t"), SETTINGS, Arrival("req_1", NOW, 0.0, 0))
     except InvalidRequest as error:
         return error

@@ -16,8 +16,7 @@ from gateway.turn.idempotency import ALIVE_FOR, Decision, IdempotencyGate, Permi
 from tests.integration.commits import NOW, bill
 
 NAMED = RequestIdentity("tenant", b"key", b"body", named=True)
-FIRST = RequestIdentity("tenant", b"sent", b"body", named=False)
-RETRY = RequestIdentity("tenant", b"sent", b"body", named=False, repeated=True)
+OTHER_KEY = RequestIdentity("tenant", b"other key", b"body", named=True)
 OTHER_BODY = RequestIdentity("tenant", b"key", b"other", named=True)
 
 
@@ -36,13 +35,6 @@ def record(state: ClaimState, *, body: bytes = b"body", valid: bool = True) -> C
         (NAMED, record("running", body=b"other"), "mismatch"),
         (NAMED, record("done", body=b"other"), "mismatch"),
         (NAMED, record("done", body=b"other", valid=False), "run"),
-        (RETRY, None, "run"),
-        (RETRY, record("running"), "wait"),
-        (RETRY, record("done"), "replay"),
-        (RETRY, record("contested"), "run_alone"),
-        (RETRY, record("contested", valid=False), "run"),
-        (RETRY, record("done", valid=False), "run"),
-        (RETRY, record("running", valid=False), "run"),
     ],
 )
 def test_s3_what_becomes_of_it(identity: RequestIdentity, known: ClaimRecord | None, expected: Decision) -> None:
@@ -143,7 +135,7 @@ async def run(
     permit = await once.admit(identity, chat(name))
     assert isinstance(permit, Permit)
     with permit:
-        if commits and permit.claim is not None:
+        if commits:
             await permit.claim.settle(storage.commit(permit.claim))
 
 
@@ -162,7 +154,6 @@ async def test_s3_a_named_request(once: IdempotencyGate, storage: Storage) -> No
     with pytest.raises(IdempotencyKeyMismatch):
         await once.admit(OTHER_BODY, chat("req_3"))
     with permit:
-        assert permit.claim is not None
         await permit.claim.settle(storage.commit(permit.claim))
     answers = await asyncio.gather(*(once.admit(NAMED, chat(f"req_{n}")) for n in range(3)))
     assert [a.ledger.request_id for a in answers if isinstance(a, StoredCompletion)] == 3 * ["req_first"]
@@ -205,30 +196,10 @@ async def test_s3_who_was_told_of_a_failure_need_not_wait(once: IdempotencyGate,
     assert isinstance(await soon, Permit)
 
 
-async def test_s3_retries_wait_and_one_of_them_runs(once: IdempotencyGate, storage: Storage) -> None:
-    """Retries wait for the first; it fails, one of them runs, and the others are answered from that one."""
-    first = await once.admit(FIRST, chat("req_first"))
-    assert isinstance(first, Permit)
-    waiting = [asyncio.ensure_future(once.admit(RETRY, chat(f"req_{n}"))) for n in range(5)]
-    await settle()
-    assert not any(task.done() for task in waiting)
-    with first:
-        pass
-    await settle()
-    [runner] = [task.result() for task in waiting if task.done()]
-    assert isinstance(runner, Permit)
-    with runner:
-        assert runner.claim is not None
-        await runner.claim.settle(storage.commit(runner.claim))
-    answers = [answer for answer in await asyncio.gather(*waiting) if isinstance(answer, StoredCompletion)]
-    assert [answer.ledger.request_id for answer in answers] == 4 * [runner.claim.request_id]
-
-
 async def test_s3_a_commit_under_way_is_waited_for(once: IdempotencyGate, storage: Storage) -> None:
     """The client left while its turn was being committed: the commit ends, and the retry is answered from it."""
-    first = await once.admit(FIRST, chat("req_first"))
+    first = await once.admit(NAMED, chat("req_first"))
     assert isinstance(first, Permit)
-    assert first.claim is not None
 
     async def answer(claim: Claim) -> None:
         with first:
@@ -236,54 +207,16 @@ async def test_s3_a_commit_under_way_is_waited_for(once: IdempotencyGate, storag
 
     storage.gate.clear()
     running = asyncio.ensure_future(answer(first.claim))
-    retry = asyncio.ensure_future(once.admit(RETRY, chat("req_2")))
     await settle()
     running.cancel()
+    await settle()
+    retry = asyncio.ensure_future(once.admit(NAMED, chat("req_2")))
     await settle()
     assert not retry.done()
     storage.gate.set()
     given = await retry
     assert isinstance(given, StoredCompletion)
     assert given.ledger.request_id == "req_first"
-
-
-async def test_s3_two_at_once_share_nothing(once: IdempotencyGate, storage: Storage, clock: Hands) -> None:
-    """Two firsts at once: neither is anyone's answer, and for ten minutes retries run alone."""
-    first, second = await once.admit(FIRST, chat("req_first")), await once.admit(FIRST, chat("req_2"))
-    assert isinstance(first, Permit)
-    assert isinstance(second, Permit)
-    assert second.claim is None
-    with first, second:
-        assert first.claim is not None
-        assert first.claim.contested is not storage.shared  # there, the row says so
-    await once.drain(1)
-    if storage.shared:
-        storage.rows[FIRST.place] = ("contested", "req_first", b"body")
-    third = await once.admit(RETRY, chat("req_3"))
-    assert isinstance(third, Permit)
-    assert third.claim is None
-    with third:
-        pass
-    clock.at += timedelta(minutes=10)
-    if not storage.shared:
-        await run(once, storage, RETRY, "req_4")
-        assert storage.rows[FIRST.place][1] == "req_4"
-
-
-async def test_s2_what_is_not_kept_is_waited_for_in_memory(once: IdempotencyGate, storage: Storage) -> None:
-    """`store: false` leaves nothing in the storage and needs none of it; a retry waits, then runs itself."""
-    storage.down = True
-    first = await once.admit(FIRST, chat("req_first", store=False))
-    assert isinstance(first, Permit)
-    retry = asyncio.ensure_future(once.admit(RETRY, chat("req_2", store=False)))
-    await settle()
-    assert not retry.done()
-    with first:
-        pass
-    permit = await retry
-    assert isinstance(permit, Permit)
-    assert first.claim is permit.claim is None
-    assert not storage.rows
 
 
 async def test_s3_a_client_that_leaves_while_it_is_looked_up(once: IdempotencyGate, storage: Storage) -> None:
@@ -311,7 +244,7 @@ async def test_s3_who_holds_claims_says_that_it_lives(clock: Hands) -> None:
     assert storage.beats == []
     permit = await once.admit(NAMED, chat("req_first"))
     assert isinstance(permit, Permit)
-    await run(once, storage, FIRST, "req_2")
+    await run(once, storage, OTHER_KEY, "req_2")
     assert storage.beats == [NOW + ALIVE_FOR, None]
     clock.at += timedelta(seconds=25)
     await once.beat()
