@@ -111,6 +111,7 @@ class Corpus:
         self.begins: Numbers = np.cumsum([0, *sizes])
         self.count = int(self.begins[-1])
         self.source_of: Numbers = np.repeat(np.arange(len(sources)), sizes)
+        self.is_turn: NDArray[np.bool_] = np.repeat([source.kind == "turn" for source in sources], sizes).astype(bool)
         self.terms: Numbers = np.concatenate([i.terms for i in indexes] or [np.empty(0, np.int64)])
         self.kinds: Kinds = np.concatenate([i.kinds for i in indexes] or [np.empty(0, np.uint8)])
         self.lengths: Numbers = np.concatenate([np.diff(i.firsts) for i in indexes] or [np.empty(0, np.int64)])
@@ -148,19 +149,23 @@ class Corpus:
         found[self._labelled[exact], first[at[exact]]] = True
         return found
 
-    def chunk_terms(self, chunk: int) -> slice:
-        """Where a chunk's terms stand in the stream."""
-        return slice(int(self.firsts[chunk]), int(self.firsts[chunk + 1]))
+    def records(self, source: int) -> list[list[int]]:
+        """The chunks of each record, row or line of a source, in order; empty for prose and code."""
+        found: dict[tuple[int, int], list[int]] = {}
+        for number, chunk in enumerate(self.indexes[source].chunks, int(self.begins[source])):
+            if chunk.ordinal >= 0:
+                found.setdefault(chunk.record, []).append(number)
+        return list(found.values())
 
-    def is_talk(self, chunk: int) -> bool:
-        """Whether a chunk is of a turn of a talk."""
-        return self.sources[int(self.source_of[chunk])].kind == "turn"
+    def chunk(self, number: int) -> Chunk:
+        """The chunk of that number."""
+        source = int(self.source_of[number])
+        return self.indexes[source].chunks[number - int(self.begins[source])]
 
-    def text_of(self, chunk: int) -> str:
+    def text_of(self, number: int) -> str:
         """A chunk's text."""
-        source = int(self.source_of[chunk])
-        span = self.indexes[source].chunks[chunk - int(self.begins[source])]
-        return self.sources[source].content[span.start : span.end]
+        chunk = self.chunk(number)
+        return self.sources[int(self.source_of[number])].content[chunk.start : chunk.end]
 
     def chunk_at(self, source: int, place: int) -> int:
         """The chunk in which a character of a source stands, or the one before it."""

@@ -31,6 +31,11 @@ class Chunk(NamedTuple):
     ordinal: int = -1
     origin: int = -1
 
+    @property
+    def record(self) -> tuple[int, int]:
+        """The same for all pieces of one record of a text."""
+        return self.origin, self.ordinal
+
 
 # Where a text may be cut that has no structure left: between sentences, words, or at least characters.
 
