@@ -56,7 +56,7 @@ def lexical(corpus: Corpus, terms: Terms, weights: Mapping[str, float] | None = 
     return total
 
 
-def saturated(counts: NDArray[np.float64], length: NDArray[np.float64]) -> NDArray[np.float64]:
+def saturated(counts: NDArray[Any], length: NDArray[np.float64]) -> NDArray[np.float64]:
     """BM25's term frequency. `length` is the chunk's, as a multiple of the mean; short chunks have no advantage."""
     result: NDArray[np.float64] = counts * (K1 + 1) / (counts + K1 * (1 - B + B * np.maximum(1, length)))
     return result
