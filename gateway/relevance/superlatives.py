@@ -176,8 +176,8 @@ def superlative_scores(corpus: Corpus, question: str) -> Scores | None:
 
 
 def _records(corpus: Corpus, source: int) -> list[_Record]:
-    content = corpus.sources[source].content
-    return [_Record(chunks, fields_of(content, corpus.chunk(chunks[0]))) for chunks in corpus.records(source)]
+    content, chunks, begin = corpus.sources[source].content, list(corpus.indexes[source].chunks), corpus.begins[source]
+    return [_Record(numbers, fields_of(content, chunks[numbers[0] - begin])) for numbers in corpus.records(source)]
 
 
 def _best_field(

@@ -4,6 +4,7 @@ import csv
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from itertools import islice
 
 from gateway.relevance.chunks.chunk import MAX_CHARS, Chunk, Span, bounded
@@ -132,8 +133,15 @@ def rows(text: str, start: int, end: int, separator: str) -> Iterator[Chunk]:
 
 def cells(header: str, row: str) -> list[tuple[str, str]]:
     """The values of a row by the names of their columns."""
+    separator, names = _columns(header)
+    return list(zip(names, _cells(row, separator), strict=False))
+
+
+@lru_cache(16)
+def _columns(header: str) -> tuple[str, list[str]]:
+    """The separator of a table's first row and the names in it."""
     separator = max(SEPARATORS, key=header.count)
-    return list(zip(_cells(header, separator), _cells(row, separator), strict=False))
+    return separator, _cells(header, separator)
 
 
 def _cells(line: str, separator: str) -> list[str]:
