@@ -1,1 +1,1 @@
-"""Ranks by meaning: which passages to find a place for within a deadline, and what is known of them already."""
+"""Ranks passages by an embedding model, beside their words, within a deadline."""

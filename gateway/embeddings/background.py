@@ -1,4 +1,4 @@
-"""What is done for the next question once this one has its answer: vectors are kept, and those still missing made."""
+"""Background work for the next question: keeps new vectors, and makes those that are still missing."""
 
 import asyncio
 import contextlib
@@ -15,14 +15,14 @@ from gateway.telemetry.logs import get_logger
 
 log = get_logger("gateway.embeddings")
 MOST_WAITING = 64
-"""Requests whose texts wait; of more the oldest are let go: their vectors are made when they are asked for again."""
+"""Requests whose texts may wait; beyond that the oldest are dropped: later questions make their vectors."""
 Holds = Callable[[], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True)
 class PendingVectors:
-    """What a stored request leaves: vectors to keep, and texts without one. `conversation` is the digest that stands
-    for what no artifact holds."""
+    """Work that a stored request leaves: new vectors to keep, and texts without one. `conversation` is the digest under
+    which texts are grouped that belong to no artifact."""
 
     caller: Caller
     conversation: str
@@ -31,13 +31,13 @@ class PendingVectors:
 
     @property
     def digests(self) -> tuple[str, ...]:
-        """Of the contents of which something will be kept."""
+        """Digests of the contents of which something will be kept."""
         held = (each.held_by or self.conversation for each in (*(each for each, _ in self.made), *self.missing))
         return tuple(dict.fromkeys(held))
 
 
 class Afterwards:
-    """One request's remains at a time, and none while a request waits for the model."""
+    """Does the work of one request at a time, and pauses while a request waits for the model."""
 
     def __init__(self, embedder: Embedder, cache: CacheBackend, ttl: float) -> None:
         self._embedder = embedder
@@ -51,7 +51,7 @@ class Afterwards:
 
     @contextlib.contextmanager
     def priority(self) -> Iterator[None]:
-        """While a request waits for the model."""
+        """Pauses the work while a request waits for the model."""
         self._asked += 1
         self._free.clear()
         try:
@@ -61,14 +61,14 @@ class Afterwards:
             if not self._asked:
                 self._free.set()
 
-    def add(self, remains: PendingVectors, holds: Holds) -> None:
-        """`holds` says whether the conversation is still there: nothing is kept of one that was deleted meanwhile."""
-        self._waiting.append((remains, holds))
+    def add(self, pending: PendingVectors, holds: Holds) -> None:
+        """Queues a request's work. `holds` says whether its conversation still exists; else nothing is kept."""
+        self._waiting.append((pending, holds))
         if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(self._work())
 
     async def close(self) -> None:
-        """Leaves the rest undone."""
+        """Drops the work that is left."""
         self._waiting.clear()
         if self._task is not None:
             self._task.cancel()
@@ -76,32 +76,32 @@ class Afterwards:
 
     async def _work(self) -> None:
         while self._waiting:
-            remains, holds = self._waiting.popleft()
+            pending, holds = self._waiting.popleft()
             try:
-                await self._keep(remains, list(remains.made), holds)
-                for portion in portions(await self._unknown(remains), self._embedder.at_once):
+                await self._keep(pending, list(pending.made), holds)
+                for portion in portions(await self._unknown(pending), self._embedder.at_once):
                     await self._free.wait()
-                    found = await self._embedder.embed([each.text for each in portion], remains.caller)
-                    if not await self._keep(remains, list(zip(portion, found.vectors, strict=True)), holds):
+                    found = await self._embedder.embed([each.text for each in portion], pending.caller)
+                    if not await self._keep(pending, list(zip(portion, found.vectors, strict=True)), holds):
                         break
-            except Exception as error:  # noqa: BLE001 - what is not kept is made again; the others must not wait
+            except Exception as error:  # noqa: BLE001 - a vector that is not kept is made again; other requests must not wait
                 log.warning("vectors_not_kept", reason=type(error).__name__, text=str(error)[:200])
 
-    async def _unknown(self, remains: PendingVectors) -> list[Wanted]:
-        """What no other request has had a vector made of meanwhile."""
-        tenant, name = remains.caller.tenant, self._embedder.name
-        keys = [key_of(tenant, name, each.digest) for each in remains.missing]
+    async def _unknown(self, pending: PendingVectors) -> list[Wanted]:
+        """The texts for which no other request has made a vector in the meantime."""
+        tenant, name = pending.caller.tenant, self._embedder.name
+        keys = [key_of(tenant, name, each.digest) for each in pending.missing]
         kept = await self._cache.get_many(keys)
-        return [each for each, vector in zip(remains.missing, kept, strict=True) if vector is None]
+        return [each for each, vector in zip(pending.missing, kept, strict=True) if vector is None]
 
-    async def _keep(self, remains: PendingVectors, made: list[tuple[Wanted, Vector]], holds: Holds) -> bool:
-        """Whether their conversation is still there."""
+    async def _keep(self, pending: PendingVectors, made: list[tuple[Wanted, Vector]], holds: Holds) -> bool:
+        """Keeps vectors; False if their conversation no longer exists."""
         if not made:
             return True
         if not await holds():
             return False
-        tenant = remains.caller.tenant
+        tenant = pending.caller.tenant
         for each, vector in made:
-            group = cache_group(tenant, each.held_by or remains.conversation)
+            group = cache_group(tenant, each.held_by or pending.conversation)
             await self._cache.set(key_of(tenant, self._embedder.name, each.digest), vector, self._ttl, group=group)
         return True

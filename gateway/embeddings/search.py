@@ -1,4 +1,4 @@
-"""Vectors of one request's texts: out of the cache, else from the model until the deadline."""
+"""Vectors of one request's texts: from the cache, or from the model until the deadline; and what is ranked by them."""
 
 import asyncio
 import hashlib
@@ -14,26 +14,23 @@ from gateway.models.relevance import EmbeddingFault, Embeddings, Passage, Query,
 from gateway.ports import CacheBackend, Clock, Embedder
 from gateway.telemetry.logs import get_logger
 
-# Which passages are worth a place in a model's space, and in which order they get it. Pure.
-
-
 MOST_WANTED = 256
-"""Passages that one request has vectors made of: each costs time or money."""
+"""Vectors that one request asks of the model at most: each costs time or money."""
 MOST_LATER = 2000
-"""Further ones, which are used if they are kept already, and may be made afterwards."""
+"""Further passages whose vectors are used if they are cached; missing ones may be made in the background."""
 BEST = 64
-"""So many of the best by their words come first, with what stands beside them."""
-LONGEST = 2000
-QUESTION_CHARS = 1000
+"""Passages with the best lexical scores whose vectors are asked for first, with their neighbours."""
+LONGEST, QUESTION_CHARS = 2000, 1000
+"""Characters of a passage and of a query that are embedded; models read 256 to 8,192 tokens."""
 MARKS = re.compile(r"[{}\[\]\"<>|=;:_/\\\d\t]")
 MOST_MARKS = 0.12
-"""Share of signs beyond which a text is records or code, in which words say more than meaning does."""
+"""Fraction of signs and digits beyond which a text counts as records or code, where embeddings do not help."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A text that is to get a vector: passage `number` of source `source`, or a query (-1). `digest` names the text,
-    `held_by` the digest of the content that it is a part of (None: a part of the conversation)."""
+    """A text whose vector is needed: passage `number` of source `source`, or a query (-1). `held_by` is the digest of
+    the artifact that it is a part of (None: it is part of the conversation)."""
 
     text: str
     digest: str
@@ -43,13 +40,13 @@ class Wanted:
 
 
 def queries(query: Query) -> list[Wanted]:
-    """The question first, then what else is sought."""
+    """The question, then the further searches."""
     texts = [query.question[-QUESTION_CHARS:], *(search[:QUESTION_CHARS] for search in query.searches)]
     return [Wanted(text, digest(text)) for text in texts if text.strip()]
 
 
 def wanted(sources: Sequence[Source], found: Sequence[Sequence[Passage]]) -> list[Wanted]:
-    """Passages of prose and chat: the best by their words with those beside them, then the others, latest first."""
+    """Passages of prose and chat: the lexically best with their neighbours, then the others, latest first."""
     places = list(_prose(sources, found))
     at = {(s, n): i for i, (s, n) in enumerate(places)}
     best = sorted(range(len(places)), key=lambda i: (-found[places[i][0]][places[i][1]].score, i))[:BEST]
@@ -72,12 +69,12 @@ def wanted(sources: Sequence[Source], found: Sequence[Sequence[Passage]]) -> lis
 
 
 def digest(text: str) -> str:
-    """Names a text."""
+    """SHA-256 of a text, in hexadecimal digits."""
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
 def is_prose(text: str) -> bool:
-    """Whether it is made of words, in sentences or lines of talk; not of records, code or figures."""
+    """Whether a text is prose or chat, not records, code or figures."""
     return bool(text.strip()) and len(MARKS.findall(text)) <= max(3.0, MOST_MARKS * len(text))
 
 
@@ -89,38 +86,35 @@ def _prose(sources: Sequence[Source], found: Sequence[Sequence[Passage]]) -> Ite
 
 
 def _beside(places: list[tuple[int, int]], at: dict[tuple[int, int], int], i: int) -> list[int]:
-    """What stands next to a passage: in its source, or where its source is one passage, in the conversation."""
+    """The neighbours of a passage in its source, or in the conversation if its source is that one passage."""
     s, n = places[i]
     near = [at[s, n + step] for step in (-1, 1) if (s, n + step) in at]
     return near or [i + step for step in (-1, 1) if 0 <= i + step < len(places)]
 
 
-# Ranks by words and by meaning, fused by reciprocal rank (guarantee §5). Pure.
-
-
 K = 60.0
-"""Reciprocal rank fusion's usual constant: how little the very first ranks differ."""
+"""Constant of reciprocal rank fusion, as in the original paper (Cormack, Clarke and Büttcher, 2009)."""
 MOST_BY_MEANING = 16
-"""How many passages bear on a question that shares no word with any of them."""
+"""Passages that are relevant to a question that shares no word with any of them."""
 Ranked = list[list[Passage]]
 
 
-def fused(found: Ranked, places: Sequence[Wanted], vectors: Sequence[Vector], sought: Sequence[Vector]) -> Ranked:
-    """The passages with new scores for those that have a vector.
+def fused(found: Ranked, places: Sequence[Wanted], vectors: Sequence[Vector], asked: Sequence[Vector]) -> Ranked:
+    """The passages, in which those with a vector have new scores (guarantee §5).
 
-    These share out among themselves the scores that their words earned them, in the order of the fused ranks: so they
-    stay comparable with all passages that have none. One whose words earn nothing may so come before one with few.
+    They exchange their lexical scores among themselves, in the order of the ranks fused by reciprocal rank: so scores
+    stay comparable with those of passages without a vector.
 
     Args:
-        places, vectors: the passages that have a vector, and it.
-        sought: the question's, then those of further searches, which together weigh no more than it.
+        places, vectors: the passages that have a vector, and these.
+        asked: the question's vector, then those of further searches, which together weigh no more than it.
     """
-    if len(places) < 2 or not sought:
+    if len(places) < 2 or not asked:
         return found
     scores = [found[place.source][place.number].score for place in places]
     total = [1.0 / (K + rank) for rank in ranks(scores)]
-    share = 1.0 / max(1, len(sought) - 1)
-    for number, query in enumerate(sought):
+    share = 1.0 / max(1, len(asked) - 1)
+    for number, query in enumerate(asked):
         weight = 1.0 if number == 0 else share
         for at, rank in enumerate(ranks(similarities(query, vectors))):
             total[at] += weight / (K + rank)
@@ -133,15 +127,14 @@ def fused(found: Ranked, places: Sequence[Wanted], vectors: Sequence[Vector], so
 
 
 def _worths(scores: Sequence[float]) -> list[float]:
-    """The scores, best first. Where no passage's words earned anything, nearness of meaning earns a little."""
+    """The scores, best first; if all are 0, a small score for the first `MOST_BY_MEANING`."""
     if any(scores):
         return sorted(scores, reverse=True)
     return [1.0 / (K + place) if place < MOST_BY_MEANING else 0.0 for place in range(len(scores))]
 
 
 def ranks(scores: Sequence[float]) -> list[int]:
-    """The place of each score among all, best first; equal ones share the last of their places, so that those whose
-    words say nothing are all last."""
+    """The rank of each score, the best being 1. Equal ones share the last of their ranks: all zeros are last."""
     order = sorted(range(len(scores)), key=lambda at: -scores[at])
     found = [0] * len(scores)
     last = len(order)
@@ -155,9 +148,9 @@ def ranks(scores: Sequence[float]) -> list[int]:
 
 log = get_logger("gateway.embeddings")
 MOST_AT_ONCE = 128
-"""Texts of one call."""
+"""Texts in one call of the model."""
 MOST_TOKENS = 10**9
-"""More than that is no figure."""
+"""Tokens above which a reported usage is taken for an error."""
 FAULT = "embedder_failed"
 LATE = "embedder_late"
 Known = dict[str, Vector]
@@ -165,12 +158,12 @@ Known = dict[str, Vector]
 
 
 def key_of(tenant: str, embedder: str, text_digest: str) -> str:
-    """By which a vector is kept."""
+    """The cache key of a vector."""
     return f"vector:{tenant}:{embedder}:{text_digest}"
 
 
 def portions(texts: Sequence[Wanted], chars: int) -> Iterator[list[Wanted]]:
-    """Texts by what one call takes: at least one."""
+    """Texts in groups for one call each, of at most so many characters, but at least one text."""
     portion: list[Wanted] = []
     size = 0
     for each in texts:
@@ -185,8 +178,8 @@ def portions(texts: Sequence[Wanted], chars: int) -> Iterator[list[Wanted]]:
 
 @dataclass(slots=True)
 class Search:
-    """What one request knows of its texts by now. `until` is the deadline (of `Clock.monotonic`), one for all that it
-    asks for; `made` are vectors that no cache has, `warnings` what went wrong."""
+    """The vectors that one request knows so far. `until` is its deadline (of `Clock.monotonic`); `made` are the texts
+    whose vectors are new, `warnings` say what went wrong."""
 
     embedder: Embedder
     cache: CacheBackend
@@ -200,8 +193,8 @@ class Search:
     warnings: list[str] = field(default_factory=list)
 
     async def find(self, texts: Sequence[Wanted]) -> Known:
-        """Vectors of these texts: all that are kept, and of the others those that the model gives in time, the first
-        first, `MOST_WANTED` at most. A fault leaves the rest without."""
+        """Vectors of these texts: all that are cached, and of the others, in order, those that the model gives in time,
+        `MOST_WANTED` at most. After a fault the rest stays without."""
         if self.until is None:
             self.until = self.clock.monotonic() + self.seconds
         await self._recall(texts)
@@ -212,14 +205,14 @@ class Search:
         return self.known
 
     async def _recall(self, texts: Sequence[Wanted]) -> None:
-        sought = list({each.digest for each in texts} - self.known.keys())
-        keys = [key_of(self.caller.tenant, self.embedder.name, digest) for digest in sought]
-        for digest, vector in zip(sought, await self.cache.get_many(keys), strict=True):
-            if vector is not None and vector and not len(vector) % 2:  # anyone may have written to that cache
+        unknown = list({each.digest for each in texts} - self.known.keys())
+        keys = [key_of(self.caller.tenant, self.embedder.name, digest) for digest in unknown]
+        for digest, vector in zip(unknown, await self.cache.get_many(keys), strict=True):
+            if vector is not None and vector and not len(vector) % 2:  # the cache is shared: check what comes out of it
                 self.known[digest] = vector
 
     async def _embed(self, portion: list[Wanted]) -> bool:
-        """Whether the model gave vectors in time."""
+        """Asks the model; whether it gave vectors in time."""
         left = (self.until or 0.0) - self.clock.monotonic()
         if left <= 0:
             self.warnings.append(LATE)
@@ -233,7 +226,7 @@ class Search:
             await self._charge(tariff, texts)
             self.warnings.append(LATE)
             return False
-        except asyncio.CancelledError:  # its request is given up; what was asked for is paid for all the same
+        except asyncio.CancelledError:  # the client left; the call is paid for all the same
             if tariff is not None:
                 self.spent.append(_call(tariff, {"prompt_tokens": _roughly(texts), "completion_tokens": 0}, True))
             raise
@@ -272,5 +265,5 @@ def _call(tariff: Tariff, usage: dict[str, Any], estimated: bool) -> InternalCal
 
 
 def _roughly(texts: list[str]) -> int:
-    """Tokens, where there is no time left to count them."""
+    """Tokens at four bytes each, where there is no time to count them."""
     return sum(len(text.encode("utf-8", "replace")) for text in texts) // 4

@@ -1,27 +1,24 @@
-"""What is asked of texts, and the passages of them that bear on it."""
+"""Queries, the texts that are searched, their passages with scores, and the vectors of an embedding model."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
-# Where texts lie in a model's space, in which near means alike.
-
-
 if TYPE_CHECKING:
     import numpy
 
 Vector = bytes
-"""Of length 1, its numbers as float16, little-endian: the same whether it was made now or kept."""
+"""A vector of length 1 as little-endian float16: the same whether it was just made or kept."""
 
 
 class EmbeddingFault(Exception):
-    """What a model gave are no vectors, or it cannot be run; the message says why."""
+    """An embedding model gave no usable vectors, or cannot be run; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Embeddings:
-    """One vector a text, in their order; `usage` in OpenAI's names as the model reported it, None if it did not."""
+    """One vector for each text, in order; `usage` as the model reported it in OpenAI's names, None if it did not."""
 
     vectors: list[Vector]
     usage: Mapping[str, Any] | None = None
@@ -29,8 +26,8 @@ class Embeddings:
 
 @dataclass(frozen=True, slots=True)
 class Tariff:
-    """Where a paid model's calls go (`Deployment.route`), its prices by LiteLLM's names, and what counts the tokens of
-    texts where it does not report them."""
+    """How calls of a paid model are billed: its route (`Deployment.route`), its prices by LiteLLM's names, and a
+    counter of tokens for calls that report none."""
 
     route: str
     prices: Mapping[str, Decimal]
@@ -38,10 +35,10 @@ class Tariff:
 
 
 def packed(rows: "numpy.ndarray[Any, Any]") -> list[Vector]:
-    """The rows of a matrix as vectors.
+    """Normalises the rows of a matrix.
 
     Raises:
-        EmbeddingFault: one of them has no direction, as it holds NaN or nothing but zeros.
+        EmbeddingFault: a row has no direction, because it holds NaN, infinity or only zeros.
     """
     import numpy
 
@@ -52,23 +49,23 @@ def packed(rows: "numpy.ndarray[Any, Any]") -> list[Vector]:
 
 
 def similarities(question: Vector, vectors: Sequence[Vector]) -> list[float]:
-    """The cosine of each vector with the question's; vectors of another space (another length) are far from it."""
+    """The cosine of each vector with the question's; -1 for vectors of another length, which another model made."""
     import numpy
 
-    wanted = numpy.frombuffer(question, "<f2").astype(numpy.float32)
+    target = numpy.frombuffer(question, "<f2").astype(numpy.float32)
     found = [-1.0] * len(vectors)
     same = [at for at, vector in enumerate(vectors) if len(vector) == len(question)]
     if same:
         rows = numpy.frombuffer(b"".join(vectors[at] for at in same), "<f2").reshape(len(same), -1)
-        for at, cosine in zip(same, rows.astype(numpy.float32) @ wanted, strict=True):
+        for at, cosine in zip(same, rows.astype(numpy.float32) @ target, strict=True):
             found[at] = float(cosine)
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """`question`: the current user message's own words. `recent`: texts of the messages just before it, latest last:
-    what pronouns borrow from. `searches`: further queries, which never outweigh the question (guarantee §5)."""
+    """`question` is the current user message. `recent` are the messages just before it, latest last, to which pronouns
+    refer. `searches` are further queries, which together never outweigh the question (guarantee §5)."""
 
     question: str
     recent: tuple[str, ...] = ()
@@ -77,10 +74,10 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A text in which passages are sought: an artifact, or one message of an old turn.
+    """A text that is searched: an artifact, or one message of an old turn.
 
     `label` is searched along with each passage: a tool's name with the arguments of its call, a document's title, a
-    speaker. `number` is its place in the conversation, the index of its message; attached documents come last.
+    speaker. `number` is the index of its message in the conversation; attached documents come last.
     """
 
     content: str
@@ -92,9 +89,8 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """Characters `start` to `end` of a source's content. `score` is comparable among all passages of one call; 0: it
-    does not bear on the question. `heading` has to stand above it to be understood: a table's first row, the headings
-    of its section; empty if nothing has to."""
+    """Characters `start` to `end` of a source's content. Scores of one call are comparable; 0 means irrelevant.
+    `heading` must stand above the passage for it to be understood: a table's first row, the headings of its section."""
 
     start: int
     end: int
@@ -103,4 +99,5 @@ class Passage:
 
 
 Relevance = Callable[[Query, Sequence[Source]], list[list[Passage]]]
-"""For each source its passages in document order, without overlap; all but white space of a text is in one."""
+"""Scores passages by their relevance to a query: for each source all its passages in document order, without overlap;
+only white space is in none."""

@@ -1,6 +1,6 @@
-"""Scores chunks by the terms they share with a text: BM25, with the sources' labels, and terms that stand together."""
+"""Scores chunks by the terms they share with a question (BM25), and fuses several such rankings into one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,54 +11,34 @@ from gateway.relevance.corpus import Corpus, Hits, Scores
 from gateway.relevance.term_ids import Numbers
 from gateway.relevance.terms import PIECE_OF, Terms
 
-# Several rankings become one by reciprocal rank: what any of them puts first comes early, whatever its scores mean.
-
-
-DAMPING = 6
-"""How slowly worth falls with rank: what one ranking puts first and no other names stands beside the eighth of two."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Ranking:
-    """Scores of all chunks by one way of looking, 0 for those that it says nothing of, and what it counts."""
-
-    scores: Scores
-    weight: float = 1.0
-
-
-def fused(rankings: Sequence[Ranking], count: int) -> Scores:
-    """Sum of weight / (DAMPING + rank) over the rankings that name a chunk, 0 for chunks that none names; equal scores
-    have equal ranks."""
-    total = np.zeros(count)
-    for ranking in rankings:
-        named = ranking.scores > 0
-        better = -np.sort(-ranking.scores[named])
-        rank = 1 + np.searchsorted(-better, -ranking.scores[named], "left")
-        total[named] += ranking.weight / (DAMPING + rank)
-    return total
-
-
 K1, B = 1.2, 0.6
+"""BM25's saturation and length normalisation, in the range that its authors recommend (Robertson and Zaragoza, 2009: k1
+1.2 to 2, b 0.5 to 0.8)."""
 MOST_TERMS = 64
+"""Different terms of a question that are looked up; bounds the time of a question that is itself a document."""
 LABEL_SHARE = 0.3
+"""Weight of a term in the label of a source (a tool's arguments, a title), as a fraction of one in the text. Tuned (ADR
+11)."""
 PIECE_SHARE = 0.6
+"""Weight of `user` in `user_id`, as a fraction of the word `user` alone. Tuned (ADR 11)."""
 TOGETHER_SHARE = 0.5
+"""Weight of two terms that stand side by side in question and chunk, as a fraction of the two alone. Tuned (ADR 11)."""
 NEAR = 4
-"""Terms within which two terms that stand side by side in the question stand together in a chunk."""
+"""Terms within which two terms of a chunk stand side by side: a word or two may come between them."""
 COVERAGE = 0.5
+"""Fraction of a score that grows with how many of the question's terms the chunk holds. Tuned (ADR 11)."""
 
 
-def lexical(corpus: Corpus, terms: Terms, weights: dict[str, float] | None = None) -> Scores:
+def lexical(corpus: Corpus, terms: Terms, weights: Mapping[str, float] | None = None) -> Scores:
     """A score for each chunk, 0 where neither it nor its source's label holds any of the terms.
 
     Args:
-        terms: those sought, in order; only the first `MOST_TERMS` different ones count.
-        weights: of terms, 1 for those that are not in it.
+        terms: the terms to look up, in order; only the first `MOST_TERMS` different ones count.
+        weights: of terms; 1 for those that are not in it.
     """
-    scores = np.zeros(corpus.count)
     order = list(dict.fromkeys(term for term, _ in terms))[:MOST_TERMS]
     if not order or not corpus.count:
-        return scores
+        return np.zeros(corpus.count)
     weight = np.array([(weights or {}).get(term, 1.0) for term in order])
     hits = corpus.seek(order)
     share = np.where(corpus.kinds[hits.places] == PIECE_OF, PIECE_SHARE, 1.0)
@@ -66,8 +46,8 @@ def lexical(corpus: Corpus, terms: Terms, weights: dict[str, float] | None = Non
     counts = np.bincount(cells, share, corpus.count * len(order)).reshape(corpus.count, len(order))
     held = counts > 0
     worth = rarity(held.sum(0), corpus.count) * weight
-    length = np.maximum(1, corpus.lengths / max(1.0, float(corpus.lengths.mean())))
-    scores = _product(counts * (K1 + 1) / (counts + (K1 * (1 - B + B * length))[:, None]), worth)
+    length = corpus.lengths / max(1.0, float(corpus.lengths.mean()))
+    scores = _product(saturated(counts, length[:, None]), worth)
     scores *= 1 - COVERAGE + COVERAGE * _product(held, worth) / max(1e-9, float(worth.sum()))
     scores += TOGETHER_SHARE * _together(corpus, hits, worth)
     in_labels = corpus.labels(order)
@@ -76,20 +56,26 @@ def lexical(corpus: Corpus, terms: Terms, weights: dict[str, float] | None = Non
     return total
 
 
-def _product(matrix: NDArray[Any], vector: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Matrix times vector. Libraries of linear algebra add in an order that depends on where memory happens to lie: the
-    same request would then be answered otherwise in another process."""
-    found: NDArray[np.float64] = np.add.reduce(matrix * vector, axis=1)
-    return found
+def saturated(counts: NDArray[Any], length: NDArray[np.float64]) -> NDArray[np.float64]:
+    """BM25's term frequency. `length` is the chunk's, as a multiple of the mean; short chunks have no advantage."""
+    result: NDArray[np.float64] = counts * (K1 + 1) / (counts + K1 * (1 - B + B * np.maximum(1, length)))
+    return result
 
 
 def rarity(held: Numbers, of: int) -> NDArray[np.float64]:
-    """What a term is worth that `held` of so many chunks hold (BM25's idf); 0 if none does."""
+    """BM25's inverse document frequency of terms that `held` of so many chunks hold; 0 if none does."""
     return np.where(held > 0, np.log(1 + (of - held + 0.5) / (held + 0.5)), 0.0)
 
 
+def _product(matrix: NDArray[Any], vector: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Matrix times vector. A linear algebra library adds in an order that depends on where memory happens to lie, and
+    the same request would be answered differently in another process."""
+    result: NDArray[np.float64] = np.add.reduce(matrix * vector, axis=1)
+    return result
+
+
 def _together(corpus: Corpus, hits: Hits, worth: NDArray[np.float64]) -> Scores:
-    """What a chunk gains by terms that stand in it side by side as they do in the question: names, phrases."""
+    """For each chunk the worth of the pairs of terms that stand side by side in it as they do in the question."""
     if len(hits.places) < 2:
         return np.zeros(corpus.count)
     a, b = slice(None, -1), slice(1, None)
@@ -98,3 +84,28 @@ def _together(corpus: Corpus, hits: Hits, worth: NDArray[np.float64]) -> Scores:
     pairs = np.unique(hits.chunks[a][near] * len(worth) + hits.terms[a][near])
     chunks, terms = pairs // len(worth), pairs % len(worth)
     return np.bincount(chunks, worth[terms] + worth[terms + 1], corpus.count).astype(np.float64)
+
+
+DAMPING = 6
+"""Constant of reciprocal rank fusion, in ranks: the best chunk of one ranking alone equals the eighth of two. The usual
+60 is meant for lists of documents; here a few chunks fill the budget. Tuned (ADR 11)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranking:
+    """Scores of all chunks by one criterion, 0 for those that it does not rank, and the weight of the criterion."""
+
+    scores: Scores
+    weight: float = 1.0
+
+
+def fuse(rankings: Sequence[Ranking], count: int) -> Scores:
+    """Reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009): the sum of weight / (DAMPING + rank) over the
+    rankings that rank a chunk. Equal scores have equal ranks."""
+    total = np.zeros(count)
+    for ranking in rankings:
+        ranked = ranking.scores > 0
+        better = np.sort(-ranking.scores[ranked])
+        rank = 1 + np.searchsorted(better, -ranking.scores[ranked], "left")
+        total[ranked] += ranking.weight / (DAMPING + rank)
+    return total

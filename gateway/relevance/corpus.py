@@ -1,4 +1,4 @@
-"""All texts of one call as one corpus, in which terms are found."""
+"""Indexes of texts, and all texts of one call as one corpus in which terms are looked up."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -15,20 +15,18 @@ from gateway.relevance.chunks.split import passages
 from gateway.relevance.term_ids import Kinds, Numbers, begins_of, numbered, numbers_of, places
 from gateway.relevance.terms import Lexicon, all_words, bare
 
-# The index of a text: its chunks, and the terms of each as one stream of numbers.
-
-
 SHORT = 500
-"""Characters up to which a text is a chunk of its own."""
+"""Characters up to which a text is one chunk."""
 CHUNK_BYTES = 200
+"""Bytes of a chunk as an object, roughly."""
 MANY_CHUNKS = 1000
-"""So many are packed: to pack a few of each of many texts takes longer than it saves."""
+"""Chunks from which a text's are packed; to pack a few takes longer than it saves."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ContentIndex:
-    """`terms` are the numbers of all terms of the text, in order; those of chunk i stand from `firsts[i]` to
-    `firsts[i + 1]`. `kinds` says what each of them is (`words.PLAIN` …)."""
+    """The chunks of a text, and the numbers of all its terms in reading order: those of chunk i are
+    `terms[firsts[i] : firsts[i + 1]]`. `kinds` says what each term is (`terms.PLAIN` …)."""
 
     chunks: Sequence[Chunk]
     terms: Numbers
@@ -37,17 +35,17 @@ class ContentIndex:
 
     @property
     def size(self) -> int:
-        """Bytes, roughly."""
+        """Bytes of memory, roughly."""
         chunks = self.chunks.nbytes if isinstance(self.chunks, PackedChunks) else CHUNK_BYTES * len(self.chunks)
         return self.terms.nbytes + self.kinds.nbytes + self.firsts.nbytes + chunks
 
     def alone(self) -> "ContentIndex":
-        """The same with numbers of its own: those of texts that were indexed together are one piece of memory."""
+        """A copy that can be kept by itself: texts that are indexed together share one piece of memory."""
         return ContentIndex(self.chunks, self.terms.copy(), self.kinds.copy(), self.firsts)
 
 
 def index_texts(texts: Sequence[str], lexicon: Lexicon) -> list[ContentIndex]:
-    """An index of each text. All of them at once: what is slow for one is done once for all."""
+    """An index of each text. All at once is faster: each different word is looked at once."""
     cut = [chunks_of(text) for text in texts]
     pieces = [_searched(text, c) for text, chunks in zip(texts, cut, strict=True) for c in chunks]
     words, each = all_words(pieces)
@@ -65,8 +63,7 @@ def index_texts(texts: Sequence[str], lexicon: Lexicon) -> list[ContentIndex]:
 
 
 def _searched(text: str, chunk: Chunk) -> str:
-    """What a chunk is found by: its own words, and the heading that it cannot be understood without. The names of a
-    table's columns are the same for all of its rows and tell none of them apart."""
+    """The text by which a chunk is found: its own and its heading, but no names of columns: all rows have the same."""
     own = text[chunk.start : chunk.end]
     return f"{chunk.heading}\n{own}" if chunk.heading and chunk.kind != "row" else own
 
@@ -94,7 +91,7 @@ LOW = 0xFFFF
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hits:
-    """Where sought terms stand: place in the stream, chunk, and which of the terms; by place."""
+    """Occurrences of terms, in order: the index in the stream, the chunk, and which of the terms it is."""
 
     places: Numbers
     chunks: Numbers
@@ -102,8 +99,8 @@ class Hits:
 
 
 class Corpus:
-    """Sources with their indexes. Chunks are numbered through all of them, in order; chunks of source i are those from
-    `begins[i]` to `begins[i + 1]`."""
+    """Sources with their indexes. Chunks are numbered through all sources: those of source i from `begins[i]` up to
+    `begins[i + 1]`."""
 
     def __init__(self, sources: Sequence[Source], indexes: Sequence[ContentIndex], lexicon: Lexicon) -> None:
         self.sources, self.indexes, self.lexicon = sources, indexes, lexicon
@@ -111,6 +108,7 @@ class Corpus:
         self.begins: Numbers = np.cumsum([0, *sizes])
         self.count = int(self.begins[-1])
         self.source_of: Numbers = np.repeat(np.arange(len(sources)), sizes)
+        self.is_turn: NDArray[np.bool_] = np.repeat([source.kind == "turn" for source in sources], sizes).astype(bool)
         self.terms: Numbers = np.concatenate([i.terms for i in indexes] or [np.empty(0, np.int64)])
         self.kinds: Kinds = np.concatenate([i.kinds for i in indexes] or [np.empty(0, np.uint8)])
         self.lengths: Numbers = np.concatenate([np.diff(i.firsts) for i in indexes] or [np.empty(0, np.int64)])
@@ -122,7 +120,7 @@ class Corpus:
         self._low = (self.terms & LOW).astype(np.uint16)
 
     def find(self, wanted: Numbers) -> Hits:
-        """Every place of these terms (distinct, sorted). One look at the whole stream in C: nothing is kept for it."""
+        """All occurrences of these terms (distinct, sorted): one scan of the whole stream in C, no inverted index."""
         table = np.zeros(LOW + 1, bool)
         table[wanted & LOW] = True
         places = np.flatnonzero(table[self._low])
@@ -133,14 +131,14 @@ class Corpus:
         return Hits(places, np.searchsorted(self.firsts, places, "right") - 1, terms)
 
     def seek(self, terms: Sequence[str]) -> Hits:
-        """Every place of these distinct terms; `Hits.terms` are indexes into them. The numbers of terms are strange to
-        every other process: what goes by their order would be otherwise in each."""
+        """All occurrences of these distinct terms; `Hits.terms` are indexes into them. Nothing may depend on the order
+        of the terms' numbers, which differ in every process."""
         wanted, first = np.unique(numbers_of([(term, 0) for term in terms]), return_index=True)
         hits = self.find(wanted)
         return replace(hits, terms=first[hits.terms])
 
     def labels(self, terms: Sequence[str]) -> NDArray[np.bool_]:
-        """Which source's label holds which of these distinct terms: sources by terms."""
+        """Which source's label holds which of these distinct terms (sources × terms)."""
         wanted, first = np.unique(numbers_of([(term, 0) for term in terms]), return_index=True)
         found = np.zeros((len(self.sources), len(terms)), bool)
         at = np.minimum(np.searchsorted(wanted, self._labels), len(wanted) - 1)
@@ -148,21 +146,25 @@ class Corpus:
         found[self._labelled[exact], first[at[exact]]] = True
         return found
 
-    def chunk_terms(self, chunk: int) -> slice:
-        """Where a chunk's terms stand in the stream."""
-        return slice(int(self.firsts[chunk]), int(self.firsts[chunk + 1]))
+    def records(self, source: int) -> list[list[int]]:
+        """The chunks of each record, row or line of a source, in order; empty for prose and code."""
+        found: dict[tuple[int, int], list[int]] = {}
+        for number, chunk in enumerate(self.indexes[source].chunks, int(self.begins[source])):
+            if chunk.ordinal >= 0:
+                found.setdefault(chunk.record, []).append(number)
+        return list(found.values())
 
-    def is_talk(self, chunk: int) -> bool:
-        """Whether a chunk is of a turn of a talk."""
-        return self.sources[int(self.source_of[chunk])].kind == "turn"
+    def chunk(self, number: int) -> Chunk:
+        """The chunk of that number."""
+        source = int(self.source_of[number])
+        return self.indexes[source].chunks[number - int(self.begins[source])]
 
-    def text_of(self, chunk: int) -> str:
+    def text_of(self, number: int) -> str:
         """A chunk's text."""
-        source = int(self.source_of[chunk])
-        span = self.indexes[source].chunks[chunk - int(self.begins[source])]
-        return self.sources[source].content[span.start : span.end]
+        chunk = self.chunk(number)
+        return self.sources[int(self.source_of[number])].content[chunk.start : chunk.end]
 
     def chunk_at(self, source: int, place: int) -> int:
-        """The chunk in which a character of a source stands, or the one before it."""
+        """The chunk that holds a character of a source, or else the one before it."""
         inside = bisect_right(self.indexes[source].chunks, place, key=lambda chunk: chunk.start) - 1
         return int(self.begins[source]) + max(0, inside)

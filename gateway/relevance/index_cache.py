@@ -12,14 +12,19 @@ from gateway.ports import ClaimingCache, Clock
 
 if TYPE_CHECKING:
     from gateway.relevance.corpus import ContentIndex
+    from gateway.relevance.terms import Lexicon
 
 MOST_FORGOTTEN = 10_000
-"""Groups that are remembered as forgotten, so that a request which runs meanwhile does not bring them back."""
+"""Deleted groups that are remembered, so that a request which is still running does not store them again."""
 
 
 class ContentIndexes:
-    """By tenant and digest of the content; the least recently used go first. Contexts are built in threads: every step
-    is locked, and short."""
+    """An LRU cache of indexes by tenant and content digest, for threads.
+
+    Args:
+        max_bytes: of all indexes together.
+        ttl: seconds for which an index is kept.
+    """
 
     def __init__(self, max_bytes: int, ttl: float, clock: Clock) -> None:
         self._max_bytes, self._ttl, self._clock = max_bytes, ttl, clock
@@ -31,7 +36,7 @@ class ContentIndexes:
 
     @property
     def moment(self) -> int:
-        """How often something was forgotten so far: what is built from here on may be kept if it is not forgotten."""
+        """A counter of deletions: what is built from here on may be kept if it is not deleted later."""
         return self._moment
 
     def get(self, tenant: str, digest: str) -> "ContentIndex | None":
@@ -45,7 +50,7 @@ class ContentIndexes:
             return found[1]
 
     def keep(self, tenant: str, built: "Mapping[str, ContentIndex]", since: int) -> None:
-        """Keeps indexes by the digests of their contents, but for contents that were forgotten after `since`."""
+        """Keeps indexes by content digest, except of contents that were deleted after the moment `since`."""
         until = self._clock.monotonic() + self._ttl
         with self._lock:
             for digest, index in built.items():
@@ -59,7 +64,7 @@ class ContentIndexes:
                 self._drop(next(iter(self._indexes)))
 
     def evict(self, *groups: str) -> None:
-        """Drops the indexes of these groups (`cache_group`), and those that are being built."""
+        """Deletes the indexes of these groups (`cache_group`), also those that are still being built."""
         with self._lock:
             self._moment += 1
             for group in groups:
@@ -75,21 +80,16 @@ class ContentIndexes:
             self._size -= found[1].size
 
 
-# Relevance as it is handed to fitting, for one request; numpy and the stemmers are loaded when something is ranked.
-
-
-if TYPE_CHECKING:
-    from gateway.relevance.corpus import ContentIndex
-    from gateway.relevance.terms import Lexicon
-
 KEPT_CHARS = 2000
-"""Shorter texts are indexed anew faster than they are looked up."""
+"""Characters from which an index is kept; a shorter text is indexed faster than it is looked up by its digest."""
 
 
 class PassageFinder:
-    """`models.relevance.Relevance`: each text is indexed once, and not at all if its index is kept.
+    """Relevance for one request (`models.relevance.Relevance`): indexes each text once, and not at all if its index is
+    kept. numpy and the stemmers are loaded at the first call.
 
-    Without `kept` nothing is kept beyond the request.
+    Args:
+        kept: where indexes are kept beyond the request; None: nowhere.
     """
 
     def __init__(self, kept: ContentIndexes | None, tenant: str) -> None:
@@ -106,11 +106,11 @@ class PassageFinder:
 
     @property
     def digests(self) -> tuple[str, ...]:
-        """Of the contents whose indexes are kept, or will be by `keep`."""
+        """Digests of the contents whose indexes are kept, or will be by `keep`."""
         return tuple(self._digests)
 
     def keep(self) -> None:
-        """Keeps what was built. To be called once the conversation that holds the contents is stored."""
+        """Keeps the new indexes; to be called once the conversation that holds the contents is stored."""
         if self._kept is not None:
             built = {digest: index.alone() for digest, index in self._built.items()}
             self._kept.keep(self._tenant, built, self._since)
@@ -136,44 +136,41 @@ class PassageFinder:
         return found is not None
 
 
-# A cache whose groups are forgotten together with the indexes of their contents.
-
-
 class IndexedCache:
-    """`ClaimingCache`: whoever deletes a content from it deletes the index of that content, too (guarantee §5)."""
+    """A cache that deletes a content's index together with the content (guarantee §5); all else goes to `cache`."""
 
     def __init__(self, cache: ClaimingCache, indexes: ContentIndexes) -> None:
         self._cache, self._indexes = cache, indexes
 
     async def get(self, key: str) -> bytes | None:
-        """See `CacheBackend`."""
+        """The value, None if there is none."""
         return await self._cache.get(key)
 
     async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
-        """See `CacheBackend`."""
+        """The value of each key, None if there is none."""
         return await self._cache.get_many(keys)
 
     async def set(self, key: str, value: bytes, ttl: float, *, group: str | None = None) -> None:
-        """See `CacheBackend`."""
+        """Keeps a value for `ttl` seconds, in a group with which it is deleted."""
         await self._cache.set(key, value, ttl, group=group)
 
     async def evict(self, *groups: str) -> None:
-        """Forgets values and indexes of these groups."""
+        """Deletes the values and indexes of these groups."""
         self._indexes.evict(*groups)
         await self._cache.evict(*groups)
 
     async def claim(self, key: str, owner: str, ttl: float) -> bool:
-        """See `ClaimingCache`."""
+        """Whether `owner` now holds the claim."""
         return await self._cache.claim(key, owner, ttl)
 
     async def get_or_claim(self, key: str, claim: str, owner: str, ttl: float) -> tuple[bytes | None, bool]:
-        """See `ClaimingCache`."""
+        """The value, or else whether `owner` now holds the claim."""
         return await self._cache.get_or_claim(key, claim, owner, ttl)
 
     async def release(self, key: str, owner: str) -> None:
-        """See `ClaimingCache`."""
+        """Gives up the owner's claim."""
         await self._cache.release(key, owner)
 
     async def close(self) -> None:
-        """See `CacheBackend`."""
+        """Closes the cache."""
         await self._cache.close()

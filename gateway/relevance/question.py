@@ -1,59 +1,81 @@
-"""What a question consists of: its parts, what it quotes, and what its pronouns stand for."""
+"""What a question refers to: whose words it asks for, which words it quotes, what its pronouns stand for."""
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 
 import numpy as np
 
 from gateway.models.relevance import Source
+from gateway.relevance.bm25 import rarity
 from gateway.relevance.corpus import Corpus, Scores
-from gateway.relevance.terms import IDENTIFIER, NAME, NUMBER, PLAIN, Lexicon, Terms, words
+from gateway.relevance.terms import IDENTIFIER, NAME, NUMBER, PLAIN, Lexicon, words
 
-# Whose words they are: what is asked of a person, that person has mostly said.
-
-
-NAMED = re.compile(r"(?:\[[^\]\n]{1,60}\] ?)?([^\W\d_][\w.'-]{0,30}(?: [^\W\d_][\w.'-]{0,30}){0,2}): ")
-"""A turn of a chat log: its time in brackets perhaps, then who speaks."""
-MOSTLY = 0.5
-"""Part of the turns that must say who speaks: one line that happens to begin with a word and a colon says nothing."""
+SPEAKER = re.compile(r"(?:\[[^\]\n]{1,60}\] ?)?([^\W\d_][\w.'-]{0,30}(?: [^\W\d_][\w.'-]{0,30}){0,2}): ")
+"""The beginning of a turn in a chat log: a time in brackets perhaps, then the speaker's name."""
+LEAST_SPEAKERS = 0.5
+"""Fraction of the turns that must say who speaks: a single line that begins with a word and a colon is no chat log."""
 OTHERS_SHARE = 0.2
-"""What a turn counts that somebody else said than those whom the question names."""
+"""Weight of what somebody else said than the person whom the question names. Tuned (ADR 11)."""
 
 
-def said_by_those_asked_about(corpus: Corpus, question: str) -> Scores | None:
-    """What each chunk counts by who said it, 1 for what is not talk; None where the question names none of those who
-    talk, or all of them."""
+def speaker_weights(corpus: Corpus, question: str) -> Scores | None:
+    """For each chunk 1, or `OTHERS_SHARE` where it is a turn of somebody whom the question does not name.
+
+    Returns:
+        None if the question names none of the speakers, or all of them.
+    """
     names = [speaker(source) for source in corpus.sources]
-    talk = [source.kind == "turn" for source in corpus.sources]
+    turns = [source.kind == "turn" for source in corpus.sources]
     known = {name for name in names if name}
-    if sum(name != "" for name in names) < max(1, MOSTLY * sum(talk)) or len(known) < 2:
+    if sum(name != "" for name in names) < max(1, LEAST_SPEAKERS * sum(turns)) or len(known) < 2:
         return None
     asked = {word.lower() for word in words(question)}
-    meant = {name for name in known if asked & {word.lower() for word in words(name) if len(word) > 1}}
-    if not meant or meant == known:
+    named = {name for name in known if asked & {word.lower() for word in words(name) if len(word) > 1}}
+    if not named or named == known:
         return None
-    counts = [OTHERS_SHARE if is_talk and name not in meant else 1.0 for is_talk, name in zip(talk, names, strict=True)]
-    each: Scores = np.array(counts)[corpus.source_of]
+    by_source = [OTHERS_SHARE if turn and name not in named else 1.0 for turn, name in zip(turns, names, strict=True)]
+    each: Scores = np.array(by_source)[corpus.source_of]
     return each
 
 
 def speaker(source: Source) -> str:
-    """Who said a turn of a talk: the message's name, or the one its text begins with; empty if neither says."""
+    """Who said a turn: the message's `name`, or the name that its text begins with; empty if neither is there."""
     if source.kind != "turn":
         return ""
     _, _, name = source.label.partition(" ")
     if name:
         return name
-    found = NAMED.match(source.content)
+    found = SPEAKER.match(source.content)
     return found[1] if found else ""
 
 
-PARTS = re.compile(
-    r"[?;:,.!](?=\s|$)|\n|\b(?:or|than|and|versus|vs|both|but|while|whereas|compared|between|as well as|whose|who|which"
-    r"|that|where|when)\b",
-    re.IGNORECASE,
-)
 QUOTED = re.compile(r'"([^"\n]{3,200})"|“([^”\n]{3,200})”|`([^`\n]{3,200})`|(?<!\w)\'([^\'\n]{3,200})\'(?!\w)')
+MOST_PLACES = 200
+"""Places of a quotation that are looked at in one text; one with more of them tells no passage apart."""
+
+
+def quotation_scores(corpus: Corpus, question: str) -> Scores:
+    """For each chunk the rarity of the question's quotations that begin in it, longer ones counting more. They are
+    looked up as they are written, but for case: stop words and signs say something here."""
+    scores = np.zeros(corpus.count)
+    quotations = {next(filter(None, groups)).strip().lower() for groups in QUOTED.findall(question)}
+    texts = [source.content.lower() for source in corpus.sources] if quotations else []
+    for quotation in sorted(quotations):
+        pattern = re.compile(re.escape(quotation))
+        chunks = sorted(
+            {
+                corpus.chunk_at(number, match.start())
+                for number, text in enumerate(texts)
+                if corpus.indexes[number].chunks and len(text) == len(corpus.sources[number].content)
+                for match in islice(pattern.finditer(text), MOST_PLACES)
+            }
+        )
+        if chunks:
+            scores[chunks] += rarity(np.array([len(chunks)]), corpus.count)[0] * np.log2(2 + len(quotation.split()))
+    return scores
+
+
 PRONOUN = re.compile(
     r"\b(?:it|its|it's|that|this|these|those|they|them|their|he|him|his|she|her|hers|there)\b", re.IGNORECASE
 )
@@ -63,51 +85,45 @@ POINTING = re.compile(
     rf"|(?:the|its|their) (?:{ORDINAL})(?=\s*(?:[?.!,;]|$)))",
     re.IGNORECASE,
 )
-"""What points out of the question, whatever it names itself."""
-MOST_PARTS = 4
+"""Words that refer to earlier messages even if the question names something itself."""
 RECENT = 6
-"""Messages before the question from which a pronoun borrows."""
+"""Messages before the question from which a pronoun borrows terms."""
+RECENT_CHARS = 4000
+"""Characters of each of them that are read: a pronoun refers to what a message begins with more than to its end."""
 FADING = 0.6
+"""Weight of a message's terms as a fraction of those of the next later one. Tuned (ADR 11)."""
 MOST_BORROWED = 24
+"""Terms that are borrowed, so that they do not outnumber those of the question."""
+SHORT_QUESTION = 8
+"""Terms below which a question that names nothing is taken for a follow-up."""
+BORROWED_WEIGHT = {IDENTIFIER: 1.0, NAME: 0.7, NUMBER: 0.5, PLAIN: 0.15}
+"""Weight of a borrowed term by its kind: pronouns stand for things that have a name. Tuned (ADR 11)."""
+PIECE_WEIGHT = 0.3
 
 
-def quotations(question: str) -> list[str]:
-    """What the question quotes, in quotation marks or as code."""
-    return list(dict.fromkeys(next(filter(None, groups)).strip() for groups in QUOTED.findall(question)))
+def borrowed_terms(question: str, recent: Sequence[str], lexicon: Lexicon) -> dict[str, float]:
+    """Terms of the latest messages that the question's pronouns may stand for, with their weights.
 
+    Empty if the question refers to nothing outside itself: it has no pronoun, or one that stands for a name in it.
 
-def parts(question: str, lexicon: Lexicon) -> list[Terms]:
-    """The parts of a question that is made of several: of a comparison its sides, of a chain its links. Empty if it is
-    of one piece; parts that name nothing are none."""
-    found = [lexicon.question(part) for part in PARTS.split(question)]
-    named = [terms for terms in found if any(kind in (IDENTIFIER, NAME, NUMBER) for _, kind in terms)]
-    weighty = named if len(named) > 1 else [terms for terms in found if len(terms) > 1]
-    return weighty[:MOST_PARTS] if len(weighty) > 1 else []
-
-
-def borrowed(question: str, recent: Sequence[str], lexicon: Lexicon) -> dict[str, float]:
-    """Terms that the question's pronouns may stand for, out of the messages just before it, with what each counts.
-
-    Identifiers, names and numbers above all; those of the latest message most. Nothing without a pronoun that points
-    out of the question, unless the question names nothing at all.
+    Args:
+        recent: the messages before the question, latest last.
     """
     own = lexicon.question(question)
-    names_nothing = not _names(question, lexicon) and len(own) < 8
-    if not (_points_back(question, lexicon) or names_nothing):
+    names_nothing = not _names(question, lexicon) and len(own) < SHORT_QUESTION
+    if not (names_nothing or _refers_back(question, lexicon)):
         return {}
-    worth = {IDENTIFIER: 1.0, NAME: 0.7, NUMBER: 0.5, PLAIN: 0.15}
     found: dict[str, float] = {}
     for age, text in enumerate(reversed(recent[-RECENT:])):
-        for term, kind in lexicon.question(text[:4000]):
-            value = worth.get(kind, 0.3) * FADING**age
-            found[term] = max(found.get(term, 0.0), value)
+        for term, kind in lexicon.question(text[:RECENT_CHARS]):
+            weight = BORROWED_WEIGHT.get(kind, PIECE_WEIGHT) * FADING**age
+            found[term] = max(found.get(term, 0.0), weight)
     for term, _ in own:
         found.pop(term, None)
-    best = sorted(found.items(), key=lambda item: -item[1])[:MOST_BORROWED]
-    return dict(best)
+    return dict(sorted(found.items(), key=lambda item: -item[1])[:MOST_BORROWED])
 
 
-def _points_back(question: str, lexicon: Lexicon) -> bool:
+def _refers_back(question: str, lexicon: Lexicon) -> bool:
     """Whether it has a pronoun that stands for nothing in the question itself: `his` after a name means that name."""
     first = PRONOUN.search(question)
     if first is None or POINTING.search(question):
@@ -116,7 +132,7 @@ def _points_back(question: str, lexicon: Lexicon) -> bool:
 
 
 def _names(text: str, lexicon: Lexicon) -> bool:
-    """Whether it names something. Its first word is written with a capital whatever it is, and `ZIP` or `URL` name
-    what is asked for, not whom it is asked about."""
+    """Whether it names a person or thing. The first word has a capital letter whatever it is, and words in capitals
+    (`ZIP`, `URL`) mostly say what is asked for."""
     rest = " ".join(word for word in text.split()[1:] if not (word.isalpha() and word.isupper()))
     return any(kind in (IDENTIFIER, NAME, NUMBER) for _, kind in lexicon.question(rest))

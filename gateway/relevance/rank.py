@@ -1,69 +1,84 @@
-"""Scores the passages of texts by how they bear on a question."""
+"""Scores the passages of texts by their relevance to a question."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
 from gateway.models.relevance import Passage, Query, Source
-from gateway.relevance.bm25 import Ranking, fused, lexical, rarity
+from gateway.relevance.bm25 import Ranking, fuse, lexical
 from gateway.relevance.corpus import ContentIndex, Corpus, Scores, index_texts
-from gateway.relevance.links import named, second_round
-from gateway.relevance.positions import places
-from gateway.relevance.question import borrowed, parts, quotations, said_by_those_asked_about
-from gateway.relevance.superlatives import extremes
+from gateway.relevance.links import linked, named_records
+from gateway.relevance.positions import position_scores
+from gateway.relevance.question import borrowed_terms, quotation_scores, speaker_weights
+from gateway.relevance.superlatives import superlative_scores
 from gateway.relevance.terms import Lexicon
-from gateway.relevance.topics import widened
+from gateway.relevance.topics import topic_scores
 
-# Passages that hold, letter for letter, what the question quotes.
+QUOTATION_WEIGHT = 2.0
+"""Weight of a quotation's rarity, as a multiple of that of a term."""
+TOPIC_WEIGHT = 0.5
+"""Weight of a topic's words, as a fraction of the question's own."""
+NAMED_WEIGHT = 1.5
+"""Weight of the records that the question names, as a multiple of its own ranking."""
+THIRD_ROUND = 0.5
+"""Weight of a link from what the second round found, as a fraction of one from the first."""
+EXACT_WEIGHT = 4.0
+"""Weight of the record at the position or with the value that is asked for: before all that only shares words."""
+CURRENT_WEIGHT = 1.15
+"""Weight of what the current turn fetched, as a multiple of the same in older turns."""
+NEIGHBOUR_SHARES = (0.3, 0.21, 0.15, 0.09)
+"""Fractions of its score that a turn gives to those one, two, three and four turns away: an answer follows what was
+asked. Records, lines and paragraphs give nothing: there a share only takes room from better ones (measured).
 
+All weights here are tuned (ADR 11)."""
 
-MOST_PLACES = 200
-
-
-def literal(corpus: Corpus, quotations: Sequence[str]) -> Scores:
-    """For each chunk the rarity of the quotations that begin in it, longer ones counting more. Case does not matter
-    where nothing is found with it."""
-    scores = np.zeros(corpus.count)
-    for quotation in quotations:
-        chunks = sorted(set(_places(corpus, quotation, fold=False)) or set(_places(corpus, quotation, fold=True)))
-        if chunks:
-            worth = rarity(np.array([len(chunks)]), corpus.count)[0] * np.log2(2 + len(quotation.split()))
-            scores[chunks] += worth
-    return scores
-
-
-def _places(corpus: Corpus, quotation: str, *, fold: bool) -> Iterator[int]:
-    sought = quotation.lower() if fold else quotation
-    for number, source in enumerate(corpus.sources):
-        text = source.content.lower() if fold else source.content
-        if len(text) != len(source.content) or not corpus.indexes[number].chunks:
-            continue
-        at = text.find(sought)
-        for _ in range(MOST_PLACES):
-            if at < 0:
-                break
-            yield corpus.chunk_at(number, at)
-            at = text.find(sought, at + 1)
+Indexed = Callable[[Sequence[str], Lexicon], list[ContentIndex]]
+"""Gives the index of each text."""
 
 
-# What stands near a hit often holds the answer where people talk: the turn that replies, and the few after it.
+def relevance(query: Query, sources: Sequence[Source], indexed: Indexed = index_texts) -> list[list[Passage]]:
+    """For each source its passages in document order, scored as one corpus (see `models.relevance.Relevance`)."""
+    lexicon = Lexicon()
+    corpus = Corpus(sources, indexed([source.content for source in sources], lexicon), lexicon)
+    scores = fuse(rankings(query, corpus), corpus.count)
+    by_speaker = speaker_weights(corpus, query.question)
+    each = iter((scores if by_speaker is None else scores * by_speaker).tolist())
+    return [[Passage(c.start, c.end, next(each), c.heading) for c in index.chunks] for index in corpus.indexes]
 
 
-SHARES = (0.3, 0.21, 0.15, 0.09)
-"""Of the score of a turn that is one, two, three and four turns away. Records, lines and paragraphs of documents say
-nothing of their neighbours: measured, a share for them only takes room from better ones."""
+def rankings(query: Query, corpus: Corpus) -> list[Ranking]:
+    """All rankings of the chunks that bear on a query; `fuse` makes one of them."""
+    question = corpus.lexicon.question(query.question)
+    weights = borrowed_terms(query.question, query.recent, corpus.lexicon)
+    terms = question + [(term, 0) for term in weights]
+    main = lexical(corpus, terms, weights) + QUOTATION_WEIGHT * quotation_scores(corpus, query.question)
+    main *= _turn_weights(corpus)
+    of_topics = topic_scores(corpus, question)
+    if of_topics is not None:
+        main += TOPIC_WEIGHT * of_topics
+    found = [Ranking(with_neighbours(corpus, main))]
+    named = named_records(corpus, terms, weights)
+    if named is not None:
+        found.append(Ranking(named, NAMED_WEIGHT))
+    found += linked(corpus, question, main)
+    third = linked(corpus, question, fuse(found, corpus.count)) if len(found) > 1 else []
+    found += [Ranking(each.scores, THIRD_ROUND * each.weight) for each in third]
+    for exact in (position_scores(corpus, query.question), superlative_scores(corpus, query.question)):
+        if exact is not None:
+            found.append(Ranking(exact, EXACT_WEIGHT))
+    return found + _of_searches(corpus, query.searches, {term for term, _ in question})
 
 
 def with_neighbours(corpus: Corpus, scores: Scores) -> Scores:
-    """Each turn gets, for every distance, a share of the better of the two turns so far away."""
-    talk = [i for i, source in enumerate(corpus.sources) if source.kind == "turn"]
-    if not talk:
+    """The scores, to which each turn adds for every distance a share of the better of the two turns so far away."""
+    turns = [i for i, source in enumerate(corpus.sources) if source.kind == "turn"]
+    if not turns:
         return scores
     result = scores.copy()
-    talk.sort(key=lambda i: corpus.sources[i].number)
-    order = np.concatenate([np.arange(corpus.begins[i], corpus.begins[i + 1]) for i in talk])
+    turns.sort(key=lambda i: corpus.sources[i].number)
+    order = np.concatenate([np.arange(corpus.begins[i], corpus.begins[i + 1]) for i in turns])
     own = scores[order]
-    for distance, share in enumerate(SHARES, 1):
+    for distance, share in enumerate(NEIGHBOUR_SHARES, 1):
         if distance < len(own):
             before, after = np.zeros(len(own)), np.zeros(len(own))
             before[distance:], after[:-distance] = own[:-distance], own[distance:]
@@ -71,69 +86,15 @@ def with_neighbours(corpus: Corpus, scores: Scores) -> Scores:
     return result
 
 
-Indexed = Callable[[Sequence[str], Lexicon], list[ContentIndex]]
-CURRENT_WEIGHT = 1.15
-LITERAL_WEIGHT = 2.0
-PARTS_WEIGHT = 0.8
-PARTS_IN_TALK = 0.5
-"""What parts count of that where the best passage is a turn of a talk: people answer the whole question at once."""
-TOPIC_WEIGHT = 0.5
-NAMED_WEIGHT = 1.5
-THIRD_ROUND = 0.5
-"""What a link found from what the second round found counts beside one found from the question itself."""
-EXACT_WEIGHT = 4.0
-"""What is at the position, or has the value, that is asked for comes before all that shares words with the question."""
-
-
-def relevance(query: Query, sources: Sequence[Source], indexed: Indexed = index_texts) -> list[list[Passage]]:
-    """For each source its passages in document order, scored as one corpus (see `models.relevance.Relevance`)."""
-    lexicon = Lexicon()
-    corpus = Corpus(sources, indexed([source.content for source in sources], lexicon), lexicon)
-    scores = fused(rankings(query, corpus), corpus.count)
-    said = said_by_those_asked_about(corpus, query.question)
-    return passages_of(corpus, scores if said is None else scores * said)
-
-
-def rankings(query: Query, corpus: Corpus) -> list[Ranking]:
-    question = corpus.lexicon.question(query.question)
-    weights = borrowed(query.question, query.recent, corpus.lexicon)
-    terms = question + [(term, 0) for term in weights]
-    main = lexical(corpus, terms, weights)
-    main += LITERAL_WEIGHT * literal(corpus, quotations(query.question))
-    main *= _of_the_turn(corpus)
-    wide = widened(corpus, question)
-    if wide is not None:
-        main += TOPIC_WEIGHT * wide
-    found = [Ranking(with_neighbours(corpus, main))]
-    split = parts(query.question, corpus.lexicon)
-    weight = PARTS_WEIGHT * (PARTS_IN_TALK if split and corpus.count and corpus.is_talk(int(main.argmax())) else 1.0)
-    found += [Ranking(lexical(corpus, part), weight / len(split)) for part in split]
-    meant = named(corpus, terms, weights)
-    if meant is not None:
-        found.append(Ranking(meant, NAMED_WEIGHT))
-    found += second_round(corpus, question, main)
-    third = second_round(corpus, question, fused(found, corpus.count)) if len(found) > 1 else []
-    found += [Ranking(each.scores, THIRD_ROUND * each.weight) for each in third]
-    for exact in (places(corpus, query.question), extremes(corpus, query.question)):
-        if exact is not None:
-            found.append(Ranking(exact, EXACT_WEIGHT))
-    return found + _sought(corpus, query.searches, {term for term, _ in question})
-
-
-def _sought(corpus: Corpus, searches: Sequence[str], asked: Collection[str]) -> list[Ranking]:
-    """What further queries find. One that has no word but the question's says nothing new: the question's parts are
-    sought already, in proportion to what they say."""
+def _of_searches(corpus: Corpus, searches: Sequence[str], asked: Collection[str]) -> list[Ranking]:
+    """Rankings by further queries, which together weigh as much as the question. A query that has no word but the
+    question's says nothing new and is left out."""
     each = [corpus.lexicon.question(search) for search in searches]
     new = [terms for terms in each if any(term not in asked for term, _ in terms)]
     return [Ranking(lexical(corpus, terms), 1 / len(new)) for terms in new]
 
 
-def _of_the_turn(corpus: Corpus) -> Scores:
-    """What the turn under way has just fetched is more likely meant than what older turns hold."""
-    weights = [1.0 if s.historical or s.kind == "turn" else CURRENT_WEIGHT for s in corpus.sources]
-    return np.array(weights or [1.0])[corpus.source_of] if weights else np.zeros(0)
-
-
-def passages_of(corpus: Corpus, scores: Scores) -> list[list[Passage]]:
-    each = iter(scores.tolist())
-    return [[Passage(c.start, c.end, next(each), c.heading) for c in index.chunks] for index in corpus.indexes]
+def _turn_weights(corpus: Corpus) -> Scores:
+    """For each chunk `CURRENT_WEIGHT` where the current turn fetched it, else 1."""
+    current = np.array([not source.historical and source.kind == "artifact" for source in corpus.sources], bool)
+    return np.where(current[corpus.source_of], CURRENT_WEIGHT, 1.0)

@@ -1,17 +1,22 @@
-"""What a superlative asks for: the most or the least, of which field (`expensive`: the highest price, cost, fare …)."""
+"""Ranks the records that a superlative asks for: the most or the least, of which field (`most expensive`: the highest
+price, cost, fare …)."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 
+from gateway.relevance.chunks.split import fields_of
 from gateway.relevance.corpus import Corpus, Scores
-from gateway.relevance.records import Record, quantity, records_of
+from gateway.relevance.quantities import quantity
 from gateway.relevance.terms import Lexicon
 
 MOST, LEAST = 1, -1
-_TABLE = """
+"""Directions: the highest or the lowest value."""
+_FIELDS = """
 expensive costly pricey dear | price cost fare fee charge amount total value rate
 cheap inexpensive affordable | -price cost fare fee charge amount total value rate
 long lengthy | length duration runtime running minutes time hours elapsed distance
@@ -54,11 +59,13 @@ rare scarce | -count frequency occurrences stock
 valuable | value price worth
 dense | density
 """
+"""Adjectives | words in the names of the fields that they are about, the likeliest first; `-` in front of a word: from
+there on the lowest value. Source: written by hand for this project; ordinary English."""
 IRREGULAR = {"best": "good", "worst": "bad", "farthest": "far", "furthest": "far", "latest": "late", "eldest": "old"}
 ALONE = {"maximum": MOST, "max": MOST, "biggest": MOST, "minimum": LEAST, "min": LEAST, "fewest": LEAST}
 ALONE |= {"greatest": MOST, "highest": MOST, "largest": MOST, "lowest": LEAST, "smallest": LEAST, "most": MOST}
 ALONE |= {"least": LEAST, "top": MOST}
-"""Those that may stand with any field: `highest salary`, `fewest errors`."""
+"""Superlatives of any field: `highest salary`, `fewest errors`."""
 EST = re.compile(r"\b(\w{2,})est\b", re.IGNORECASE)
 MORE = re.compile(r"\b(most|least)\s+(?:\w+ly\s+)?(\w+)", re.IGNORECASE)
 WORD = re.compile(r"\w+")
@@ -66,150 +73,153 @@ WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True, slots=True)
 class Superlative:
-    """`fields`: words in the names of fields, the likeliest first, and for each whether the most (1) or the least (-1)
-    is asked for. `named`: whatever field the question itself names is meant, by this direction (None: none may)."""
+    """What a question asks for: the highest (1) or lowest (-1) value of a field.
+
+    `fields` are words in the names of fields with the direction of each, the likeliest first. `direction` holds for a
+    field that the question itself names.
+    """
 
     fields: tuple[tuple[str, int], ...]
-    named: int | None = None
+    direction: int
 
 
 def superlative(question: str) -> Superlative | None:
-    """The superlative of a question, None if it has none."""
+    """The first superlative of a question, None if it has none."""
     for match in MORE.finditer(question):
-        fields = MEANT.get(match[2].lower())
+        fields = FIELDS.get(match[2].lower())
         if fields:
-            turn = MOST if match[1].lower() == "most" else LEAST
-            return Superlative(tuple((name, sign * turn) for name, sign in fields), fields[0][1] * turn)
+            sign = MOST if match[1].lower() == "most" else LEAST
+            return Superlative(tuple((name, each * sign) for name, each in fields), fields[0][1] * sign)
     for word in WORD.findall(question.lower()):
-        base = IRREGULAR.get(word) or _base(word)
-        if base:
-            return Superlative(MEANT[base], ALONE.get(word, MEANT[base][0][1]))
+        if base := IRREGULAR.get(word) or _base(word):
+            return Superlative(FIELDS[base], ALONE.get(word, FIELDS[base][0][1]))
         if word in ALONE:
             return Superlative((), ALONE[word])
     return None
 
 
 def _base(word: str) -> str | None:
-    """The adjective of a word in -est, if it is one of the table's."""
+    """The adjective of the table that a word in -est is made of."""
     found = EST.fullmatch(word)
     if found is None:
         return None
     stem = found[1]
     spellings = (stem, stem + "e", re.sub("i$", "y", stem), re.sub(r"(.)\1$", r"\1", stem))
-    return next((base for base in spellings if base in MEANT), None)
+    return next((base for base in spellings if base in FIELDS), None)
 
 
-def _meanings() -> dict[str, tuple[tuple[str, int], ...]]:
-    meant = {}
-    for line in _TABLE.strip().splitlines():
-        adjectives, _, fields = line.partition("|")
-        sign, named = MOST, []
-        for field in fields.split():
-            if field.startswith("-"):
-                sign = LEAST
-            named.append((field.removeprefix("-"), sign))
-        meant.update(dict.fromkeys(adjectives.split(), tuple(named)))
-    return meant
+def _read_fields() -> dict[str, tuple[tuple[str, int], ...]]:
+    found = {}
+    for line in _FIELDS.strip().splitlines():
+        adjectives, _, names = line.partition("|")
+        sign, fields = MOST, []
+        for name in names.split():
+            sign = LEAST if name.startswith("-") else sign
+            fields.append((name.removeprefix("-"), sign))
+        found.update(dict.fromkeys(adjectives.split(), tuple(fields)))
+    return found
 
 
-MEANT = _meanings()
-
-
-# The records with the highest or lowest value of the field that a superlative means.
-
+FIELDS = _read_fields()
 
 FIRST = 5
-"""How many records of each text are put first."""
+"""Records of each text that are ranked: ties, and fields of another meaning, leave some room for error."""
 LIKELY = 0.7
-FILLED = 0.2
-"""Share of the records that must have the field."""
-NAMED_WORTH, MEANT_WORTH, FADING, LABEL_WORTH = 3.0, 2.0, 0.15, 0.5
-NUMBER = r'"?\s*[:=]\s*"?'
+"""Minimum worth of a text's field, as a fraction of the best text's."""
+LEAST_FILLED = 0.2
+"""Fraction of a text's records that must have a comparable value in the field."""
+NAMED_WORTH = 3.0
+"""Worth of a field whose own name stands in the question; a third if only the objects around it are named."""
+FIELD_WORTH, FADING = 2.0, 0.15
+"""Worth of the likeliest field of the superlative, and how much less each following one is worth."""
+LABEL_WORTH = 0.5
+"""Added where the question names the source, such as `list_lakes`."""
+NO_QUANTITIES = frozenset(["id", "zip", "phone"])
+"""Names of fields whose numbers have no order that anybody asks for."""
 
 
-def extremes(corpus: Corpus, question: str) -> Scores | None:
-    """Scores of the chunks of extreme records, those of every likely text in turn: all best ones, then the second ones.
-    None if the question has no superlative or no text has such a field."""
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """A record's chunks, and its values by the names of their fields (`stop price`)."""
+
+    chunks: list[int]
+    fields: list[tuple[str, Any]]
+
+
+def superlative_scores(corpus: Corpus, question: str) -> Scores | None:
+    """Scores of the chunks of the records with the highest or lowest values, those of all likely texts in turn: first
+    the best of each, then the second. None if the question has no superlative or no text has such a field."""
     asked = superlative(question)
     if asked is None:
         return None
     words = frozenset(term for term, _ in corpus.lexicon.question(question))
-    found: list[tuple[float, int, list[tuple[Record, str, float]]]] = []
+    found: list[tuple[float, int, list[list[int]]]] = []
     for number, source in enumerate(corpus.sources):
-        records = records_of(source.content) if source.kind == "artifact" else []
-        best = _field(records, asked, words, corpus.lexicon)
+        records = _records(corpus, number) if source.kind == "artifact" else []
+        best = _best_field(records, asked, words, corpus.lexicon)
         if best:
-            label = frozenset(term for term, _ in corpus.lexicon.question(source.label))
             worth, name, sign = best
+            label = frozenset(term for term, _ in corpus.lexicon.question(source.label))
             worth += LABEL_WORTH * bool(words & label)
-            found.append((worth, number, _extreme(records, name, sign)))
+            found.append((worth, number, _extreme(corpus, records, name, sign)))
     if not found:
         return None
-    most = max(worth for worth, _, _ in found)
-    likely = sorted((f for f in found if f[0] >= LIKELY * most), key=lambda f: (-f[0], -f[1]))
-    return _scores(corpus, [(number, chosen) for _, number, chosen in likely])
+    least = LIKELY * max(worth for worth, _, _ in found)
+    likely = [chunks for worth, _, chunks in sorted(found, key=lambda f: (-f[0], -f[1])) if worth >= least]
+    scores = np.zeros(corpus.count)
+    score = float(FIRST * len(likely))
+    for turn in zip_longest(*likely, fillvalue=[]):
+        for chunks in turn:
+            scores[chunks] = np.maximum(scores[chunks], score)
+            score -= 1
+    return scores
 
 
-def _field(
-    records: Sequence[Record], asked: Superlative, words: frozenset[str], lexicon: Lexicon
+def _records(corpus: Corpus, source: int) -> list[_Record]:
+    content, chunks, begin = corpus.sources[source].content, list(corpus.indexes[source].chunks), corpus.begins[source]
+    return [_Record(numbers, fields_of(content, chunks[numbers[0] - begin])) for numbers in corpus.records(source)]
+
+
+def _best_field(
+    records: Sequence[_Record], asked: Superlative, words: frozenset[str], lexicon: Lexicon
 ) -> tuple[float, str, int] | None:
-    """Worth, name and direction of the field that is meant, None if the records have none."""
+    """Worth, name and direction of the field that is asked for, None if the records have no such field."""
     best: tuple[float, str, int] | None = None
-    meant = [(lexicon.question(word)[0][0], sign) for word, sign in asked.fields if lexicon.question(word)]
+    likely = [(term, sign) for word, sign in asked.fields for term, _ in lexicon.question(word)[:1]]
     for name in dict.fromkeys(name for record in records for name, _ in record.fields):
-        if name.rpartition(" ")[2].lower() in ("id", "zip", "phone"):
+        own = name.rpartition(" ")[2]
+        if own.lower() in NO_QUANTITIES:
             continue
-        stems = {term for term, _ in lexicon.question(name.rpartition(" ")[2])}
-        ways = {term for term, _ in lexicon.question(name)}
-        worth, sign = 0.0, asked.named
-        for place, (stem, way) in enumerate(meant):
-            if stem in ways:
-                worth, sign = MEANT_WORTH - FADING * place, way
-                break
-        if words & stems and asked.named:
-            worth += NAMED_WORTH * len(words & stems) / len(stems)
-        elif words & ways and asked.named:
+        own_terms, path = ({term for term, _ in lexicon.question(each)} for each in (own, name))
+        place = next((place for place, (term, _) in enumerate(likely) if term in path), None)
+        worth, sign = (0.0, asked.direction) if place is None else (FIELD_WORTH - FADING * place, likely[place][1])
+        if words & own_terms:
+            worth += NAMED_WORTH * len(words & own_terms) / len(own_terms)
+        elif words & path:
             worth += NAMED_WORTH / 3
-        if worth and sign and (best is None or worth > best[0]) and _is_filled(records, name):
+        if worth and (best is None or worth > best[0]) and _is_filled(records, name):
             best = worth, name, sign
     return best
 
 
-def _is_filled(records: Sequence[Record], name: str) -> bool:
-    """Whether enough of the records have a value of that name that can be compared."""
+def _is_filled(records: Sequence[_Record], name: str) -> bool:
+    """Whether enough of the records have a comparable value of that name."""
     filled = sum(any(each == name and quantity(v) is not None for each, v in record.fields) for record in records)
-    return filled >= max(2, FILLED * len(records))
+    return filled >= max(2, LEAST_FILLED * len(records))
 
 
-def _extreme(records: Sequence[Record], name: str, sign: int) -> list[tuple[Record, str, float]]:
-    """The records with the most extreme values, the key that holds them and the value."""
-    values = []
+def _extreme(corpus: Corpus, records: Sequence[_Record], name: str, sign: int) -> list[list[int]]:
+    """For each of the records with the most extreme values its first chunk and the one that holds the value."""
+    found = []
     for record in records:
-        numbers = [n for each, value in record.fields if each == name and (n := quantity(value)) is not None]
-        if numbers:
-            values.append((max(n * sign for n in numbers), record))
-    values.sort(key=lambda pair: -pair[0])
-    return [(record, name, value * sign) for value, record in values[:FIRST]]
+        values = [(n * sign, v) for each, v in record.fields if each == name and (n := quantity(v)) is not None]
+        if values:
+            found.append((*max(values, key=lambda value: value[0]), record))
+    found.sort(key=lambda each: -each[0])
+    return [_holding(corpus, record, name, value) for _, value, record in found[:FIRST]]
 
 
-def _scores(corpus: Corpus, likely: Sequence[tuple[int, list[tuple[Record, str, float]]]]) -> Scores:
-    scores = np.zeros(corpus.count)
-    worth = float(FIRST * len(likely) + 1)
-    for place in range(FIRST):
-        for number, chosen in likely:
-            if place < len(chosen):
-                record, name, value = chosen[place]
-                chunks = {corpus.chunk_at(number, record.start)}
-                chunks.add(corpus.chunk_at(number, _place(corpus.sources[number].content, record, name, value)))
-                scores[list(chunks)] = np.maximum(scores[list(chunks)], worth)
-                worth -= 1
-    return scores
-
-
-def _place(text: str, record: Record, name: str, value: float) -> int:
-    """Where in a record that value stands: a long one is of several chunks."""
-    key = re.compile(re.escape(name.rpartition(" ")[2]) + NUMBER)
-    for match in key.finditer(text, record.start, record.end):
-        if quantity(text[match.end() : match.end() + 30].partition('"')[0]) == value:
-            return match.start()
-    return record.start
+def _holding(corpus: Corpus, record: _Record, name: str, value: Any) -> list[int]:
+    """A record's first chunk, and the first one that holds a value beneath its name."""
+    pair = re.compile(re.escape(name.rpartition(" ")[2]) + r'"?\s*[:=]\s*"?' + re.escape(str(value)))
+    return record.chunks[:1] + [chunk for chunk in record.chunks[1:] if pair.search(corpus.text_of(chunk))][:1]

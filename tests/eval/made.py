@@ -7,8 +7,9 @@ from tests.eval.made_agents import agents
 from tests.eval.made_chats import chats
 from tests.eval.made_documents import documents
 from tests.eval.made_tools import tools
+from tests.eval.made_wording import wording
 
-SUITES = (chats, tools, documents, agents, adversarial)
+SUITES = (chats, tools, documents, agents, adversarial, wording)
 
 
 def made() -> list[Case]:

@@ -1,4 +1,4 @@
-"""A stretch of a text that is understood by itself, or with its heading above it."""
+"""Chunks: parts of a text that can be understood by themselves, or with their heading above them."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 TARGET_CHARS = 700
-"""Prose is gathered up to this length."""
+"""Length in characters up to which paragraphs and statements are gathered. Tuned (ADR 11)."""
 MAX_CHARS = 1400
-"""Nothing is longer."""
+"""Length in characters of the longest chunk."""
 
 Kind = Literal["record", "row", "line", "code", "prose"]
 
@@ -19,9 +19,9 @@ Kind = Literal["record", "row", "line", "code", "prose"]
 class Chunk(NamedTuple):
     """Characters `start` to `end` of a text.
 
-    `heading` has to stand above it to be understood: a table's first row, the headings of a section, what a long record
-    begins with. Records, rows and lines are numbered from 0 by `ordinal` (-1: is none of several), and pieces of one
-    record have its number; `origin` is where that record begins.
+    `heading` must stand above the chunk for it to be understood: a table's first row, the headings of a section, the
+    beginning of a long record. `ordinal` numbers records, rows and lines from 0 (-1: it is none); all pieces of a
+    record have its number. `origin` is where the record begins.
     """
 
     start: int
@@ -31,8 +31,10 @@ class Chunk(NamedTuple):
     ordinal: int = -1
     origin: int = -1
 
-
-# Where a text may be cut that has no structure left: between sentences, words, or at least characters.
+    @property
+    def record(self) -> tuple[int, int]:
+        """The same for all pieces of one record of a text."""
+        return self.origin, self.ordinal
 
 
 Span = tuple[int, int]
@@ -41,11 +43,11 @@ ASCII_SENTENCE = re.compile(r"(?<![.!?])[.!?]++[\"')\]]*+\s|\n")
 """The same for what is all ASCII, where it is found twice as fast."""
 SPACE = re.compile(r"\s+")
 LOOK_BACK = 200
+"""Characters before the target within which a space is looked for."""
 NOISE_CHARS = 240
-"""What has neither sentences nor words (base64, hexadecimal digits) takes up to a token a character: small pieces fill
-a budget."""
+"""Length of a piece without sentences or words (base64, hexadecimal digits), which takes up to a token a character."""
 JOINED = frozenset("\u200d\ufe0e\ufe0f\u20e3\n") | {chr(code) for code in range(0x1F3FB, 0x1F400)}
-"""Follow the character that they belong to: joiners, variants, skin tones, a line feed after a carriage return."""
+"""Characters that belong to the one before: joiners, variants, skin tones, a line feed after a carriage return."""
 
 
 def trimmed(text: str, start: int, end: int) -> Span:
@@ -55,7 +57,7 @@ def trimmed(text: str, start: int, end: int) -> Span:
 
 
 def bounded(text: str, start: int, end: int, target: int = TARGET_CHARS) -> Iterator[Span]:
-    """A span in pieces of whole sentences, of about `target` characters where it is longer than what is allowed."""
+    """The span in pieces of whole sentences: one if it is within `MAX_CHARS`, else of about `target` characters."""
     start, end = trimmed(text, start, end)
     if end - start <= MAX_CHARS:
         if end > start:
@@ -73,8 +75,8 @@ def bounded(text: str, start: int, end: int, target: int = TARGET_CHARS) -> Iter
 
 
 def _cut(text: str, at: int, target: int) -> int:
-    """Where the piece that begins at `at` ends: after the last sentence within the target, else the first one within
-    the limit, else between words, else between characters."""
+    """The end of the piece that begins at `at`: after the last sentence within the target, else after the first one
+    within the limit, else between words, else between characters."""
     best = 0
     sentence = ASCII_SENTENCE if text.isascii() else SENTENCE
     for match in sentence.finditer(text, at + 1, at + MAX_CHARS):
@@ -90,8 +92,7 @@ def _cut(text: str, at: int, target: int) -> int:
 
 
 def between_characters(text: str, at: int, least: int) -> int:
-    """The nearest place up to `at` where no character is torn from what belongs to it: marks, joined signs, halves of
-    surrogate pairs, line ends."""
+    """The nearest index up to `at` that separates no character from its marks, joiners, surrogate half or line feed."""
     for place in range(at, max(least, at - 20), -1):
         after, before = text[place], text[place - 1]
         halves = "\ud800" <= before <= "\udbff" and "\udc00" <= after <= "\udfff"
@@ -101,16 +102,13 @@ def between_characters(text: str, at: int, least: int) -> int:
     return at
 
 
-# Bounds how many chunks a text has: of hundreds of thousands of tiny ones nobody needs each by itself.
-
-
 MOST_CHUNKS = 50_000
-"""About as many has a text at most, unless its chunks are long. One chunk takes some 20 µs of every question."""
+"""Chunks of a text at most, roughly. Each takes some 20 µs of every question, and 5 MB of tiny rows had 800,000."""
 
 
 def gathered(chunks: list[Chunk], most: int = MOST_CHUNKS) -> list[Chunk]:
-    """The same chunks if they are not too many, else those that are shorter than an even share of the text are gathered
-    with the next ones of their kind and heading until they are not. What was gathered counts as the first of them."""
+    """At most about `most` chunks: chunks shorter than an even share of the text are joined with the next ones of their
+    kind and heading. What was joined has the number of its first chunk."""
     if len(chunks) <= most:
         return chunks
     least = (chunks[-1].end - chunks[0].start) // most
@@ -127,16 +125,14 @@ def gathered(chunks: list[Chunk], most: int = MOST_CHUNKS) -> list[Chunk]:
     return [*found, Chunk(first.start, until, *first[2:])]
 
 
-# The chunks of a long text as columns of numbers: a ninth of the memory, and nothing for the garbage collector.
-
-
 KINDS: tuple[Kind, ...] = ("record", "row", "line", "code", "prose")
 COLUMNS = ("start", "end", "ordinal", "origin")
 STRING_BYTES = 60
+"""Bytes of a string in Python besides its characters."""
 
 
 class PackedChunks(Sequence[Chunk]):
-    """The same sequence; each chunk is made when it is asked for."""
+    """Chunks as columns of numbers: a ninth of the memory, and no objects for the garbage collector."""
 
     def __init__(self, chunks: Sequence[Chunk]) -> None:
         numbers: dict[str, int] = {}

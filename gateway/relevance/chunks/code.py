@@ -1,7 +1,6 @@
-"""Programs: functions, methods and what stands between them; a class's line is the heading of its methods.
+"""Cuts programs by indentation: a line and the deeper lines below it are one block, whatever the language.
 
-Languages are told apart by what their lines look like, not by parsing: Python, JavaScript and TypeScript, Go, Java, C#,
-C and C++, Rust, Ruby, PHP, Kotlin, Swift, SQL and shell, also as listings with line numbers (`cat -n`).
+Listings with line numbers (`cat -n`, `grep -n`) are cut likewise.
 """
 
 import re
@@ -9,262 +8,172 @@ from collections.abc import Iterator
 from itertools import islice, pairwise
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from gateway.relevance.chunks.chunk import MAX_CHARS, TARGET_CHARS, Chunk, bounded
 
-# The lines of programs: where each begins and how far it is in, and which of them define something.
-#
-# A text is looked at as a whole, not line by line: one search finds all lines of a kind.
-
-
-Places = NDArray[np.int64]
-
-LINE = re.compile(r"[^\n]+")
-INDENT = r"^(?>[^\S\n]*+)"
-NUMBERING = r"^(?>[ \t]*+\d{1,7}(?:\t|→|:[ ]|:(?!\d)|[|][ ]|[|]|[ ]{2}|$)[^\S\n]*+)"
-"""What stands before the words of a line: white space, and its number where lines are numbered."""
-NUMBERED_LINE = re.compile(r"^[ \t]*+\d{1,7}(?:\t|→|: |:(?!\d)|[|] |[|]|[ ]{2}|$)([^\S\n]*+)[^\n]*+", re.MULTILINE)
+LINE = re.compile(r"^([^\S\n]*+)(\S[^\n]*+)", re.MULTILINE)
+NUMBERED_LINE = re.compile(r"^[ \t]*+\d{1,7}(?:\t|→|: |:(?!\d)|[|] |[|]|[ ]{2}|$)([^\S\n]*+)([^\n]*+)", re.MULTILINE)
 NUMBER = re.compile(r"[ \t]*(\d{1,7})(?:\t|→|:(?!\d)|[|]|[ ]{2}|\r?$)")
-MODIFIERS = (
-    "export|default|async|abstract|public|private|protected|internal|static|final|override|virtual|inline|constexpr"
-    "|extern|sealed|open|unsafe|pub|partial|readonly|declare"
+LEAST_NUMBERED, SAMPLE_NUMBERED = 3, 20
+"""Lines that have to be numbered for a listing, and how many at its beginning are looked at."""
+MOST_STEP = 5
+"""Difference of two line numbers that follow each other: empty lines may be left out."""
+LEAST_LISTED = 6
+"""Lines of a numbered listing that is surely code; a shorter one has to look like code."""
+
+DEFINES = re.compile(
+    r"(?:[a-z]+(?:\([\w:]+\))? ){0,3}(?:def|class|function|interface|enum|trait|impl|struct|union|namespace|module"
+    r"|protocol|extension|object|fn|mod|func|fun|type|macro_rules!)\b"
+    r"|create (?:or replace )?(?:table|view|function|procedure|trigger|index)\b",
+    re.IGNORECASE,
 )
-KINDS = (
-    "def|class|function|interface|enum|trait|impl|struct|union|namespace|module|protocol|extension|object|fn|mod|func|fun"
-    "|macro_rules!"
-)
-DEFINES = rf"""(?:(?:{MODIFIERS})(?:\([\w:]+\))?[ ]+)*(?:{KINDS})\b[ *(<]*[\w(]
-    | export[ ]+(?:declare[ ]+)?(?:type|const|let)[ ] | type[ ]+\w+[ ]+(?:struct|interface|func)\b | typedef[ ]
-    | (?:export[ ]+)?(?:const|let|var)[ ]+\w+[ ]*=[ ]*(?:async[ ]*)?
-      (?:function\b|\w+[ ]*=>|\([^()\n]*\)[^=\n]{{0,80}}=>)
-    | (?:public|private|protected|internal|static|override|final|abstract)[ ]+[\w<]
-    | (?i:create[ ]+(?:or[ ]+replace[ ]+)?(?:table|view|function|procedure|trigger|index)\b)"""
-SIGNATURE = r"""(?![}\])"'\#/.@\-+|&]) (?=[^\n]*+(?<=[){\r]))
-    (?!(?:if|for|while|switch|catch|return|else|elif|with|do|try|throw|raise|new|await|yield|assert|print|in|not|and|or)\b)
-    (?:(?:[A-Za-z_][\w:<>]*+[ ]+[*&]*)+[A-Za-z_~][\w:~]*+\([^;\n]*$
-    |(?:get[ ]|set[ ]|\*)?[A-Za-z_$][\w$-]*+[ ]?\([^()\n;]*\)[^;\n]{0,80}\{$)"""
-"""In the manner of C: a type, a name, arguments; of JavaScript and of shells: a name, arguments, a brace."""
-ABOVE = r"@\w|\#\[|//|/\*|\*|\#(?!!)|--|\[\w+[\](]|template[^\S\n]*<"
-"""Decorators and comments belong to what they stand above."""
-CODE = r"""(?:import|from|use|using|include|require|package|return|if|for|while|else|elif|try|except
-    |const|let|var|self\.|this\.)\b
-    | @\w | \#include | .*[;{}(\[,:=)][^\S\n]*(?:\#.*|//.*)?$"""
-INNERMOST = 10**6
-TAB, FEED = 9, 10
-WHITE_UP_TO = 0x3001
-IS_WHITE = np.array([chr(code).isspace() for code in range(WHITE_UP_TO)] + [False])
-
-
-def _searches(sought: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Finds lines whose words begin so: where they have no numbers before them, and where they have."""
-    flags = re.MULTILINE | re.VERBOSE
-    return re.compile(rf"{INDENT}(?=\S)(?:{sought})", flags), re.compile(rf"{NUMBERING}(?:{sought})", flags)
-
-
-DEFINING = _searches(f"{DEFINES} | {SIGNATURE}")
-TELLING = _searches(rf"(?:(?P<above>{ABOVE})|(?P<code>{CODE}))?")
-DECORATION = re.compile(ABOVE, re.VERBOSE)
-SAMPLE = re.compile(r"(?:\s*+\S[^\n]*+){0,200}")
-"""As many lines as tell what a text is."""
-
-
-class Lines(NamedTuple):
-    """The lines that are not empty: where each begins and ends, the width of its white space, where its words begin."""
-
-    starts: list[int]
-    ends: list[int]
-    indents: list[int]
-    words: list[int]
-
-
-def is_numbered(text: str, start: int, end: int) -> bool:
-    """Whether the lines are numbered, one after the other."""
-    found: list[int] = []
-    for match in islice(LINE.finditer(text, start, end), 20):
-        number = NUMBER.match(match.group())
-        if number is None:
-            return False
-        found.append(int(number[1]))
-    return len(found) > 2 and all(0 < b - a <= 5 for a, b in pairwise(found))
-
-
-def lines_of(text: str, start: int, end: int, numbered: bool) -> Lines:
-    """The lines of a text; a number at the beginning is no part of what they say."""
-    first: list[int] = []
-    if start and text[start - 1] != "\n":  # what stands behind something else on its line
-        after = text.find("\n", start, end)
-        first, start = [start], end if after < 0 else after
-    found = _numbered(text, start, end) if numbered else _plain(text, start, end)
-    if not first:
-        return found
-    return Lines([*first, *found.starts], [start, *found.ends], [0, *found.indents], [*first, *found.words])
-
-
-def _plain(text: str, start: int, end: int) -> Lines:
-    codes = _codes(text, start, end)
-    feeds = np.flatnonzero(codes == FEED)
-    starts, ends = np.concatenate(([0], feeds + 1)), np.concatenate((feeds, [len(codes)]))
-    said = np.concatenate((np.flatnonzero(~IS_WHITE[codes]), [len(codes)]))
-    words = said[np.searchsorted(said, starts)]
-    filled = words < ends
-    starts, ends, words = starts[filled], ends[filled], words[filled]
-    indents = _indents(codes, starts, words)
-    return Lines((starts + start).tolist(), (ends + start).tolist(), indents.tolist(), (words + start).tolist())
-
-
-def _numbered(text: str, start: int, end: int) -> Lines:
-    spans = np.array([match.regs for match in NUMBERED_LINE.finditer(text, start, end)]).reshape(-1, 4) - start
-    starts, ends, after, words = spans.T
-    indents = _indents(_codes(text, start, end), after, words)
-    indents[words == ends] = INNERMOST  # empty but for its number: it is as far in as what it stands in
-    return Lines((starts + start).tolist(), (ends + start).tolist(), indents.tolist(), (words + start).tolist())
-
-
-def _codes(text: str, start: int, end: int) -> NDArray[np.unsignedinteger]:
-    """The characters of a stretch as numbers; those beyond the last that is white count as one."""
-    piece = text[start:end]
-    if piece.isascii():
-        return np.frombuffer(piece.encode(), np.uint8)
-    codes = np.frombuffer(piece.encode("utf-32-le", "surrogatepass"), np.uint32)
-    return np.minimum(codes, np.uint32(WHITE_UP_TO))
-
-
-def _indents(codes: NDArray[np.unsignedinteger], at: Places, words: Places) -> Places:
-    """The width of what stands between two places of each line, a tab as four."""
-    tabs = np.flatnonzero(codes == TAB)
-    widths: Places = words - at
-    if len(tabs):
-        widths += 3 * (np.searchsorted(tabs, words) - np.searchsorted(tabs, at))
-    return widths
-
-
 CLASS = re.compile(r"\b(?:class|interface|struct|trait|impl|namespace|module|object|enum|extension|protocol)\b")
-STAYS = re.compile(
-    r"[\])}>{]|#[^\S\n]*(?:if|ifdef|ifndef|else|elif|endif|define)\b|(?:public|private|protected)[^\S\n]*:"
-    r"|end\b|else\b|elif\b|except\b|finally\b|catch\b|rescue\b|fi\b|done\b|esac\b|\*/|\"\"\"|'''"
+"""What holds definitions: each of its blocks is a chunk. Statements of a function are gathered instead."""
+STATEMENT = re.compile(
+    r"(?:import|from|use|using|include|require|package|return|if|for|while|else|elif|try|except|const|let|var)\b"
+    r"|(?:self|this)\.|@\w|#include"
 )
-"""Lines on the level of a definition that belong to it all the same."""
+ABOVE = re.compile(r"@\w|#\[|//|/\*|\*|#(?!!)|--|\[\w+[\](]|template\s*<")
+"""Decorators and comments belong to the block below them."""
+CLOSES = re.compile(
+    r"[\])}>{]|#\s*(?:if|ifdef|ifndef|else|elif|endif|define)\b|(?:public|private|protected)\s*:"
+    r"|(?:end|else|elif|except|finally|catch|rescue|fi|done|esac)\b|\*/|\"\"\"|'''"
+)
+"""Lines that belong to the block above them although they are no deeper."""
+COMMENT = re.compile(r"(?:#|//).*")
+ENDS = tuple(";{}([,:=)")
+"""What lines of code end with."""
 TAGGED = re.compile(r"\s*<(?:!doctype|[a-z!?])", re.IGNORECASE)
+SAMPLE_LINES = 200
 LEAST_CODE = 0.45
-LEAST_NUMBERED = 5
+"""Fraction of the lines that must look like code; comments do not count."""
 SHORT_LINES = 40
+"""Lines up to which one definition makes a program; a longer text needs two."""
 HEADING_CHARS = 200
+MOST_HEADINGS = 8
+"""Blocks around a chunk that are named above it; what is nested deeper is cut as it comes."""
+TAB_COLUMNS = 4
 
 
-class _Cut(NamedTuple):
-    """A piece begins at line `line`, inside of the definitions whose lines are `headings`; `name` is its own."""
+class Line(NamedTuple):
+    """Characters `start` to `end` of a text; its indentation in columns, its words, and whether it belongs to the block
+    above it."""
 
-    line: int
-    headings: tuple[str, ...] = ()
-    name: str = ""
+    start: int
+    end: int
+    indent: int
+    words: str
+    closes: bool
 
 
 def is_code(text: str, start: int, end: int) -> bool:
-    """Whether a text looks like a program: definitions, and mostly lines that prose has not; or is numbered by line."""
+    """Whether a text looks like a program: it has definitions, and most lines look like code; or it is a listing."""
     if TAGGED.match(text, start, end):
         return False
-    numbered = is_numbered(text, start, end)
-    if numbered and len(list(islice(NUMBERED_LINE.finditer(text, start, end), LEAST_NUMBERED + 1))) > LEAST_NUMBERED:
+    numbered = _is_numbered(text, start, end)
+    sample = list(islice(_lines(text, start, end, numbered), SAMPLE_LINES))
+    if numbered and len(sample) >= LEAST_LISTED:
         return True
-    sample = SAMPLE.match(text, start, end)
-    end = sample.end() if sample else end
-    if text.startswith("```", start) or text.find("\n```", start, end) >= 0:
+    lines = [line.words for line in sample if not ABOVE.match(line.words)]
+    opened = sum(words.endswith("{") or DEFINES.match(words) is not None for words in lines)
+    if text.startswith("```", start) or text.find("\n```", start, end) >= 0 or not opened:
         return False
-    defined = len(list(islice(DEFINING[numbered].finditer(text, start, end), 2)))
-    if not defined:
+    if opened == 1 and len(lines) >= SHORT_LINES:
         return False
-    telling = TELLING[numbered].findall(text, start, end)
-    lines = sum(not above for above, _ in telling)
-    if defined == 1 and lines >= SHORT_LINES:
-        return False
-    return sum(bool(code) for _, code in telling) > LEAST_CODE * lines
+    code = sum(STATEMENT.match(words) is not None or _ends_like_code(words) for words in lines)
+    return code > LEAST_CODE * len(lines)
 
 
 def blocks(text: str, start: int, end: int) -> Iterator[Chunk]:
-    """A chunk for each definition and for what stands between them; the headings of a nested one are the lines of those
-    it stands in, and of a later piece of a long one its own line, too."""
-    numbered = is_numbered(text, start, end)
-    lines = lines_of(text, start, end, numbered)
-    defining = {match.start() for match in DEFINING[numbered].finditer(text, start, end)}
-    cuts = _whole(_cuts(text, lines, defining), lines)
-    for number, cut in enumerate(cuts):
-        after = cuts[number + 1].line if number + 1 < len(cuts) else len(lines.starts)
-        heading = "\n".join(cut.headings)
-        if lines.ends[after - 1] - lines.starts[cut.line] <= MAX_CHARS:
-            yield Chunk(lines.starts[cut.line], lines.ends[after - 1], heading, "code")
+    """A chunk for each block and for what stands between blocks. The heading of a nested one, and of a later piece of a
+    long one, are the first lines of the blocks around it."""
+    lines = list(_lines(text, start, end, _is_numbered(text, start, end)))
+    return _chunks(text, lines, ())
+
+
+def _is_numbered(text: str, start: int, end: int) -> bool:
+    sample = [m.group() for m in islice(re.compile(r"[^\n]+").finditer(text, start, end), SAMPLE_NUMBERED)]
+    numbers = [int(found[1]) for line in sample if (found := NUMBER.match(line))]
+    if len(numbers) < max(LEAST_NUMBERED, len(sample)):
+        return False
+    return all(0 < b - a <= MOST_STEP for a, b in pairwise(numbers))
+
+
+def _lines(text: str, start: int, end: int, numbered: bool) -> Iterator[Line]:
+    """The lines that are not empty; a number at the beginning is no part of what they say."""
+    if start and text[start - 1] != "\n":  # it begins behind something else on its line
+        after = text.find("\n", start, end)
+        until = end if after < 0 else after
+        yield Line(start, until, 0, text[start:until].strip(), False)
+        start = until
+    last: Line | None = None
+    for match in (NUMBERED_LINE if numbered else LINE).finditer(text, start, end):
+        white, words = match[1], match[2].rstrip()
+        if last and not words:  # empty but for its number
+            last = last._replace(end=match.end())
+            continue
+        if last:
+            yield last
+        indent = len(white) + (TAB_COLUMNS - 1) * white.count("\t")
+        last = Line(match.start(), match.end(), indent, words, CLOSES.match(words) is not None)
+    if last:
+        yield last
+
+
+def _ends_like_code(words: str) -> bool:
+    return words.endswith(ENDS) or COMMENT.sub("", words, count=1).rstrip().endswith(ENDS)
+
+
+def _chunks(text: str, lines: list[Line], headings: tuple[str, ...]) -> Iterator[Chunk]:
+    gathers = bool(headings) and not CLASS.search(headings[-1])
+    run: list[Line] = []
+    for block in _blocks(lines):
+        name = next((line.words for line in block if not ABOVE.match(line.words)), "")
+        holds_blocks = CLASS.search(name) and len({line.indent for line in block if not line.closes}) > 2
+        is_long = block[-1].end - block[0].start > (TARGET_CHARS if holds_blocks else MAX_CHARS)
+        is_alone = is_long or (len(block) > 1 and not gathers)
+        while is_alone and run and ABOVE.match(run[-1].words):
+            block.insert(0, run.pop())
+        if run and (is_alone or block[-1].end - run[0].start > TARGET_CHARS):
+            yield from _pieces(text, run, headings)
+            run = []
+        if is_long and len(block) > 1 and len(headings) < MOST_HEADINGS:
+            yield from _long(text, block, headings)
+        elif is_alone:
+            yield from _pieces(text, block, headings)
         else:
-            yield from _pieces(text, lines, (cut.line, after), heading, cut.name)
+            run += block
+    if run:
+        yield from _pieces(text, run, headings)
 
 
-def _cuts(text: str, lines: Lines, defining: set[int]) -> list[_Cut]:
-    """Definitions with what stands above them, and what follows them on their own level.
-
-    Args:
-        defining: where the lines begin that define something.
-    """
-    cuts = [_Cut(0)] if lines.starts else []
-    inside: list[tuple[int, str]] = []
-    level = -1  # of the innermost definition that a line stands in
-    for number, (start, indent) in enumerate(zip(lines.starts, lines.indents, strict=True)):
-        if indent > level and start not in defining:
-            continue
-        word, end = lines.words[number], lines.ends[number]
-        defines = start in defining
-        if not defines and STAYS.match(text, word, end):
-            continue
-        while inside and indent <= inside[-1][0]:
-            inside.pop()
-        headings = tuple(name for _, name in inside)
-        if defines:
-            first = number
-            while first > cuts[-1].line and lines.indents[first - 1] == indent and _is_above(text, lines, first - 1):
-                first -= 1
-            name = text[word:end].strip()[:HEADING_CHARS]
-            if cuts[-1].line >= first:
-                cuts.pop()
-            cuts.append(_Cut(first, headings, name))
-            inside.append((indent, name))
-        else:
-            cuts.append(_Cut(number, headings))
-        level = inside[-1][0] if inside else -1
-    return cuts
+def _blocks(lines: list[Line]) -> Iterator[list[Line]]:
+    """Each of the outermost lines with the deeper ones below it."""
+    level = min((line.indent for line in lines if not line.closes), default=0)
+    block: list[Line] = []
+    for line in lines:
+        if block and line.indent <= level and not line.closes:
+            yield block
+            block = []
+        block.append(line)
+    if block:
+        yield block
 
 
-def _whole(cuts: list[_Cut], lines: Lines) -> list[_Cut]:
-    """Without the cuts inside of functions that are short enough to stay whole, and of short classes."""
-    kept: list[_Cut] = []
-    number = 0
-    while number < len(cuts):
-        cut = cuts[number]
-        kept.append(cut)
-        most = TARGET_CHARS if CLASS.search(cut.name) else MAX_CHARS
-        inner = number + 1
-        while inner < len(cuts) and len(cuts[inner].headings) > len(cut.headings):
-            inner += 1
-            after = cuts[inner].line if inner < len(cuts) else len(lines.starts)
-            if lines.ends[after - 1] - lines.starts[cut.line] > most:
-                inner = number + 1
-                break
-        number = inner if cut.name else number + 1
-    return kept
+def _long(text: str, block: list[Line], headings: tuple[str, ...]) -> Iterator[Chunk]:
+    """The blocks within a block; its first lines stand with the first of them."""
+    head = next((n for n, line in enumerate(block) if not ABOVE.match(line.words)), 0)
+    name = block[head].words[:HEADING_CHARS]
+    inner = _chunks(text, block[head + 1 :], (*headings, name))
+    first = next(inner, None)
+    if first is not None and first.end - block[0].start <= MAX_CHARS:
+        yield Chunk(block[0].start, first.end, "\n".join(headings), "code")
+    else:
+        yield from _pieces(text, block[: head + 1], headings)
+        if first is not None:
+            yield first
+    yield from inner
 
 
-def _pieces(text: str, lines: Lines, span: tuple[int, int], heading: str, name: str) -> Iterator[Chunk]:
-    """Lines gathered up to the target."""
-    later = f"{heading}\n{name}".strip("\n")
-    begin, after = span
-    for number in range(begin + 1, after + 1):
-        start = lines.starts[begin]
-        if number < after and lines.ends[number] - start <= TARGET_CHARS:
-            continue
-        end = lines.ends[number - 1]
-        for piece in bounded(text, start, end) if end - start > MAX_CHARS else [(start, end)]:
-            yield Chunk(*piece, heading, "code")
-            heading = later
-        begin = number
-
-
-def _is_above(text: str, lines: Lines, number: int) -> bool:
-    return DECORATION.match(text, lines.words[number], lines.ends[number]) is not None
+def _pieces(text: str, lines: list[Line], headings: tuple[str, ...]) -> Iterator[Chunk]:
+    for start, end in bounded(text, lines[0].start, lines[-1].end):
+        yield Chunk(start, end, "\n".join(headings), "code")

@@ -79,7 +79,8 @@ def value_of_member(text: str, at: int) -> int | None:
 
 
 def fields(text: str, origin: int) -> list[tuple[str, Any]]:
-    """The values of the record that begins at `origin` by their paths (`items.0.price`), its own before nested ones."""
+    """The values of the record that begins at `origin` by the keys that lead to them (`items price`), its own before
+    nested ones. A name may come several times."""
     try:
         value, _ = DECODER.raw_decode(text, origin)
     except (ValueError, RecursionError):
@@ -89,9 +90,10 @@ def fields(text: str, origin: int) -> list[tuple[str, Any]]:
     while level:
         below: list[tuple[str, Any]] = []
         for path, each in level:
-            if isinstance(each, dict | list):
-                members = each.items() if isinstance(each, dict) else enumerate(each)
-                below.extend((f"{path}.{name}" if path else str(name), member) for name, member in members)
+            if isinstance(each, dict):
+                below.extend((f"{path} {key}" if path else key, member) for key, member in each.items())
+            elif isinstance(each, list):
+                below.extend((path, member) for member in each)
             else:
                 found.append((path, each))
         level = below

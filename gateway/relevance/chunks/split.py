@@ -25,7 +25,7 @@ def passages(text: str) -> list[Chunk]:
 
 
 def fields_of(content: str, chunk: Chunk) -> list[tuple[str, Any]]:
-    """The values of a record or row by their names (of JSON: paths like `items.0.price`); empty for what has none."""
+    """The values of a record or row by the names of their fields (nested ones: `items price`); empty for any other."""
     if chunk.kind == "row":
         return list(tables.cells(chunk.heading, content[chunk.start : chunk.end]))
     return records.fields(content, chunk.origin) if chunk.kind == "record" and chunk.origin >= 0 else []

@@ -3,6 +3,8 @@
 import csv
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import lru_cache
 from itertools import islice
 
 from gateway.relevance.chunks.chunk import MAX_CHARS, Chunk, Span, bounded
@@ -101,7 +103,7 @@ def separator_of(text: str, start: int = 0, end: int | None = None) -> str | Non
     sample = [m.group().rstrip("\r") for m in islice(LINE.finditer(text, start, end), SAMPLE_ROWS)]
     if len(sample) < LEAST_ROWS or len(sample[0]) > HEADER_CHARS:
         return None
-    if NUMBERED.match(sample[0]) or not any(c.isalpha() for c in sample[0]):
+    if NUMBERED.match(sample[0]) or STAMP.match(sample[0]) or not any(c.isalpha() for c in sample[0]):
         return None
     for separator in SEPARATORS:
         columns = sample[0].count(separator)
@@ -131,19 +133,25 @@ def rows(text: str, start: int, end: int, separator: str) -> Iterator[Chunk]:
 
 def cells(header: str, row: str) -> list[tuple[str, str]]:
     """The values of a row by the names of their columns."""
+    separator, names = _columns(header)
+    return list(zip(names, _cells(row, separator), strict=False))
+
+
+@lru_cache(16)
+def _columns(header: str) -> tuple[str, list[str]]:
+    """The separator of a table's first row and the names in it."""
     separator = max(SEPARATORS, key=header.count)
-    names, values = ([cell.strip() for cell in _cells(line, separator)] for line in (header, row))
-    return list(zip(names, values, strict=False))
+    return separator, _cells(header, separator)
 
 
 def _cells(line: str, separator: str) -> list[str]:
     line = line.strip()
     if separator == "|" and line.startswith("|"):
-        return line.strip("|").split("|")
-    try:
-        return next(csv.reader([line], delimiter=separator), [])
-    except csv.Error:
-        return line.split(separator)
+        line = line.strip("|")
+    if '"' in line:
+        with suppress(csv.Error):
+            return [cell.strip() for cell in next(csv.reader([line], delimiter=separator), [])]
+    return [cell.strip() for cell in line.split(separator)]
 
 
 def _is_even(sample: Sequence[str], separator: str) -> bool:
@@ -156,7 +164,7 @@ def _is_even(sample: Sequence[str], separator: str) -> bool:
             return False
         if len(widths) < LEAST_ROWS - 1 or sum(width == widths[0] for width in widths) < LEAST_EVEN * len(widths):
             return False
-    names = [name.strip() for name in _cells(sample[0], separator)]
+    names = _cells(sample[0], separator)
     if separator == ",":
         named = sum(bool(name) and len(name) <= 40 and not name.endswith((":", "{", "(", ".")) for name in names)
         spaced = sum(", " in QUOTED.sub("", row) for row in sample)

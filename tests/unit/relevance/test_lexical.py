@@ -89,7 +89,7 @@ def test_what_was_just_fetched_goes_before_the_same_of_old() -> None:
     assert ranked("valve 12", [old, new])[0] == new.content
 
 
-def test_a_quotation_is_found_letter_for_letter() -> None:
+def test_a_quotation_is_found_word_for_word() -> None:
     inexact = "The door of the office: open, said the sign, the office door, the open door."
     exact = "A note: 'open the office door!' hung there, and it hung there for a long time, as notes do, unread."
     question = 'Who wrote "open the office door!" on the note?'

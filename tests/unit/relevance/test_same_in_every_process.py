@@ -8,8 +8,7 @@ import pytest
 SCORES = """
 import random
 from gateway.models.relevance import Query, Source
-from gateway.relevance.corpus import Corpus
-from gateway.relevance.corpus import index_texts
+from gateway.relevance.corpus import Corpus, index_texts
 from gateway.relevance.rank import rankings
 from gateway.relevance.terms import Lexicon
 

@@ -1,10 +1,10 @@
-"""What is asked of a person, that person has mostly said; and it is asked in other words than it was told."""
+"""What is asked about a person, that person has mostly said."""
 
 from dataclasses import replace
 
 from gateway.models.relevance import Source
 from gateway.relevance.question import speaker
-from tests.unit.relevance.asking import documents, ranked, turns
+from tests.unit.relevance.asking import ranked, turns
 
 LOG = (
     "[9:00 am on 4 May, 2021] Ada: Ben told me that the harvest was poor, all of the plums are gone.",
@@ -40,22 +40,3 @@ def test_one_line_that_begins_like_a_speaker_s_says_nothing() -> None:
         "Note: oil it",
     )
     assert ranked("error of the mill", turns(*texts))[0] == texts[2]
-
-
-def test_a_topic_finds_what_is_told_of_it_in_other_words() -> None:
-    talk = [f"nothing to tell about number {n}" for n in range(30)]
-    talk[7] = "yesterday we brought a puppy home"
-    talk[21] = "then a short trip to Lisbon"
-    assert talk[7] in ranked("Which pets do they keep?", turns(*talk))[:3]
-    assert talk[21] in ranked("Which cities did she see?", turns(*talk))[:3]
-
-
-def test_the_topic_s_own_word_counts_more_than_what_belongs_to_it() -> None:
-    talk = [f"nothing to tell about number {n}" for n in range(30)]
-    talk[7] = "yesterday we brought a puppy home"
-    talk[21] = "yesterday we brought a pet home"
-    assert ranked("What about a pet?", turns(*talk))[0] == talk[21]
-
-
-def test_topics_are_sought_in_talk_alone() -> None:
-    assert ranked("Which pets are there?", documents("a puppy", "a chair")) == []

@@ -43,8 +43,8 @@ def test_a_record_is_not_torn_apart_and_knows_its_place_and_values(
         assert fields_of(text, holders[0]) == [
             ("id", number),
             ("text", record["text"]),
-            ("tags.0", "a"),
-            ("tags.1.b", number),
+            ("tags", "a"),
+            ("tags b", number),
         ]
 
 
