@@ -12,9 +12,9 @@ from openai import OpenAI
 from tests.acceptance.answers import bill_of, conversation_of, http, stored_of, user
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
-from tests.support.lossy_proxy import LossyProxy
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import wait_until
+from tests.support.proxies import LossyProxy
 
 Json = dict[str, Any]
 

@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 START_SECONDS = 30.0
 """How long a server may take until it is ready."""
@@ -35,6 +35,20 @@ def run_as(user: pwd.struct_passwd | None) -> dict[str, Any]:
 def plain_environment() -> dict[str, str]:
     """An environment in which a service behaves alike on every machine."""
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC"}
+
+
+class Closing:
+    """To be closed at the end of a `with` block."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of all that it holds."""
+        raise NotImplementedError
 
 
 class Child(Protocol):
