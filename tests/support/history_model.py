@@ -188,6 +188,7 @@ class Model:
         seen = said_in(plan.node.path())
         for body in plan.new[:-1] if prefill else plan.new:
             node = node.add(body, plan.instructions)
+            node.restored = node.restored or plan.restored
             node.unproven = plan.unproven
             seen += said_in([node])
         latest = node

@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.properties.cases import Case
 from tests.properties.checks import blocks, budget, contents, leaving, tokens, window, words
-from tests.properties.checks.seen import Json, Seen, hold, last_user
+from tests.properties.checks.seen import LEFT_OUT, Json, Seen, hold, last_user
 
 
 def check_answer(
@@ -77,35 +77,25 @@ def _as_sent(seen: Seen) -> None:
     """§1: what surely fits, with nothing beside it, is forwarded as it came, equal as JSON values.
 
     A branch may fit although the conversation that it left did not. What was forwarded of the messages they share is
-    frozen (I7): such a message comes as it was last forwarded, and what its extract leaves out may come in the block
-    of the current message.
+    frozen (I7), and room alone brings nothing back (§5): such a message comes in a form that it had, or stays out where
+    it was left out, and the block of the current message may bring what a question needs of it.
     """
     if seen.case.planned or seen.case.attachments or _has_files(seen.originals):
         return
     margin = budget.MARGINS.get(seen.case.body["model"], 1.0)
     most = tokens.of_prompt(seen.originals, seen.case.body) + tokens.most_beside(seen.originals, seen.case.body)
-    if most * margin <= budget.budget_of(seen.case):
-        frozen = _frozen(seen)
-        asked = [seen.originals[i] if i not in frozen else m for i, m in zip(seen.indexes, seen.forwarded, strict=True)]
-        found = [_without_block(m) if frozen and i == seen.current else m for i, m in enumerate(seen.forwarded)]
-        hold("§1", len(seen.forwarded) == len(seen.originals), "everything fits, and a message is missing")
-        hold("§1", found == asked, "everything fits, and something else was forwarded")
-        alone = seen.case.body["messages"] == seen.originals
-        hold("bill", frozen or not alone or seen.figures["strategy"] == "passthrough", seen.figures["strategy"])
-
-
-def _frozen(seen: Seen) -> set[int]:
-    """Indexes of the originals that come in another form: the one in which they were last forwarded."""
-    return {
-        index
-        for index, message in zip(seen.indexes, seen.forwarded, strict=True)
-        if message != seen.originals[index] and index in seen.standing and message == seen.standing[index][-1]
-    }
-
-
-def _without_block(message: Json) -> Json:
-    _, content = blocks.split(message)
-    return {**message, "content": content}
+    if most * margin > budget.budget_of(seen.case):
+        return
+    forwarded = dict(zip(seen.indexes, seen.forwarded, strict=True))
+    found = [forwarded.get(index, LEFT_OUT) for index in range(len(seen.originals))]
+    other = [index for index, message in enumerate(found) if message != seen.originals[index]]
+    frozen = [index for index in other if found[index] in seen.standing.get(index, ())]
+    if frozen and seen.current in other:
+        found[seen.current] = {**found[seen.current], "content": blocks.split(found[seen.current])[1]}
+    same = all(found[index] == seen.originals[index] for index in other if index not in frozen)
+    hold("§1", same, "everything fits, and something else was forwarded")
+    alone = seen.case.body["messages"] == seen.originals and not frozen
+    hold("bill", not alone or seen.figures["strategy"] == "passthrough", f"strategy {seen.figures['strategy']}")
 
 
 def _has_files(messages: list[Json]) -> bool:
