@@ -1,4 +1,4 @@
-"""A client that leaves cancels the upstream within two seconds, whenever and however it leaves (guarantee §3.6, §7)."""
+"""Clients that leave, whenever and however: the upstream is cancelled, nothing is left behind (guarantee §3.6, §7)."""
 
 import time
 from typing import Any
@@ -7,7 +7,12 @@ import pytest
 
 from tests.acceptance.answers import Json, http, raw_request, stored, user
 from tests.chaos.audit import rows
+from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
+from tests.support.leaving import (
+    check_that_cancelled_streams_leave_no_trace,
+    check_that_leaving_clients_leave_no_trace,
+)
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import wait_until
 from tests.support.raw import SSE_HEAD, End, Step, event, head
@@ -80,3 +85,21 @@ def test_s7_a_client_that_leaves_cancels_the_upstream(
     with http(one_gateway) as client:
         answer = client.post("/chat/completions", json={"model": "small", "messages": [user("next")]})
     assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("number", [100, pytest.param(1000, marks=pytest.mark.chaos)])
+def test_s3_7_clients_that_leave_at_random_leave_no_trace(
+    start_gateway: GatewayFactory, upstream: MockUpstream, storage_url: str, number: int
+) -> None:
+    """§3.7: over a pool of two; no transaction stays open, no memory is held, every call has its bill."""
+    gateway = start_gateway({"storage": {"url": storage_url, "pool_size": 2}})
+    check_that_leaving_clients_leave_no_trace(gateway, upstream, storage_url, number)
+
+
+@pytest.mark.parametrize(("number", "connections"), [(300, 30), pytest.param(3000, 100, marks=pytest.mark.chaos)])
+def test_s3_6_cancelled_streams_leave_no_trace(
+    start_gateway: GatewayFactory, upstream: MockUpstream, number: int, connections: int
+) -> None:
+    """All connections can still be used, and no descriptor and no upstream call is left over."""
+    gateway = start_gateway({"upstream": {"max_connections": connections}})
+    check_that_cancelled_streams_leave_no_trace(gateway, upstream, number, connections)
