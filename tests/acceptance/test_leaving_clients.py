@@ -1,6 +1,5 @@
 """Clients that leave, whenever and however: the upstream is cancelled, nothing is left behind (guarantee §3.6, §7)."""
 
-import time
 from typing import Any
 
 import pytest
@@ -18,7 +17,8 @@ from tests.support.process import wait_until
 from tests.support.raw import SSE_HEAD, End, Step, event, head
 from tests.support.sockets import Connection, connect, request_id_in
 
-SECONDS = 2.0
+PATIENCE = 10.0
+"""Seconds; the upstream would hang for longer, and no timeout of the gateway ends its calls sooner."""
 NAMED = {"id": "up-1", "object": "chat.completion.chunk", "created": 1, "model": "small"}
 
 
@@ -68,11 +68,10 @@ def test_s7_a_client_that_leaves_cancels_the_upstream(
     for leaver in leavers:
         for text in seen:
             leaver.read_until(text)
-    left = time.monotonic()
     for leaver in leavers:
         leaver.reset() if reset else leaver.close()
     for chat in upstream.chats:
-        assert chat.disconnected.wait(max(0.0, left + SECONDS - time.monotonic())), "the upstream call goes on"
+        assert chat.disconnected.wait(PATIENCE), "the upstream call goes on"
     wait_until(lambda: len(bills(one_gateway)) == before + number, 5, "the bills")
     for bill in bills(one_gateway)[before:]:
         assert (bill["status"], bool(bill["estimated"]), bill["error_code"]) == (status, True, "client_disconnected")

@@ -12,8 +12,7 @@ from hypothesis.internal.constants_ast import Constants
 def leave_out_local_constants() -> None:
     """From now on no test of this process is given any; Hypothesis has no setting for it.
 
-    What it strews in by itself (limits, odd texts) stays. `tests/unit/test_repeatable.py` finds out if another
-    version of Hypothesis keeps them elsewhere.
+    What it strews in by itself (limits, odd texts) stays.
     """
     assert hasattr(HypothesisProvider, "_local_constants"), "Hypothesis keeps its local constants elsewhere"
     HypothesisProvider._local_constants = Constants()  # type: ignore[assignment]
