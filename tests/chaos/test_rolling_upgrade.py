@@ -20,8 +20,8 @@ from tests.support.mock_upstream import MockUpstream, Record, Reply
 from tests.support.postgres import Postgres
 from tests.support.process import wait_until
 
-MIGRATION = "migrations/versions/0004_frames_and_calibrations.py"
-BEFORE, AFTER = "0003", "0004"
+MIGRATIONS = sorted((REPOSITORY / "migrations/versions").glob("[0-9]*.py"))
+BEFORE, AFTER = [None, *(path.name[:4] for path in MIGRATIONS)][-2:]
 KINDS = [(whole, begun_on_old) for whole in (False, True) for begun_on_old in (False, True)]
 
 
@@ -32,8 +32,10 @@ def git(*arguments: str) -> bytes:
 @pytest.fixture
 def version_before(tmp_path: Path) -> Path:
     """The sources of the last version without this schema, from the history of the repository."""
+    if BEFORE is None:
+        pytest.skip("there is only one schema so far")
     try:
-        added = git("log", "--diff-filter=A", "--format=%H", "--", MIGRATION).decode().split()[-1]
+        added = git("log", "--diff-filter=A", "--format=%H", "--", str(MIGRATIONS[-1])).decode().split()[-1]
         archive = git("archive", f"{added}^", "gateway", "migrations")
     except (OSError, subprocess.CalledProcessError, IndexError):
         pytest.skip("no history here; its rows are tested in test_rows_of_the_version_before.py")
