@@ -7,8 +7,9 @@ from typing import Any
 
 import httpx
 
+from tests.support.sse import DONE, chunks_of, messages_of
+
 Json = dict[str, Any]
-END = b"data: [DONE]\n\n"
 
 
 @dataclass
@@ -25,7 +26,7 @@ class Told:
     @property
     def acknowledged(self) -> bool:
         """Guarantee §3.6: the whole JSON body, or `data: [DONE]`."""
-        return self.status == 200 and (END in self.received if self.body.get("stream") else self.whole)
+        return self.status == 200 and (DONE in self.received if self.body.get("stream") else self.whole)
 
     @property
     def refused(self) -> str | None:
@@ -45,12 +46,7 @@ class Told:
         """The messages of an acknowledged answer, by choice."""
         if not self.body.get("stream"):
             return [_plain(choice["message"]) for choice in json.loads(self.received)["choices"]]
-        messages: dict[int, Json] = {}
-        for chunk in self._chunks():
-            for choice in chunk["choices"]:
-                message = messages.setdefault(choice["index"], {"role": "assistant", "content": ""})
-                _grow(message, choice["delta"])
-        return [_plain(messages[index]) for index in sorted(messages)]
+        return [_plain(message) for message in messages_of(self._chunks())]
 
     def bill(self) -> Json:
         """`response_metadata` of an acknowledged answer: the complete one."""
@@ -59,8 +55,7 @@ class Told:
         return found
 
     def _chunks(self) -> list[Json]:
-        events = bytes(self.received).partition(END)[0].split(b"\n\n")
-        return [json.loads(event.removeprefix(b"data: ")) for event in events if event.startswith(b"data: ")]
+        return chunks_of(bytes(self.received))
 
 
 async def ask(client: httpx.AsyncClient, url: str, body: Json) -> Told:
@@ -104,17 +99,6 @@ def _begin(told: Told, answer: httpx.Response) -> None:
     told.status = answer.status_code
     told.request_id = answer.headers.get("x-request-id")
     told.conversation_id = answer.headers.get("x-conversation-id")
-
-
-def _grow(message: Json, delta: Json) -> None:
-    message["content"] += delta.get("content") or ""
-    for part in delta.get("tool_calls") or ():
-        calls = message.setdefault("tool_calls", [])
-        if part["index"] == len(calls):
-            calls.append({k: v for k, v in part.items() if k != "index"})
-            calls[-1]["function"] = dict(part["function"])
-        else:
-            calls[part["index"]]["function"]["arguments"] += part["function"].get("arguments", "")
 
 
 def _plain(message: Json) -> Json:
