@@ -10,7 +10,7 @@ import pytest
 from tests.acceptance.answers import http
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
-from tests.support.ports import free_port
+from tests.support.process import free_port
 from tests.support.sockets import Connection, Listener, connect
 
 HEAD = "Host: g\r\nAuthorization: Bearer sk-c\r\n"

@@ -9,7 +9,7 @@ from tests.acceptance.answers import Json, stored, user
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
-from tests.support.ports import free_port
+from tests.support.process import free_port
 
 ASK: Any = [user("hello")]
 

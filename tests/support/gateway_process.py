@@ -13,8 +13,7 @@ from typing import Any, Self
 import httpx
 
 from tests.support.fork_server import ForkServer
-from tests.support.ports import free_port
-from tests.support.process import START_SECONDS, ChildProcess, Closing, wait_until
+from tests.support.process import START_SECONDS, ChildProcess, Closing, free_port, wait_until
 
 GATEWAY = ("-m", "gateway")
 REPOSITORY = Path(__file__).resolve().parents[2]

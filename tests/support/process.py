@@ -1,9 +1,10 @@
-"""One child process that tests may stop, freeze and kill: the base of all handles."""
+"""What all handles are made of: a child process that tests may stop, freeze and kill, waiting, free ports."""
 
 import contextlib
 import os
 import pwd
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -65,6 +66,18 @@ class Child(Protocol):
 
     def wait(self, timeout: float | None = None) -> int:
         """The exit status; subprocess.TimeoutExpired when it still runs after `timeout` seconds."""
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A TCP port of `host` that nobody listens on now.
+
+    The kernel hands ephemeral ports out in turn, so another process is unlikely to get the same one
+    between this call and the caller's own bind; servers of ours bind port 0 themselves instead.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 class ChildProcess:
