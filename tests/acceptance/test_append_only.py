@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.answers import chat
-from tests.acceptance.documents import keeper, lamps, prompt_tokens, prose
 from tests.support.agent_session import HOWS, TOOLS, AgentSession, How, breaks, prefix
+from tests.support.answers import chat
+from tests.support.documents import keeper, lamps, prompt_tokens, prose
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream

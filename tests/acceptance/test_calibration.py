@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.acceptance.answers import Json, http, usage_of, user
-from tests.acceptance.documents import keeper, lamps, prompt_tokens, text_of, tokens
+from tests.support.answers import Json, http, usage_of, user
+from tests.support.documents import keeper, lamps, prompt_tokens, text_of, tokens
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.http_server import Record

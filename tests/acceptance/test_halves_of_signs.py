@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.acceptance.answers import Json, assistant, exact, http, stored, user
+from tests.support.answers import Json, assistant, exact, http, stored, user
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.raw import LAST, SSE_HEAD, End, event, whole

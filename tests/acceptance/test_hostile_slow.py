@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 from httpx import TransportError
 
-from tests.acceptance.answers import http, user
+from tests.support.answers import http, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream

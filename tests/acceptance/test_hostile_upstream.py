@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.acceptance.answers import Json, exact, http, stored, user
+from tests.support.answers import Json, exact, http, stored, user
 from tests.support.factory import GatewayFactory, default_config
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream

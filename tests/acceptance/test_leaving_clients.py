@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.answers import Json, http, raw_request, stored, user
 from tests.chaos.audit import rows
+from tests.support.answers import Json, http, raw_request, stored, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.leaving import (

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.acceptance.answers import http, user, wait_for_bill
+from tests.support.answers import http, user, wait_for_bill
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from openai import NotFoundError, OpenAI
 
-from tests.acceptance.answers import http
+from tests.support.answers import http
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.acceptance.answers import http
+from tests.support.answers import http
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.process import free_port

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.answers import assistant, chat, stored_of, user
 from tests.chaos.audit import broken_rules
+from tests.support.answers import assistant, chat, stored_of, user
 from tests.support.continuing import LONG, Talk
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream

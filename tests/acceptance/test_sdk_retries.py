@@ -9,7 +9,7 @@ import httpx
 import pytest
 from openai import OpenAI
 
-from tests.acceptance.answers import bill_of, conversation_of, http, stored_of, user
+from tests.support.answers import bill_of, conversation_of, http, stored_of, user
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream

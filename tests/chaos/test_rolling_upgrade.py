@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.acceptance.answers import Json, assistant, chat, http, stored_of, user
 from tests.chaos.audit import broken_rules, rows
+from tests.support.answers import Json, assistant, chat, http, stored_of, user
 from tests.support.continuing import Talk
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import REPOSITORY, GatewayProcess

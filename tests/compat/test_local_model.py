@@ -13,8 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.acceptance.answers import Json, exact, http, used, user
-from tests.acceptance.documents import text_of
+from tests.support.answers import Json, exact, http, used, user
+from tests.support.documents import text_of
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import REPOSITORY, GatewayProcess
 from tests.support.internal_models import InternalModels, every
