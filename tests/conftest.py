@@ -14,10 +14,9 @@ from tests.support.factory import ClientFactory, GatewayFactory, sqlite_url
 from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import GatewayProcess, shared_fork_server
 from tests.support.mock_upstream import MockUpstream
+from tests.support.patches import leave_out_local_constants, read_certificates_once
 from tests.support.postgres import Postgres, PostgresProcess
-from tests.support.repeatable import leave_out_local_constants
 from tests.support.services import own_postgres, own_valkey, postgres_server, valkey_server
-from tests.support.trust import read_certificates_once
 from tests.support.valkey import Valkey, ValkeyProcess
 
 leave_out_local_constants()

@@ -8,7 +8,7 @@ import httpx
 import openai
 import pytest
 
-from tests.acceptance.answers import conversation_of, http, read_stream, stored_of, user
+from tests.support.answers import conversation_of, http, read_stream, stored_of, user
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.answers import chat
-from tests.acceptance.documents import keeper, lamps, prompt_tokens, prose
 from tests.support.agent_session import HOWS, TOOLS, AgentSession, How, breaks, prefix
+from tests.support.answers import chat
+from tests.support.documents import keeper, lamps, prompt_tokens, prose
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -33,10 +33,10 @@ def runs(broken: list[int], count: int) -> list[int]:
 
 @pytest.mark.parametrize(("how", "stream"), WAYS)
 def test_s4_i7_ten_turns_of_an_agent_that_fit(
-    gateway: GatewayProcess, upstream: MockUpstream, how: How, stream: bool
+    one_gateway: GatewayProcess, upstream: MockUpstream, how: How, stream: bool
 ) -> None:
     """Nothing has to leave: every request begins with all that was forwarded before, within a loop and beyond it."""
-    session = AgentSession(upstream, [gateway], how, stream, model="gpt-4o", name=f"fits {how} {stream}")
+    session = AgentSession(upstream, [one_gateway], how, stream, model="gpt-4o", name=f"fits {how} {stream}")
     talk(session, range(10), words=1500)
     assert breaks(session.forwarded) == []
     assert session.forwarded[-1] == session.said[:-1]
@@ -119,9 +119,9 @@ def test_s4_i7_an_edit_and_another_answer_share_what_was_frozen_before_them(
     assert begins_with(session.forwarded[-1], session.forwarded[-2])
 
 
-def test_s4_i7_two_models_in_one_conversation(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s4_i7_two_models_in_one_conversation(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """Each model's requests begin with what it was sent before, whatever another model was sent in between."""
-    session = filled(upstream, [gateway], "two models")
+    session = filled(upstream, [one_gateway], "two models")
     sent: dict[str, Any] = {"small": session.forwarded[-1], "gpt-4o": []}
     for turn, model in enumerate(("gpt-4o", "small", "gpt-4o", "small"), 70):
         session.model = model
@@ -133,10 +133,10 @@ def test_s4_i7_two_models_in_one_conversation(gateway: GatewayProcess, upstream:
 
 
 def test_s4_i7_a_larger_budget_later_changes_nothing_that_was_frozen(
-    gateway: GatewayProcess, upstream: MockUpstream
+    one_gateway: GatewayProcess, upstream: MockUpstream
 ) -> None:
     """Nor does a short answer, for which less room is reserved; a smaller budget makes something leave."""
-    session = filled(upstream, [gateway], "budgets", context={"max_input_tokens": 2000})
+    session = filled(upstream, [one_gateway], "budgets", context={"max_input_tokens": 2000})
     frozen = session.forwarded[-1]
     for turn, limit in ((80, 3500), (81, 2500), (82, 4000)):
         session.context = {"max_input_tokens": limit}
@@ -149,10 +149,10 @@ def test_s4_i7_a_larger_budget_later_changes_nothing_that_was_frozen(
     assert prompt_tokens({"messages": session.forwarded[-1]}) <= 750
 
 
-def test_s4_i7_documents_stay_where_they_were_put(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s4_i7_documents_stay_where_they_were_put(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """Attached documents stand in the block of the turn that brought them; what had to leave comes back as an extract
     in a new block when it is asked for, and stays there, too."""
-    session = AgentSession(upstream, [gateway], name="documents")
+    session = AgentSession(upstream, [one_gateway], name="documents")
     session.turn("Keep these.", [], "Kept.", attachments=[{"title": "Lamps", "content": lamps(20)}])
     session.turn("Who is the keeper of lamp 3?", ["nothing"], "Name21x")
     assert breaks(session.forwarded) == []
@@ -181,24 +181,24 @@ def test_s4_i7_a_request_that_stores_nothing_uses_what_was_frozen(
 
 
 def test_s4_i7_somebody_who_has_shown_nothing_is_sent_no_block_of_others(
-    gateway: GatewayProcess, upstream: MockUpstream
+    one_gateway: GatewayProcess, upstream: MockUpstream
 ) -> None:
     """§3.2 goes before I7: a short chat that is recognised by its words alone is sent what its client sent, reduced as
     before; what a document said that somebody attached stays with them."""
     secret = lamps(150)
-    session = AgentSession(upstream, [gateway], "resend", name="short", model="small")
+    session = AgentSession(upstream, [one_gateway], "resend", name="short", model="small")
     session.turn("short: keep this.", [], "Yes.", attachments=[{"title": "Secret", "content": secret}])
     assert breaks(session.forwarded) == []
-    other = AgentSession(upstream, [gateway], "resend", name="short", model="small")
+    other = AgentSession(upstream, [one_gateway], "resend", name="short", model="small")
     other.said, other.conversation = list(session.said), session.conversation
     other.turn("Who is the keeper of lamp 7?", [], "Who knows.")
     assert other.forwarded[-1] == other.said[:-1]
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-def test_s4_i7_a_plain_chat_without_tools(gateway: GatewayProcess, upstream: MockUpstream, stream: bool) -> None:
+def test_s4_i7_a_plain_chat_without_tools(one_gateway: GatewayProcess, upstream: MockUpstream, stream: bool) -> None:
     """Long questions and short answers, which nothing but the words recognises."""
-    session = AgentSession(upstream, [gateway], "resend", stream, name=f"plain {stream}")
+    session = AgentSession(upstream, [one_gateway], "resend", stream, name=f"plain {stream}")
     for turn in range(14):
         session.turn(f"{session.name}, {turn}: {keeper(turn)} {prose(turn, 300)}", [], f"Yes, {turn}.")
     broken = breaks(session.forwarded)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI
 
-from tests.acceptance.answers import Json, assistant, chat, conversation_of, stored_of, user
 from tests.chaos.audit import broken_rules, rows
+from tests.support.answers import Json, assistant, chat, conversation_of, stored_of, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Record, Reply

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.answers import Json, exact, http, usage_of, user
-from tests.acceptance.command import config_file, gateway_command
+from tests.support.answers import Json, exact, http, usage_of, user
+from tests.support.command import config_file, gateway_command
 from tests.support.factory import GatewayFactory
 from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import GatewayProcess, scrubbed_environment

@@ -5,7 +5,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.acceptance.answers import conversation_of, http, user
+from tests.support.answers import conversation_of, http, user
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream

@@ -3,7 +3,7 @@
 import json
 from decimal import Decimal
 
-from tests.acceptance.answers import chat, http, stored, stored_of, usage_of, user, wait_for_bill
+from tests.support.answers import chat, http, stored, stored_of, usage_of, user, wait_for_bill
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 

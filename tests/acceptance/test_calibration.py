@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.acceptance.answers import Json, http, usage_of, user
-from tests.acceptance.documents import keeper, lamps, prompt_tokens, text_of, tokens
+from tests.support.answers import Json, http, usage_of, user
+from tests.support.documents import keeper, lamps, prompt_tokens, text_of, tokens
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.http_server import Record
@@ -50,11 +50,14 @@ def strict(upstream: MockUpstream) -> MockUpstream:
     return upstream
 
 
-def started(start_gateway: GatewayFactory, upstream: MockUpstream, storage_url: str, **info: Any) -> GatewayProcess:
+def started(
+    start_gateway: GatewayFactory, upstream: MockUpstream, storage_url: str | None = None, **info: Any
+) -> GatewayProcess:
     params = {"model": "openai/some-llama", "api_base": upstream.base_url, "api_key": "sk-upstream"}
     entry = {"model_name": "llama", "litellm_params": params, "model_info": {**MODEL_INFO, **info}}
     context = {"low_water": 0.97}  # how full a window becomes shows how well it was counted
-    return start_gateway({"model_list": [entry], "storage": {"url": storage_url}, "context": context})
+    storage = {"storage": {"url": storage_url}} if storage_url else {}
+    return start_gateway({"model_list": [entry], "context": context, **storage})
 
 
 def ask(gateway: GatewayProcess, lamp: int = 5, **body: Any) -> httpx.Response:
@@ -102,12 +105,10 @@ def test_s4_i1_a_replica_that_starts_later_knows_it(
     assert refused(strict) == 1
 
 
-def test_s4_i1_an_upstream_that_counts_less_is_made_use_of(
-    start_gateway: GatewayFactory, strict: MockUpstream, storage_url: str
-) -> None:
+def test_s4_i1_an_upstream_that_counts_less_is_made_use_of(start_gateway: GatewayFactory, strict: MockUpstream) -> None:
     """Slowly, and never over."""
     strict.count_prompt = counting(0.7)
-    gateway = started(start_gateway, strict, storage_url)
+    gateway = started(start_gateway, strict)
     ask(gateway)
     before = share(strict)
     for number in range(15):
@@ -124,20 +125,18 @@ def test_s4_i1_an_upstream_that_counts_less_is_made_use_of(
 )
 @pytest.mark.parametrize("hidden", [0, 300])
 def test_s4_i1_whatever_is_sent_with_it_fits_after_one_refit(
-    start_gateway: GatewayFactory, strict: MockUpstream, storage_url: str, body: Json, hidden: int
+    start_gateway: GatewayFactory, strict: MockUpstream, body: Json, hidden: int
 ) -> None:
     """Tools and schema count, and so does what the provider puts before each prompt."""
     strict.count_prompt = counting(1.3, hidden)
-    gateway = started(start_gateway, strict, storage_url)
+    gateway = started(start_gateway, strict)
     for number in range(5):
         assert ask(gateway, number, **body).status_code == 200
     assert refused(strict) <= 1, "it learns from the first"
     assert share(strict) > 0.85
 
 
-def test_s4_i1_a_refusal_without_figures_teaches_as_well(
-    start_gateway: GatewayFactory, upstream: MockUpstream, storage_url: str
-) -> None:
+def test_s4_i1_a_refusal_without_figures_teaches_as_well(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
     """A provider that names no figures, and counts far more: after a few refusals its prompts fit."""
     count = counting(1.9)
 
@@ -147,7 +146,7 @@ def test_s4_i1_a_refusal_without_figures_teaches_as_well(
         return Reply(usage=usage_of(count(record.body), 2))
 
     upstream.handler = answer
-    gateway = started(start_gateway, upstream, storage_url)
+    gateway = started(start_gateway, upstream)
     statuses = [ask(gateway, number).status_code for number in range(6)]
     assert statuses[-3:] == [200, 200, 200]
     upstream.requests.clear()
@@ -156,12 +155,10 @@ def test_s4_i1_a_refusal_without_figures_teaches_as_well(
     assert 0.8 <= count(upstream.last.body) / (WINDOW - RESERVED) <= 1
 
 
-def test_s4_i1_small_prompts_do_not_shrink_the_window(
-    start_gateway: GatewayFactory, strict: MockUpstream, storage_url: str
-) -> None:
+def test_s4_i1_small_prompts_do_not_shrink_the_window(start_gateway: GatewayFactory, strict: MockUpstream) -> None:
     """What a provider adds to each prompt dominates small ones; a large one is estimated by large ones alone."""
     strict.count_prompt = counting(1.0, hidden=200)
-    gateway = started(start_gateway, strict, storage_url)
+    gateway = started(start_gateway, strict)
     for number in range(5):
         assert ask(gateway, number, context={"max_input_tokens": 300}).status_code == 200
     strict.requests.clear()
@@ -170,11 +167,11 @@ def test_s4_i1_small_prompts_do_not_shrink_the_window(
 
 
 def test_s4_i1_the_models_own_tokenizer_learns_nothing_while_it_fits(
-    start_gateway: GatewayFactory, upstream: MockUpstream, storage_url: str
+    start_gateway: GatewayFactory, upstream: MockUpstream
 ) -> None:
     """An exact count stays exact whatever usage says; only an overflow shows that it is another's."""
     upstream.count_prompt = counting(1.4)
-    gateway = started(start_gateway, upstream, storage_url, tokenizer="o200k_base", max_input_tokens=WINDOW)
+    gateway = started(start_gateway, upstream, tokenizer="o200k_base", max_input_tokens=WINDOW)
     first = ask(gateway, context={"max_input_tokens": 2000}).json()["response_metadata"]["context_utilization"]
     second = ask(gateway, context={"max_input_tokens": 4000}).json()["response_metadata"]["context_utilization"]
     assert first["tokens_used"] <= 2000
@@ -182,10 +179,10 @@ def test_s4_i1_the_models_own_tokenizer_learns_nothing_while_it_fits(
 
 
 def test_s4_i1_of_two_refused_tries_nothing_is_charged_and_both_are_told(
-    start_gateway: GatewayFactory, strict: MockUpstream, storage_url: str
+    start_gateway: GatewayFactory, strict: MockUpstream
 ) -> None:
     """A refusal costs nothing; the bill is of the answer alone, and says that it was refitted."""
-    gateway = started(start_gateway, strict, storage_url)
+    gateway = started(start_gateway, strict)
     answer = ask(gateway).json()
     assert answer["usage"]["prompt_tokens"] == strict.count_prompt(strict.last.body)
     assert "refitted_after_upstream_overflow" in answer["response_metadata"]["context_utilization"]["warnings"]

@@ -7,7 +7,7 @@ import pytest
 from openai import AsyncOpenAI, NotFoundError
 from pydantic import BaseModel
 
-from tests.acceptance.answers import Json, bill_of, conversation_of, extra, http, stored, user
+from tests.support.answers import Json, bill_of, conversation_of, extra, http, stored, user
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.answers import http, user
-from tests.acceptance.command import config_file, gateway_command
+from tests.support.answers import http, user
+from tests.support.command import config_file, gateway_command
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 

@@ -8,7 +8,7 @@ import pytest
 from openai import NotFoundError, OpenAI
 from openai.types.chat import ChatCompletion
 
-from tests.acceptance.answers import Json, assistant, bill_of, conversation_of, user
+from tests.support.answers import Json, assistant, bill_of, conversation_of, user
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream

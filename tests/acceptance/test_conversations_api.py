@@ -11,7 +11,7 @@ import pytest
 from openai import OpenAI
 from openai.types.conversations import Conversation
 
-from tests.acceptance.answers import Json, conversation_of, extra, http, user
+from tests.support.answers import Json, conversation_of, extra, http, user
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import GatewayProcess

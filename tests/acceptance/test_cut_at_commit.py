@@ -7,14 +7,14 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.acceptance.answers import Json, assistant, chat, http, user
 from tests.chaos.audit import broken_rules, rows
-from tests.support.cutting_proxy import CuttingProxy, Moment
+from tests.support.answers import Json, assistant, chat, http, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.postgres import Postgres
 from tests.support.process import wait_until
+from tests.support.proxies import CuttingProxy, Moment
 
 
 @pytest.fixture(scope="module")

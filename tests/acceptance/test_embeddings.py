@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.answers import Json, chat, http, stored, user
-from tests.acceptance.command import gateway_command
+from tests.support.answers import Json, chat, http, stored, user
+from tests.support.command import gateway_command
 from tests.support.factory import GatewayFactory, default_config
 from tests.support.gateway_process import GatewayProcess
 from tests.support.http_server import Record

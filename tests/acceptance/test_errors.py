@@ -6,7 +6,7 @@ import httpx
 import openai
 import pytest
 
-from tests.acceptance.answers import Json, http, stored, user
+from tests.support.answers import Json, http, stored, user
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream

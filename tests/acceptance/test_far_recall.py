@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from gateway.base import jsons
-from tests.acceptance.answers import Json, http, user
-from tests.acceptance.documents import prompt_tokens, prose, text_of
+from tests.support.answers import Json, http, user
+from tests.support.documents import prompt_tokens, prose, text_of
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.answers import Json, http, user
-from tests.acceptance.exact_json import as_written, keys_in_order
+from tests.support.answers import Json, http, user
+from tests.support.exact_json import as_written, keys_in_order
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.answers import Json, exact, http, user
-from tests.acceptance.documents import docx, file_part, keeper, lamps, pdf, prompt_tokens, prose, text_of
+from tests.support.answers import Json, exact, http, user
+from tests.support.documents import docx, file_part, keeper, lamps, pdf, prompt_tokens, prose, text_of
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply

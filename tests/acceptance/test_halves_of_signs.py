@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from tests.acceptance.answers import Json, assistant, exact, http, stored, user
+from tests.support.answers import Json, assistant, exact, http, stored, user
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.raw import LAST, SSE_HEAD, End, event, whole
+from tests.support.sse import chunks_of
 
 NAMED = {"id": "up-1", "created": 1, "model": "gpt-4o"}
 USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
@@ -28,7 +29,7 @@ def test_s1_a_sign_in_two_chunks_arrives_as_it_was_sent_and_is_stored_whole(
     upstream.reply(raw=(SSE_HEAD, chunk("so \ud83d"), chunk("\ude00!"), chunk("", "stop"), done, LAST, End.KEEP))
     with http(gateway) as client:
         answer = client.post("/chat/completions", json={**CHAT, "stream": True})
-        events = [json.loads(line.removeprefix("data: ")) for line in answer.text.split("\n\n")[:-2]]
+        events = chunks_of(answer.content)
         said = [each["choices"][0]["delta"]["content"] for each in events if each["choices"][0]["delta"]]
         assert [text for text in said if text] == ["so \ud83d", "\ude00!"]
         assert answer.text.endswith("data: [DONE]\n\n")

@@ -5,11 +5,11 @@ import time
 
 import pytest
 
-from tests.acceptance.answers import http, user
+from tests.support.answers import http, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
-from tests.support.raw_http import RawClient, get, post
+from tests.support.sockets import RawClient, get, post
 
 CHAT = json.dumps({"model": "gpt-4o", "messages": [user("hello")]}).encode()
 CHUNKED = "transfer-encoding: chunked"

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.acceptance.answers import Json, http
+from tests.support.answers import Json, http
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 

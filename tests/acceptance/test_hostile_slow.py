@@ -8,12 +8,12 @@ from contextlib import ExitStack
 import pytest
 from httpx import TransportError
 
-from tests.acceptance.answers import http, user
+from tests.support.answers import http, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import wait_until
-from tests.support.raw_http import RawClient, get, post
+from tests.support.sockets import RawClient, get, post
 
 CHAT = json.dumps({"model": "gpt-4o", "messages": [user("hello")]}).encode()
 CHUNKED = "transfer-encoding: chunked"

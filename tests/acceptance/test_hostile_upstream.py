@@ -10,12 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.acceptance.answers import Json, exact, http, stored, user
+from tests.support.answers import Json, exact, http, stored, user
 from tests.support.factory import GatewayFactory, default_config
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
-from tests.support.ports import free_port
-from tests.support.process import wait_until
+from tests.support.process import free_port, wait_until
 from tests.support.raw import LAST, SSE_HEAD, End, Forever, Step, event, head, piece, whole
 
 CHAT: Json = {"model": "small", "messages": [user("hello")]}

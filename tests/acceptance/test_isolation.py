@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.answers import Json, assistant, http, user
 from tests.acceptance.test_matching_by_itself import LONG, TOOLS, call, result
+from tests.support.answers import Json, assistant, http, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream

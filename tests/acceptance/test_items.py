@@ -10,7 +10,7 @@ import openai
 import pytest
 from openai import OpenAI
 
-from tests.acceptance.answers import Json, assistant, conversation_of, http, read_stream, user
+from tests.support.answers import Json, assistant, conversation_of, http, read_stream, user
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.acceptance.answers import Json, assistant, chat, user
+from tests.support.answers import Json, assistant, chat, user
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 

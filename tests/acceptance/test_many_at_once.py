@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI
 
-from tests.acceptance.answers import Json, bill_of, chat, conversation_of, read_stream, stored, stored_of, user
+from tests.support.answers import Json, bill_of, chat, conversation_of, read_stream, stored, stored_of, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Record, Reply

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.answers import Json, assistant, http, read_stream, user
+from tests.support.answers import Json, assistant, http, read_stream, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream

@@ -9,9 +9,9 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.acceptance.answers import http, usage_of, user
-from tests.acceptance.command import gateway_command
-from tests.acceptance.documents import lamps
+from tests.support.answers import http, usage_of, user
+from tests.support.command import gateway_command
+from tests.support.documents import lamps
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, every

@@ -6,12 +6,11 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.acceptance.answers import http, user, wait_for_bill
+from tests.support.answers import http, user, wait_for_bill
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
-from tests.support.ports import free_port
-from tests.support.process import wait_until
+from tests.support.process import free_port, wait_until
 
 OFF: Any = {"context": {"mode": "off"}}
 MARK = "zebra-crossing-4711"

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.answers import Json, chat, used, user
-from tests.acceptance.documents import keeper, lamps, prose, text_of
+from tests.support.answers import Json, chat, used, user
+from tests.support.documents import keeper, lamps, prose, text_of
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, every, shown

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.answers import http, user
-from tests.acceptance.documents import prose, tokens
 from tests.support import anthropic_wire as wire
+from tests.support.answers import http, user
+from tests.support.documents import prose, tokens
 from tests.support.factory import GatewayFactory
 from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import shared_fork_server

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.answers import Json, chat, used, user
-from tests.acceptance.documents import prose
+from tests.support.answers import Json, chat, used, user
+from tests.support.documents import prose
 from tests.support.factory import GatewayFactory
 from tests.support.internal_models import InternalModels, every
 from tests.support.mock_upstream import MockUpstream

@@ -1,7 +1,7 @@
 """A planner that its upstream does not know is let alone for a while, and the operator is told (guarantee §5)."""
 
-from tests.acceptance.answers import Json, chat, user
-from tests.acceptance.documents import lamps
+from tests.support.answers import Json, chat, user
+from tests.support.documents import lamps
 from tests.support.factory import GatewayFactory
 from tests.support.internal_models import InternalModels
 from tests.support.mock_upstream import MockUpstream

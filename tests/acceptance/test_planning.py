@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from tests.acceptance.answers import Json, assistant, bill_of, chat, exact, http, read_stream, stored, used, user
-from tests.acceptance.documents import keeper, lamps, prompt_tokens, prose, text_of
+from tests.support.answers import Json, assistant, bill_of, chat, exact, http, read_stream, stored, used, user
+from tests.support.documents import keeper, lamps, prompt_tokens, prose, text_of
 from tests.support.factory import ClientFactory, GatewayFactory, default_config
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, Shown, decision, every, plan_of, shown

@@ -1,7 +1,7 @@
 """What was decided costs nothing again while it stands; once something leaves, all is decided anew (guarantee §5)."""
 
-from tests.acceptance.answers import Json, chat, used, user
-from tests.acceptance.documents import lamps, prose
+from tests.support.answers import Json, chat, used, user
+from tests.support.documents import lamps, prose
 from tests.support.factory import GatewayFactory
 from tests.support.internal_models import InternalModels, every
 from tests.support.mock_upstream import MockUpstream

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.answers import Json, chat, http, raw_request, stored, used, user
-from tests.acceptance.documents import lamps, prose
 from tests.chaos.audit import rows
+from tests.support.answers import Json, chat, http, raw_request, stored, used, user
+from tests.support.documents import lamps, prose
 from tests.support.factory import SMALL_MODEL_INFO, GatewayFactory, sqlite_url
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, Shown, decision, every, plan_of, role_of

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from tests.acceptance.answers import Json, exact, http, raw_request, user
-from tests.acceptance.documents import lamps, prose, text_of
+from tests.support.answers import Json, exact, http, raw_request, user
+from tests.support.documents import lamps, prose, text_of
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, every

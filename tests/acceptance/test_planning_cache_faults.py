@@ -8,11 +8,11 @@ from statistics import median
 import httpx
 import pytest
 
-from tests.support.delaying_proxy import DelayingProxy
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import wait_until
+from tests.support.proxies import DelayingProxy
 from tests.support.reply import Reply
 from tests.support.summary_faults import KEYS, SummaryTraffic, poison
 from tests.support.valkey import Valkey, ValkeyProcess

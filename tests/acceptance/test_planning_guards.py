@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.answers import chat, used, user
-from tests.acceptance.documents import keeper, lamps, prompt_tokens, prose, text_of
+from tests.support.answers import chat, used, user
+from tests.support.documents import keeper, lamps, prompt_tokens, prose, text_of
 from tests.support.factory import SMALL_MODEL_INFO, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, Shown, decision, every, plan_of

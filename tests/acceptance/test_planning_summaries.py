@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.acceptance.answers import Json, chat, used, user
-from tests.acceptance.documents import lamps, text_of
+from tests.support.answers import Json, chat, used, user
+from tests.support.documents import lamps, text_of
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, every

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.answers import Json, http, user
-from tests.acceptance.documents import prose
 from tests.support import anthropic_wire as wire
+from tests.support.answers import Json, http, user
 from tests.support.anthropic_cache import PromptCache
+from tests.support.documents import prose
 from tests.support.factory import GatewayFactory
 from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import GatewayProcess, shared_fork_server

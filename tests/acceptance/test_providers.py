@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from openai import BadRequestError, InternalServerError, OpenAI, RateLimitError
 
-from tests.acceptance.answers import (
+from tests.acceptance.test_prices import price_map, rounded
+from tests.support import anthropic_wire, gemini_wire
+from tests.support.answers import (
     Json,
     chat,
     conversation_of,
@@ -20,9 +22,7 @@ from tests.acceptance.answers import (
     user,
     wait_for_bill,
 )
-from tests.acceptance.command import config_file, gateway_command
-from tests.acceptance.test_prices import price_map, rounded
-from tests.support import anthropic_wire, gemini_wire
+from tests.support.command import config_file, gateway_command
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_provider import MockProvider

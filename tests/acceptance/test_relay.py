@@ -8,11 +8,11 @@ import httpx
 import pytest
 from openai import NotFoundError, OpenAI
 
-from tests.acceptance.answers import http
+from tests.support.answers import http
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
-from tests.support.listener import connect
 from tests.support.mock_upstream import MockUpstream, Reply
+from tests.support.sockets import connect
 
 EVENTS = b'event: response.created\ndata: {"type":"response.created"}\n\nevent: done\ndata: {"n": 1.0}\n\n'
 
@@ -195,13 +195,10 @@ def test_s1_no_path_means_another_upstream(own_key_gateway: GatewayProcess, upst
 
 
 def raw_request(gateway: GatewayProcess, *lines: str) -> bytes:
-    connection = connect(gateway.port)
     head = [*lines, "Host: gateway", "Authorization: Bearer sk-test", "Connection: close"]
-    connection.send("\r\n".join([*head, "", ""]).encode())
-    while piece := connection.sock.recv(65536):
-        connection.received += piece
-    connection.close()
-    return connection.received
+    with connect(gateway.port) as connection:
+        connection.send("\r\n".join([*head, "", ""]).encode())
+        return connection.read_all()
 
 
 def test_s1_characters_of_a_path_stay(own_key_gateway: GatewayProcess, upstream: MockUpstream) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.acceptance.answers import http
+from tests.support.answers import http
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
-from tests.support.listener import Connection, Listener, connect
-from tests.support.ports import free_port
+from tests.support.process import free_port
+from tests.support.sockets import Connection, Listener, connect
 
 HEAD = "Host: g\r\nAuthorization: Bearer sk-c\r\n"
 EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -53,13 +53,6 @@ def error_of(client: Connection) -> tuple[bytes, str]:
     """Status and code of the error that the client got."""
     head, _, body = client.read_until(b"}}").partition(b"\r\n\r\n")
     return head.split(b" ")[1], json.loads(body)["error"]["code"]
-
-
-def rest(client: Connection) -> bytes:
-    """All that comes until the gateway closes the connection."""
-    while piece := client.sock.recv(65536):
-        client.received += piece
-    return client.received
 
 
 @pytest.mark.parametrize("chunked", [False, True])
@@ -124,7 +117,7 @@ def test_s7_an_answer_cut_in_the_middle_is_cut_for_the_client(
     server.send(answer)
     client.read_until(answer[-9:].removesuffix(b"\r\n"))
     server.close()
-    assert not rest(client).endswith(b"\n0\r\n\r\n")
+    assert not client.read_all().endswith(b"\n0\r\n\r\n")
     assert b"Traceback" not in gateway_before.log_text().encode()
 
 
@@ -135,8 +128,8 @@ def test_s7_an_answer_that_falls_silent(client: Connection, listener: Listener, 
     server = listener.accept()
     server.read_until(b"\r\n\r\n")
     server.send(answer)
-    server.wait_closed(3)
-    assert not rest(client).endswith(b"\n0\r\n\r\n")
+    server.seconds_to_end(3)
+    assert not client.read_all().endswith(b"\n0\r\n\r\n")
 
 
 def test_s7_no_answer_in_time(client: Connection, listener: Listener) -> None:
@@ -146,7 +139,7 @@ def test_s7_no_answer_in_time(client: Connection, listener: Listener) -> None:
     server.read_until(b"{")
     client.send(b"}")
     assert error_of(client) == (b"504", "upstream_timeout")
-    server.wait_closed(2)
+    server.seconds_to_end(2)
 
 
 def test_s7_unreachable(start_gateway: GatewayFactory) -> None:
@@ -181,7 +174,7 @@ def test_s7_a_client_that_leaves_cancels_the_upstream(client: Connection, listen
         client.read_until(b"data: 1")
     client.close()
     started = time.monotonic()
-    server.wait_closed(2)
+    server.seconds_to_end(2)
     assert time.monotonic() - started < 0.6, "sooner than any timeout of this gateway"
 
 
@@ -191,7 +184,7 @@ def test_s7_a_client_that_leaves_while_it_sends(client: Connection, listener: Li
     server = listener.accept()
     server.read_until(b"part")
     client.close()
-    server.wait_closed(2)
+    server.seconds_to_end(2)
     assert not server.received.endswith(b"0\r\n\r\n")
 
 
@@ -203,7 +196,7 @@ def test_s7_a_slow_upload(client: Connection, listener: Listener) -> None:
         client.send(b"x")
         time.sleep(0.2)
     assert error_of(client) == (b"408", "request_timeout")
-    server.wait_closed(2)
+    server.seconds_to_end(2)
 
 
 def test_s7_an_upload_that_is_too_large(client: Connection, listener: Listener) -> None:
@@ -219,7 +212,7 @@ def test_s7_an_upload_that_becomes_too_large(client: Connection, listener: Liste
     server.read_until(b"x" * 900)
     client.send(chunk(b"y" * 101))
     assert error_of(client) == (b"413", "request_too_large")
-    server.wait_closed(2)
+    server.seconds_to_end(2)
     assert b"0\r\n\r\n" not in server.received
 
 
@@ -258,8 +251,8 @@ def test_s7_an_upload_that_breaks_after_the_answer_has_begun(client: Connection,
     server.send(EVENTS + chunk(b"first"))
     client.read_until(b"first")
     client.send(chunk(b"x" * 1000))
-    server.wait_closed(0.6)
-    assert not rest(client).endswith(b"\n0\r\n\r\n")
+    server.seconds_to_end(0.6)
+    assert not client.read_all().endswith(b"\n0\r\n\r\n")
 
 
 def test_s1_an_answer_without_a_length(client: Connection, listener: Listener) -> None:
@@ -280,8 +273,8 @@ def test_s7_an_upstream_that_stops_taking_the_upload(module_start_gateway: Gatew
     client, before = connect(gateway.port), gateway.rss_mb()
     client.send(f"POST /v1/files HTTP/1.1\r\n{HEAD}Content-Length: 60000000\r\n\r\n".encode())
     with contextlib.suppress(TimeoutError, ConnectionError):
-        client.sock.settimeout(3)
-        client.sock.sendall(b"x" * 60_000_000)
+        client.socket.settimeout(3)
+        client.socket.sendall(b"x" * 60_000_000)
     listener.accept()
     assert error_of(client) == (b"504", "upstream_timeout")
     client.close()
@@ -305,11 +298,11 @@ def test_s1_an_endless_answer_costs_no_memory(gateway_before: GatewayProcess, li
     server = listener.accept()
     server.read_until(b"\r\n\r\n")
     server.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n")
-    server.sock.settimeout(0.4)
+    server.socket.settimeout(0.4)
     sent = 0
     with contextlib.suppress(TimeoutError):
         while sent < 200_000_000:
-            sent += server.sock.send(b"x" * 1_000_000)
+            sent += server.socket.send(b"x" * 1_000_000)
     client.close()
     assert sent < 100_000_000
     assert gateway_before.rss_mb() - before < 30

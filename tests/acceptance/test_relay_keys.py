@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.answers import Json, http
+from tests.support.answers import Json, http
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply

@@ -4,8 +4,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.acceptance.answers import Json, http, user
-from tests.acceptance.command import config_file, gateway_command
+from tests.support.answers import Json, http, user
+from tests.support.command import config_file, gateway_command
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream

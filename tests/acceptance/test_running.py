@@ -9,8 +9,8 @@ import httpx
 import openai
 import pytest
 
-from tests.acceptance.answers import assistant, conversation_of, http, stored, user
-from tests.acceptance.command import config_file, gateway_command
+from tests.support.answers import assistant, conversation_of, http, stored, user
+from tests.support.command import config_file, gateway_command
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from tests.acceptance.answers import bill_of, conversation_of, stored_of, user
+from tests.support.answers import bill_of, conversation_of, stored_of, user
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
-from tests.support.lossy_proxy import LossyProxy
 from tests.support.mock_upstream import MockUpstream
+from tests.support.proxies import LossyProxy
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ import httpx
 import openai
 import pytest
 
-from tests.acceptance.answers import http, stored, usage_of, user
-from tests.acceptance.command import gateway_command
+from tests.support.answers import http, stored, usage_of, user
+from tests.support.command import gateway_command
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply

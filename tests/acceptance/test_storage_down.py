@@ -9,9 +9,9 @@ import httpx
 import openai
 import pytest
 
-from tests.acceptance.answers import assistant, bill_of, conversation_of, http, stored, stored_of, user
-from tests.acceptance.documents import lamps
 from tests.chaos.audit import rows
+from tests.support.answers import assistant, bill_of, conversation_of, http, stored, stored_of, user
+from tests.support.documents import lamps
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, every

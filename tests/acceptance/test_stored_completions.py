@@ -8,7 +8,7 @@ import pytest
 from openai import OpenAI
 from openai.types.chat import ChatCompletion
 
-from tests.acceptance.answers import bill_of, conversation_of, extra, http, usage_of, user
+from tests.support.answers import bill_of, conversation_of, extra, http, usage_of, user
 from tests.support.factory import GatewayFactory
 from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import GatewayProcess

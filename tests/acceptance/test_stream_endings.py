@@ -9,7 +9,7 @@ import httpx
 import pytest
 from openai import APIError, APITimeoutError
 
-from tests.acceptance.answers import (
+from tests.support.answers import (
     assistant,
     bill_of,
     conversation_of,

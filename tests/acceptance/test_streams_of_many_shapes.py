@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.answers import Json, bill_of, read_stream, user
+from tests.support.answers import Json, bill_of, read_stream, user
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from openai import BadRequestError, OpenAI
 
-from tests.acceptance.answers import Json, assistant, bill_of, conversation_of, http, user
+from tests.support.answers import Json, assistant, bill_of, conversation_of, http, user
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream

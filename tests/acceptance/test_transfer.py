@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.acceptance.answers import Json, assistant, http, user
-from tests.acceptance.command import gateway_command
 from tests.integration.exports import bare, user_message, without_ids
+from tests.support.answers import Json, assistant, http, user
+from tests.support.command import gateway_command
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 

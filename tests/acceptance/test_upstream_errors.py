@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.answers import Json, http, stored, user
+from tests.support.answers import Json, http, stored, user
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.raw import LAST, SSE_HEAD, End, event

@@ -5,11 +5,11 @@ from typing import Any
 import openai
 import pytest
 
-from tests.acceptance.answers import Json, stored, user
+from tests.support.answers import Json, stored, user
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
-from tests.support.ports import free_port
+from tests.support.process import free_port
 
 ASK: Any = [user("hello")]
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from openai import BadRequestError, OpenAI
 
-from tests.acceptance.answers import Json, conversation_of, exact, http, stored_of, used, user
-from tests.acceptance.documents import keeper, lamps, prompt_tokens, prose, text_of, tokens
+from tests.support.answers import Json, conversation_of, exact, http, stored_of, used, user
+from tests.support.documents import keeper, lamps, prompt_tokens, prose, text_of, tokens
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream

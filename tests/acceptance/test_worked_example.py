@@ -5,8 +5,8 @@ import re
 from decimal import Decimal
 from pathlib import Path
 
-from tests.acceptance.answers import exact
 from tests.support import worked_example as example
+from tests.support.answers import exact
 from tests.support.factory import GatewayFactory
 from tests.support.mock_upstream import MockUpstream
 

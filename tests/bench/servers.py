@@ -13,8 +13,7 @@ from typing import Any
 
 from tests.bench.traffic import MODEL
 from tests.support.gateway_process import GatewayProcess, scrubbed_environment
-from tests.support.ports import free_port
-from tests.support.process import ChildProcess
+from tests.support.process import ChildProcess, free_port
 
 NGINX = """
 daemon off;

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.bench.processor import rss_mb
 from tests.support.gateway_process import scrubbed_environment
-from tests.support.ports import free_port
+from tests.support.process import free_port
 
 BARE = """
 import sys, httpx, uvicorn

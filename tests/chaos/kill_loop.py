@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx
 
-from tests.chaos.asking import Asking
 from tests.chaos.audit import broken_rules, turns_in
+from tests.chaos.told import ask_in_a_thread
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import wait_until
@@ -75,15 +75,14 @@ class KillLoop:
         self.upstream.clear()
         self.upstream.reply(text=turn[1], **self._pace(moment, stream))
         message = {"role": "user", "content": turn[0]}
-        asking = Asking(
-            self.gateway.url, {"model": "gpt-4o", "messages": [message], "stream": stream, **talk.name}
-        ).start()
-        self._wait_for(moment, asking, turn[0])
+        body = {"model": "gpt-4o", "messages": [message], "stream": stream, **talk.name}
+        told, ended = ask_in_a_thread(self.gateway.url, body)
+        self._wait_for(moment, ended, turn[0])
         self.gateway.kill9()
-        assert asking.ended.wait(10)
+        assert ended.wait(10)
         self.upstream.release()
-        talk.conversation_id = talk.conversation_id or asking.conversation_id
-        if asking.acknowledged:
+        talk.conversation_id = talk.conversation_id or told.conversation_id
+        if told.acknowledged:
             self.acknowledged += 1
             talk.acknowledged.append(turn)
         else:
@@ -98,13 +97,13 @@ class KillLoop:
             return {"chunk_delay": 0.001}
         return {}
 
-    def _wait_for(self, moment: str, asking: Asking, marker: str) -> None:
+    def _wait_for(self, moment: str, ended: threading.Event, marker: str) -> None:
         if moment == "before the call":
             time.sleep(self.random.uniform(0, 0.02))
         elif moment == "acknowledged":
-            assert asking.ended.wait(10)
+            assert ended.wait(10)
         elif moment == "committed":
-            wait_until(lambda: asking.ended.is_set() or turns_in(self.storage_url, marker) > 0, 10, "a commit", 0.0)
+            wait_until(lambda: ended.is_set() or turns_in(self.storage_url, marker) > 0, 10, "a commit", 0.0)
         else:
             record = self.upstream.wait_for_chats(1)[0]
             if moment == "in the answer":
@@ -157,11 +156,11 @@ class KillLoop:
     def _follow_up(self, talk: Talk, question: str) -> tuple[list[dict[str, Any]], str]:
         self.upstream.clear()
         body = {"model": "gpt-4o", "messages": [{"role": "user", "content": question}], **talk.name}
-        asking = Asking(self.gateway.url, body).start()
-        assert asking.ended.wait(20)
-        assert asking.acknowledged, bytes(asking.received)
-        assert talk.conversation_id in (None, asking.conversation_id)
-        talk.conversation_id = asking.conversation_id
-        found = httpx.get(f"{self.gateway.base_url}/chat/completions/{asking.completion_id}", trust_env=False).json()
+        told, ended = ask_in_a_thread(self.gateway.url, body)
+        assert ended.wait(20)
+        assert told.acknowledged, bytes(told.received)
+        assert talk.conversation_id in (None, told.conversation_id)
+        talk.conversation_id = told.conversation_id
+        found = httpx.get(f"{self.gateway.base_url}/chat/completions/{told.completion_id}", trust_env=False).json()
         messages: list[dict[str, Any]] = self.upstream.last.body["messages"]
         return messages, found["choices"][0]["message"]["content"]

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from gateway.storage.database import schema
-from tests.acceptance.answers import Json, assistant, chat, http, stored_of, user
 from tests.chaos.audit import broken_rules, rows
+from tests.support.answers import Json, assistant, chat, http, stored_of, user
 from tests.support.continuing import Talk
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess

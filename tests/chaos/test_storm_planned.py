@@ -9,12 +9,12 @@ from collections import Counter
 import httpx
 import pytest
 
-from tests.acceptance.answers import user
-from tests.acceptance.command import gateway_command
-from tests.acceptance.documents import lamps, prompt_tokens, text_of
 from tests.chaos.audit import rows
 from tests.chaos.storm import Storm
 from tests.chaos.talks import Talks
+from tests.support.answers import user
+from tests.support.command import gateway_command
+from tests.support.documents import lamps, prompt_tokens, text_of
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.http_server import Record

@@ -13,10 +13,10 @@ from statistics import median
 
 import pytest
 
-from tests.support.delaying_proxy import DelayingProxy
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
+from tests.support.proxies import DelayingProxy
 from tests.support.summary_faults import KEYS, SummaryTraffic, poison
 from tests.support.valkey import ValkeyProcess
 

@@ -1,13 +1,15 @@
 """What a client was told of one chat request, whose server may be gone at any byte of it."""
 
 import json
+import threading
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 
+from tests.support.sse import DONE, chunks_of, messages_of
+
 Json = dict[str, Any]
-END = b"data: [DONE]\n\n"
 
 
 @dataclass
@@ -24,7 +26,7 @@ class Told:
     @property
     def acknowledged(self) -> bool:
         """Guarantee §3.6: the whole JSON body, or `data: [DONE]`."""
-        return self.status == 200 and (END in self.received if self.body.get("stream") else self.whole)
+        return self.status == 200 and (DONE in self.received if self.body.get("stream") else self.whole)
 
     @property
     def refused(self) -> str | None:
@@ -34,16 +36,17 @@ class Told:
             return self.received.decode("utf-8", "replace") if failed else None
         return f"{self.status}: {self.received.decode('utf-8', 'replace')}" if self.whole else None
 
+    @property
+    def completion_id(self) -> str:
+        """The id of an acknowledged answer."""
+        bodies = self._chunks() if self.body.get("stream") else [json.loads(self.received)]
+        return str(bodies[0]["id"])
+
     def answers(self) -> list[Json]:
         """The messages of an acknowledged answer, by choice."""
         if not self.body.get("stream"):
             return [_plain(choice["message"]) for choice in json.loads(self.received)["choices"]]
-        messages: dict[int, Json] = {}
-        for chunk in self._chunks():
-            for choice in chunk["choices"]:
-                message = messages.setdefault(choice["index"], {"role": "assistant", "content": ""})
-                _grow(message, choice["delta"])
-        return [_plain(messages[index]) for index in sorted(messages)]
+        return [_plain(message) for message in messages_of(self._chunks())]
 
     def bill(self) -> Json:
         """`response_metadata` of an acknowledged answer: the complete one."""
@@ -52,8 +55,7 @@ class Told:
         return found
 
     def _chunks(self) -> list[Json]:
-        events = bytes(self.received).partition(END)[0].split(b"\n\n")
-        return [json.loads(event.removeprefix(b"data: ")) for event in events if event.startswith(b"data: ")]
+        return chunks_of(bytes(self.received))
 
 
 async def ask(client: httpx.AsyncClient, url: str, body: Json) -> Told:
@@ -61,9 +63,7 @@ async def ask(client: httpx.AsyncClient, url: str, body: Json) -> Told:
     told = Told(body)
     try:
         async with client.stream("POST", f"{url}/v1/chat/completions", json=body) as answer:
-            told.status = answer.status_code
-            told.request_id = answer.headers.get("x-request-id")
-            told.conversation_id = answer.headers.get("x-conversation-id")
+            _begin(told, answer)
             async for piece in answer.aiter_bytes():
                 told.received += piece
             told.whole = True
@@ -72,15 +72,33 @@ async def ask(client: httpx.AsyncClient, url: str, body: Json) -> Told:
     return told
 
 
-def _grow(message: Json, delta: Json) -> None:
-    message["content"] += delta.get("content") or ""
-    for part in delta.get("tool_calls") or ():
-        calls = message.setdefault("tool_calls", [])
-        if part["index"] == len(calls):
-            calls.append({k: v for k, v in part.items() if k != "index"})
-            calls[-1]["function"] = dict(part["function"])
-        else:
-            calls[part["index"]]["function"]["arguments"] += part["function"].get("arguments", "")
+def ask_in_a_thread(url: str, body: Json) -> tuple[Told, threading.Event]:
+    """The same in a thread of its own: what it has been told so far, and an event that is set at the end."""
+    told, ended = Told(body), threading.Event()
+
+    def run() -> None:
+        try:
+            with (
+                httpx.Client(trust_env=False, timeout=30) as client,
+                client.stream("POST", f"{url}/v1/chat/completions", json=body) as answer,
+            ):
+                _begin(told, answer)
+                for piece in answer.iter_bytes():
+                    told.received += piece
+                told.whole = True
+        except httpx.TransportError:
+            pass
+        finally:
+            ended.set()
+
+    threading.Thread(target=run, daemon=True).start()
+    return told, ended
+
+
+def _begin(told: Told, answer: httpx.Response) -> None:
+    told.status = answer.status_code
+    told.request_id = answer.headers.get("x-request-id")
+    told.conversation_id = answer.headers.get("x-conversation-id")
 
 
 def _plain(message: Json) -> Json:

@@ -13,14 +13,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.acceptance.answers import Json, exact, http, used, user
-from tests.acceptance.documents import text_of
+from tests.support.answers import Json, exact, http, used, user
+from tests.support.documents import text_of
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import REPOSITORY, GatewayProcess
 from tests.support.internal_models import InternalModels, every
 from tests.support.mock_upstream import MockUpstream
-from tests.support.ports import free_port
-from tests.support.process import wait_until
+from tests.support.process import free_port, wait_until
 
 pytestmark = pytest.mark.compat
 SCRIPT = REPOSITORY / "deploy" / "demo" / "local_model.py"

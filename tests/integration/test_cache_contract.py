@@ -11,7 +11,7 @@ from gateway.base.ids import new_id
 from gateway.config.settings import CacheSettings
 from gateway.ports import ClaimingCache
 from gateway.storage.cache.memory import MemoryCache, open_cache
-from tests.support.ports import free_port
+from tests.support.process import free_port
 from tests.support.valkey import Valkey, ValkeyProcess
 
 

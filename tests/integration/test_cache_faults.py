@@ -17,7 +17,7 @@ from gateway.config.settings import CacheSettings
 from gateway.ports import ClaimingCache
 from gateway.storage.cache.memory import open_cache
 from gateway.storage.cache.redis import GROUP_PREFIX, PREFIX
-from tests.support.delaying_proxy import DelayingProxy
+from tests.support.proxies import DelayingProxy
 from tests.support.valkey import Valkey, ValkeyProcess
 
 TIMEOUT = CacheSettings().timeout

@@ -15,8 +15,8 @@ from gateway.storage.database.engine import open_transactions
 from gateway.storage.database.migrate import migrate
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import bill, contents, listed, turn
-from tests.support.cutting_proxy import CuttingProxy, Moment
 from tests.support.postgres import Postgres
+from tests.support.proxies import CuttingProxy, Moment
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.artifacts.documents import InlineFile, UnreadableDocument
 from gateway.artifacts.reading import DocumentReader
-from tests.acceptance.documents import docx, pdf, pdf_of
+from tests.support.documents import docx, pdf, pdf_of
 
 
 @functools.cache

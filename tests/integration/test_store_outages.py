@@ -18,7 +18,7 @@ from gateway.storage.database.engine import open_transactions
 from gateway.storage.database.migrate import migrate
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import contents, listed, turn
-from tests.support.ports import free_port
+from tests.support.process import free_port
 
 
 @contextmanager

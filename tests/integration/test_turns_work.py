@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.documents import prompt_tokens
 from tests.bench.history.databases import Sqlite, Work
 from tests.bench.history.forms import FORMS, Form
 from tests.bench.history.talk import Client, Talk, answering
 from tests.bench.servers import gateway_config
+from tests.support.documents import prompt_tokens
 from tests.support.mock_upstream import MockUpstream
 
 SHORT, LONG = 20, 600

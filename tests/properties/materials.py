@@ -1,6 +1,6 @@
 """Texts that tools return and people paste, of every structure, with what a gateway could stumble over in them.
 
-Most come out of a pool that is the same in every process, so that ten thousand cases need not count ten million words.
+Most come out of a pool that is the same in every process, so that thousands of cases need not count millions of words.
 """
 
 import base64

@@ -10,7 +10,7 @@ from tests.properties.cases import Case, Json, answer, attachment, tool_step, to
 from tests.properties.checks import append
 from tests.properties.checks.budget import check_refusal
 from tests.properties.checks.everything import check_answer
-from tests.properties.checks.seen import Seen
+from tests.properties.checks.seen import LEFT_OUT, Seen
 from tests.properties.materials import words
 from tests.properties.mutants import Mutant, unchanged
 from tests.support.in_process import InProcess
@@ -113,8 +113,9 @@ class Player:
         seen = check_answer(case, originals, forwarded, figures, talk.standing)
         append.check(seen, talk.before)
         talk.before = seen
-        for index, message in zip(seen.indexes, seen.forwarded, strict=True):
-            talk.standing.setdefault(index, []).append(message)
+        shown = dict(zip(seen.indexes, seen.forwarded, strict=True))
+        for index in range(len(originals)):
+            talk.standing.setdefault(index, []).append(shown.get(index, LEFT_OUT))
         talk.conversation = answered["conversation"]["id"]
         talk.view += [*new, {"role": "assistant", **reply}]
         return True

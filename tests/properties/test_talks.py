@@ -4,8 +4,14 @@ from tests.properties.running import check_talks
 
 CONVERSATIONS = 130
 REQUESTS = 600
+BRANCH_WITH_A_FROZEN_EXTRACT = 10_028_115
 
 
 def test_s4_the_invariants_hold_from_turn_to_turn() -> None:
     """I7 above all: what was forwarded stays as it was while everything fits."""
     assert check_talks(range(CONVERSATIONS)) >= REQUESTS
+
+
+def test_s4_i7_an_extract_stays_frozen_on_a_shorter_branch_that_fits_whole() -> None:
+    """A client goes back to a time before the conversation overflowed: what was forwarded then is forwarded again."""
+    assert check_talks([BRANCH_WITH_A_FROZEN_EXTRACT]) > 3

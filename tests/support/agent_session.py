@@ -10,6 +10,7 @@ import httpx
 
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
+from tests.support.sse import chunks_of, messages_of
 
 Json = dict[str, Any]
 How = Literal["id", "session", "resend", "resend_by_id"]
@@ -88,28 +89,15 @@ class AgentSession:
         if not body["stream"]:
             found: Json = answer.json()
             return found
-        return _joined([json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")])
+        return _joined(chunks_of(answer.content))
 
 
 def _joined(chunks: list[Json]) -> Json:
     """A stream's chunks as the one answer that they are."""
-    content, last = "", chunks[-1]
-    calls: dict[int, Json] = {}
-    for chunk in chunks:
-        for choice in chunk["choices"]:
-            delta = choice["delta"]
-            content += delta.get("content") or ""
-            for part in delta.get("tool_calls") or ():
-                call = calls.setdefault(part["index"], {"type": "function", "function": {"name": "", "arguments": ""}})
-                call["id"] = part.get("id") or call.get("id")
-                for key in ("name", "arguments"):
-                    call["function"][key] += (part.get("function") or {}).get(key) or ""
-    message: Json = {"role": "assistant", "content": content}
-    if calls:
-        message["tool_calls"] = [calls[index] for index in sorted(calls)]
+    last = chunks[-1]
     usage: Json = next((chunk["usage"] for chunk in reversed(chunks) if chunk.get("usage")), {})
     named = {key: last[key] for key in ("conversation", "response_metadata")}
-    return {"choices": [{"message": message}], "usage": usage, **named}
+    return {"choices": [{"message": messages_of(chunks)[0]}], "usage": usage, **named}
 
 
 def prefix(before: Sequence[Json], after: Sequence[Json]) -> int:

@@ -6,8 +6,8 @@ from typing import Any
 
 import httpx
 
-from tests.acceptance.answers import Json, exact
 from tests.chaos.audit import rows
+from tests.support.answers import Json, exact
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mixed_requests import CHARGED, LATE, UNCHARGED, Provider, Request, Seen
 from tests.support.process import wait_until

@@ -1,6 +1,6 @@
 """A client that has all of its conversation, sends as much of it as it likes, and looks at what the model gets."""
 
-from tests.acceptance.answers import Json, assistant, chat, user
+from tests.support.answers import Json, assistant, chat, user
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 

@@ -8,14 +8,12 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import httpx
 
 from tests.support.fork_server import ForkServer
-from tests.support.ports import free_port
-from tests.support.process import START_SECONDS, ChildProcess, wait_until
+from tests.support.process import START_SECONDS, ChildProcess, Closing, free_port, wait_until
 
 GATEWAY = ("-m", "gateway")
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -23,7 +21,7 @@ _SCRUBBED_PREFIXES = ("OPENAI_", "GATEWAY_", "CONTEXT_PLANNER_", "SUMMARIZER_")
 _SCRUBBED_NAMES = ("DATABASE_URL", "REDIS_URL", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 
 
-class GatewayProcess(ChildProcess):
+class GatewayProcess(ChildProcess, Closing):
     """One running `gateway serve`; made but not started until `start` or a `with` block."""
 
     def __init__(
@@ -53,11 +51,6 @@ class GatewayProcess(ChildProcess):
     def __enter__(self) -> Self:
         self.start()
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def url(self) -> str:

@@ -319,7 +319,7 @@ class Histories(RuleBasedStateMachine):
 def check_histories(world: World, *, examples: int, steps: int, always_the_same: bool) -> None:
     """Makes up that many histories of so many steps each, each time others or always the same, and checks them all.
 
-    The same wherever it runs: see `tests/support/repeatable.py`.
+    The same wherever it runs: see `tests/support/patches.py`.
     """
     bound = type("BoundHistories", (Histories,), {"world": world})
     run_state_machine_as_test(

@@ -5,7 +5,7 @@ here comes from the gateway; what the two do not agree on is a fault in one of t
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,12 +71,6 @@ class Node:
         """All messages from the first to this one."""
         return [*self.parent.path(), self] if self.parent is not None else []
 
-    def below(self) -> Iterator["Node"]:
-        """All messages that follow, on every branch."""
-        for child in self.children:
-            yield child
-            yield from child.below()
-
 
 def _root() -> Node:
     return Node({"role": "", "content": ""}, None)
@@ -96,10 +90,6 @@ class Talk:
 
     def __post_init__(self) -> None:
         self.head = self.root
-
-    def call_ids(self) -> set[str]:
-        """The ids of all tool calls that were ever made in it, but for those that show nothing."""
-        return set(call_ids([node.body for node in self.root.below() if not node.unproven]))
 
 
 TranscriptMessage = tuple[str, tuple[tuple[str, ...], ...]]
@@ -198,6 +188,7 @@ class Model:
         seen = said_in(plan.node.path())
         for body in plan.new[:-1] if prefill else plan.new:
             node = node.add(body, plan.instructions)
+            node.restored = node.restored or plan.restored
             node.unproven = plan.unproven
             seen += said_in([node])
         latest = node
@@ -284,15 +275,21 @@ class Model:
         return None
 
     def _by_itself(self, ask: Ask, talk: Talk, chain: Sequence[Json]) -> Plan:
-        """§3.2: what the client did not send comes back only if its chain shows that it was there."""
+        """§3.2: what the client did not send comes back only if its chain shows that it was there.
+
+        A tool call shows it where the conversation made it on the branch that is continued: the steps of another
+        branch are messages that are new here, and whoever sends them gets nothing back for them (§1: as sent).
+        """
         sent = ask.messages[ask.offset :]
         compared = sent[:-1] if is_answer(sent[-1]) else sent
         node, count = furthest(talk.root, compared, 0)
-        ids = {*call_ids(chain), *(m["tool_call_id"] for m in chain if m["role"] == "tool")}
+        known = compared[:count]
+        ids = {*call_ids(known), *(m["tool_call_id"] for m in known if m["role"] == "tool")}
+        proven = call_ids([step.body for step in node.path() if not step.unproven])
         assistant = sum(len(text_of(m) or "") for m in chain if is_answer(m))
         new = sent[count:]
         plan = Plan(ask, talk, node, new, ask.instructions, ask.messages, at_head=node is talk.head)
-        if ids & talk.call_ids() or assistant >= ENOUGH_SAID or node.restored:
+        if ids.intersection(proven) or assistant >= ENOUGH_SAID or node.restored:
             plan.forwarded = [*ask.instructions, *visible(node.path(), new), *new]
             plan.restored = _is_more(plan.forwarded, ask.messages)
         else:

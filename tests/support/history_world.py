@@ -6,8 +6,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
 
 import httpx
 
@@ -16,7 +14,7 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.history_model import Ask, Json
 from tests.support.http_server import Record
 from tests.support.mock_upstream import MockUpstream, Reply
-from tests.support.process import wait_until
+from tests.support.process import Closing, wait_until
 
 TOOLS = [
     {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}},
@@ -80,7 +78,7 @@ class Heard:
     forwarded: list[Json] | None = None
 
 
-class World:
+class World(Closing):
     """Sends requests, and tells what went up for each of them."""
 
     def __init__(self, gateway: GatewayProcess, upstream: MockUpstream, storage_url: str) -> None:
@@ -94,12 +92,7 @@ class World:
         self._client = httpx.Client(base_url=gateway.base_url, trust_env=False, timeout=WAIT_SECONDS)
         upstream.handler = self._answer
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._client.close()
         self._threads.shutdown()
 

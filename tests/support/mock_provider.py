@@ -3,19 +3,19 @@
 import json
 import threading
 from collections import deque
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from tests.support import anthropic_wire, gemini_wire
 from tests.support.anthropic_cache import PromptCache
 from tests.support.http_server import Answer, Record, ThreadedHttpServer
+from tests.support.process import Closing
 
 Json = dict[str, Any]
 JSON = (("content-type", "application/json"),)
 EVENTS = (("content-type", "text/event-stream; charset=utf-8"),)
 
 
-class MockProvider:
+class MockProvider(Closing):
     """Answers `POST /v1/messages` (Anthropic) and `/models/…:generateContent`, `:streamGenerateContent` (Gemini)."""
 
     def __init__(self) -> None:
@@ -25,14 +25,9 @@ class MockProvider:
         self._queue: deque[tuple[Json | Answer, int | None]] = deque()
         self._stalled = threading.Event()
         self._server = ThreadedHttpServer(self._respond)
-
-    def __enter__(self) -> Self:
         self._server.start()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._server.stop()
 
     @property

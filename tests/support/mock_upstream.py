@@ -8,13 +8,12 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import unquote
 
 from tests.support.http_server import Answer, Record, ThreadedHttpServer
 from tests.support.mock_embeddings import embeddings
-from tests.support.process import wait_until
+from tests.support.process import Closing, wait_until
 from tests.support.reply import (
     JsonDict,
     Reply,
@@ -32,7 +31,7 @@ _MODELS = ("gpt-4o", "gpt-4o-mini", "small")
 _ECHO_CHARS = 80
 
 
-class MockUpstream:
+class MockUpstream(Closing):
     """Listens from the moment it is made until `stop`, or to the end of its `with` block.
 
     A chat request is answered by the first of these that applies: the strict checks and the modes (so a
@@ -63,12 +62,7 @@ class MockUpstream:
         self.count_prompt: Callable[[JsonDict], int] = count_prompt
         self._queue: deque[Reply] = deque()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self.stop()
 
     @property

@@ -8,11 +8,11 @@ from typing import Any
 
 import httpx
 
-from tests.acceptance.answers import exact
-from tests.acceptance.command import gateway_command
-from tests.acceptance.documents import prompt_tokens
 from tests.chaos.audit import rows
+from tests.support.answers import exact
 from tests.support.balance import picos
+from tests.support.command import gateway_command
+from tests.support.documents import prompt_tokens
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mixed_requests import CHARGED, LATE, LEFT, UNCHARGED, Seen
 from tests.support.planned_requests import PlannedProvider

@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from tests.acceptance.documents import lamps
+from tests.support.documents import lamps
 from tests.support.http_server import Record
 from tests.support.internal_models import Json, decision, plan_of, role_of, shown
 from tests.support.mixed_requests import Provider, Request, configured_models, mixed

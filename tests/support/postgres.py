@@ -17,8 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from tests.support.ports import free_port
-from tests.support.process import START_SECONDS, ChildProcess, plain_environment, run_as, wait_until
+from tests.support.process import START_SECONDS, ChildProcess, free_port, plain_environment, run_as, wait_until
 
 T = TypeVar("T")
 

@@ -1,14 +1,15 @@
-"""One child process that tests may stop, freeze and kill: the base of all handles."""
+"""What all handles are made of: a child process that tests may stop, freeze and kill, waiting, free ports."""
 
 import contextlib
 import os
 import pwd
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 START_SECONDS = 30.0
 """How long a server may take until it is ready."""
@@ -37,6 +38,20 @@ def plain_environment() -> dict[str, str]:
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC"}
 
 
+class Closing:
+    """To be closed at the end of a `with` block."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of all that it holds."""
+        raise NotImplementedError
+
+
 class Child(Protocol):
     """What of `subprocess.Popen` is used of a child."""
 
@@ -51,6 +66,18 @@ class Child(Protocol):
 
     def wait(self, timeout: float | None = None) -> int:
         """The exit status; subprocess.TimeoutExpired when it still runs after `timeout` seconds."""
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A TCP port of `host` that nobody listens on now.
+
+    The kernel hands ephemeral ports out in turn, so another process is unlikely to get the same one
+    between this call and the caller's own bind; servers of ours bind port 0 themselves instead.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 class ChildProcess:

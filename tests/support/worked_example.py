@@ -13,8 +13,8 @@ from typing import Any
 
 import httpx
 
-from tests.acceptance.command import gateway_command
-from tests.acceptance.documents import prompt_tokens, tokens
+from tests.support.command import gateway_command
+from tests.support.documents import prompt_tokens, tokens
 from tests.support.gateway_process import GatewayProcess
 from tests.support.http_server import Record
 from tests.support.internal_models import InternalModels, Json, Shown, decision, plan_of, role_of

@@ -8,10 +8,10 @@ from typing import Any
 
 import httpx
 
-from tests.acceptance.documents import prompt_tokens
 from tests.bench.session.figures import Prompt, prompts
 from tests.bench.session.talk import SYSTEM, Turn
 from tests.support.agent_session import TOOLS, AgentSession
+from tests.support.documents import prompt_tokens
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream

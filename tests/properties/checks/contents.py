@@ -26,11 +26,20 @@ def reduced_label(name: str, text: str, original: str, seen: Seen, source: str |
     assert record is not None
     hold("I6", f"{len(original):,}" in head, f"{name}: its {len(original):,} characters are not told: {head[:200]!r}")
     hold("I6", source is None or source in head, f"{name}: where it came from is not told: {head[:200]!r}")
+    if record["strategy"] == "include_full" and _is_in_a_block(record, seen):
+        return record
     kind = "tool result" if name == "tool result" else "document"
     hold("I6", kind in head.replace("_", " "), f"{name}: what it is is not told: {head[:200]!r}")
     hold("bill", record["original_size_chars"] == len(original), f"{name}: another size in the bill")
     hold("bill", record["strategy"] in ("rag_extract", "exclude", "summarize"), f"{name}: {record['strategy']}")
     return record
+
+
+def _is_in_a_block(record: Json, seen: Seen) -> bool:
+    """Whether a block shows all of another artifact with the same content: their ids differ by a number at the end."""
+    name = record["artifact_id"].split("-")[0]
+    item = re.compile(rf'<artifact id="{name}(-\d+)?"[^\n]* shown="full"')
+    return any(item.search(text_of(message["content"])) for message in seen.forwarded if message["role"] == "user")
 
 
 def check_extract(name: str, text: str, original: str) -> None:
@@ -80,6 +89,8 @@ def check_tool(seen: Seen, message: Json, original: Json, source: str) -> None:
         return
     hold("§1", now != was, "a tool result that is shown in full lost its form: a list of parts became a string")
     record = reduced_label("tool result", now, was, seen, source)
+    if record["strategy"] == "include_full":
+        return
     if record["strategy"] == "summarize":
         now = _without_summary(now)
     check_extract("tool result", now, was)

@@ -3,8 +3,8 @@
 from typing import Any
 
 from tests.properties.cases import Case
-from tests.properties.checks import budget, contents, leaving, tokens, window, words
-from tests.properties.checks.seen import Json, Seen, hold, last_user
+from tests.properties.checks import blocks, budget, contents, leaving, tokens, window, words
+from tests.properties.checks.seen import LEFT_OUT, Json, Seen, hold, last_user
 
 
 def check_answer(
@@ -74,15 +74,28 @@ def _bill(seen: Seen) -> None:
 
 
 def _as_sent(seen: Seen) -> None:
-    """§1: what surely fits, with nothing beside it, is forwarded as it came, equal as JSON values."""
+    """§1: what surely fits, with nothing beside it, is forwarded as it came, equal as JSON values.
+
+    A branch may fit although the conversation that it left did not. What was forwarded of the messages they share is
+    frozen (I7), and room alone brings nothing back (§5): such a message comes in a form that it had, or stays out where
+    it was left out, and the block of the current message may bring what a question needs of it.
+    """
     if seen.case.planned or seen.case.attachments or _has_files(seen.originals):
         return
     margin = budget.MARGINS.get(seen.case.body["model"], 1.0)
     most = tokens.of_prompt(seen.originals, seen.case.body) + tokens.most_beside(seen.originals, seen.case.body)
-    if most * margin <= budget.budget_of(seen.case):
-        hold("§1", seen.forwarded == seen.originals, "everything fits, and something else was forwarded")
-        alone = seen.case.body["messages"] == seen.originals
-        hold("bill", not alone or seen.figures["strategy"] == "passthrough", f"strategy {seen.figures['strategy']}")
+    if most * margin > budget.budget_of(seen.case):
+        return
+    forwarded = dict(zip(seen.indexes, seen.forwarded, strict=True))
+    found = [forwarded.get(index, LEFT_OUT) for index in range(len(seen.originals))]
+    other = [index for index, message in enumerate(found) if message != seen.originals[index]]
+    frozen = [index for index in other if found[index] in seen.standing.get(index, ())]
+    if frozen and seen.current in other:
+        found[seen.current] = {**found[seen.current], "content": blocks.split(found[seen.current])[1]}
+    same = all(found[index] == seen.originals[index] for index in other if index not in frozen)
+    hold("§1", same, "everything fits, and something else was forwarded")
+    alone = seen.case.body["messages"] == seen.originals and not frozen
+    hold("bill", not alone or seen.figures["strategy"] == "passthrough", f"strategy {seen.figures['strategy']}")
 
 
 def _has_files(messages: list[Json]) -> bool:

@@ -7,6 +7,8 @@ from tests.properties.cases import Case
 
 Json = dict[str, Any]
 INSTRUCTIONS = ("system", "developer")
+LEFT_OUT: Json = {}
+"""Stands among the forms of a message for a request that did not forward it."""
 
 
 class Broken(Exception):

@@ -11,6 +11,7 @@ from openai import BaseModel
 
 from tests.support.gateway_process import GatewayProcess
 from tests.support.process import wait_until
+from tests.support.sockets import post
 
 Json = dict[str, Any]
 
@@ -69,10 +70,7 @@ def http(gateway: GatewayProcess, token: str | None = "sk-test") -> httpx.Client
 
 def raw_request(body: Json, token: str = "sk-test") -> bytes:
     """A chat request as it goes over the wire, for clients that leave."""
-    content = json.dumps(body).encode()
-    lines = ["POST /v1/chat/completions HTTP/1.1", "host: x", f"authorization: Bearer {token}"]
-    lines += ["content-type: application/json", f"content-length: {len(content)}", "", ""]
-    return "\r\n".join(lines).encode() + content
+    return post(json.dumps(body).encode(), f"authorization: Bearer {token}")
 
 
 def chat(gateway: GatewayProcess, **body: Any) -> Json:

@@ -12,7 +12,7 @@ from typing import Any
 
 import tiktoken
 
-from tests.acceptance.answers import Json
+from tests.support.answers import Json
 
 VOCABULARY = (
     "harbour tide rope anchor gull mast deck hull storm chart bell lantern oar wind wave salt net cliff "
