@@ -125,7 +125,7 @@ def test_every_decision_is_in_the_index() -> None:
 
 def test_what_operators_are_told_is_explained() -> None:
     """Every reason why a plan was not followed, every warning of a bill and every event of the log."""
-    reasons = re.findall(r'(?:InternalModelFailed|OverCeiling|InvalidPlan)\(f?"(?:\{[^}]*\})?([a-z_]+)"', SOURCE)
+    reasons = re.findall(r'(?:InternalModelFailed|Over[A-Z][a-z]+|InvalidPlan)\(f?"(?:\{[^}]*\})?([a-z_]+)"', SOURCE)
     reasons += re.findall(r'fallback_reason="([a-z_]+)"', SOURCE)
     reasons += re.findall(
         r'^(?:NO_PLANNER|NOTHING_TO_PLAN|SAVES_TOO_LITTLE|FAULT|LATE) = "([a-z]+_[a-z_]+)"', SOURCE, re.MULTILINE
