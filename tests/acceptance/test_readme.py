@@ -1,41 +1,63 @@
-"""What the README tells a newcomer to run, runs as it stands there (but for the port and the upstream)."""
+"""What the README and the quickstarts tell a newcomer to run, runs as it stands there (but for port and upstream)."""
 
+import json
 import os
 import re
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 
+import pytest
+import yaml
+
+from tests.support.command import gateway_command
 from tests.support import worked_example
 from tests.support.factory import GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.http_server import Record
 from tests.support.internal_models import InternalModels, every
 from tests.support.mock_upstream import MockUpstream
+from tests.support.reply import Reply
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+ROOT = Path(__file__).parents[2]
+README, INTEGRATING = ((ROOT / page).read_text() for page in ("README.md", "docs/integrating.md"))
+ADDRESS = "http://127.0.0.1:8000"
 
 
-def _run(gateway: GatewayFactory, upstream: MockUpstream, folder: Path, fence: str, *command: str) -> str:
-    config = {"model_list": None, "upstream": {"api_base": upstream.base_url}}
-    running = gateway(config)
-    block = re.search(rf"```{fence}\n((?:curl|from openai).*?)```", README, re.DOTALL)
-    assert block
-    code = block.group(1).replace("http://127.0.0.1:8000", running.url)
+def block(page: str, heading: str, fence: str) -> str:
+    """The first block of code of that language below a heading of the page."""
+    found = re.search(rf"^## {heading}\n.*?^```{fence}\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    assert found, heading
+    return found.group(1)
+
+
+def run(code: str, running: GatewayProcess, folder: Path, *command: str) -> str:
+    """What the code prints, run against the gateway in the folder."""
+    assert ADDRESS in code
     environment = {**os.environ, "OPENAI_API_KEY": "sk-readme"}
-    done = subprocess.run([*command, code], cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+    called = [*command, code.replace(ADDRESS, running.url)]
+    done = subprocess.run(called, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_the_first_curl(start_gateway: GatewayFactory, upstream: MockUpstream, tmp_path: Path) -> None:
-    output = _run(start_gateway, upstream, tmp_path, "bash", "bash", "-c")
+@pytest.fixture
+def unconfigured(start_gateway: GatewayFactory, upstream: MockUpstream) -> GatewayProcess:
+    """As `make run` serves, but for the address of the default upstream."""
+    return start_gateway({"model_list": None, "upstream": {"api_base": upstream.base_url}})
+
+
+def test_the_first_curl(unconfigured: GatewayProcess, upstream: MockUpstream, tmp_path: Path) -> None:
+    output = run(block(README, "First request", "bash"), unconfigured, tmp_path, "bash", "-c")
     assert "echo: Say hello." in output
     assert '"response_metadata"' in output
     assert upstream.chats[-1].headers["authorization"] == "Bearer sk-readme"
 
 
-def test_the_first_sdk_call(start_gateway: GatewayFactory, upstream: MockUpstream, tmp_path: Path) -> None:
+def test_the_first_sdk_call(unconfigured: GatewayProcess, upstream: MockUpstream, tmp_path: Path) -> None:
     (tmp_path / "contract.txt").write_text("Clause 14 says that the clause after it is void.")
-    output = _run(start_gateway, upstream, tmp_path, "python", sys.executable, "-c")
+    output = run(block(README, "First request", "python"), unconfigured, tmp_path, sys.executable, "-c")
     assert "'total_cost'" in output
     first, follow_up = upstream.chats
     assert "Clause 14 says" in first.body["messages"][-1]["content"]
@@ -44,17 +66,47 @@ def test_the_first_sdk_call(start_gateway: GatewayFactory, upstream: MockUpstrea
     assert "Clause 14 says" in follow_up.body["messages"][0]["content"]
 
 
-def test_the_planned_call(start_gateway: GatewayFactory, upstream: MockUpstream, tmp_path: Path) -> None:
+def test_the_quickstart_of_the_sdk(start_gateway: GatewayFactory, upstream: MockUpstream, tmp_path: Path) -> None:
     """With the models that it names in `model_list`, and documents that do not fit."""
     upstream.handler = models = InternalModels(every("rag_extract", extraction_query="order 4411"))
     running = start_gateway({"context": {"planning": "auto"}})
     (tmp_path / "orders.json").write_text(worked_example.orders() * 4)
     (tmp_path / "contract.md").write_text(worked_example.contract())
-    block = re.search(r"```python\n(answer = .*?)```", README, re.DOTALL)
-    assert block
-    client = f"from openai import OpenAI\nclient = OpenAI(base_url='{running.base_url}', api_key='sk-readme')\n"
-    command = [sys.executable, "-c", client + block.group(1)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert "rag_extract" in done.stdout
+    output = run(block(INTEGRATING, "OpenAI SDK", "python"), running, tmp_path, sys.executable, "-c")
+    assert "attachment:0:orders.json rag_extract" in output
+    assert "conv_" in output
     assert len(models.planned) == 1
+
+
+def test_the_quickstart_of_an_agent(start_gateway: GatewayFactory, upstream: MockUpstream, tmp_path: Path) -> None:
+    """The model asks for a log, is sent what bears on the question, and both steps are on the sum of the bills."""
+    call = {"id": "call_1", "type": "function", "function": {"name": "read_log", "arguments": '{"day": "2026-03-09"}'}}
+
+    def answer(record: Record) -> Reply:
+        results = [message for message in record.body["messages"] if message["role"] == "tool"]
+        return Reply(text="At noon.") if results else Reply(tool_calls=[call])
+
+    upstream.handler = answer
+    output = run(block(INTEGRATING, "Agent loop", "python"), start_gateway(), tmp_path, sys.executable, "-c")
+    said, cost = output.rsplit(maxsplit=1)
+    assert said == "At noon."
+    assert Decimal(cost) > 0
+    (_, result) = upstream.chats[-1].body["messages"][-2:]
+    assert result["tool_call_id"] == "call_1"
+
+
+def test_the_quickstart_of_a_local_model(upstream: MockUpstream, tmp_path: Path) -> None:
+    """`gateway check` takes the file, and its model is managed by the window that it names."""
+    text = block(INTEGRATING, "Local model", "yaml").replace("http://127.0.0.1:8080/v1", upstream.base_url)
+    (tmp_path / "local.yaml").write_text(text)
+    command = re.search(r"gateway (check .*)", block(INTEGRATING, "Local model", "bash"))
+    assert command
+    done = gateway_command(*command.group(1).split(), directory=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with GatewayProcess(yaml.safe_load(text), directory=tmp_path) as running:
+        body = {"model": "local", "messages": [{"role": "user", "content": "hello"}]}
+        code = f"curl -s {ADDRESS}/v1/chat/completions -H 'Content-Type: application/json' -d '{json.dumps(body)}'"
+        answer = json.loads(run(code, running, tmp_path, "bash", "-c"))
+    assert upstream.last.body["model"] == "qwen3"
+    assert answer["response_metadata"]["cost"]["total_cost"] == 0
+    assert answer["response_metadata"]["context_utilization"]["context_window"] == 8192

@@ -174,7 +174,7 @@ def test_s4_i1_upstream_says_overflow_all_the_same(client: OpenAI, upstream: Moc
 def test_s4_i1_an_unknown_window(
     start_gateway: GatewayFactory, upstream: MockUpstream, make_client: ClientFactory
 ) -> None:
-    """A model of unknown window is not managed, with a warning; a limit of the client's own manages it."""
+    """§6.8: a model of unknown window is not managed, with a warning; a limit of the client's own manages it."""
     params = {"model": "openai/house-brand", "api_base": upstream.base_url, "api_key": "sk-upstream"}
     client = make_client(start_gateway({"model_list": [{"model_name": "own", "litellm_params": params}]}))
     answer = ask(client, user("keeper of lamp 5?"), model="own", attachments=[{"content": DOCUMENT}])

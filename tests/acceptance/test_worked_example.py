@@ -14,7 +14,8 @@ PAGE = (Path(__file__).parents[2] / "docs/context.md").read_text()
 
 
 def test_the_example_of_the_page(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
-    """A summary, an extract and an artifact that a plan could not leave out; on the next question all of it stands."""
+    """§6.2, §6.3: a summary, an extract and an artifact that a plan could not leave out, each with its source; the next
+    question finds all of it decided."""
     scripted = example.models()
     upstream.handler = example.counted(scripted)
     gateway = start_gateway({"context": {"planning": "auto"}})
@@ -29,6 +30,7 @@ def test_the_example_of_the_page(start_gateway: GatewayFactory, upstream: MockUp
         "step_1:depot_reports": ("summarize", False),
         "attachment:0:Framework contract": ("rag_extract", True),
     }
+    assert told["strategy"] == "llm_planned"
     assert (told["planning_reason"], told["llm_planning_used"], told["fallback_reason"]) == ("near_limit", True, None)
     assert (later["planning_reason"], later["llm_planning_used"]) == ("standing", False)
     assert later["planning_cost"]["total_cost"] == 0

@@ -68,7 +68,7 @@ async def test_a_reader_in_the_way_only_delays_emptying_the_log(file: tuple[Path
 
 
 async def test_the_next_sweep_empties_the_log_that_a_reader_kept(file: tuple[Path, Transactions]) -> None:
-    """As docs/running.md has it: nobody has to delete anything else for what was deleted to leave the file."""
+    """As docs/operations.md has it: nobody has to delete anything else for what was deleted to leave the file."""
     path, transactions = file
     store = ConversationStore(transactions, SystemClock())
     await store.commit(turn("t", "conv_1", WORD, created=True))

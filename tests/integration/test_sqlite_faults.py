@@ -88,7 +88,7 @@ async def test_a_file_that_was_removed_is_not_written_to_and_is_used_again_when_
 async def test_a_file_that_was_replaced_is_not_mixed_with_the_log_of_the_old_one(
     store: ConversationStore, file: Path
 ) -> None:
-    """§3.6: a backup that was put back under a running server waits for its end (docs/running.md)."""
+    """§3.6: a backup that was put back under a running server waits for its end (docs/operations.md)."""
     backup, old = file.with_name("backup.db"), file.with_name("old.db")
     source, target = sqlite3.connect(file), sqlite3.connect(backup)
     source.backup(target)

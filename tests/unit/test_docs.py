@@ -1,5 +1,6 @@
 """Documentation is tested: what exists is named, and what is named exists."""
 
+import ast
 import inspect
 import re
 from pathlib import Path
@@ -16,7 +17,15 @@ CONFIGURATION = (ROOT / "docs/configuration.md").read_text()
 API = (ROOT / "docs/api.md").read_text()
 README = (ROOT / "README.md").read_text()
 OPERATIONS = (ROOT / "docs/operations.md").read_text()
+TROUBLESHOOTING = (ROOT / "docs/troubleshooting.md").read_text()
+GLOSSARY = (ROOT / "docs/glossary.md").read_text()
+ARCHITECTURE = (ROOT / "docs/architecture.md").read_text()
+SOURCE = "\n".join(path.read_text() for path in sorted((ROOT / "gateway").rglob("*.py")))
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def shown(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
 @pytest.mark.parametrize("section", SECTIONS)
@@ -42,20 +51,29 @@ def test_every_documented_setting_exists() -> None:
     assert documented == known
 
 
-def test_every_error_code_is_documented() -> None:
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_every_setting_that_a_page_names_exists(page: Path) -> None:
+    """Not one that was renamed: `context.low_water` and the like, and the fields of a request's `context`."""
+    known = {f"{s}.{k}" for s in SECTIONS for k in getattr(Settings.model_fields[s].annotation, "model_fields", {})}
+    known |= {f"context.{name}" for name in CONTEXT_FIELDS}
+    named = set(re.findall(rf"`((?:{'|'.join(SECTIONS)})\.[a-z_]+)`", page.read_text()))
+    assert not {name for name in named - known if not name.endswith((".py", ".md", ".yaml"))}
+
+
+def test_every_error_code_is_documented_with_what_to_do() -> None:
     classes = [c for _, c in inspect.getmembers(errors, inspect.isclass)]
     codes = {c.code for c in classes if issubclass(c, errors.GatewayError) and c.code}
-    codes |= {m for f in (ROOT / "gateway").rglob("*.py") for m in re.findall(r'code="([a-z_]+)"', f.read_text())}
-    missing = sorted(code for code in codes if f"`{code}`" not in API)
-    assert not missing
+    codes |= set(re.findall(r'code="([a-z_]+)"', SOURCE))
+    for page in (API, TROUBLESHOOTING):
+        assert not sorted(code for code in codes if f"`{code}`" not in page)
 
 
 def test_every_endpoint_is_documented() -> None:
     routes = re.findall(r'Route\("([^"]+)".*?methods=\["(\w+)"\]', inspect.getsource(app))
     assert len(routes) >= 7
     for path, method in routes:
-        shown = f"{method} {path.replace(':path', '')}"
-        assert shown in API, f"{shown} is not in docs/api.md"
+        named = f"{method} {path.replace(':path', '')}"
+        assert named in API, f"{named} is not in docs/api.md"
 
 
 def test_every_field_of_context_is_documented() -> None:
@@ -63,13 +81,24 @@ def test_every_field_of_context_is_documented() -> None:
     assert not missing
 
 
+def test_every_metric_is_documented() -> None:
+    """And none that is not counted any more."""
+    counted = re.findall(r'yield \w+\(\s*"(gateway_\w+)"', SOURCE)
+    assert len(counted) > 5
+    documented = set(re.findall(r"`(gateway_\w+)`", OPERATIONS))
+    assert {re.sub("_(total|info)$", "", name) for name in documented} == set(counted)
+
+
 def test_the_commands_of_the_readme_exist() -> None:
+    """§9.2: what a newcomer is told to run with make."""
     makefile = (ROOT / "Makefile").read_text()
-    for target in re.findall(r"^make (\w+)", README, re.MULTILINE):
+    targets = re.findall(r"\bmake (\w+)(?=`|  )", README)
+    assert {"demo", "run", "test"} <= set(targets)
+    for target in targets:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"make {target}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=shown)
 def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     """To a file of the repository, and to a heading that it has."""
     for linked in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
@@ -89,16 +118,43 @@ def headings(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
 
 
+def test_every_decision_is_in_the_index() -> None:
+    index = (ROOT / "docs/adr/README.md").read_text()
+    assert not [page.name for page in (ROOT / "docs/adr").glob("0*.md") if f"({page.name})" not in index]
+
+
 def test_what_operators_are_told_is_explained() -> None:
     """Every reason why a plan was not followed, every warning of a bill and every event of the log."""
-    source = "\n".join(path.read_text() for path in (ROOT / "gateway").rglob("*.py"))
-    reasons = re.findall(r'(?:InternalModelFailed|OverCeiling|RubbishPlan)\(f?"(?:\{[^}]*\})?([a-z_]+)"', source)
-    reasons += re.findall(r'fallback_reason="([a-z_]+)"', source)
+    reasons = re.findall(r'(?:InternalModelFailed|Over[A-Z][a-z]+|InvalidPlan)\(f?"(?:\{[^}]*\})?([a-z_]+)"', SOURCE)
+    reasons += re.findall(r'fallback_reason="([a-z_]+)"', SOURCE)
     reasons += re.findall(
-        r'^(?:NO_PLANNER|NOTHING_TO_PLAN|SAVES_TOO_LITTLE|FAULT|LATE) = "([a-z]+_[a-z_]+)"', source, re.MULTILINE
+        r'^(?:NO_PLANNER|NOTHING_TO_PLAN|SAVES_TOO_LITTLE|FAULT|LATE) = "([a-z]+_[a-z_]+)"', SOURCE, re.MULTILINE
     )
-    warnings = re.findall(r'warnings\.append\("([a-z_]+)"', source)
-    events = re.findall(r'\blog\.(?:info|warning|fault)\(\s*"([a-z_]+)"', source)
+    warnings = re.findall(r'warnings\.append\("([a-z_]+)"', SOURCE)
+    events = re.findall(r'\blog\.(?:info|warning|fault)\(\s*"([a-z_]+)"', SOURCE)
     assert min(len(reasons), len(warnings), len(events)) > 1
-    missing = sorted(name for name in {*reasons, *warnings, *events} if f"{name}`" not in OPERATIONS)
+    missing = sorted(name for name in {*reasons, *warnings, *events} if f"{name}`" not in TROUBLESHOOTING)
     assert not missing
+
+
+def test_the_names_of_the_glossary_are_those_of_the_code() -> None:
+    terms = re.findall(r"^- \*\*(.+?)\*\* \(`([^`]+)`\): ", GLOSSARY, re.MULTILINE)
+    assert len(terms) == GLOSSARY.count("\n- ")
+    assert [term for term, _ in terms] == sorted((term for term, _ in terms), key=str.lower)
+    for term, name in terms:
+        if name.endswith(".py"):
+            assert (ROOT / "gateway" / name).exists(), f"{term}: {name}"
+        else:
+            assert re.search(rf"\b{name}\b", SOURCE), f"{term}: {name}"
+
+
+def test_the_places_of_the_architecture_exist() -> None:
+    named = re.findall(r"`([a-z_]+(?:/[a-z_]+)*(?:/|\.py))`", ARCHITECTURE)
+    assert len(named) > 20
+    assert not [name for name in named if not (ROOT / name).exists() and not (ROOT / "gateway" / name).exists()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_python_of_a_page_is_python(page: Path) -> None:
+    for code in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
+        ast.parse(code)
