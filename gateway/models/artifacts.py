@@ -32,10 +32,10 @@ class ContextGoal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an artifact stands in the conversation.
+    """Where an artifact is in the conversation.
 
-    `message` is an index into the conversation's messages (None: it stands in none and can only enter through the
-    block of §4 I6), `part` an index into that message's content parts, `span` the characters of the text it takes up.
+    `message` is an index into the conversation's messages; None: it is in none and can only enter through the block of
+    guarantee §4 I6. `part` is an index into that message's content parts, `span` its characters in that text.
     """
 
     message: int | None = None
@@ -44,13 +44,13 @@ class Place:
 
 
 def cache_group(tenant: str, digest: str) -> str:
-    """The group of all that a cache keeps of a tenant's content, by the digest of that content: texts, summaries."""
+    """The name under which a cache keeps all that was made of a tenant's content: texts, summaries, vectors."""
     return f"{tenant}:{digest}"
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """The call behind a tool result that is told as text: `message_id` of the stored result, and the call's
+    """The call behind a tool result that is given to the model as text: the id of the stored result, and the call's
     arguments."""
 
     message_id: str
@@ -59,10 +59,12 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """One tool result or document. `content` is its text; `size_chars` the length of that text. `label` is the source
-    as it is told to a model where that must not change from turn to turn (guarantee §4 I7). `call` belongs to a result
-    that is told as text, its message left out (guarantee §3.3); `arguments` are what any tool was called with, as
-    written."""
+    """One tool result or document.
+
+    `content` is its text, `size_chars` the length of that. `label` is the source as a model reads it, where it must not
+    change from turn to turn (guarantee §4 I7). `call` belongs to a result that is given as text, without its message
+    (guarantee §3.3). `arguments` are what a tool was called with, as written.
+    """
 
     artifact_id: str
     artifact_type: ArtifactType
@@ -80,18 +82,17 @@ class Artifact:
 
     @property
     def standing_name(self) -> str:
-        """What it is known by while it stands in a block: two tool results may say the same. An attachment goes by its
-        content, whatever else of the same content turns up later."""
+        """Its name in a block: the message's id for a tool result, as two may say the same, else `content_id`."""
         return self.call.message_id if self.call else self.content_id
 
     @property
     def content_id(self) -> str:
-        """Its id without the number that tells it from others that say the same."""
+        """Its id without the number that distinguishes artifacts of the same content."""
         return self.artifact_id.partition("-")[0]
 
     @property
     def search_label(self) -> str:
-        """What it is called and what was asked for to get it: words that a question may use and its text may lack."""
+        """Title and arguments: words that a question may use and the text may lack."""
         return " ".join(each for each in (self.title, self.arguments) if each)
 
 

@@ -5,15 +5,13 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
 
-# What a plan saves beside what it costs.
-
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """USD over the `expected_requests` that will forward what was decided; None where a price is unknown.
+    """What a plan saves and costs, in USD over the `expected_requests` that will forward it; None: a price is unknown.
 
-    `saved_tokens`: fewer than without the plan, in each of them. `invalidated_tokens`: of the frozen prefix, which a
-    provider's prompt cache will have to take in anew; `invalidation_cost` is what they cost more for that.
+    `saved_tokens` are saved in each of these requests. `invalidated_tokens` of the frozen prefix leave the provider's
+    prompt cache; `invalidation_cost` is what they cost more for that.
     """
 
     saved_tokens: int
@@ -31,7 +29,7 @@ class Comparison:
         return self.saving > self.planning_cost + (self.invalidation_cost or Decimal(0))
 
     def told(self, *, applied: bool) -> dict[str, Any]:
-        """As the bill tells it; `applied`: the plan was followed."""
+        """`economics` of the bill; `applied`: the plan was followed."""
         return {
             "saved_tokens": self.saved_tokens,
             "expected_requests": self.expected_requests,
@@ -44,16 +42,13 @@ class Comparison:
         }
 
 
-# Calls of internal models that one request made, before they are priced (guarantee §6).
-
-
 Purpose = Literal["planner", "summarizer", "embedder"]
 
 
 @dataclass(frozen=True, slots=True)
 class InternalCall:
-    """One call: `route` names where it went (`Deployment.route`), `usage` is in OpenAI's names, `prices` in LiteLLM's.
-    `estimated`: the gateway counted, as the model reported nothing or was cut off."""
+    """One call of an internal model, before it is priced. `route` is its `Deployment.route`, `usage` is in OpenAI's names,
+    `prices` in LiteLLM's. `estimated`: the gateway counted, as the model reported nothing or was cut off."""
 
     purpose: Purpose
     route: str
@@ -69,7 +64,7 @@ PICO = Decimal("0.000000000001")
 @dataclass(frozen=True, slots=True)
 class ArtifactUsageRecord:
     """How one artifact was used; `processed_size_chars` counts the characters of it that were forwarded. `guarded`: a
-    plan excludes it, and it is shown all the same (guarantee §5); told only where it is so."""
+    plan excludes it, and it is shown all the same (guarantee §5); left out of the bill where false."""
 
     artifact_id: str
     source: str
@@ -131,7 +126,7 @@ class CostMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ContextPlanningUsage:
-    """Tokens and calls of the internal models. `embedder` is told only where it was called."""
+    """Tokens and calls of the internal models. `embedder` is left out of the bill where none was called."""
 
     planner: dict[str, int] = field(default_factory=dict)
     summarizer: dict[str, int] = field(default_factory=dict)
@@ -140,7 +135,7 @@ class ContextPlanningUsage:
 
 @dataclass(frozen=True, slots=True)
 class ContextPlanningCost:
-    """Cost of the internal models in USD; None: no known price. `embedder_cost` is not told where none was called."""
+    """Cost of the internal models in USD; None: no known price. `embedder_cost` is left out where none was called."""
 
     planner_cost: Decimal | None = Decimal(0)
     summarizer_cost: Decimal | None = Decimal(0)
@@ -171,7 +166,7 @@ class ContextUtilizationMetadata:
     planning_usage: ContextPlanningUsage = field(default_factory=ContextPlanningUsage)
     planning_cost: ContextPlanningCost = field(default_factory=ContextPlanningCost)
     economics: dict[str, Any] | None = None
-    """What a plan saves beside what it costs (`Comparison.told`); told only where a plan was made."""
+    """`Comparison.told`; left out of the bill where no plan was made."""
     cache_stats: dict[str, int] = field(default_factory=lambda: {"hits": 0, "misses": 0})
     warnings: list[str] = field(default_factory=list)
 
