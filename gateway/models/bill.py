@@ -47,8 +47,8 @@ Purpose = Literal["planner", "summarizer", "embedder"]
 
 @dataclass(frozen=True, slots=True)
 class InternalCall:
-    """One call of an internal model, before it is priced. `route` is its `Deployment.route`, `usage` is in OpenAI's names,
-    `prices` in LiteLLM's. `estimated`: the gateway counted, as the model reported nothing or was cut off."""
+    """One call of an internal model, before it is priced. `route` is its `Deployment.route`; `usage` is in OpenAI's
+    names, `prices` in LiteLLM's. `estimated`: the gateway counted, as the model reported nothing or was cut off."""
 
     purpose: Purpose
     route: str
