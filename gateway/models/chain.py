@@ -1,7 +1,7 @@
 """Chains of messages: the digests by which a conversation is recognised in what a client sends (ADR 8).
 
-A mark says where a chain stands after a message: the digest of all messages so far, and the digest of what was said
-in them (guarantee §3.2). Either grows by hashing the mark before and the message, so a turn costs the turn.
+A `ChainDigest` names a chain by two digests: of all its messages, and of what was said in them (guarantee §3.2). Each
+is the hash of the digest before and the message, so that a turn costs the turn.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ SAYING_ROLES = {"user": b"user\0", "assistant": b"assistant\0"}
 
 
 class ChainDigest(NamedTuple):
-    """Where a chain stands. `path` and `said` are digests of 20 bytes, empty before the first message.
+    """A chain of messages. `path` and `said` are digests of 20 bytes, empty before the first message.
 
     `plain` says that the chain is roles and texts without outer white space, and nothing beside them: whoever sends a
     chain of the same `path` that is plain, too, has sent the very same messages.
@@ -35,7 +35,7 @@ START = ChainDigest()
 
 
 class Run(NamedTuple):
-    """Answers that stand next to each other: the mark before them, and their text."""
+    """Answers next to each other: the digest of the chain before them, and their joined text."""
 
     before: ChainDigest
     text: str
@@ -60,7 +60,7 @@ def content_text(content: Any) -> str | None:
 
 
 def is_step(message: Mapping[str, Any]) -> bool:
-    """Whether a message belongs to the working of a turn rather than to what was said in it."""
+    """Whether a message is a tool call or a result, not something that was said."""
     role = message.get("role")
     return role in ("tool", "function") or bool(message.get("tool_calls") or message.get("function_call"))
 
@@ -104,53 +104,58 @@ def message_digest(message: Mapping[str, Any]) -> str:
 
 
 def extended(
-    mark: ChainDigest, message: Mapping[str, Any], *, status: str = "complete", reworded: bool = False
+    digest: ChainDigest, message: Mapping[str, Any], *, status: str = "complete", reworded: bool = False
 ) -> ChainDigest:
-    """The mark after one more message.
+    """The digest after one more message.
 
     Args:
-        reworded: what was forwarded in its place was not the same, so that its words are not all there is of it.
+        reworded: another form of the message was forwarded, so that its words are not all there is of it.
     """
     if says_nothing(message, status):
-        return mark
+        return digest
     who = identity(message)
     words = _plain_words(who)
-    path = _hash(mark.path, words if words is not None else jsons.canonical(who))
-    plain = mark.plain and not reworded and words is not None and is_bare(message)
+    path = _hash(digest.path, words if words is not None else jsons.canonical(who))
+    plain = digest.plain and not reworded and words is not None and is_bare(message)
     if not is_said(message):
-        return ChainDigest(path, mark.said, plain=False)
-    return ChainDigest(path, path if mark.said == mark.path else _hash(mark.said, _said(who)), plain)
+        return ChainDigest(path, digest.said, plain=False)
+    return ChainDigest(path, path if digest.said == digest.path else _hash(digest.said, _said(who)), plain)
 
 
-def calling(mark: ChainDigest, message: Mapping[str, Any]) -> bytes:
+def calling(digest: ChainDigest, message: Mapping[str, Any]) -> bytes:
     """What was said up to an assistant's message with tool calls, which counts as an answer while it is the last."""
-    return _hash(mark.said, b"calls\0" + _said(identity(message)))
+    return _hash(digest.said, b"calls\0" + _said(identity(message)))
 
 
-def chain_digests(messages: Iterable[Mapping[str, Any]], mark: ChainDigest = START) -> list[ChainDigest]:
-    """The marks after each of these messages."""
+def chain_digests(messages: Iterable[Mapping[str, Any]], digest: ChainDigest = START) -> list[ChainDigest]:
+    """The digests after each of these messages."""
     found: list[ChainDigest] = []
     run: Run | None = None
     for message in messages:
-        mark, run = following(mark, run, message)
-        found.append(mark)
+        digest, run = following(digest, run, message)
+        found.append(digest)
     return found
 
 
 def following(
-    mark: ChainDigest, run: Run | None, message: Mapping[str, Any], *, status: str = "complete", reworded: bool = False
+    digest: ChainDigest,
+    run: Run | None,
+    message: Mapping[str, Any],
+    *,
+    status: str = "complete",
+    reworded: bool = False,
 ) -> tuple[ChainDigest, Run | None]:
-    """The mark after one more message, and the run of answers that it belongs to.
+    """The digest after one more message, and the run of answers that it belongs to.
 
-    Answers that stand next to each other are one answer: a prefill and its completion have the mark of what is stored
-    of both (guarantee §3.4).
+    Answers next to each other count as one: a prefill and its completion have the digest of the one message that is
+    stored of both (guarantee §3.4).
     """
     text = _answer_text(message)
     if text is None:
-        after = extended(mark, message, status=status, reworded=reworded)
-        return after, run if after == mark else None
+        after = extended(digest, message, status=status, reworded=reworded)
+        return after, run if after == digest else None
     if run is None:
-        return extended(mark, message, status=status, reworded=reworded), Run(mark, text)
+        return extended(digest, message, status=status, reworded=reworded), Run(digest, text)
     run = Run(run.before, run.text + text)
     return extended(run.before, {"role": "assistant", "content": run.text})._replace(plain=False), run
 
@@ -192,7 +197,7 @@ def call_ids(message: Mapping[str, Any]) -> list[str]:
 
 
 def chain_key(secret: bytes, tenant: str, people: Sequence[str], said: bytes, calls: Sequence[str] = ()) -> ChainKey:
-    """What is left of a chain: nobody without the secret can tell which words it stands for."""
+    """The keyed digests of a chain: without the secret nobody can tell its words."""
     who = jsons.canonical([tenant, list(people)])
     digest = hmac.digest(secret, b"chain\0%b\0%b" % (who, said), "sha256")[:SIZE]
     if not calls:

@@ -90,12 +90,6 @@ class ChatRequest:
         """Whether what its user and its model write is stored."""
         return self.store and self.options.mode != "off"
 
-    @property
-    def stands_alone(self) -> bool:
-        """Whether nothing stored or attached belongs to it."""
-        ref = self.conversation
-        return ref.conversation_id is None and ref.session is None and not self.attachments
-
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:

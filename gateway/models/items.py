@@ -13,9 +13,6 @@ from gateway.base import jsons
 from gateway.base.ids import content_digest
 from gateway.models.conversation import ConversationMessage
 
-# Parts of a message's content: as chat completions have them, and as conversation items have them.
-
-
 Part = dict[str, Any]
 
 

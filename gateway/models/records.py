@@ -7,9 +7,6 @@ from typing import Any
 from gateway.models.conversation import ConversationMessage
 from gateway.models.frames import NewFrame
 
-# A conversation on its way from one storage to another: read back from an export, checked, without ids of its own.
-
-
 KIND = "conversation.export"
 VERSION = 1
 Instructions = tuple[dict[str, Any], ...]

@@ -46,9 +46,6 @@ def _answers(result: Mapping[str, Any], call: Mapping[str, Any]) -> bool:
     return str(call.get("id")) == str(result.get("tool_call_id"))
 
 
-# Reasoning events: the tool steps of an assistant's answer as they are stored with it (contract, Terms).
-
-
 def reasoning_events(
     messages: Sequence[ConversationMessage], answered_at: datetime, message_ids: Sequence[str | None]
 ) -> list[dict[str, Any]]:

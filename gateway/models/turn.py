@@ -1,4 +1,5 @@
-"""What one request leaves behind: its messages, its answers and its bill, committed as a whole (guarantee §3.6)."""
+"""What one request leaves: its turn, its bill and its claim, committed as a whole (guarantee §3.6), and how these are
+read again."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping
@@ -13,18 +14,15 @@ from gateway.models.chain import START, ChainDigest, ChainKey
 from gateway.models.conversation import ConversationMessage
 from gateway.models.frames import NewFrame
 
-# Requests that are to be answered once: which one it is, who answers it, and what is known of it elsewhere.
-
-
 ClaimState = Literal["running", "done", "contested"]
 
 
 @dataclass(frozen=True, slots=True)
 class RequestIdentity:
-    """Which request it is, by keyed digests: what was said in it cannot be had from them.
+    """A request that is answered once, by keyed digests: its words cannot be had from them.
 
-    `named`: its client gave it an `Idempotency-Key`, of which `key` is the digest; else `key` is that of the request
-    itself, and `repeated` says that an SDK sends it once more.
+    `key` is the digest of the client's `Idempotency-Key` where it is `named`, else of the request itself; `body` is the
+    digest of the body. `repeated`: the SDK says that it sends the request once more.
     """
 
     tenant: str
@@ -35,7 +33,7 @@ class RequestIdentity:
 
     @property
     def place(self) -> tuple[str, bytes]:
-        """Where it is looked for."""
+        """The primary key of its claim."""
         return self.tenant, self.key
 
 
@@ -43,9 +41,8 @@ class RequestIdentity:
 class Claim:
     """The right to answer a request. It becomes the answer's record in the transaction that commits its turn.
 
-    `kept` is how long the record counts from then on. `shared`: the claim itself stands in the storage, where other
-    processes see it. `contested`: the same request came once more while this one ran, so that nobody can tell any
-    more whose the answer is.
+    `kept` is how long the record is valid from then on. `shared`: the claim is in the storage, where other processes
+    see it. `contested`: the same request came again while this one ran, so that the answer may be either's.
     """
 
     identity: RequestIdentity
@@ -58,21 +55,21 @@ class Claim:
     settling: asyncio.Future[None] | None = field(default=None, repr=False)
 
     async def settle(self, commit: Coroutine[Any, Any, None]) -> None:
-        """Awaits the commit that settles it, and knows how that ended even if the caller is cancelled meanwhile."""
+        """Awaits the commit that settles it, also if the caller is cancelled meanwhile."""
         task = self.settling = asyncio.ensure_future(commit)
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.shield(task)
 
     @property
     def settled(self) -> bool:
-        """Whether a commit has made it a record, or has let it go."""
+        """Whether a commit has made it a record or released it."""
         task = self.settling
         return task is not None and task.done() and not task.cancelled() and task.exception() is None
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimRecord:
-    """What the storage knows of a request. `valid`: it has not expired, and who holds it is alive."""
+    """The stored claim of a request. `valid`: it has not expired, and the process that holds it is alive."""
 
     state: ClaimState
     request_id: str
@@ -86,10 +83,10 @@ TurnStatus = Literal["complete", "partial", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class NewAnswer:
-    """One choice of the answer as it will be remembered, with the tool steps that led to it.
+    """One choice of the answer as it is stored, with the tool steps that led to it.
 
-    `mark` is that of the chain that ends with it as its client sees it, `forms` those of the other ways in which its
-    client may send it again (after a prefill, guarantee §3.4).
+    `mark` is the digest of the chain that ends with it as its client sees it; `forms` are those of other ways in which
+    the client may send it again (after a prefill, guarantee §3.4).
     """
 
     message: ConversationMessage
@@ -122,7 +119,7 @@ class LedgerEntry:
 class StoredTurn:
     """The part of a turn that holds content; absent with `store: false` and in mode `off`.
 
-    `base` and `marks` are those of the chain as its client sees it, before and after each of the new messages.
+    `base` and `marks` are digests of the chain as its client sees it: before the new messages, and after each of them.
     """
 
     conversation_id: str
@@ -137,7 +134,7 @@ class StoredTurn:
     completion_metadata: dict[str, str] | None = None
     prefilled: bool = False
     cached: tuple[str, ...] = ()
-    """Digests of contents of which the cache keeps something, until the last conversation that holds them is gone."""
+    """Digests of contents that the cache keeps something of, until the last conversation that holds them is deleted."""
     base: ChainDigest = START
     marks: tuple[ChainDigest, ...] = ()
     restored: bool = False
@@ -149,15 +146,15 @@ class StoredTurn:
 
 @dataclass(frozen=True, slots=True)
 class TurnCommit:
-    """One transaction: turn and bill together, or the bill alone; what an answered request leaves in any case, and
-    the claim that is settled by it."""
+    """One transaction: a bill, with its turn where content is stored; the keys of the chains that it answered; and the
+    claim that it settles."""
 
     ledger: LedgerEntry
     turn: StoredTurn | None = None
     chains: tuple[ChainKey, ...] = ()
     claim: Claim | None = None
     again: bool = False
-    """It was tried before, and may be there: then what stands there stays."""
+    """It was tried before and may be stored: then the stored one stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +170,6 @@ class StoredCompletion:
         """Whether its client can be given it again: nothing of it was left out or has been deleted since."""
         choices = (self.completion or {}).get("choices")
         return bool(choices) and all("role" in (choice.get("message") or {}) for choice in choices or ())
-
-
-# The ledger as it is read again: which rows, and each row with the figures that its columns repeat.
 
 
 LARGEST_KEPT = (2**63 - 1) * PICO

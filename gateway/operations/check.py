@@ -14,7 +14,7 @@ from gateway.models.bill import InternalCall
 from gateway.models.exchange import Caller, Deployment
 from gateway.planning.processor import DEFAULT_INTERNAL
 from gateway.storage.database.engine import open_transactions
-from gateway.storage.database.migrate import SchemaState, migrate, reach_cache, schema_state, shown
+from gateway.storage.database.migrate import SchemaState, migrate, schema_state, shown
 from gateway.upstream.http.client import new_client
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.openai.resources import ProbeResult, probed, reach
@@ -212,6 +212,8 @@ async def _check(settings: Settings) -> AsyncIterator[Result]:
     async for result in _check_storage(settings):
         yield result
     if settings.cache.url:
+        from gateway.storage.cache.redis import reach_cache
+
         problem = await reach_cache(settings.cache.url, settings.cache.timeout)
         yield Result("cache", problem is None, problem or "reached", optional=True)
     for entry in settings.model_list:

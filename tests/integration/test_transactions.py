@@ -13,8 +13,7 @@ from gateway.config.settings import StorageSettings
 from gateway.errors import StorageUnavailable
 from gateway.models.conversation import ConversationRef
 from gateway.storage.database.engine import Transactions, open_transactions
-from gateway.storage.database.postgres import PostgresTransactions
-from gateway.storage.database.transactions import ATTEMPTS
+from gateway.storage.database.postgres import ATTEMPTS, PostgresTransactions
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import contents, turn
 from tests.support.postgres import Postgres

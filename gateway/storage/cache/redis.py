@@ -5,13 +5,10 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from redis.asyncio import Redis
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 
 from gateway.ports import Clock
 from gateway.telemetry.logs import get_logger
-
-# Commands to one Redis that cost a request milliseconds at most, whatever has become of that Redis.
-
 
 PAUSE_SECONDS = 2.0
 AT_ONCE = 64
@@ -224,3 +221,15 @@ def _bytes(value: Any) -> bytes | None:
 
 def _milliseconds(seconds: float) -> int:
     return max(1, int(seconds * 1000))
+
+
+async def reach_cache(url: str, timeout_seconds: float) -> str | None:
+    """None if the cache answers, else why not."""
+    client = Redis.from_url(url, socket_timeout=timeout_seconds, socket_connect_timeout=timeout_seconds)
+    try:
+        await client.ping()
+    except (RedisError, OSError, TimeoutError, ValueError) as error:
+        return f"cannot be reached ({type(error).__name__})"
+    finally:
+        await client.aclose()
+    return None

@@ -1,6 +1,6 @@
-"""Reads the items of a conversation's current branch: the system messages in force, then the path to its head.
+"""Reads and adds items of a conversation's current branch: the system messages in force, then the path to its head.
 
-Where the path leads is found over small columns; bodies are read for one page alone.
+Small columns say where the path leads; bodies are read for one page alone.
 """
 
 from collections.abc import Iterable, Sequence
@@ -172,9 +172,6 @@ def _caller_query() -> sa.Select[Any]:
 _UPWARDS, _PATH, _CALLER = messages_of(upwards(onwards=fewer_than)), _path_query(), _caller_query()
 
 
-# Adds items to a conversation, under its lock (guarantee §3.7).
-
-
 def add(
     connection: sa.Connection,
     tenant: str,
@@ -183,8 +180,8 @@ def add(
     request_id: str,
     now: datetime,
 ) -> list[Item]:
-    """Appends messages at the conversation's head. System messages before the first message are those in force from
-    then on.
+    """Appends messages at the conversation's head, under its lock (guarantee §3.7). System messages before the first
+    message are in force from then on.
 
     Returns:
         The items that were made.

@@ -16,7 +16,7 @@ from gateway.storage import rows
 from gateway.storage.conversations import delete_item, items
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
-from gateway.storage.turns.completions import holds
+from gateway.storage.turns.completions import behind, holds
 
 TABLE = schema.conversations
 
@@ -130,15 +130,14 @@ def _read_page(connection: sa.Connection, tenant: str, query: RecordQuery) -> Re
         named = schema.sessions
         of_name = sa.select(named.c.conversation_id).where(named.c.tenant == tenant, named.c.name == query.session)
         where.append(TABLE.c.id.in_(of_name))
-    place = sa.tuple_(TABLE.c.created_at, TABLE.c.id)
+    columns = (TABLE.c.created_at, TABLE.c.id)
     if query.after is not None:
         own = (TABLE.c.tenant == tenant, TABLE.c.id == query.after)
-        last = connection.execute(sa.select(TABLE.c.created_at, TABLE.c.id).where(*own)).first()
+        last = connection.execute(sa.select(*columns).where(*own)).first()
         if last is None:
             raise ConversationNotFound("No such conversation.", param="after")
-        seen = sa.tuple_(sa.literal(last.created_at, TABLE.c.created_at.type), sa.literal(last.id))
-        where.append(place < seen if query.newest_first else place > seen)
-    order = [column.desc() if query.newest_first else column.asc() for column in (TABLE.c.created_at, TABLE.c.id)]
+        where.append(behind(columns, last, newest_first=query.newest_first))
+    order = [column.desc() if query.newest_first else column.asc() for column in columns]
     found = connection.execute(_RECORDS.where(*where).order_by(*order).limit(query.limit + 1)).all()
     return RecordPage(tuple(_record(row) for row in found[: query.limit]), len(found) > query.limit)
 

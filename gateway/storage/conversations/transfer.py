@@ -37,8 +37,10 @@ class ConversationTransfer:
         Args:
             tenant: whose conversation it must be; None: anybody's.
         """
-        found = await read_rows(self._transactions, tenant, conversation_id)
-        return None if found is None else document(found)
+        if "\x00" in conversation_id:  # PostgreSQL takes no NUL, and nothing has such an id
+            return None
+        found = await self._transactions.run(lambda connection: _read(connection, tenant, conversation_id))
+        return None if found is None else _document(found)
 
     async def import_conversation(self, tenant: str, made: ImportedConversation) -> Imported:
         """Stores a new conversation: all of it, or nothing."""
@@ -59,18 +61,8 @@ class Rows:
     imported: Sequence[Any]
 
 
-async def read_rows(transactions: Transactions, tenant: str | None, conversation_id: str) -> Rows | None:
-    """One consistent snapshot; None if the tenant (None: whoever's) has no such conversation.
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached.
-    """
-    if "\x00" in conversation_id:
-        return None
-    return await transactions.run(lambda connection: _read(connection, tenant, conversation_id))
-
-
 def _read(connection: sa.Connection, tenant: str | None, conversation_id: str) -> Rows | None:
+    """One consistent snapshot; None if the tenant (None: anybody) has no such conversation."""
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"))
     table = schema.conversations
@@ -108,7 +100,7 @@ def _pages(connection: sa.Connection, query: sa.Select[Any]) -> list[Any]:
     return found
 
 
-def document(found: Rows) -> Iterator[bytes]:
+def _document(found: Rows) -> Iterator[bytes]:
     """The document in pieces. JSON that is stored as a text goes into it as it stands, every number as written."""
     imported: dict[str, Json] = {row.request_id: jsons.loads_decimal(row.body) for row in found.imported}
     origins = {new: str(request["id"]) for new, request in imported.items()}
@@ -128,8 +120,10 @@ def document(found: Rows) -> Iterator[bytes]:
     order = sorted(found.messages, key=lambda row: (row.sequence_number, rows.utc(row.created_at), row.id))
     yield from _list("messages", order, lambda row: _message(row, numbers, origins))
     yield from _list("attachments", found.attachments, _attachment)
-    told = [request for request in imported.values() if len(request) > 1] + [_request(row) for row in found.requests]
-    yield from _list("requests", sorted(told, key=lambda request: (str(request.get("created_at")), request["id"])))
+    requests = [request for request in imported.values() if len(request) > 1] + [
+        _request(row) for row in found.requests
+    ]
+    yield from _list("requests", sorted(requests, key=lambda request: (str(request.get("created_at")), request["id"])))
     yield b"}"
 
 

@@ -19,11 +19,8 @@ from gateway.config.settings import StorageSettings
 from gateway.errors import StorageUnavailable
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions, open_transactions, parse_url
-from gateway.storage.database.postgres import PostgresTransactions
-from gateway.storage.database.transactions import T, sqlstate
-
-# What is asked of the storage and of the cache before they are used.
-
+from gateway.storage.database.postgres import PostgresTransactions, sqlstate
+from gateway.storage.database.transactions import T
 
 SECRET = re.compile(r"(?<=[?&])(password|passfile|sslpassword)=[^&]*")
 
@@ -114,21 +111,6 @@ async def open_current(settings: StorageSettings) -> Transactions:
         await transactions.close()
         raise
     return transactions
-
-
-async def reach_cache(url: str, timeout_seconds: float) -> str | None:
-    """None if the cache answers, else why not."""
-    from redis.asyncio import Redis
-    from redis.exceptions import RedisError
-
-    client = Redis.from_url(url, socket_timeout=timeout_seconds, socket_connect_timeout=timeout_seconds)
-    try:
-        await client.ping()
-    except (RedisError, OSError, TimeoutError, ValueError) as error:
-        return f"cannot be reached ({type(error).__name__})"
-    finally:
-        await client.aclose()
-    return None
 
 
 if TYPE_CHECKING:

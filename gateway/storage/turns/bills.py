@@ -1,4 +1,5 @@
-"""Writes bills, and what answered requests leave for recognition; they outlive the content (guarantee §3.2, §6)."""
+"""Writes bills and the keyed digests of chains, which outlive the content (guarantee §3.2, §6), and reads the ledger
+for an audit beside a running server."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
@@ -25,11 +26,10 @@ from gateway.storage.database.sqlite import SqliteTransactions
 from gateway.storage.database.transactions import RowInsert
 from gateway.storage.rows import pico, whole
 
-# Reads the ledger for an audit: page by page, in read-only transactions, beside a running server.
-
-
 PAGE = 500
-Place = tuple[datetime, str]
+"""Rows of the ledger that one transaction reads."""
+Position = tuple[datetime, str]
+"""Arrival and id of a request, the order of the ledger."""
 
 
 class ReadOnlySqlite(SqliteTransactions):
@@ -69,17 +69,17 @@ async def ledger_pages(transactions: Transactions, query: LedgerQuery) -> AsyncI
         StorageUnavailable: it cannot be reached, or is not on this version's schema.
     """
     await require_current(transactions)
-    place: Place | None = None
+    last: Position | None = None
     while True:
-        page = await transactions.run(lambda connection, after=place: _page(connection, query, after))  # type: ignore[misc]
+        page = await transactions.run(lambda connection, after=last: _page(connection, query, after))  # type: ignore[misc]
         if page:
-            place = (page[-1].entry.created_at, page[-1].entry.request_id)
+            last = (page[-1].entry.created_at, page[-1].entry.request_id)
             yield page
         if len(page) < PAGE:
             return
 
 
-def _page(connection: sa.Connection, query: LedgerQuery, after: Place | None) -> list[LedgerRow]:
+def _page(connection: sa.Connection, query: LedgerQuery, after: Position | None) -> list[LedgerRow]:
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text("SET TRANSACTION READ ONLY"))
     table = schema.ledger

@@ -14,15 +14,14 @@ from gateway.storage.database.transactions import CommitUnknown, Transactions
 from gateway.storage.turns.write import left_behind, write_turns
 from gateway.telemetry.logs import get_logger
 
-# Commits that arrive while others are being written go together into the next transaction.
-
-
 MOST = 200
+"""Commits that share one transaction."""
 Write = Callable[[list[TurnCommit]], Awaitable[None]]
 
 
 class CommitGroup:
-    """One transaction costs a thread's turn and a sync to disk, however much it writes: under load these are shared."""
+    """Commits that arrive while others are written share the next transaction: a switch of threads and a sync to disk
+    cost the same however much is written."""
 
     def __init__(self, write: Write) -> None:
         self._write = write
@@ -75,14 +74,15 @@ def _fail(done: asyncio.Future[None], error: Exception) -> None:
 
 
 ATTEMPTS = 3
+"""Transactions after a lost COMMIT that ask whether it went through, before the storage counts as unavailable."""
 log = get_logger("gateway.storage")
 
 
 async def record(transactions: Transactions, commits: Sequence[TurnCommit], now: datetime) -> list[str]:
-    """One transaction. A turn and its bill stand in the same one, so the ledger says of both whether they are there:
-    after a COMMIT that was lost, and for what has been tried before, it is asked first.
+    """Writes turns and bills in one transaction. The bill of a turn says whether both are stored: after a lost COMMIT,
+    and for commits tried before, the ledger is read first.
 
-    Returns the groups of the cache that must go (`write_turns`).
+    Returns the cache groups to evict (`write_turns`).
 
     Raises:
         StorageUnavailable: nothing could be written, or nobody can say yet whether it was.

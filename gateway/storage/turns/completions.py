@@ -1,6 +1,6 @@
 """Reads stored completions with their bills: one by id, or a page of a tenant's (guarantee §6)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -23,6 +23,7 @@ def read_completion(connection: sa.Connection, tenant: str, completion_id: str) 
 def read_page(connection: sa.Connection, tenant: str, query: CompletionQuery) -> CompletionPage | None:
     """In the order in which their requests arrived, or the other way round; None if `after` is none of the tenant's."""
     table = schema.ledger.c
+    columns = (table.created_at, table.request_id)
     where: list[Condition] = [table.tenant == tenant]
     if query.conversation_id is not None:
         where.append(table.conversation_id == query.conversation_id)
@@ -30,11 +31,11 @@ def read_page(connection: sa.Connection, tenant: str, query: CompletionQuery) ->
         where.append(table.model == query.model)
     where += [holds(connection, schema.completions.c.metadata, pair) for pair in query.metadata]
     if query.after is not None:
-        last = connection.execute(sa.select(table.created_at, table.request_id).where(_is(tenant, query.after))).first()
+        last = connection.execute(sa.select(*columns).where(_is(tenant, query.after))).first()
         if last is None:
             return None
-        where.append(_behind(last, newest_first=query.newest_first))
-    order = [column.desc() if query.newest_first else column.asc() for column in (table.created_at, table.request_id)]
+        where.append(behind(columns, last, newest_first=query.newest_first))
+    order = [column.desc() if query.newest_first else column.asc() for column in columns]
     found = _read(connection, where, order, query.limit + 1)
     return CompletionPage(tuple(found[: query.limit]), len(found) > query.limit)
 
@@ -45,13 +46,12 @@ def _is(tenant: str, completion_id: str) -> Condition:
     return sa.and_(table.tenant == tenant, column == completion_id)
 
 
-def _behind(last: Any, *, newest_first: bool) -> Condition:
-    table = schema.ledger.c
+def behind(columns: Sequence[sa.ColumnElement[Any]], last: Sequence[Any], *, newest_first: bool) -> Condition:
+    """The rows that follow `last` in the order of two columns, or in the reverse order."""
+    (first, second), (time, name) = columns, last
     if newest_first:
-        earlier = sa.or_(table.created_at < last.created_at, table.request_id < last.request_id)
-        return sa.and_(table.created_at <= last.created_at, earlier)
-    later = sa.or_(table.created_at > last.created_at, table.request_id > last.request_id)
-    return sa.and_(table.created_at >= last.created_at, later)
+        return sa.and_(first <= time, sa.or_(first < time, second < name))
+    return sa.and_(first >= time, sa.or_(first > time, second > name))
 
 
 def holds(connection: sa.Connection, column: sa.ColumnElement[Any], pair: tuple[str, str]) -> Condition:
