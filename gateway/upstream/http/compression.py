@@ -1,5 +1,6 @@
 """Answers that are compressed although the gateway asks for none of it, as web servers before local models do."""
 
+import asyncio
 import zlib
 
 from gateway.errors import UpstreamInvalidResponse
@@ -44,6 +45,8 @@ class Inflated:
             UpstreamInvalidResponse: the body is not compressed as its header says.
         """
         while True:
+            if self._more:
+                await asyncio.sleep(0)  # a little that grows to much must not hold up other requests
             if not (self._waiting or self._more):
                 self._waiting = await self._connection.read(seconds)
                 if not self._waiting:

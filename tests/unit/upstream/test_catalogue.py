@@ -1,5 +1,6 @@
 """Prices and windows: LiteLLM's map, outranked by `model_info` (guarantee §6, §9)."""
 
+import json
 from decimal import Decimal
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 
 from gateway.config.settings import ModelEntry
 from gateway.models.exchange import ModelFacts
-from gateway.upstream.routing.catalogue import Catalogue
+from gateway.upstream.routing.catalogue import Catalogue, _map_path, entries_of
 
 CATALOGUE = Catalogue()
 
@@ -65,3 +66,18 @@ def test_a_table_of_tiers_is_read_as_prices_of_context_tiers() -> None:
     assert prices["input_cost_per_token"] == Decimal("1.2e-06")
     assert prices["input_cost_per_token_above_32k_tokens"] == Decimal("2.4e-06")
     assert prices["output_cost_per_token_above_128k_tokens"] == Decimal("1.5e-05")
+
+
+def test_every_member_of_the_map_is_what_a_full_parse_gives() -> None:
+    """The map is cut into its members without being parsed; both ways must agree."""
+    path = _map_path()
+    assert path is not None
+    raw = path.read_bytes()
+    whole = json.loads(raw)
+    whole.pop("sample_spec")
+    cut = {name: json.loads(entry) for name, entry in entries_of(raw).items()}
+    assert cut == whole
+
+
+def test_a_map_written_otherwise_is_parsed_as_a_whole() -> None:
+    assert entries_of(b'{"a":{"x":1},"sample_spec":{}}') == {"a": b'{"x":1}'}
