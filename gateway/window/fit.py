@@ -41,13 +41,14 @@ def fit(
     everything = unreduced or measured(material, limits, counting, tools)
     if limits.usable is None:
         return fitting.fitted(everything.selection, everything.forwarded, exact=False)
-    kept = _everything_kept(fitting, everything, limits.usable)
-    if kept is not None:
-        fitted = followed(fitting, kept)
-    else:
+    fitted = _everything_kept(fitting, everything, limits.usable)
+    if fitted is None:
         compact = fitting.compacted("placed", "restored", "attached")
-        whole = _all_compacted(compact, everything.selection) or _old_blocks_gone(compact)
-        fitted = followed(compact, whole) if whole else Reduction(compact.compacted("recallable")).run()
+        fitted = (
+            _all_compacted(compact, everything.selection)
+            or _old_blocks_gone(compact)
+            or Reduction(compact.compacted("recallable")).run()
+        )
         fitted = replace(fitted, anew=True)
     return replace(fitted, guarded=guarded(fitting, fitted)) if planned else fitted
 
@@ -76,7 +77,8 @@ def _everything_kept(fitting: Fitting, everything: Unreduced, tokens: int) -> Fi
     if everything.anew:
         return None
     fitted = fitting.fitted_within(tokens, everything.selection, everything.forwarded)
-    return with_recalled(fitting, fitted) if fitted else None
+    kept = with_recalled(fitting, fitted) if fitted else None
+    return followed(fitting, kept) if kept else None
 
 
 def _all_compacted(fitting: Fitting, frozen: Selection) -> Fitted | None:
@@ -87,7 +89,7 @@ def _all_compacted(fitting: Fitting, frozen: Selection) -> Fitted | None:
         if message.rendered is None and _is_shorter(artifact):
             shown.add(artifact.artifact_id)
     renderings = _in_full(a for a in material.artifacts if a.artifact_id in shown)
-    return fitting.fitted_within(fitting.limits.goal, replace(frozen, renderings=renderings))
+    return _within_goal(fitting, replace(frozen, renderings=renderings))
 
 
 def _old_blocks_gone(fitting: Fitting) -> Fitted | None:
@@ -100,8 +102,12 @@ def _old_blocks_gone(fitting: Fitting) -> Fitted | None:
     turns = run_of_turns(material)
     first = turns[0].start if turns else material.current
     left_out = frozenset(index for index in material.left if index >= first)
-    selection = Selection(first, left_out, renderings, frozen=False, keeps_block=material.has_block)
-    return fitting.fitted_within(fitting.limits.goal, selection)
+    return _within_goal(fitting, Selection(first, left_out, renderings, frozen=False, keeps_block=material.has_block))
+
+
+def _within_goal(fitting: Fitting, selection: Selection) -> Fitted | None:
+    fitted = fitting.fitted_within(fitting.limits.goal, selection)
+    return followed(fitting, fitted) if fitted else None
 
 
 def _frozen(material: Material) -> Selection:

@@ -13,8 +13,8 @@ from gateway.window.counting import PromptCounter
 CHARS_PER_TOKEN = 4.5
 """Characters of an average token of o200k_base in English prose: for guesses that a count checks later."""
 LABEL_TOKENS = 55
-"""Tokens of the label of an item in the block: tag, id, type, source, title and what is shown, measured on labels of
-`assembly.block`. A wrong guess shows when the selection is counted."""
+"""Tokens of the label of an item in the block (id, type, source, title, what is shown), roughly. A wrong guess shows
+when the selection is counted."""
 MOST_SEARCHES = 4
 """Queries of a plan that are searched for beside the question (guarantee §5)."""
 NO_PLAN = Planned(ArtifactPlan())

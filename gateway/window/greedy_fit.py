@@ -17,8 +17,7 @@ from gateway.window.candidates import Candidate
 from gateway.window.counting import PromptCounter
 from gateway.window.fitting import CHARS_PER_TOKEN, LABEL_TOKENS
 
-# Tokens of the wording of `assembly.block`, measured on typical labels. A wrong guess shows when the selection is
-# counted.
+# Tokens of the wording of `assembly.block`, roughly. A wrong guess shows when the selection is counted.
 BLOCK_TOKENS = 35
 """The block's own tags and note."""
 LINE_TOKENS = 7

@@ -100,7 +100,7 @@ class Minimum:
                 self.left_out, steps = self._material.left, tool_steps(self._material)
                 self.pointers = self._pointers()
             else:
-                text = f"The current message and what must stand with it take {tokens} tokens"
+                text = f"System messages, the current message and its latest tool step take at least {tokens} tokens"
                 raise ContextLengthExceeded(f"{text}; the budget is {self._budget}.", param="messages")
 
     def _selection(self, first: int, pointers: dict[str, Rendering]) -> Selection:

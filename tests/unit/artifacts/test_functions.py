@@ -40,16 +40,16 @@ def test_it_is_an_artifact_with_the_source_of_a_tools_result() -> None:
 
 async def test_in_the_current_turn_it_is_reduced_to_what_the_question_asks_for() -> None:
     built = await build([user(QUESTION), calling(), result(LAMPS)], 2000)
-    asked, call, told = built.fitted.forwarded.messages
+    asked, call, shown = built.fitted.forwarded.messages
     assert (asked, call) == (user(QUESTION), calling())
-    assert (told["role"], told["name"]) == ("function", "lamps")
-    assert ANSWER in told["content"]
-    assert told["content"].startswith('[Extract of tool result "lamps", id art_')
+    assert (shown["role"], shown["name"]) == ("function", "lamps")
+    assert ANSWER in shown["content"]
+    assert shown["content"].startswith('[Extract of tool result "lamps", id art_')
     assert [r.source for r in built.utilization.artifacts_processed] == ["step_1:lamps"]
     assert built.fitted.breakdown["artifacts"] > built.fitted.breakdown["current"]
 
 
-async def test_in_history_it_is_reduced_too_and_told_in_the_block_where_its_turn_has_left() -> None:
+async def test_in_history_it_is_reduced_too_and_quoted_in_the_block_where_its_turn_has_left() -> None:
     talk = [user("Get the lamps."), calling(), result(LAMPS), assistant("I have them.")]
     for more in ([], [user("And? " * 900), assistant("Well. " * 900)]):
         built = await build([*talk, *more, user(QUESTION)], 2500)
@@ -63,23 +63,23 @@ async def test_steps_that_leave_are_whole() -> None:
     sent = built.fitted.forwarded.messages
     assert sent[0]["content"].endswith("Which row is 59?")
     assert len(sent) < len(steps)
-    for call, told in zip(sent[1::2], sent[2::2], strict=True):
-        assert call["function_call"]["name"] == told["name"]
+    for call, shown in zip(sent[1::2], sent[2::2], strict=True):
+        assert call["function_call"]["name"] == shown["name"]
 
 
 @pytest.mark.parametrize("has_tools", [False, True])
-def test_a_restored_step_is_told_as_text_where_the_request_calls_nothing(has_tools: bool) -> None:
+def test_a_restored_step_is_shown_as_text_where_the_request_calls_nothing(has_tools: bool) -> None:
     path = [
         replace(message, message_id=f"msg_{n}")
         for n, message in enumerate(stored([user("a"), calling(content="I look."), result("found"), assistant("b")]))
     ]
     history = History("conv_1", False, (), (*path, *stored([user("c")])), stored=4, restored=4)
-    told = steps_as_text(history, without_items, has_tools=has_tools, origin=None)
+    shown = steps_as_text(history, without_items, has_tools=has_tools, origin=None)
     if has_tools:
-        assert (told.history, told.artifacts) == (history, ())
+        assert (shown.history, shown.artifacts) == (history, ())
         return
-    assert bodies(told.history.messages) == [user("a"), assistant("I look."), assistant("b"), user("c")]
-    (artifact,) = told.artifacts
+    assert bodies(shown.history.messages) == [user("a"), assistant("I look."), assistant("b"), user("c")]
+    (artifact,) = shown.artifacts
     assert (artifact.content, artifact.title, artifact.call and artifact.call.arguments) == (
         "found", "lamps", '{"all":1}',
     )  # fmt: skip

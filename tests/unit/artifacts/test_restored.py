@@ -137,7 +137,7 @@ def test_whoever_is_asked_gets_whole_pairs_and_each_result_once(plans: list[Plan
             assert [everything.count(result) for result in simulation.results] == [1] * len(simulation.results)
             if not any(other.kept for other in plans):
                 check_append_only(before.get(plan.origin, []), messages, tools=tools)
-            check_who_is_told(simulation, plan, messages, tools=tools)
+            check_who_is_shown_text(simulation, plan, messages, tools=tools)
             before[plan.origin] = messages
 
 
@@ -147,7 +147,7 @@ def check_append_only(before: list[Json], messages: list[Json], *, tools: bool) 
         assert messages[: len(before)] == before
 
 
-def check_who_is_told(simulation: Simulation, plan: Plan, messages: list[Json], *, tools: bool) -> None:
+def check_who_is_shown_text(simulation: Simulation, plan: Plan, messages: list[Json], *, tools: bool) -> None:
     """§3.3: at a turn's first request nobody without tools, and nobody else than their maker, is sent restored steps;
     and what the client sends itself is forwarded as sent."""
     sent_itself = {m.message_id for m in simulation.path} - simulation.restored(plan.kept)
@@ -167,7 +167,7 @@ def path_of(*bodies: Json) -> History:
     return History("conv_1", False, (), (*path, new_message(user("now"))), stored=len(path), restored=len(path))
 
 
-def told(history: History) -> list[tuple[str, str]]:
+def as_text(history: History) -> list[tuple[str, str]]:
     found = steps_as_text(history, without_items, has_tools=False, origin=None)
     assert found.left == len(history.messages) - len(found.history.messages)
     assert found.history.stored == history.stored - found.left
@@ -179,7 +179,7 @@ def test_repeated_ids_are_paired_in_their_order() -> None:
     calling = assistant(None, "x", "x")
     for number, call in enumerate(calling["tool_calls"]):
         call["function"]["arguments"] = f"{number}"
-    assert told(path_of(user("q"), calling, tool("x", "one"), tool("x", "two"), assistant("a"))) == [
+    assert as_text(path_of(user("q"), calling, tool("x", "one"), tool("x", "two"), assistant("a"))) == [
         ("one", "0"),
         ("two", "1"),
     ]
@@ -192,7 +192,7 @@ def test_a_custom_tools_input_and_pictures_among_results() -> None:
         "tool_calls": [{"id": "x", "type": "custom", "custom": {"name": "shell", "input": "ls"}}],
     }
     picture = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
-    assert told(path_of(user("q"), calling, tool("x", [{"type": "text", "text": "seen"}, picture]))) == [
+    assert as_text(path_of(user("q"), calling, tool("x", [{"type": "text", "text": "seen"}, picture]))) == [
         ("seen\n[Not shown, as it is no text: image_url]", "ls")
     ]
 
@@ -200,10 +200,10 @@ def test_a_custom_tools_input_and_pictures_among_results() -> None:
 def test_without_a_user_message_there_is_no_place_for_a_block() -> None:
     history = path_of(assistant(None, "x"), tool("x", "one"), assistant("a"))
     history = replace(history, messages=history.messages[:-1])
-    assert told(history) == []
+    assert as_text(history) == []
 
 
 @pytest.mark.parametrize("ids", [frozenset(), frozenset({"msg_1"}), frozenset({"msg_2"})])
 def test_a_step_of_which_the_client_sent_anything_is_left_alone(ids: frozenset[str]) -> None:
     history = path_of(user("q"), assistant(None, "x"), tool("x", "one"), assistant("a"))
-    assert told(replace(history, restored_ids=ids)) == []
+    assert as_text(replace(history, restored_ids=ids)) == []

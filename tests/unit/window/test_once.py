@@ -18,13 +18,13 @@ async def test_a_result_that_was_got_twice_is_recalled_where_it_stands_no_more()
     """The same tool result in the first turn, which leaves, and in the last but one, which stays."""
     first = [user("lamps?"), assistant(None, "c0"), tool("c0", RESULT), assistant("so " + FILLER)]
     later = [user("again?"), assistant(None, "c1"), tool("c1", RESULT), assistant("so")]
-    told = 0
+    as_messages = 0
     for budget in range(500, 1500, 100):
         built = await build([*first, *later, ASK], budget)
         forwarded = built.fitted.forwarded.messages
         assert str(forwarded).count("keeper of lamp 7 is keeper 119") == 1, f"at a budget of {budget}"
-        told += any(message["role"] == "tool" for message in forwarded)
-    assert told
+        as_messages += any(message["role"] == "tool" for message in forwarded)
+    assert as_messages
 
 
 async def test_an_attached_document_that_a_tool_read_again_is_shown_once() -> None:
