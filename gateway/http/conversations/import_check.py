@@ -35,6 +35,12 @@ def _without_nul(text: str) -> str:
     return text
 
 
+def _version(value: int | None) -> int:
+    if value != VERSION:
+        raise ValueError(f"be {VERSION}, which this version of the gateway reads")
+    return value
+
+
 def _time(value: Any) -> datetime:
     try:
         found = datetime.fromisoformat(value if isinstance(value, str) else "")
@@ -130,7 +136,7 @@ class Export(Fields):
     """The document that an export writes. `frames`, which earlier versions wrote, are ignored."""
 
     object: Literal["conversation.export"]
-    version: Annotated[int, Field(ge=VERSION, le=VERSION)]
+    version: Annotated[int | None, AfterValidator(_version), Field(validate_default=True)] = None
     created_at: Time
     metadata: Metadata | None = None
     head: str | None = None
