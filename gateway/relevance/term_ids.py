@@ -1,5 +1,5 @@
-"""The numbers of the terms of many words at once: what `Lexicon.unstemmed` says of one word after the other, looked up
-for all words in ASCII in their bytes. This is where indexing would spend its time."""
+"""The terms of many words at once, as numbers. It gives the same as `Lexicon.unstemmed` word by word, but ASCII words
+are cut in their bytes by numpy, since indexing would spend most of its time here."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ def _kind_of(character: str) -> int:
 
 
 CHARACTERS = bytes(map(_kind_of, map(chr, range(128)))) + bytes(128)
-"""What kind of character a byte is: a letter, a digit, or what says something of a word that it stands in."""
+"""The kind of each byte: a letter, a digit, or a sign that makes a word an identifier or a path."""
 ALONE = bytes(b if chr(b).isalnum() else 0x20 for b in range(128)) + bytes(128)
 PARTED = str.maketrans("@\\", "//")
 NEW_LINE, SPACE = 10, 32
@@ -46,7 +46,7 @@ NOTHING = np.zeros(1, np.uint8)
 
 
 class Numbered(NamedTuple):
-    """Terms of words one after the other: their numbers, what each is (`words.PLAIN` …), and how many each word has."""
+    """Terms of words one after the other: their numbers, their kinds (`terms.PLAIN` …), and how many each word has."""
 
     numbers: Numbers
     kinds: Kinds
@@ -54,8 +54,8 @@ class Numbered(NamedTuple):
 
 
 def numbers_of(terms: Terms) -> Numbers:
-    """The numbers of these terms, in order: the same for the life of the process, strange to every other one. Two of
-    a text's terms share one less than once in 10^9 texts, and then a passage scores a little more."""
+    """The numbers of these terms, in order: 64-bit hashes, the same for the life of the process and different in any
+    other. Two terms of a text share one less than once in 10^9 texts, and then a passage scores a little more."""
     return _hashes([term for term, _ in terms])
 
 
@@ -83,7 +83,7 @@ def begins_of(counts: Numbers) -> Numbers:
 
 
 def places(begins: Numbers, counts: Numbers) -> Numbers:
-    """The places of stretches, one after the other."""
+    """The indexes of all elements of several stretches, one stretch after the other."""
     return np.arange(int(counts.sum())) + np.repeat(begins - begins_of(counts), counts)
 
 
@@ -139,7 +139,7 @@ def _numbered_ascii(words: Sequence[str], lexicon: Lexicon) -> Numbered:
 
 
 def _begins_piece(characters: Kinds) -> Mask:
-    """Where a piece begins (see `words.PIECE`): where the kind of character changes, but not from a capital to a small
+    """Where a piece begins (see `terms.PIECE`): where the kind of character changes, but not from a capital to a small
     letter; and at the last capital before one."""
     framed = np.concatenate((NOTHING, characters, NOTHING))
     before, after = framed[:-2], framed[2:]
@@ -168,7 +168,7 @@ def _pieces(pieces: list[str], of_several: Mask, has_letter: Mask, lexicon: Lexi
 
 
 def _segments(paths: list[str], lexicon: Lexicon) -> tuple[Numbers, Numbers]:
-    """The numbers of what `words.segments` finds in these words, and how many there are in each."""
+    """The numbers of what `terms.segments` finds in these words, and how many there are in each."""
     which, different = _different("\n/".join(paths).translate(PARTED).split("/"))
     is_one = np.fromiter((COMPOUND.search(part) is not None for part in different), np.bool_, len(different))
     ended = np.fromiter((part[-1:] == "\n" for part in different), np.bool_, len(different))[which]

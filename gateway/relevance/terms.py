@@ -4,9 +4,6 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 
-# Words that say nothing of what a text is about, in the languages most asked in.
-
-
 _ENGLISH = """
 a an and are as at be been but by can could did do does for from had has have he her his how i if in into is it its me
 my no not of on or our out she so than that the their them then there these they this those to up us was we were what
@@ -22,14 +19,14 @@ el los las una y o es son quién qué dónde cuándo cómo por para con del
 في من على إلى عن ما هو هي هل التي الذي هذا هذه أن كان متى كيف أين
 """
 STOPWORDS = frozenset(_ENGLISH.split()) | frozenset(_OTHERS.split())
-
+"""Words that are not searched: articles, pronouns, auxiliaries of the most used languages."""
 
 WORD = re.compile(r"[^\W_]+(?:[_./@\\-]+[^\W_]+)*")
 """A word, or a compound: an identifier, a path, an address, a date."""
 PIECE = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 JOINING = "_./@\\-"
 APART = bytes(byte if chr(byte).isalnum() or chr(byte) in JOINING else 0x20 for byte in range(128)) + bytes(128)
-"""What cannot stand in a word in ASCII becomes a space."""
+"""Translates ASCII characters that are no part of a word into spaces."""
 SEGMENT = re.compile(r"[/@\\]")
 RUN = re.compile(r"[^\W_]+")
 COMPOUND = re.compile(r"[^\W_][_.-]+[^\W_]")
@@ -37,23 +34,23 @@ LETTER, TELLING = re.compile(r"[^\W\d_]"), re.compile(r"[\d_@/]")
 CJK = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 CYRILLIC, ARABIC = re.compile(r"[\u0400-\u04ff]"), re.compile(r"[\u0600-\u06ff]")
 YEAR, IDENTIFYING = 4, 6
-"""Digits of a year, which is searched alone out of a date, too; and of a number that rather names than counts."""
+"""Digits of a year, which is also a term by itself in a date; and from how many digits a number is an identifier."""
 LONGEST = 200
-"""Characters of a word beyond which it is data, not a word: of it only its beginning is searched."""
+"""Characters of a word that are searched; what is longer is data."""
 
 PLAIN, IDENTIFIER, NAME, NUMBER, PIECE_OF = 0, 1, 2, 3, 4
-"""What a term is; identifiers and names are what texts have in common when one speaks of what the other holds."""
+"""Kinds of terms. Texts that speak of the same thing share identifiers and names."""
 
 SAYING_NOTHING = STOPWORDS.union(map(chr, range(128)))
-"""Pieces that are not searched: single letters and digits, too."""
+"""Pieces of compounds that are not searched: stop words, single letters and digits."""
 
 Terms = list[tuple[str, int]]
-"""Terms, each with what it is."""
+"""Terms, each with its kind."""
 Stem = Callable[[list[str]], list[str]]
 
 
 class Lexicon:
-    """Terms of words. One for each call: stemmers are not to be shared between threads."""
+    """Makes terms of words. One for each call: stemmers must not be shared between threads."""
 
     def __init__(self) -> None:
         from Stemmer import Stemmer
@@ -69,10 +66,9 @@ class Lexicon:
         return list(zip(self.stems([term for term, _ in found]), (kind for _, kind in found), strict=True))
 
     def unstemmed(self, word: str) -> Terms:
-        """The terms of a word, which `stems` makes into what is searched. Of many words in ASCII the same is found far
-        faster by `numbering`."""
+        """The terms of a word before stemming. `term_ids.numbered` finds the same for many words at once, faster."""
         if not word.isascii():
-            return self._foreign(word[:LONGEST])
+            return self._not_ascii(word[:LONGEST])
         pieces = PIECE.findall(word[:LONGEST])
         if not pieces:
             return []
@@ -84,10 +80,10 @@ class Lexicon:
         return [] if lower in STOPWORDS else [(lower, PLAIN if word.islower() else NAME)]
 
     def stems(self, terms: list[str]) -> list[str]:
-        """What terms are searched by."""
+        """The stems of terms, by which they are searched."""
         return self._english(terms)
 
-    def _foreign(self, word: str) -> Terms:
+    def _not_ascii(self, word: str) -> Terms:
         folded = _folded(word)
         if CJK.search(folded):
             return [term for run in RUN.findall(folded) for term in _pairs(run)]
@@ -103,7 +99,7 @@ class Lexicon:
 
 
 def _compound(word: str, pieces: list[str]) -> Terms:
-    """The terms of a word in ASCII that is of several pieces: whole, and in pieces."""
+    """The terms of an ASCII word of several pieces: the whole, and the pieces."""
     lower = word.lower()
     if not lower.islower():  # without a letter: a date, an amount
         return [(lower, NUMBER), *((piece, PIECE_OF) for piece in pieces if len(piece) == YEAR)]
@@ -113,7 +109,7 @@ def _compound(word: str, pieces: list[str]) -> Terms:
 
 
 def segments(word: str) -> list[str]:
-    """The parts of a path or an address that are of several pieces themselves."""
+    """The parts of a path or an address that are compounds themselves."""
     return [segment for segment in SEGMENT.split(word) if COMPOUND.search(segment)] if SEGMENT.search(word) else []
 
 
@@ -123,8 +119,8 @@ def words(text: str) -> list[str]:
 
 
 def all_words(texts: Sequence[str]) -> tuple[list[str], list[int]]:
-    """The words of all texts, and how many each has; those of texts in ASCII with the signs that stand around them: to
-    be taken off of each word once (`bare`), not wherever it stands."""
+    """The words of all texts, and how many each text has. Words of ASCII texts still have signs around them, so that
+    `bare` needs to strip each different word only once."""
     found: list[str] = []
     counts: list[int] = []
     for text in texts:
@@ -135,12 +131,12 @@ def all_words(texts: Sequence[str]) -> tuple[list[str], list[int]]:
 
 
 def bare(words: Iterable[str]) -> list[str]:
-    """Words of `all_words` without the signs around them; empty if there is nothing else."""
+    """The words of `all_words` without the signs around them; some may be empty."""
     return [word.strip(JOINING) for word in words]
 
 
 def _folded(word: str) -> str:
-    """Without case and accents; what is written in several ways is one."""
+    """The word without case and accents, in Unicode's compatible form."""
     word = unicodedata.normalize("NFKC", word).casefold()
     if CYRILLIC.search(word) or CJK.search(word):
         return word

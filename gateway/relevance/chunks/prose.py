@@ -1,13 +1,11 @@
-"""Prose under headings (Markdown, reStructuredText): paragraphs gathered up to a target; fences keep their lines."""
+"""Cuts prose: paragraphs of Markdown and reStructuredText, and blocks of HTML, gathered up to `TARGET_CHARS` with the
+headings above them."""
 
 import re
 from collections.abc import Iterator
 from html import unescape
 
 from gateway.relevance.chunks.chunk import TARGET_CHARS, Chunk, Span, bounded
-
-# HTML as it is written: blocks gathered up to the target, with the headings above them.
-
 
 HYPERTEXT_BLOCK = re.compile(
     r"<(?:(h[1-6])|p|div|li|tr|section|article|table|ul|ol|dl|dt|pre|blockquote|header|footer|nav|main|body)\b",
@@ -68,7 +66,7 @@ FENCE = re.compile(r"^ {0,3}(?:`{3}|~{3})", re.MULTILINE)
 FENCED_CHARS = 4 * TARGET_CHARS
 PATH_CHARS = 200
 BARE_CHARS = 200
-"""A heading with no more than this stays with what follows."""
+"""Characters of a heading with its first lines up to which it stays with the next paragraph."""
 Title = tuple[str, str]
 """A heading's level (`#`, `##`, or the sign that underlines it), and its line."""
 

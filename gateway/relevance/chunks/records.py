@@ -1,5 +1,5 @@
-"""JSON: each element of an array and each member of a large object is a record, wherever it is nested; one that is too
-long is cut between its own members."""
+"""Cuts JSON: each element of an array and each member of a large object is a record, however deep. A record that is too
+long is cut between its members."""
 
 import json
 import re
@@ -8,9 +8,6 @@ from json.decoder import scanstring  # type: ignore[attr-defined]  # what the de
 from typing import Any, NamedTuple
 
 from gateway.relevance.chunks.chunk import MAX_CHARS, TARGET_CHARS, Chunk, Kind, Span, bounded
-
-# The parts of JSON with the places where they stand, read by the standard library's decoder, in C.
-
 
 DECODER = json.JSONDecoder(strict=False)
 WHITE = re.compile(r"[ \t\r\n]*")
@@ -101,9 +98,11 @@ def fields(text: str, origin: int) -> list[tuple[str, Any]]:
 
 
 MOST_LEVELS = 8
+"""Levels of nesting that are cut; anything deeper stays whole or is cut as text."""
 HEAD_CHARS = 200
+"""Characters of a long record's beginning that stand above its later pieces."""
 SMALL_HEAD = 100
-"""What stands before the first record, if it is no longer, belongs to it."""
+"""Characters before the first record up to which they belong to it."""
 FLAT_CHARS = TARGET_CHARS // 4
 TINY_CHARS = 12
 """Elements that are no longer are gathered: numbers, words; `{}`."""

@@ -1,4 +1,4 @@
-"""Cuts a text into chunks along its own structure, whatever that is: records, rows, lines, functions, paragraphs."""
+"""Cuts a text into chunks along its own structure: records, rows, lines, blocks of code, paragraphs."""
 
 import re
 from collections.abc import Iterator
@@ -11,13 +11,14 @@ FIRST_OF_TEXT = re.compile(r"[ \t]*[\[{]")
 FIRST_OF_LINE = re.compile(r"\n[ \t]*[\[{]")
 BEFORE_VALUE = re.compile(r"[\[{](?=[ \t\r\n]*[\"\[{])")
 LEAST_JSON = 800
+"""Characters of JSON between other text from which it is cut as records."""
 MOST_TRIES = 6
+"""Places in one text at which JSON is tried: each costs a look at the rest of the text."""
 
 
 def passages(text: str) -> list[Chunk]:
-    """Chunks in order, without overlap, none of them longer than `MAX_CHARS`; together they are the whole text but for
-    white space between them. It takes time in proportion to the text, whatever it holds. Tiny ones are gathered where
-    there are very many (`gathered`)."""
+    """Chunks in order, without overlap, none longer than `MAX_CHARS`; only white space is in none of them. The time is
+    linear in the text, whatever it holds (guarantee §7). Very many tiny chunks are joined (`gathered`)."""
     found: list[Chunk] = []
     for begin, until, cut in _stretches(text, 0, len(text)):
         found.extend(cut if cut is not None else _of_one_kind(text, begin, until))
@@ -56,8 +57,8 @@ def _stretches(text: str, start: int, end: int) -> Iterator[tuple[int, int, list
 
 
 def _opening(text: str, start: int, end: int) -> int | None:
-    """Where JSON may begin: at a bracket that is the first sign of its line, or stands before a value. Two searches for
-    what begins with one of few signs are far faster than one for either."""
+    """Where JSON may begin: at a bracket that begins a line or stands before a value. Two searches are far faster here
+    than one for either."""
     if text.find("{", start, end) < 0 and text.find("[", start, end) < 0:
         return None  # most logs and prose
     before = BEFORE_VALUE.search(text, start, end)

@@ -1,4 +1,4 @@
-"""Tables: each row is a chunk, with the table's first row as its heading."""
+"""Cuts lines: entries of logs and listings, and rows of tables below their first row."""
 
 import csv
 import re
@@ -9,9 +9,6 @@ from itertools import islice
 
 from gateway.relevance.chunks.chunk import MAX_CHARS, Chunk, Span, bounded
 
-# Logs, listings, search results, test reports: a line and those that continue it.
-
-
 LINE = re.compile(r"[^\n]+")
 SAMPLE_LINES = 200
 STAMP = re.compile(
@@ -21,18 +18,20 @@ STAMP = re.compile(
     | (?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|FATAL|CRITICAL)\b)""",
     re.VERBOSE,
 )
-"""What an entry of a log begins with."""
+"""Beginning of an entry of a log: a time, a date or a level."""
 LEAST_STAMPED = 0.25
+"""Fraction of the lines that must begin like that; the others continue an entry."""
 TRACE = re.compile(r"[ \t]*+(?:at\s|\.\.\. \d+ more|Caused by:|[\])}]+[,;]?\s*$)")
 CONTINUES = re.compile(rf"{TRACE.pattern}|[ \t]+\S")
 LINES_RULE = re.compile(r"([=_#*-])\1{2,}+[ \t]++(\S[^\n]{0,300}?)[ \t]+\1{3,}\s*$")
 """A title in the middle of a line of signs, as test runners write it."""
 LEAST_LINES = 4
 LEAST_AVERAGE, MOST_AVERAGE = 8, 400
+"""Characters of a line on average; longer lines are paragraphs, shorter ones numbers or single words."""
 
 
 def is_lines(text: str, start: int, end: int) -> bool:
-    """Whether a text consists of lines that stand for themselves: no paragraphs, no lines as long as those."""
+    """Whether a text consists of independent lines, not of paragraphs."""
     lines = text.count("\n", start, end) + 1
     if lines < LEAST_LINES or not LEAST_AVERAGE <= (end - start) / lines <= MOST_AVERAGE:
         return False
@@ -72,8 +71,8 @@ def _entry(text: str, begin: int, until: int, title: str, number: int) -> Sequen
 
 
 def _continuation(text: str, start: int, end: int) -> Callable[[str, int, int], object]:
-    """What tells that a line belongs to the one before. Where most entries begin with a time or a level, whatever does
-    not is none of its own; where most lines are indented, that says nothing."""
+    """The test whether a line continues the one before. If many lines begin with a time or a level, all others do; if
+    most lines are indented, indentation does not count."""
     sample = [m.group() for m in islice(LINE.finditer(text, start, end), SAMPLE_LINES)]
     whole = [line for line in sample if not line[0].isspace()]
     if sum(STAMP.match(line) is not None for line in whole) > LEAST_STAMPED * max(1, len(whole)):
@@ -86,19 +85,17 @@ HEADER_CHARS = 1000
 SAMPLE_ROWS = 30
 LEAST_ROWS = 3
 LEAST_EVEN = 0.9
-"""How many of a table's rows have as many cells as the first."""
+"""Fraction of a table's rows that must have as many cells as the first."""
 NUMBERED = re.compile(r"[\s\"|]*[\d.,-]+[\s\"]*(?:[,;|\t→:]|$)")
-"""A first row that begins with a number names no columns: it is data, or a listing with line numbers."""
+"""A row that begins with a number, as data and listings do: it names no columns."""
 QUOTED = re.compile(r'"[^"]*"')
 RULE = re.compile(r"[\s|:+=-]+\Z")
-"""What stands between the header and the rows of a table that is drawn with signs."""
+"""The line between header and rows of a table that is drawn with signs."""
 
 
 def separator_of(text: str, start: int = 0, end: int | None = None) -> str | None:
-    """What separates the cells of a text that is a table; None if it is none.
-
-    No row is understood without the first: it must name its columns, and the others must have as many cells.
-    """
+    """The separator of a table's cells; None if the text is no table: its first row names columns, and the other rows
+    have as many cells."""
     end = len(text) if end is None else end
     sample = [m.group().rstrip("\r") for m in islice(LINE.finditer(text, start, end), SAMPLE_ROWS)]
     if len(sample) < LEAST_ROWS or len(sample[0]) > HEADER_CHARS:
@@ -117,7 +114,7 @@ def separator_of(text: str, start: int = 0, end: int | None = None) -> str | Non
 
 
 def rows(text: str, start: int, end: int, separator: str) -> Iterator[Chunk]:
-    """The rows of a table, a cell with line ends in quotes included; the header and what rules it off come first."""
+    """The rows of a table, in which quoted cells may hold line ends; the header is the first chunk."""
     spans = list(_quoted(text, start, end, separator)) if text.find('"', start, end) >= 0 else []
     spans = spans or [m.span() for m in LINE.finditer(text, start, end)]
     header = text[slice(*spans[0])].strip("\r\n")
