@@ -85,7 +85,7 @@ $(COMPAT)/node_modules.installed: tests/compat/node/package-lock.json $(COMPAT)/
 compat: $(VENV)/.dev $(VENV)/.demo $(COMPAT_PYTHON) $(COMPAT)/node_modules.installed ## real clients, Python and JavaScript, against the gateway; a real small model as its planner
 	@$(BIN)/python -m pytest -m compat tests/compat
 
-chaos: $(VENV)/.dev ## kill loops on SQLite and PostgreSQL
+chaos: $(VENV)/.dev ## kill loops on SQLite and PostgreSQL, a million random requests, a thousand long histories
 	@$(BIN)/python -m pytest -n 2 -m chaos
 
 bench: $(VENV)/.dev ## cost per request, per chunk and per turn of a long conversation, prompt caches, memory, start time

@@ -12,7 +12,7 @@ LEFT_OUT: Json = {}
 
 
 class Broken(Exception):
-    """An invariant does not hold; `name` is its name in the contract."""
+    """An invariant does not hold; `name` is the section of the guarantees."""
 
     def __init__(self, name: str, what: str) -> None:
         super().__init__(f"{name}: {what}")
