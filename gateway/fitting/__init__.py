@@ -1,1 +1,0 @@
-"""Step 4: budget and window. What is forwarded fits, is contiguous, and keeps tool pairs whole (guarantee §4)."""
