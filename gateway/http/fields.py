@@ -46,7 +46,7 @@ def read(adapter: TypeAdapter[T], value: Any, where: str = "", *, required: str 
         problem = error.errors(include_url=False, include_context=False)[0]
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in problem["loc"])
     param = (where + path).lstrip(".")
-    if problem["type"] == "missing" or (problem["input"] is None and path):
+    if problem["type"] == "missing" or (problem["input"] is None and path and problem["type"] != "value_error"):
         raise InvalidRequest(f"{param} is required.", param=param, code=required)
     if problem["type"] == "extra_forbidden":
         raise invalid(param, "is not known")
