@@ -14,22 +14,19 @@ from gateway.models.chain import START, ChainDigest, ChainKey
 from gateway.models.conversation import ConversationMessage
 from gateway.models.frames import NewFrame
 
-ClaimState = Literal["running", "done", "contested"]
+ClaimState = Literal["running", "done"]
 
 
 @dataclass(frozen=True, slots=True)
 class RequestIdentity:
     """A request that is answered once, by keyed digests: its words cannot be had from them.
 
-    `key` is the digest of the client's `Idempotency-Key` where it is `named`, else of the request itself; `body` is the
-    digest of the body. `repeated`: the SDK says that it sends the request once more.
+    `key` is the digest of its `Idempotency-Key`, `body` that of the body and of the headers that change what is asked.
     """
 
     tenant: str
     key: bytes
     body: bytes
-    named: bool
-    repeated: bool = False
 
     @property
     def place(self) -> tuple[str, bytes]:
@@ -42,7 +39,7 @@ class Claim:
     """The right to answer a request. It becomes the answer's record in the transaction that commits its turn.
 
     `kept` is how long the record is valid from then on. `shared`: the claim is in the storage, where other processes
-    see it. `contested`: the same request came again while this one ran, so that the answer may be either's.
+    see it.
     """
 
     identity: RequestIdentity
@@ -51,7 +48,6 @@ class Claim:
     created_at: datetime
     kept: timedelta
     shared: bool = False
-    contested: bool = False
     settling: asyncio.Future[None] | None = field(default=None, repr=False)
 
     async def settle(self, commit: Coroutine[Any, Any, None]) -> None:

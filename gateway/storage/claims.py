@@ -13,7 +13,6 @@ from gateway.storage.database.engine import Transactions, insert_for
 from gateway.storage.database.transactions import RowInsert
 from gateway.storage.rows import utc
 
-CONTESTED_FOR = timedelta(minutes=10)
 FRESH_FOR = timedelta(seconds=30)
 """So long a claim is held whatever is known of its process: who takes it at the same moment waits for its row, and sees
 that as it is then, but the row of its process as it was before."""
@@ -35,11 +34,10 @@ class ClaimStore:
         self._clock = clock
         self.shared = transactions.remote
 
-    async def take(self, claim: Claim, *, anew: bool, alive_until: datetime | None) -> ClaimRecord | None:
+    async def take(self, claim: Claim, *, alive_until: datetime | None) -> ClaimRecord | None:
         """Takes the claim if it is free and returns None, else the record that holds it.
 
         Args:
-            anew: the record of an earlier answer does not hold it, and a running request becomes contested.
             alive_until: stored with the claim's process; None leaves that as it is.
         """
         now = self._clock.now()
@@ -48,16 +46,11 @@ class ClaimStore:
             if alive_until is not None:
                 _beat(connection, claim.process, alive_until)
             row = {**_row(claim, "running", now + FRESH_FOR), "created_at": now}
-            lax = connection.dialect.name == "postgresql" and not claim.identity.named
-            if TAKE[anew, lax].one(connection, row) is not None:
+            if TAKE.one(connection, row) is not None:
                 return None
             record = _find(connection, claim.identity, now)
-            if record is None:  # let go between the two statements: it can be had at the next try
-                return ClaimRecord("running", "", claim.identity.body, now, valid=True)
-            if anew and record.state == "running":
-                contested = {"state": "contested", "expires_at": now + CONTESTED_FOR}
-                connection.execute(schema.claims.update().where(_is(claim.identity)).values(**contested))
-            return record
+            # None: released between the two statements, so the next try will get it.
+            return record or ClaimRecord("running", "", claim.identity.body, now, valid=True)
 
         return await self._transactions.run(work, write=True)
 
@@ -76,12 +69,11 @@ class ClaimStore:
 
 
 def settle_claims(connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime) -> None:
-    """In the transaction that commits a turn its claim becomes the answer's record, or is let go: for a retry where
-    the request failed, and where nobody can be given the answer again."""
+    """In the transaction that commits a turn, its claim becomes the answer's record, or is released if the request
+    failed."""
     held = [(commit.claim, commit) for commit in commits if commit.claim is not None]
     for claim, commit in sorted(held, key=lambda pair: pair[0].identity.place):  # always in one order: no deadlock
-        named, kept = claim.identity.named, commit.turn is not None
-        if commit.ledger.status == "complete" and not claim.contested and (named or kept):
+        if commit.ledger.status == "complete":
             RECORD(connection, [_row(claim, "done", now + claim.kept)])
         else:
             _release(connection, claim)
@@ -139,21 +131,10 @@ FREE = (
     " WHERE (claims.state = 'running' AND claims.expires_at <= excluded.created_at"
     " AND NOT EXISTS (SELECT 1 FROM processes"
     " WHERE processes.id = claims.process AND processes.alive_until > excluded.created_at)"
-    " OR claims.state <> 'running' AND claims.expires_at <= excluded.created_at"
+    " OR claims.state <> 'running' AND claims.expires_at <= excluded.created_at)"
 )
-"""Nobody holds it any more: it has expired, or its process has died; `created_at` of a running claim is now."""
-LAX = " RETURNING set_config('synchronous_commit', 'off', true)"
-"""An SDK's claim need not survive a crash of the database, which is worth a sync to disk: the request that holds it
-does not survive that either."""
-
-
-def _taking(anew: bool, lax: bool) -> RowInsert:
-    """Takes a claim in one statement; `anew`: also where an earlier request of the same body has been answered."""
-    answered = " OR claims.state = 'done')" if anew else ")"
-    return RowInsert(schema.claims, RENEWED + FREE + answered + (LAX if lax else " RETURNING request_id"))
-
-
-TAKE = {(anew, lax): _taking(anew, lax) for anew in (False, True) for lax in (False, True)}
+"""The claim has expired, or its process has died; `created_at` of a running claim is now."""
+TAKE = RowInsert(schema.claims, RENEWED + FREE + " RETURNING request_id")
 RECORD = RowInsert(
     schema.claims,
     RENEWED + " WHERE claims.request_id = excluded.request_id AND claims.state = 'running'"

@@ -138,7 +138,7 @@ class IdempotencyGate:
         now = self._clock.now()
         due = self._alive_until is None or self._alive_until - now < ALIVE_FOR - timedelta(seconds=HEARTBEAT_SECONDS)
         alive_until = now + ALIVE_FOR if due else None
-        task = asyncio.ensure_future(self._claims.take(claim, anew=False, alive_until=alive_until))
+        task = asyncio.ensure_future(self._claims.take(claim, alive_until=alive_until))
         try:
             record = await asyncio.shield(task)
         except asyncio.CancelledError:

@@ -45,8 +45,8 @@ def store(transactions: Transactions, clock: Hands) -> ConversationStore:
     return ConversationStore(transactions, clock)
 
 
-def claim(tenant: str, process: str = "proc_1", *, named: bool = True, at: datetime = NOW) -> Claim:
-    identity = RequestIdentity(tenant, b"key", b"body", named)
+def claim(tenant: str, process: str = "proc_1", *, at: datetime = NOW) -> Claim:
+    identity = RequestIdentity(tenant, b"key", b"body")
     return Claim(identity, new_id("req_"), process, at, timedelta(hours=24))
 
 
@@ -56,15 +56,15 @@ def answer(held: Claim) -> TurnCommit:
     return replace(commit, claim=held)
 
 
-async def taken(claims: ClaimStore, held: Claim, *, anew: bool = False) -> bool:
-    return await claims.take(held, anew=anew, alive_until=NOW + SOON) is None
+async def taken(claims: ClaimStore, held: Claim) -> bool:
+    return await claims.take(held, alive_until=NOW + SOON) is None
 
 
 async def test_s3_a_claim_is_one_requests(claims: ClaimStore, tenant: str) -> None:
     """The second sees who holds it and for what body; another tenant's is another's."""
     first, second = claim(tenant), claim(tenant, "proc_2")
     assert await taken(claims, first)
-    found = await claims.take(second, anew=False, alive_until=None)
+    found = await claims.take(second, alive_until=None)
     assert found is not None
     assert (found.state, found.request_id, found.body, found.valid) == ("running", first.request_id, b"body", True)
     assert await claims.find(first.identity) == found
@@ -121,15 +121,14 @@ async def test_s3_what_did_not_end_well_lets_it_go(
     assert found.request_id == next_one.request_id
 
 
-async def test_s2_only_a_named_request_is_remembered_without_content(
+async def test_s2_that_a_key_was_used_is_remembered_without_content(
     claims: ClaimStore, store: ConversationStore, tenant: str
 ) -> None:
-    """`store: false`: that a key was used is remembered; there is nothing to give to an SDK's retry."""
-    for named in (True, False):
-        held = claim(f"{tenant}-{named}", named=named)
-        assert await taken(claims, held)
-        await store.commit(TurnCommit(bill(tenant, None, request_id=held.request_id), claim=held))
-        assert (await claims.find(held.identity) is not None) is named
+    """`store: false` leaves the record, and nothing to give again."""
+    held = claim(tenant)
+    assert await taken(claims, held)
+    await store.commit(TurnCommit(bill(tenant, None, request_id=held.request_id), claim=held))
+    assert await claims.find(held.identity) is not None
 
 
 async def test_s3_the_dead_hold_nothing(
@@ -143,28 +142,11 @@ async def test_s3_the_dead_hold_nothing(
     clock.at += SOON - timedelta(seconds=1)
     assert not await taken(claims, heir)
     clock.at += timedelta(seconds=1)
-    assert await claims.take(heir, anew=False, alive_until=clock.at + SOON) is None
+    assert await claims.take(heir, alive_until=clock.at + SOON) is None
     await store.commit(answer(held))
     found = await claims.find(held.identity)
     assert found is not None
     assert (found.state, found.request_id) == ("running", heir.request_id)
-
-
-async def test_s3_the_same_sent_anew(claims: ClaimStore, store: ConversationStore, tenant: str, clock: Hands) -> None:
-    """It takes the place of what was answered. While the first runs, nobody can tell any more whose retry comes:
-    neither becomes a record, for ten minutes."""
-    first = claim(tenant, named=False)
-    assert await taken(claims, first, anew=True)
-    await store.commit(answer(first))
-    second, third = claim(tenant, named=False), claim(tenant, "proc_2", named=False)
-    assert await taken(claims, second, anew=True)
-    assert not await taken(claims, third, anew=True)
-    await store.commit(answer(second))
-    found = await claims.find(first.identity)
-    assert found is not None
-    assert (found.state, found.valid) == ("contested", True)
-    clock.at += timedelta(minutes=10)
-    assert await taken(claims, third, anew=True)
 
 
 async def test_s3_many_at_once_take_one(claims: ClaimStore, tenant: str) -> None:

@@ -77,7 +77,7 @@ async def identify(request: Keyed, tenant: str, body: bytes, store: Conversation
 
     def digests() -> RequestIdentity:
         key = _digest(secret, b"key", request.key.encode())
-        return RequestIdentity(tenant, key, _digest(secret, b"asked", request.meaning, body), named=True)
+        return RequestIdentity(tenant, key, _digest(secret, b"asked", request.meaning, body))
 
     return digests() if len(body) < LARGE_BODY else await asyncio.to_thread(digests)
 

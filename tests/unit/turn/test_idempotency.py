@@ -15,9 +15,9 @@ from gateway.storage.store import ConversationStore
 from gateway.turn.idempotency import ALIVE_FOR, Decision, IdempotencyGate, Permit, decide
 from tests.integration.commits import NOW, bill
 
-NAMED = RequestIdentity("tenant", b"key", b"body", named=True)
-OTHER_KEY = RequestIdentity("tenant", b"other key", b"body", named=True)
-OTHER_BODY = RequestIdentity("tenant", b"key", b"other", named=True)
+NAMED = RequestIdentity("tenant", b"key", b"body")
+OTHER_KEY = RequestIdentity("tenant", b"other key", b"body")
+OTHER_BODY = RequestIdentity("tenant", b"key", b"other")
 
 
 def record(state: ClaimState, *, body: bytes = b"body", valid: bool = True) -> ClaimRecord:
@@ -68,15 +68,13 @@ class Storage:
         self.gate.set()
         self._clock = clock
 
-    async def take(self, claim: Claim, *, anew: bool, alive_until: Any) -> ClaimRecord | None:
+    async def take(self, claim: Claim, *, alive_until: Any) -> ClaimRecord | None:
         await self._reached()
         self.beats.append(alive_until)
         state, request_id, body = self.rows.get(claim.identity.place, ("done", "", b""))
-        if claim.identity.place not in self.rows or (anew and state == "done"):
+        if claim.identity.place not in self.rows:
             self.rows[claim.identity.place] = ("running", claim.request_id, claim.identity.body)
             return None
-        if anew:
-            self.rows[claim.identity.place] = ("contested", request_id, body)
         return ClaimRecord(state, request_id, body, NOW, valid=True)
 
     async def find(self, identity: RequestIdentity) -> ClaimRecord | None:
