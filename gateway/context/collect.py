@@ -41,8 +41,7 @@ class Files:
 class ContextInput:
     """One request with all that its context is made from.
 
-    `steps` is the conversation, in which the tool steps that can only be forwarded as text stand apart. `has_planner`:
-    an internal model may be asked for a plan.
+    `steps` is the conversation, in which the tool steps that can only be forwarded as text stand apart.
     """
 
     request: ChatRequest
@@ -50,7 +49,6 @@ class ContextInput:
     facts: ModelFacts
     budget: Budget
     files: Files
-    has_planner: bool
 
     @property
     def history(self) -> History:

@@ -70,8 +70,11 @@ def measure(
     return Measured(source, material, counting, limits, tools, finder, unreduced)
 
 
-def draft(candidate: Measured, settings: ContextSettings) -> Draft:
+def draft(candidate: Measured, settings: ContextSettings, has_planner: bool) -> Draft:
     """Fits the candidate without a plan, and decides whether one is called for.
+
+    Args:
+        has_planner: an internal model may be asked.
 
     Raises:
         ContextLengthExceeded: it cannot be made to fit, whatever a plan may say (guarantee §4 I1).
@@ -89,11 +92,11 @@ def draft(candidate: Measured, settings: ContextSettings) -> Draft:
         candidate.finder,
         candidate.unreduced,
         fitted,
-        decide(candidate, settings),
+        decide(candidate, settings, has_planner),
     )
 
 
-def decide(candidate: Measured, settings: ContextSettings) -> Decision:
+def decide(candidate: Measured, settings: ContextSettings, has_planner: bool) -> Decision:
     """Whether a plan is called for, with the reason (guarantee §5)."""
     source = candidate.source
     models = ModelConfig.from_request(source.request, settings)
@@ -104,7 +107,7 @@ def decide(candidate: Measured, settings: ContextSettings) -> Decision:
         stored=source.history.stored,
         budget=source.budget.tokens,
         historical_turns=settings.historical_turns,
-        has_planner=source.has_planner,
+        has_planner=has_planner,
         expensive_primary=models.is_expensive_primary(source.facts.prices, settings.expensive_input_cost_per_token),
     )
     return should_use_llm_planning(facts, settings)

@@ -13,7 +13,7 @@ from gateway.config.settings import ContextSettings
 from gateway.context.collect import NO_EARLIER, ContextInput, Files, collect
 from gateway.context.draft import Draft, Measured, draft, measure
 from gateway.context.fast_path import unmanaged_context
-from gateway.context.planned_fit import fit_as_planned
+from gateway.context.planned_fit import FinalFit, fit_as_planned
 from gateway.context.planner import (
     NO_PLANNER,
     NOTHING_TO_PLAN,
@@ -82,20 +82,20 @@ class ContextManager:
             StorageUnavailable: older messages are needed and cannot be read.
         """
         access = access or PlannerAccess()
-        planners = self._planning.planners(request, access) if self._planning is not None else None
         meaning = self._meaning_for(request, access.spent)
         if begins_turn(history):
             history = await self._with_older_messages(request, history)
         while True:
-            source, cached = await self._read(request, history, facts, budget, planners, access)
+            source, cached = await self._read(request, history, facts, budget, access)
             run: Run = meaning.run if meaning else inline if source.is_small else offload
             candidate = await run(self._measure, source, meaning)
-            found: Draft = await run(draft, candidate, self._settings)
+            planners = self._planners(candidate, access)
+            found: Draft = await run(draft, candidate, self._settings, planners is not None)
             if not (found.fitted.anew and has_unread(history)) or self._store is None:
                 break
             history = await self._with_older_messages(request, history)  # all is decided anew, older turns too
         plan = access.result or await self._plan(found, planners, run)
-        final = await run(fit_as_planned, found, plan, access.spent)
+        final = await run(fit_as_planned, found, plan, access.spent) if plan else FinalFit(found.fitted)
         built: BuiltContext = await run(report, found, final, plan, self._settings.warning_threshold)
         return _with_vectors(built, meaning, source).with_cached(cached)
 
@@ -124,7 +124,6 @@ class ContextManager:
         history: History,
         facts: ModelFacts,
         budget: Budget,
-        planners: Planners | None,
         access: PlannerAccess,
     ) -> tuple[ContextInput, tuple[str, ...]]:
         """All that has to be read before the context is made; and digests of the documents that the cache keeps."""
@@ -134,7 +133,7 @@ class ContextManager:
         sent, kept = await self._read_files(request, facts, steps.history.messages, steps.history.stored)
         older = (steps.history.earlier or NO_EARLIER).messages
         earlier, kept_earlier = await self._read_files(request, facts, older, len(older))
-        source = ContextInput(request, steps, facts, budget, Files(sent, earlier), planners is not None)
+        source = ContextInput(request, steps, facts, budget, Files(sent, earlier))
         return source, (*kept, *kept_earlier)
 
     async def _read_files(
@@ -158,6 +157,13 @@ class ContextManager:
         finder = PassageFinder(self._indexes, source.request.caller.tenant)
         ranked = meaning.relevance if meaning else None
         return measure(source, material, self._counters.counter(source.facts), finder, ranked, self._settings)
+
+    def _planners(self, candidate: Measured, access: PlannerAccess) -> Planners | None:
+        """Who may be asked for a plan; None also where there is nothing to plan."""
+        request = candidate.source.request
+        if self._planning is None or not (candidate.material.artifacts or request.options.planning == "always"):
+            return None
+        return self._planning.planners(request, access)
 
     async def _plan(self, found: Draft, planners: Planners | None, run: Run) -> PlanResult | None:
         """The planner's plan, where one is called for. No thread and no transaction is held while a model is waited

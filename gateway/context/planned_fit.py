@@ -36,14 +36,12 @@ class FinalFit:
     comparison: Comparison | None = None
 
 
-def fit_as_planned(draft: Draft, plan: PlanResult | None, spent: Sequence[InternalCall]) -> FinalFit:
-    """The draft as the plan says; as it is without a plan, and where the plan is faulty or not worth its price.
+def fit_as_planned(draft: Draft, plan: PlanResult, spent: Sequence[InternalCall]) -> FinalFit:
+    """The draft as the plan says; as it is where there is no plan, or it is faulty or not worth its price.
 
     Args:
         spent: the calls of internal models that this request has made.
     """
-    if plan is None:
-        return FinalFit(draft.fitted)
     if plan.planned is None:
         return FinalFit(draft.fitted, fallback_reason=plan.fallback_reason)
     try:
