@@ -57,7 +57,164 @@ from gateway.upstream.routing.catalogue import Catalogue
 from gateway.upstream.routing.providers import ProtocolUpstream, unsupported
 from gateway.upstream.routing.router import ConfiguredRouter, modifies_params
 
-# Which embedder `context.embedding_model` names.
+log = get_logger("gateway.app")
+RETRY_SECONDS = 1.0
+"""Between two tries to reach the storage at the start."""
+WARM_UP_AFTER = 0.25
+"""Seconds after the start: first requests go before what only later ones need."""
+CALIBRATED_WITHIN = 1.0
+"""Seconds that a start waits for what was learned of models; requests that come before that are estimated without."""
+
+
+def create_app(settings: Settings, draining: Draining | None = None) -> App:
+    """The gateway as an ASGI application. It connects to nothing before its lifespan begins.
+
+    Raises:
+        ConfigurationError: the configured embedder cannot be used.
+    """
+    draining = draining or Draining()
+    gateway = Gateway(settings)
+    chat_path = "/v1/chat/completions"
+    others = Router(gateway.routes(draining), default=gateway.relay, lifespan=gateway.lifespan)
+    return Edge(Direct("POST", chat_path, gateway.chat, others), draining, gateway.metrics)
+
+
+class Gateway:
+    """All parts, wired once and in sight."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.clock = SystemClock()
+        self.metrics = Metrics(entry.model_name for entry in settings.model_list)
+        self._open_storage()
+        self._open_upstreams()
+        self._open_context()
+        self._open_endpoints()
+
+    def _open_storage(self) -> None:
+        settings, clock = self.settings, self.clock
+        self.transactions = open_transactions(settings.storage)
+        self.indexes = ContentIndexes(settings.cache.index_bytes, settings.cache.document_ttl, clock)
+        self.cache = IndexedCache(open_cache(settings.cache, clock), self.indexes)
+        days = settings.conversation.retention_days
+        self.store = ConversationStore(self.transactions, clock, self.cache, days)
+        self.retention = Retention(self.transactions, clock, self.cache)
+        claims = ClaimStore(self.transactions, clock)
+        self.idempotency = IdempotencyGate(claims, self.store, clock, settings.conversation.idempotency_hours)
+
+    def _open_upstreams(self) -> None:
+        settings = self.settings
+        self.pool = ConnectionPool(settings.upstream.max_connections)
+        self.client = new_client(self.pool)
+        self.catalogue = Catalogue()
+        self.router = ConfiguredRouter(settings, self.catalogue)
+        self.over_http = HttpUpstream(self.pool)
+        through_litellm = LitellmUpstream(self.client, Library(modify_params=modifies_params(settings)))
+        self.upstream = ProtocolUpstream(self.over_http, through_litellm)
+        self.margins = Margins(self.clock)
+        self.counters = CounterRegistry(self.margins)
+        self.calibrations = SqlCalibrations(self.transactions)
+
+    def _open_context(self) -> None:
+        settings, cache, clock = self.settings, self.cache, self.clock
+        self.embedder = open_embedder(settings, self.over_http, self.router, self.counters)
+        self.meaning = None
+        if self.embedder is not None:
+            seconds, ttl = settings.context.embedding_timeout, settings.cache.vector_ttl
+            self.meaning = Meaning(self.embedder, cache, clock, seconds, ttl)
+        summaries = SummaryCache(cache, clock, settings.cache.summary_ttl, settings.context.planning_max_seconds)
+        count = self.metrics.internal_call_ended
+        internal = InternalModels(self.upstream, self.router, self.counters, clock, count)
+        self.planning = ContextPlanning(settings.context, internal, summaries, self.store, clock)
+        reader = FileReader(cache, settings.cache.document_ttl)
+        self.context = ContextManager(
+            settings.context, self.counters, reader, self.meaning, self.indexes, self.planning, self.store
+        )
+
+    def _open_endpoints(self) -> None:
+        settings, store, clock = self.settings, self.store, self.clock
+        match, max_bytes = settings.conversation.match, settings.server.max_body_bytes
+        self.settlement = Settlement(store, self.counters, clock, self.metrics, match)
+        files = UpstreamFiles(self.client, self.router)
+        pipeline = Pipeline(
+            self.router, self.upstream, store, files, self.context, self.settlement, settings.context, match
+        )
+        self.auth = auth = Authenticator(settings.auth, store)
+        self.chat = ChatCompletions(pipeline, self.idempotency, store, auth, settings, clock)
+        self.completions = StoredCompletions(store, auth)
+        records = ConversationRecords(self.transactions, clock, self.cache)
+        self.conversations = Conversations(records, store, auth, max_bytes)
+        transfer = ConversationTransfer(self.transactions, clock)
+        self.exported = ExportedConversation(transfer, auth)
+        self.imported = ImportedConversations(transfer, auth, max_bytes)
+        self.models = Models(UpstreamModels(self.client, self.router), auth)
+        self.relay = Relay(self.router, Passthrough(self.pool), auth, settings)
+
+    def routes(self, draining: Draining) -> list[Route]:
+        """Every path that the gateway serves itself; all others are relayed."""
+        conversations, models = self.conversations, self.models
+        found = [
+            Route("/health/live", Live(), methods=["GET"]),
+            Route("/health/ready", Ready(self.store, draining), methods=["GET"]),
+            Route("/v1/models", models, methods=["GET"]),
+            Route("/v1/models/{model:path}", models, methods=["GET"]),
+            Route("/v1/models/{model:path}", self.relay, methods=["DELETE"]),
+            Route("/v1/chat/completions", self.chat, methods=["POST"]),
+            Route("/v1/chat/completions", self.completions, methods=["GET"]),
+            Route("/v1/chat/completions/{completion_id}", self.completions, methods=["GET"]),
+            Route("/v1/conversations/import", self.imported, methods=["POST"]),
+            Route("/v1/conversations/{conversation_id}/export", self.exported, methods=["GET"]),
+            Route("/v1/conversations", conversations.all, methods=["GET"]),
+            Route("/v1/conversations", conversations.all, methods=["POST"]),
+            Route("/v1/conversations/{conversation_id}", conversations.one, methods=["GET"]),
+            Route("/v1/conversations/{conversation_id}", conversations.one, methods=["POST"]),
+            Route("/v1/conversations/{conversation_id}", conversations.one, methods=["DELETE"]),
+            Route("/v1/conversations/{conversation_id}/items", conversations.items, methods=["GET"]),
+            Route("/v1/conversations/{conversation_id}/items", conversations.items, methods=["POST"]),
+            Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["GET"]),
+            Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["DELETE"]),
+        ]
+        if self.settings.server.metrics != "off":
+            page = MetricsPage(self.metrics, self.auth, open_to_all=self.settings.server.metrics == "open")
+            found.append(Route("/metrics", page, methods=["GET"]))
+        return found
+
+    @asynccontextmanager
+    async def lifespan(self, _: object) -> AsyncIterator[None]:
+        """Starts what runs beside requests; at the end waits for what is still to be written."""
+        settings = self.settings
+        for entry in settings.model_list:
+            if problem := unsupported(entry):
+                log.warning("model_cannot_be_served", model=entry.model_name, reason=problem)
+        preparing = asyncio.ensure_future(_prepare_storage(settings, self.transactions))
+        await asyncio.wait({preparing}, timeout=settings.storage.timeout)
+        days = settings.conversation.retention_days
+        running = [
+            preparing,
+            asyncio.ensure_future(_warm_up(self.catalogue, self.embedder)),
+            asyncio.ensure_future(sweep_for_ever(self.retention, self.clock, days, sweep_seconds(days))),
+            asyncio.ensure_future(self.idempotency.keep()),
+            asyncio.ensure_future(keep_calibrated(self.margins, self.calibrations)),
+        ]
+        await self.margins.looked_up(CALIBRATED_WITHIN)
+        try:
+            yield
+        finally:
+            for task in running:
+                task.cancel()
+            await self._close()
+
+    async def _close(self) -> None:
+        if self.meaning is not None:
+            await self.meaning.close()
+        await self.settlement.drain(2 * self.settings.storage.timeout)
+        await self.planning.close()
+        await self.idempotency.drain(self.settings.storage.timeout)
+        if self.margins.is_worth_writing:
+            await self.margins.try_to_keep(self.calibrations)
+        await self.client.aclose()
+        await self.cache.close()
+        await self.transactions.close()
 
 
 def open_embedder(
@@ -78,119 +235,6 @@ def open_embedder(
         raise ConfigurationError(f"context.embedding_model: {name}: {error}{hint}") from None
     except GatewayError as error:
         raise ConfigurationError(f"context.embedding_model: {name}: {error.message}") from None
-
-
-RETRY_SECONDS = 1.0
-WARM_UP_AFTER = 0.25
-CALIBRATED_WITHIN = 1.0
-"""Seconds that a start waits for what was learned of models; requests that come before that are estimated without."""
-log = get_logger("gateway.app")
-
-
-def create_app(settings: Settings, draining: Draining | None = None) -> App:
-    """The gateway as an ASGI application; connects to nothing before its lifespan begins."""
-    draining = draining or Draining()
-    clock = SystemClock()
-    transactions = open_transactions(settings.storage)
-    indexes = ContentIndexes(settings.cache.index_bytes, settings.cache.document_ttl, clock)
-    cache = IndexedCache(open_cache(settings.cache, clock), indexes)
-    store = ConversationStore(transactions, clock, cache, settings.conversation.retention_days)
-    retention = Retention(transactions, clock, cache)
-    margins = Margins(clock)
-    counters = CounterRegistry(margins)
-    calibrations = SqlCalibrations(transactions)
-    metrics = Metrics(entry.model_name for entry in settings.model_list)
-    settlement = Settlement(store, counters, clock, metrics, settings.conversation.match)
-    pool = ConnectionPool(settings.upstream.max_connections)
-    client = new_client(pool)
-    catalogue = Catalogue()
-    router = ConfiguredRouter(settings, catalogue)
-    through_litellm = LitellmUpstream(client, Library(modify_params=modifies_params(settings)))
-    over_http = HttpUpstream(pool)
-    upstream = ProtocolUpstream(over_http, through_litellm)
-    embedder = open_embedder(settings, over_http, router, counters)
-    meaning = None
-    if embedder is not None:
-        seconds, ttl = settings.context.embedding_timeout, settings.cache.vector_ttl
-        meaning = Meaning(embedder, cache, clock, seconds, ttl)
-    reader = FileReader(cache, settings.cache.document_ttl)
-    summaries = SummaryCache(cache, clock, settings.cache.summary_ttl, settings.context.planning_max_seconds)
-    internal = InternalModels(upstream, router, counters, clock, metrics.internal_call_ended)
-    planning = ContextPlanning(settings.context, internal, summaries, store, clock)
-    context = ContextManager(settings.context, counters, reader, meaning, indexes, planning, store)
-    files = UpstreamFiles(client, router)
-    match = settings.conversation.match
-    pipeline = Pipeline(router, upstream, store, files, context, settlement, settings.context, match)
-    auth = Authenticator(settings.auth, store)
-    once = IdempotencyGate(ClaimStore(transactions, clock), store, clock, settings.conversation.idempotency_hours)
-    chat = ChatCompletions(pipeline, once, store, auth, settings, clock)
-    stored = StoredCompletions(store, auth)
-    records = ConversationRecords(transactions, clock, cache)
-    conversations = Conversations(records, store, auth, settings.server.max_body_bytes)
-    models = Models(UpstreamModels(client, router), auth)
-    transfer = ConversationTransfer(transactions, clock)
-    exported = ExportedConversation(transfer, auth)
-    imported = ImportedConversations(transfer, auth, settings.server.max_body_bytes)
-    relay = Relay(router, Passthrough(pool), auth, settings)
-
-    @asynccontextmanager
-    async def lifespan(_: object) -> AsyncIterator[None]:
-        for entry in settings.model_list:
-            if problem := unsupported(entry):
-                log.warning("model_cannot_be_served", model=entry.model_name, reason=problem)
-        preparing = asyncio.ensure_future(_prepare_storage(settings, transactions))
-        await asyncio.wait({preparing}, timeout=settings.storage.timeout)
-        warming = asyncio.ensure_future(_warm_up(catalogue, embedder))
-        days = settings.conversation.retention_days
-        sweeping = asyncio.ensure_future(sweep_for_ever(retention, clock, days, sweep_seconds(days)))
-        keeping = asyncio.ensure_future(once.keep())
-        calibrating = asyncio.ensure_future(keep_calibrated(margins, calibrations))
-        await margins.looked_up(CALIBRATED_WITHIN)
-        try:
-            yield
-        finally:
-            preparing.cancel()
-            warming.cancel()
-            sweeping.cancel()
-            keeping.cancel()
-            calibrating.cancel()
-            if meaning is not None:
-                await meaning.close()
-            await settlement.drain(2 * settings.storage.timeout)
-            await planning.close()
-            await once.drain(settings.storage.timeout)
-            if margins.is_worth_writing:
-                await margins.try_to_keep(calibrations)
-            await client.aclose()
-            await cache.close()
-            await transactions.close()
-
-    routes = [
-        Route("/health/live", Live(), methods=["GET"]),
-        Route("/health/ready", Ready(store, draining), methods=["GET"]),
-        Route("/v1/models", models, methods=["GET"]),
-        Route("/v1/models/{model:path}", models, methods=["GET"]),
-        Route("/v1/models/{model:path}", relay, methods=["DELETE"]),
-        Route("/v1/chat/completions", chat, methods=["POST"]),
-        Route("/v1/chat/completions", stored, methods=["GET"]),
-        Route("/v1/chat/completions/{completion_id}", stored, methods=["GET"]),
-        Route("/v1/conversations/import", imported, methods=["POST"]),
-        Route("/v1/conversations/{conversation_id}/export", exported, methods=["GET"]),
-        Route("/v1/conversations", conversations.all, methods=["GET"]),
-        Route("/v1/conversations", conversations.all, methods=["POST"]),
-        Route("/v1/conversations/{conversation_id}", conversations.one, methods=["GET"]),
-        Route("/v1/conversations/{conversation_id}", conversations.one, methods=["POST"]),
-        Route("/v1/conversations/{conversation_id}", conversations.one, methods=["DELETE"]),
-        Route("/v1/conversations/{conversation_id}/items", conversations.items, methods=["GET"]),
-        Route("/v1/conversations/{conversation_id}/items", conversations.items, methods=["POST"]),
-        Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["GET"]),
-        Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["DELETE"]),
-    ]
-    if settings.server.metrics != "off":
-        page = MetricsPage(metrics, auth, open_to_all=settings.server.metrics == "open")
-        routes.append(Route("/metrics", page, methods=["GET"]))
-    others = Router(routes, default=relay, lifespan=lifespan)
-    return Edge(Direct("POST", "/v1/chat/completions", chat, others), draining, metrics)
 
 
 async def _warm_up(catalogue: Catalogue, embedder: Embedder | None) -> None:
