@@ -3,9 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-# Puts the chunks of a stream together, so that it can be remembered and billed like any other answer.
-
-
 SPLIT_CALLS = 1000
 NOT_ENVELOPE = frozenset(("choices", "usage", "object"))
 

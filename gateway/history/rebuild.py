@@ -119,7 +119,7 @@ async def _lookup(
         return None
     found = Lookup(
         bodies=sent.bodies[: sent.matched],
-        marks=sent.marks[: sent.matched],
+        digests=sent.digests[: sent.matched],
         instructed=bool(sent.instructions),
         skip_same=options.skip_same,
         maybe_delta=not sent.answers,
@@ -166,7 +166,7 @@ def _new_conversation(request: ChatRequest, sent: SentChain, options: RebuildOpt
         instructions=sent.instructions,
         messages=messages,
         session=request.conversation.session if options.remembers else None,
-        marks=tuple(sent.marks),
+        digests=tuple(sent.digests),
         as_sent=True,
     )
 
@@ -179,7 +179,7 @@ def _as_sent(sent: SentChain, stored: StoredConversation, options: RebuildOption
         messages = _new_messages(sent, 0, 0)
         check_pairs(messages, 0, len(sent.instructions))
         known = place.kept
-        if place.mark.path == sent.mark(known).path:
+        if place.digest.path == sent.digest(known).path:
             messages, frame = with_stored_ids(messages, stored), frame_for_unproven_sender(stored)
     else:  # roles and texts alone: there is nothing to pair, and the stored messages are not needed
         messages, known = _new_messages(sent, place.kept, 0), 0
@@ -191,8 +191,8 @@ def _as_sent(sent: SentChain, stored: StoredConversation, options: RebuildOption
         stored=known,
         parent_id=place.message_id,
         at_head=place.message_id == stored.head_id,
-        base=sent.mark(place.kept),
-        marks=tuple(sent.marks[place.kept :]),
+        base=sent.digest(place.kept),
+        digests=tuple(sent.digests[place.kept :]),
         as_sent=frame is None,
         restored_ids=frozenset(),
         keeps_restored=place.restored,
@@ -221,8 +221,8 @@ def _delta(sent: SentChain, stored: StoredConversation, options: RebuildOptions)
         restored=len(base),
         unread=stored.unread,
         read_from=stored.path[0].message_id if stored.unread else None,
-        base=stored.place.mark,
-        marks=tuple(chain_digests(sent.bodies, stored.place.mark)),
+        base=stored.place.digest,
+        digests=tuple(chain_digests(sent.bodies, stored.place.digest)),
         keeps_restored=stored.place.restored,
         frame=stored.frame,
     )
@@ -231,7 +231,7 @@ def _delta(sent: SentChain, stored: StoredConversation, options: RebuildOptions)
 def _resent(sent: SentChain, stored: StoredConversation, options: RebuildOptions, *, recognised: bool) -> History:
     """The stored messages of a resend, with those that its client left out, and the new ones."""
     place = stored.place
-    same = place.mark.path == sent.mark(place.kept).path
+    same = place.digest.path == sent.digest(place.kept).path
     known = (
         MergedPath(stored.path, frozenset())
         if same
@@ -260,10 +260,10 @@ def _resent(sent: SentChain, stored: StoredConversation, options: RebuildOptions
         restored=restored,
         unread=stored.unread,
         read_from=stored.path[0].message_id if stored.unread else None,
-        base=sent.mark(place.kept),
-        marks=tuple(sent.marks[place.kept :]),
+        base=sent.digest(place.kept),
+        digests=tuple(sent.digests[place.kept :]),
         restored_ids=known.left_out,
-        stored_base=None if same else place.mark,
+        stored_base=None if same else place.digest,
         keeps_restored=place.restored or (recognised and bool(restored or _of_chain(attachments, sent, earlier))),
         frame=stored.frame,
     )
@@ -279,7 +279,7 @@ def _next_number(stored: StoredConversation) -> int:
 
 def _of_chain(attachments: Sequence[Artifact], sent: SentChain, kept: int) -> tuple[Artifact, ...]:
     """The attachments that came with turns of the recognised chain (guarantee §3.2)."""
-    said = {mark.said for mark in sent.marks[:kept]}
+    said = {digest.said for digest in sent.digests[:kept]}
     return tuple(each for each in attachments if each.metadata.get("said_digest") in said)
 
 

@@ -40,7 +40,7 @@ class SentChain:
 
     instructions: tuple[dict[str, Any], ...]
     bodies: Sequence[dict[str, Any]]
-    marks: Sequence[ChainDigest]
+    digests: Sequence[ChainDigest]
     prefilled: bool
     answers: bool
 
@@ -49,9 +49,9 @@ class SentChain:
         """The number of messages that may be stored already: all but a prefill."""
         return len(self.bodies) - self.prefilled
 
-    def mark(self, count: int) -> ChainDigest:
+    def digest(self, count: int) -> ChainDigest:
         """The chain digest after the first `count` messages."""
-        return self.marks[count - 1] if count else START
+        return self.digests[count - 1] if count else START
 
 
 def sent_chain(request: ChatRequest) -> SentChain:
@@ -60,12 +60,12 @@ def sent_chain(request: ChatRequest) -> SentChain:
     count = len(instructions)
     bodies = request.messages[count:]
     if request.plain is not None:
-        marks = plain_chain_digests(request.plain.roles[count:], request.plain.texts[count:])
+        digests = plain_chain_digests(request.plain.roles[count:], request.plain.texts[count:])
     else:
-        marks = chain_digests(bodies)
+        digests = chain_digests(bodies)
     prefilled = bool(bodies) and bodies[-1]["role"] == "assistant" and not is_step(bodies[-1])
     answers = any(body["role"] == "assistant" for body in bodies[: len(bodies) - prefilled])
-    return SentChain(instructions, bodies, marks, prefilled, answers)
+    return SentChain(instructions, bodies, digests, prefilled, answers)
 
 
 def sent_instructions(request: ChatRequest) -> tuple[dict[str, Any], ...]:
@@ -90,9 +90,9 @@ def recognition_keys(sent: SentChain, secret: bytes, tenant: str, people: Sequen
         if body["role"] != "assistant":
             continue
         if is_step(body):
-            found.append(chain_key(secret, tenant, people, calling(sent.mark(index), body), call_ids(body)))
+            found.append(chain_key(secret, tenant, people, calling(sent.digest(index), body), call_ids(body)))
         else:
-            found.append(chain_key(secret, tenant, people, sent.marks[index].said))
+            found.append(chain_key(secret, tenant, people, sent.digests[index].said))
         if not (sent.prefilled and index == len(sent.bodies) - 1):
             break
     return tuple(found)

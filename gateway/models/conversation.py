@@ -16,7 +16,7 @@ INLINE_MESSAGES = 1000
 
 @dataclass(frozen=True, slots=True)
 class ReasoningStepRecord:
-    """One tool step of an assistant's answer: call, arguments, result and timing (contract, Terms)."""
+    """One tool step of an assistant's answer: call, arguments, result and timing."""
 
     step: int
     tool: str
@@ -95,7 +95,7 @@ class ConversationRef:
 @dataclass(frozen=True, slots=True)
 class Lookup:
     """What is looked for in the stored conversations: the messages of a resend, without leading system messages and
-    without a prefill, and the marks after each of them.
+    without a prefill, and the chain digests after each of them.
 
     `keys` are the digests by which guarantee §3.2 recognises a conversation that is not named, the first that is known
     counts. `instructed`: system messages were sent, so that stored ones are not needed. `skip_same`: nothing needs to
@@ -103,7 +103,7 @@ class Lookup:
     """
 
     bodies: Sequence[dict[str, Any]]
-    marks: Sequence[ChainDigest]
+    digests: Sequence[ChainDigest]
     keys: tuple[ChainKey, ...] = ()
     instructed: bool = False
     skip_same: bool = False
@@ -111,16 +111,16 @@ class Lookup:
 
     def said(self, index: int) -> bool:
         """Whether a message adds to what was said."""
-        return self.marks[index].said != (self.marks[index - 1].said if index else b"")
+        return self.digests[index].said != (self.digests[index - 1].said if index else b"")
 
 
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
-    """Where a request continues: behind the message `message_id` with the mark `mark`, to which the first `kept` of
-    the sought messages have led. `restored`: what a client does not send comes back in this branch."""
+    """Where a request continues: after the message `message_id`, which the first `kept` of the sent messages lead to.
+    `digest` is the chain's after it. `restored`: what a client does not send comes back in this branch."""
 
     message_id: str | None
-    mark: ChainDigest = START
+    digest: ChainDigest = START
     kept: int = 0
     restored: bool = False
 
@@ -128,8 +128,8 @@ class ResumePoint:
         """Whether the stored chain is the very messages that were sent."""
         if not self.kept:
             return self.message_id is None
-        sent = sought.marks[self.kept - 1]
-        return self.mark.plain and sent.plain and self.mark.path == sent.path
+        sent = sought.digests[self.kept - 1]
+        return self.digest.plain and sent.plain and self.digest.path == sent.path
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +173,9 @@ class History:
 
     `messages` are all but the leading system messages, oldest first: `stored` of them are known already, the rest are
     new. The new ones hang on `parent_id`; `at_head` says that this was the conversation's latest message. `base` is
-    the mark of the chain, as its client sees it, before the new messages, `marks` are those after each of them.
+    the digest of the chain, as its client sees it, before the new messages; `digests` are those after each of them.
 
-    `stored_base` is that mark as it is stored, where that is another. `unproven`: the conversation was recognised, and
+    `stored_base` is `base` as it is stored, where that differs. `unproven`: the conversation was recognised, and
     nothing shows that it is the client's own (guarantee §3.2).
 
     `as_sent`: it is what the client sent and nothing else. `restored_ids` are the stored messages that the client did
@@ -198,7 +198,7 @@ class History:
     restored: int = 0
     unread: int = 0
     base: ChainDigest = START
-    marks: tuple[ChainDigest, ...] = ()
+    digests: tuple[ChainDigest, ...] = ()
     stored_base: ChainDigest | None = None
     unproven: bool = False
     as_sent: bool = False

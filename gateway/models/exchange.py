@@ -11,9 +11,6 @@ from gateway.models.artifacts import ContextGoal, RequestAttachment
 from gateway.models.conversation import ConversationRef
 from gateway.models.turn import Claim
 
-# A call that the gateway only passes on: what goes up, and what comes down (guarantee §1).
-
-
 Headers = list[tuple[bytes, bytes]]
 """Names in lower case, values as they came."""
 

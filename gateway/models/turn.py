@@ -81,14 +81,14 @@ TurnStatus = Literal["complete", "partial", "failed"]
 class NewAnswer:
     """One choice of the answer as it is stored, with the tool steps that led to it.
 
-    `mark` is the digest of the chain that ends with it as its client sees it; `forms` are those of other ways in which
-    the client may send it again (after a prefill, guarantee §3.4).
+    `digest` is that of the chain that ends with it as its client sees it; `forms` are those of other ways in which the
+    client may send it again (after a prefill, guarantee §3.4).
     """
 
     message: ConversationMessage
     choice: int
     reasoning_events: list[dict[str, Any]] = field(default_factory=list)
-    mark: ChainDigest = START
+    digest: ChainDigest = START
     forms: tuple[ChainDigest, ...] = ()
 
 
@@ -115,7 +115,7 @@ class LedgerEntry:
 class StoredTurn:
     """The part of a turn that holds content; absent with `store: false` and in mode `off`.
 
-    `base` and `marks` are digests of the chain as its client sees it: before the new messages, and after each of them.
+    `base` and `digests` are those of the chain as its client sees it: before the new messages, and after each.
     """
 
     conversation_id: str
@@ -132,7 +132,7 @@ class StoredTurn:
     cached: tuple[str, ...] = ()
     """Digests of contents that the cache keeps something of, until the last conversation that holds them is deleted."""
     base: ChainDigest = START
-    marks: tuple[ChainDigest, ...] = ()
+    digests: tuple[ChainDigest, ...] = ()
     restored: bool = False
     unproven: bool = False
     counts: tuple[tuple[str, Mapping[str, int]], ...] = ()

@@ -71,7 +71,7 @@ def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
     frame = new_frame(request.model, history, built, built.material, new) if built.material is not None else None
     prefill = new.pop() if new and new[-1].role == "assistant" and outcome.status != "failed" else None
     chain = chain_of(exchange)
-    marks = (*chain.marks, *(chain.end for _ in new[len(chain.marks) :]))  # the prefill of a failed turn is kept
+    digests = (*chain.digests, *(chain.end for _ in new[len(chain.digests) :]))  # the prefill of a failed turn is kept
     messages = [*history.messages[: history.stored], *new]
     events: list[dict[str, Any]] = []  # roles and texts alone have none
     if built.material is not None:
@@ -104,7 +104,7 @@ def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
         prefilled=prefill is not None,
         cached=built.cached,
         base=chain.base,
-        marks=marks,
+        digests=digests,
         restored=history.keeps_restored,
         unproven=history.unproven,
         frame=frame,
@@ -118,12 +118,12 @@ class Chain:
     stands apart."""
 
     base: ChainDigest
-    marks: tuple[ChainDigest, ...]
+    digests: tuple[ChainDigest, ...]
     prefill: dict[str, Any] | None
 
     @property
     def end(self) -> ChainDigest:
-        return self.marks[-1] if self.marks else self.base
+        return self.digests[-1] if self.digests else self.base
 
     def forms(self, message: dict[str, Any], answer: dict[str, Any], status: str) -> tuple[ChainDigest, ...]:
         """The chain digests after an answer, in each form in which a client may send it again: as it is stored
@@ -147,14 +147,14 @@ def chain_of(exchange: Exchange) -> Chain:
     history, request = exchange.history, exchange.request
     if history is None:
         sent = sent_chain(request)
-        base, marks, bodies = START, tuple(sent.marks), sent.bodies
+        base, digests, bodies = START, tuple(sent.digests), sent.bodies
     else:
-        base, marks = history.base, history.marks
+        base, digests = history.base, history.digests
         bodies = [message.body for message in history.new_messages]
     last = bodies[-1] if bodies else None
     if last is None or last["role"] != "assistant":
-        return Chain(base, marks, None)
-    return Chain(base, marks[:-1], last)
+        return Chain(base, digests, None)
+    return Chain(base, digests[:-1], last)
 
 
 def _chains_of(exchange: Exchange) -> list[Chain]:
@@ -165,8 +165,8 @@ def _chains_of(exchange: Exchange) -> list[Chain]:
     if history is None or stored is None:
         return [chain]
     bodies = [message.body for message in history.new_messages]
-    marks = chain_digests(bodies[: len(chain.marks)], stored)
-    return [chain, Chain(stored, tuple(marks), chain.prefill)]
+    digests = chain_digests(bodies[: len(chain.digests)], stored)
+    return [chain, Chain(stored, tuple(digests), chain.prefill)]
 
 
 def chain_keys(exchange: Exchange, outcome: Outcome, secret: bytes) -> tuple[ChainKey, ...]:
@@ -183,7 +183,7 @@ def chain_keys(exchange: Exchange, outcome: Outcome, secret: bytes) -> tuple[Cha
             found += [chain_key(secret, tenant, people, said, ids) for said in chain.callings(message, answer)]
         elif not says_nothing(message, status):
             forms = chain.forms(message, answer, status)
-            found += [chain_key(secret, tenant, people, mark.said) for mark in forms]
+            found += [chain_key(secret, tenant, people, digest.said) for digest in forms]
     return tuple(dict.fromkeys(found))
 
 

@@ -42,7 +42,7 @@ UTILIZATION = {
 
 
 def test_s6_the_shape_of_the_bill(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    """Every field of the contract's example, and no content."""
+    """Every field of the guarantee's example, and no content."""
     answer = chat(one_gateway, model="gpt-4o", messages=[user("a word that nobody says: zyzzyva")])
     bill = answer["response_metadata"]
     assert set(bill) == SHAPE

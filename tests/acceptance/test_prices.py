@@ -38,7 +38,7 @@ def price_map() -> Json:
 
 
 def rounded(parts: Json, prices: Json) -> Decimal:
-    """The sum of tokens times prices, rounded as the contract says."""
+    """The sum of tokens times prices, rounded as the guarantee says."""
     total = sum((Decimal(prices[name]) * tokens for name, tokens in parts.items()), ZERO)
     return total.quantize(Decimal("1e-12"), rounding=ROUND_HALF_EVEN)
 

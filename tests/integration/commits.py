@@ -63,7 +63,7 @@ def turn(
     marks = tuple(chain_digests([each.body for each in asked], more.get("base", START)))
     end = marks[-1] if marks else more.get("base", START)
     replies = [message("assistant", text) for text in answers]
-    choices = [NewAnswer(m, n, mark=extended(end, m.body)) for n, m in enumerate(replies)]
+    choices = [NewAnswer(m, n, digest=extended(end, m.body)) for n, m in enumerate(replies)]
     entry = bill(tenant, conversation_id, status, **more.pop("entry", {}))
     bodies = [{"index": a.choice, "message": a.message.body, "finish_reason": "stop"} for a in choices]
     completion = {"id": entry.completion_id, "object": "chat.completion", "choices": bodies} if choices else None
@@ -74,7 +74,7 @@ def turn(
         "at_head": True,
         "instructions": (),
         "new_messages": asked,
-        "marks": marks,
+        "digests": marks,
         "answers": tuple(choices),
         "completion": completion,
     }

@@ -83,7 +83,7 @@ async def test_what_is_missing_is_made_up_for(
         await store.commit(commit)
         assert commit.turn is not None
         said.add((parent, question))
-        places += [(answer.message.message_id, answer.mark) for answer in commit.turn.answers]
+        places += [(answer.message.message_id, answer.digest) for answer in commit.turn.answers]
     before = await everything(transactions, conversation)
     await forget(transactions, conversation, all_of_it=all_of_it)
     await transactions.run(lambda connection: backfill_digests(connection, conversation), write=True)

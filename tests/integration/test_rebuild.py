@@ -164,7 +164,7 @@ async def test_a_request_continues_where_it_belongs(
     """§3.1, §3.4."""
     history = await rebuild(store, tenant, await grown(store, tenant, path), sent)
     assert bodies(history) == expected
-    assert len(history.new_messages) == len(history.marks) == new
+    assert len(history.new_messages) == len(history.digests) == new
 
 
 RECOGNISED: dict[str, Case] = {
@@ -231,7 +231,7 @@ async def test_resending_everything_doubles_nothing_and_loses_nothing(
     brief = await rebuild(store, tenant, await grown(store, tenant, path), [*path, user(new)], skip_same=True)
     assert brief.as_sent
     assert bodies(brief) == [user(new)]
-    assert (brief.base, brief.marks) == (history.base, history.marks)
+    assert (brief.base, brief.digests) == (history.base, history.digests)
 
 
 @FEW

@@ -221,7 +221,7 @@ async def test_the_same_edit_by_two_at_once_is_stored_once(
         new = tuple(
             new_message(body).stored_as(new_id("msg_"), NOW) for body in [*edit, {"role": "user", "content": question}]
         )
-        place = {"at_head": False, "parent_id": shared.message.message_id, "base": shared.mark}
+        place = {"at_head": False, "parent_id": shared.message.message_id, "base": shared.digest}
         await store.commit(turn(tenant, conversation, answers=[answer], new_messages=new, **place))
     found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None)
     assert contents(found) == ["q1", "a1", "edit", "mine", "q8", "a8 again"]

@@ -191,7 +191,7 @@ def add(
     """
     row = require_conversation(connection, tenant, conversation_id, lock=True)
     head, digest, number, restored = row.head_id, row.instructions_digest, 0, None
-    mark: ChainDigest | None = START
+    chain: ChainDigest | None = START
     made: list[Item] = []
     if head is None:
         leading = list(takewhile(lambda message: message.role in INSTRUCTION_ROLES, messages))
@@ -200,7 +200,7 @@ def add(
     else:
         last = connection.execute(sa.select(MESSAGES).where(MESSAGES.c.id == head)).one()
         digest, number, restored = last.instructions_digest, last.sequence_number + 1, last.restored
-        mark = _mark_after(last, messages)
+        chain = _digest_after(last, messages)
     shared = {"conversation_id": conversation_id, "request_id": request_id, "instructions_digest": digest}
     values: list[dict[str, Any]] = []
     links: list[dict[str, Any]] = []
@@ -209,18 +209,18 @@ def add(
     for message in messages:
         message_id = new_id("msg_")
         found = message_row(message, message_id, head, number + len(values), now)
-        if mark is not None:
-            before = mark
-            mark, run = following(before, run, message.body, status=message.status)
-            links += link_rows(conversation_id, message_id, before, mark)
-            found |= digest_columns(mark)
+        if chain is not None:
+            before = chain
+            chain, run = following(before, run, message.body, status=message.status)
+            links += link_rows(conversation_id, message_id, before, chain)
+            found |= digest_columns(chain)
         values.append({**found, **shared, "status": message.status, "restored": restored})
         custom = custom_calls(message) if message.role != "tool" else custom
         made += items_of(replace(message, message_id=message_id), custom)
         head = message_id
     INSERT_MESSAGES(connection, values)
     INSERT_LINKS(connection, list({link["digest"]: link for link in links}.values()))
-    if mark is None:
+    if chain is None:
         backfill_digests(connection, conversation_id)
     changed = {"head_id": head, "updated_at": now, "instructions_digest": None if head else digest}
     table = schema.conversations
@@ -228,7 +228,7 @@ def add(
     return made
 
 
-def _mark_after(last: Any, messages: Sequence[ConversationMessage]) -> ChainDigest | None:
+def _digest_after(last: Any, messages: Sequence[ConversationMessage]) -> ChainDigest | None:
     """The digest of the chain that the messages follow; None behind an answer that they go on with, as the digest after
     both depends on the words of both."""
     answers_in_a_row = last.role == "assistant" and bool(messages) and messages[0].role == "assistant"

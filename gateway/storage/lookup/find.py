@@ -50,7 +50,7 @@ def find(
 
 
 def conversation_row(connection: sa.Connection, tenant: str, ref: ConversationRef) -> Any:
-    """The row of a tenant's conversation, by id or by session, with the marks of its head; None if there is none."""
+    """The row of a tenant's conversation by id or session, with the chain digests of its head, or None."""
     if "\x00" in f"{ref.conversation_id}{ref.session}":  # PostgreSQL takes no NUL, and nothing has such a name
         return None
     table = schema.conversations

@@ -85,16 +85,16 @@ class _Search:
 
     def as_sent(self) -> ResumePoint | None:
         """By the chain as it was sent, from the last answer on, the deepest first."""
-        marks, bodies = self._lookup.marks, self._lookup.bodies
+        digests, bodies = self._lookup.digests, self._lookup.bodies
         last = next((i for i in range(len(bodies) - 1, -1, -1) if bodies[i]["role"] == "assistant"), 0)
-        candidates = range(max(last, len(marks) - AT_ONCE), len(marks))
-        return self._deepest([(marks[i].path, i) for i in candidates])
+        candidates = range(max(last, len(digests) - AT_ONCE), len(digests))
+        return self._deepest([(digests[i].path, i) for i in candidates])
 
     def as_said(self) -> ResumePoint | None:
         """By what was said in it; then as far as the chain goes on from there."""
         lookup = self._lookup
-        said = [i for i in range(len(lookup.marks)) if lookup.said(i) and not is_continued(lookup.bodies, i)]
-        found = self._deepest([(lookup.marks[i].said, i) for i in said[-LIKELY:]])
+        said = [i for i in range(len(lookup.digests)) if lookup.said(i) and not is_continued(lookup.bodies, i)]
+        found = self._deepest([(lookup.digests[i].said, i) for i in said[-LIKELY:]])
         if found is None:
             found = self._halving(said[:-LIKELY])
         if found is None:
@@ -104,7 +104,7 @@ class _Search:
     def is_part_of_run(self, point: ResumePoint) -> bool:
         """Whether a point was found by the link of a run, not from the beginning, and answers follow it."""
         answers = any(body["role"] == "assistant" for body in self._lookup.bodies[point.kept :])
-        return answers and point.mark.said != self._lookup.marks[point.kept - 1].said
+        return answers and point.digest.said != self._lookup.digests[point.kept - 1].said
 
     def run_to(self, head_id: str | None) -> ResumePoint | None:
         """As a run that ends at the head, or at another of the answers that were given with it; answers that are
@@ -131,7 +131,7 @@ class _Search:
         while low < high:
             middle = (low + high) // 2
             at = candidates[middle]
-            found = self._deepest([(self._lookup.marks[at].said, at)])
+            found = self._deepest([(self._lookup.digests[at].said, at)])
             if found is None:
                 high = middle
             else:
@@ -145,12 +145,12 @@ class _Search:
         """
         bodies = self._lookup.bodies
         while point.kept < len(bodies):
-            marks: list[tuple[bytes, int]] = []
-            mark = point.mark
+            digests: list[tuple[bytes, int]] = []
+            digest = point.digest
             for index in range(point.kept, min(len(bodies), point.kept + AT_ONCE)):
-                mark = extended(mark, bodies[index])
-                marks.append((mark.path, index))
-            found = self._deepest(marks)
+                digest = extended(digest, bodies[index])
+                digests.append((digest.path, index))
+            found = self._deepest(digests)
             if found is None:
                 break
             point = found
@@ -163,7 +163,7 @@ class _Search:
         if point.message_id is None or not any(call_ids(bodies[i]) for i in steps):
             return point
         digests = [message_digest(bodies[i]) for i in steps]
-        where = {"conversation": self._conversation, "after": point.message_id, "said": point.mark.said}
+        where = {"conversation": self._conversation, "after": point.message_id, "said": point.digest.said}
         rows = self._connection.execute(_STEPS, {**where, "digests": digests}).all()
         known = {row.digest: row.id for row in rows}
         for count in range(len(digests), 0, -1):
@@ -241,7 +241,7 @@ def _compared(rows: Iterator[Any], lookup: Lookup, index: int) -> tuple[int | No
         at = skipping_system(at)
         if at < 0:
             break
-        if row.path_digest is not None and bytes(row.path_digest) == lookup.marks[at].path:
+        if row.path_digest is not None and bytes(row.path_digest) == lookup.digests[at].path:
             return difference, base if base is not None else row.id
         while at >= 0 and row.is_said and not lookup.said(at):
             if is_step(lookup.bodies[at]) or not lookup.keys:  # it is stored nowhere in this part of the chain

@@ -58,16 +58,16 @@ def attach_point(connection: sa.Connection, turn: StoredTurn, head: str | None) 
 def without_known(connection: sa.Connection, turn: StoredTurn, point: AttachPoint) -> tuple[StoredTurn, AttachPoint]:
     """The turn without messages that another request has stored there meanwhile, and where the rest is appended: two
     requests that bring the same edit at once store it once (guarantee §3.4)."""
-    if turn.at_head or not point.client_agrees or not turn.marks or point.digest.path != turn.base.path:
+    if turn.at_head or not point.client_agrees or not turn.digests or point.digest.path != turn.base.path:
         return turn, point
     table = schema.message_links
-    digests = [digest.path for digest in turn.marks]
+    digests = [digest.path for digest in turn.digests]
     where = (table.c.conversation_id == turn.conversation_id, table.c.digest.in_(digests))
     known = {bytes(row.digest): row.message_id for row in connection.execute(sa.select(table).where(*where))}
     count = len(list(takewhile(known.__contains__, digests)))
     if not count:
         return turn, point
-    parent, base = known[digests[count - 1]], turn.marks[count - 1]
+    parent, base = known[digests[count - 1]], turn.digests[count - 1]
     row = connection.execute(_PARENT, {"id": parent}).one()
     there = {m.message_id: known[each] for m, each in zip(turn.new_messages[:count], digests, strict=False)}
     answers = tuple(replace(each, reasoning_events=_renamed(each.reasoning_events, there)) for each in turn.answers)
@@ -76,7 +76,7 @@ def without_known(connection: sa.Connection, turn: StoredTurn, point: AttachPoin
         frame=None if turn.frame is None else replace(turn.frame, frame=turn.frame.frame.renamed(there)),
         parent_id=parent,
         new_messages=turn.new_messages[count:],
-        marks=turn.marks[count:],
+        digests=turn.digests[count:],
         base=base,
         answers=answers,
     )
@@ -112,7 +112,7 @@ def message_rows(
         "restored": point.restored or None,
     }
     before, sent_before, parent, number = point.digest, turn.base, point.parent, point.number
-    for message, as_sent in zip(turn.new_messages, turn.marks, strict=True):
+    for message, as_sent in zip(turn.new_messages, turn.digests, strict=True):
         message_id = message.message_id or new_id("msg_")
         row = {**message_row(message, message_id, parent, number, now), **shared, "status": "complete"}
         if turn.unproven and call_ids(message.body):
@@ -129,9 +129,9 @@ def message_rows(
         message_id = message.message_id or new_id("msg_")
         row = {**message_row(message, message_id, parent, number, now), **shared, "choice": answer.choice}
         events = jsons.dumps_stored(answer.reasoning_events) if answer.reasoning_events else None
-        digest = _stored_digest(message, before, sent_before, answer.mark)
+        digest = _stored_digest(message, before, sent_before, answer.digest)
         links = link_rows(turn.conversation_id, message_id, before, digest)
-        for as_sent in (answer.mark, *answer.forms) if point.client_agrees else ():
+        for as_sent in (answer.digest, *answer.forms) if point.client_agrees else ():
             links += link_rows(turn.conversation_id, message_id, sent_before, as_sent)
         found.append(({**row, **digest_columns(digest), "reasoning_events": events, "status": message.status}, links))
         if answer is turn.answers[0]:

@@ -135,7 +135,7 @@ def _write_attachments(connection: sa.Connection, turn: StoredTurn, first: int, 
                 }
             ),
             "created_at": now,
-            "said_digest": turn.marks[-1].said if turn.marks else turn.base.said,
+            "said_digest": turn.digests[-1].said if turn.digests else turn.base.said,
         }
         for number, artifact in enumerate(turn.attachments, first)
     ]

@@ -1,5 +1,5 @@
-"""Results of functions, as they were called before there were tools, are artifacts like those of tools (contract,
-Terms, §3.3, §4 I3)."""
+"""Results of functions, as they were called before there were tools, are artifacts like those of tools
+(§3.3, §4 I3)."""
 
 from collections.abc import Sequence
 from dataclasses import replace

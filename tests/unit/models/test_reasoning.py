@@ -1,4 +1,4 @@
-"""Reasoning events: what led to an answer, stored without its results, and back (contract, Terms)."""
+"""Reasoning events: what led to an answer, stored without its results, and back."""
 
 from dataclasses import replace
 from typing import Any
