@@ -80,10 +80,10 @@ class _Blocks:
 
     def __init__(self, history: History, origin: str | None) -> None:
         self._messages = history.messages
-        holders = [index for index, message in enumerate(history.messages) if message.standing]
+        holders = [index for index, message in enumerate(history.messages) if message.shown_in_full]
         self._others = {index for index in holders if _is_of_another(self._answer_to(index), origin)}
-        self.own = {n for index in holders if index not in self._others for n in history.messages[index].standing}
-        self.of_others = {n for index in self._others for n in history.messages[index].standing}
+        self.own = {n for index in holders if index not in self._others for n in history.messages[index].shown_in_full}
+        self.of_others = {n for index in self._others for n in history.messages[index].shown_in_full}
         if history.frame is not None:  # also those that were reduced, or left out, for lack of room
             self.own |= history.frame.decided
 
@@ -94,11 +94,11 @@ class _Blocks:
         without results that are shown elsewhere."""
         message = self._messages[index]
         leaving = sent | shown_elsewhere if index in self._others else sent
-        numbers = frozenset(number for number, name in enumerate(message.standing) if name in leaving)
+        numbers = frozenset(number for number, name in enumerate(message.shown_in_full) if name in leaving)
         if not numbers or message.rendered is None:
             return message
-        standing = tuple(name for name in message.standing if name not in leaving)
-        return replace(message, rendered=without_items(message.rendered, numbers), standing=standing)
+        shown_in_full = tuple(name for name in message.shown_in_full if name not in leaving)
+        return replace(message, rendered=without_items(message.rendered, numbers), shown_in_full=shown_in_full)
 
     def _answer_to(self, index: int) -> ConversationMessage | None:
         return next((m for m in self._messages[index + 1 :] if m.role == "assistant"), None)

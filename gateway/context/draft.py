@@ -81,8 +81,8 @@ def draft(candidate: Measured, settings: ContextSettings, has_planner: bool) -> 
     """
     unreduced = candidate.unreduced
     fitted = fit(candidate.material, candidate.limits, candidate.counting, candidate.tools, unreduced=unreduced)
-    if fitted.anew and not unreduced.anew:  # it makes room for what the question needs, so no old decision holds
-        candidate = replace(candidate, unreduced=replace(unreduced, anew=True))
+    if fitted.new_pass and not unreduced.new_pass:  # room for what the question needs: no old decision holds
+        candidate = replace(candidate, unreduced=replace(unreduced, new_pass=True))
     return Draft(
         candidate.source,
         candidate.material,

@@ -91,7 +91,7 @@ class ContextManager:
             candidate = await run(self._measure, source, meaning)
             planners = self._planners(candidate, access)
             found: Draft = await run(draft, candidate, self._settings, planners is not None)
-            if not (found.fitted.anew and has_unread(history)) or self._store is None:
+            if not (found.fitted.new_pass and has_unread(history)) or self._store is None:
                 break
             history = await self._with_older_messages(request, history)  # all is decided anew, older turns too
         plan = access.result or await self._plan(found, planners, run)

@@ -66,7 +66,7 @@ def _followed(draft: Draft, plan: Planned, reason: str | None, spent: Sequence[I
 
 def _why_not(draft: Draft, fitted: Fitted, plan: Planned, compared: Comparison) -> str | None:
     """Why a plan is not used; None if it is. Where something has to leave, the plan decides what, at any price."""
-    if draft.fitted.anew:
+    if draft.fitted.new_pass:
         return None
     if fitted.forwarded.messages == draft.fitted.forwarded.messages:
         wants_less = any(d.strategy is not ProcessingStrategy.INCLUDE_FULL for d in plan.plan.artifacts)

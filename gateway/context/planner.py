@@ -99,7 +99,7 @@ def _artifacts_to_plan(draft: Draft) -> tuple[list[Artifact], frozenset[str]]:
     """The artifacts that a plan can change, and the ids of those of which it can only find other passages."""
     material, fitted = draft.material, draft.fitted
     undecided = without_standing(material, draft.unreduced, draft.source.history.stored)
-    if fitted.anew:
+    if fitted.new_pass:
         said = transcript(material, frozenset()) if is_excerpted(material, draft.unreduced) else []
         return list(undecided) or ([as_artifact(said)] if said else []), frozenset()
     free = {id(artifact) for artifact in changeable(material, fitted)}

@@ -83,7 +83,7 @@ def _as_frozen(message: ConversationMessage, frame: Frame) -> ConversationMessag
     return replace(
         message,
         rendered=form,
-        standing=frame.standing.get(name, ()),
+        shown_in_full=frame.shown_in_full.get(name, ()),
         tokens=TokenCounts(message.body if form is None else form, counts) if counts else None,
     )
 

@@ -43,7 +43,7 @@ class ConversationMessage:
     `unproven`: it was brought along by a request that continued a conversation without anything to show for it (§3.2).
 
     `body` is the OpenAI message as it was first sent. `rendered` is what was forwarded in its place, when that was
-    not the same (a block was put at its head), and `standing` names the artifacts that stand in it in full
+    not the same (a block was put at its head), and `shown_in_full` names the artifacts that stand in it in full
     (`Artifact.block_name`). `origin` is who made an answer, None where that is not known. `tokens` are the counts
     that are kept with it, empty where there are none; None of a message that is not stored yet.
     """
@@ -56,7 +56,7 @@ class ConversationMessage:
     status: str = "complete"
     digest: str = ""
     rendered: dict[str, Any] | None = None
-    standing: tuple[str, ...] = ()
+    shown_in_full: tuple[str, ...] = ()
     created_at: datetime | None = None
     instructions_digest: str | None = None
     origin: str | None = None

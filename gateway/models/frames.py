@@ -22,9 +22,10 @@ class Frame:
     """What a model was sent of the messages of one branch, where that is not what the messages themselves say.
 
     Messages are named by their ids. The window begins with `first` (None: with the first message), but for those that
-    `left` it. `forms` are those of messages that were forwarded otherwise than they are stored, `standing` names the
-    artifacts that stand in full in their blocks, `decisions` says what was decided for those that stand in them.
-    `decided` names the attached documents and told results for which the pass has decided: what it left out stays out.
+    `left` it. `forms` are those of messages that were forwarded otherwise than they are stored. `shown_in_full` names
+    the artifacts that their blocks show in full, `decisions` what was decided for other artifacts in them. `decided`
+    names the attached documents, and the tool results shown as text, that the pass has decided on: what it left out
+    stays out.
     `foreign` are the messages in whose forms something stands that is not in messages of the conversation: it goes to
     nobody who has not shown that the conversation is theirs (guarantee §3.2). `counts` are the tokens of forms.
     `additions` says of how many stored frames, beside the full one, it was put together; `borrowed`, that some of them
@@ -34,7 +35,7 @@ class Frame:
     first: str | None = None
     left: frozenset[str] = frozenset()
     forms: Mapping[str, Form] = field(default_factory=dict)
-    standing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    shown_in_full: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     decisions: Mapping[str, tuple[FrozenDecision, ...]] = field(default_factory=dict)
     decided: frozenset[str] = frozenset()
     foreign: frozenset[str] = frozenset()
@@ -48,7 +49,7 @@ class Frame:
             first=self.first,
             left=self.left | later.left,
             forms={**self.forms, **later.forms},
-            standing={**self.standing, **later.standing},
+            shown_in_full={**self.shown_in_full, **later.shown_in_full},
             decisions={**self.decisions, **later.decisions},
             decided=self.decided | later.decided,
             foreign=self.foreign | later.foreign,
@@ -66,7 +67,7 @@ class Frame:
             first=name(self.first) if self.first is not None else None,
             left=frozenset(map(name, self.left)),
             forms={name(key): value for key, value in self.forms.items()},
-            standing={name(key): tuple(map(name, value)) for key, value in self.standing.items()},
+            shown_in_full={name(key): tuple(map(name, value)) for key, value in self.shown_in_full.items()},
             decisions={name(key): value for key, value in self.decisions.items()},
             decided=frozenset(map(name, self.decided)),
             foreign=frozenset(map(name, self.foreign)),
@@ -90,7 +91,7 @@ def body_of(frame: Frame) -> dict[str, Any]:
         "first": frame.first,
         "left": sorted(frame.left),
         "forms": dict(frame.forms),
-        "standing": {key: list(names) for key, names in frame.standing.items() if names},
+        "standing": {key: list(names) for key, names in frame.shown_in_full.items() if names},
         "decisions": {
             key: [[each.artifact_id, each.strategy, each.shown_chars] for each in found]
             for key, found in frame.decisions.items()
@@ -112,7 +113,7 @@ def frame_of(body: Mapping[str, Any]) -> Frame:
         first=body.get("first"),
         left=frozenset(body.get("left", ())),
         forms=body.get("forms", {}),
-        standing={key: tuple(names) for key, names in body.get("standing", {}).items()},
+        shown_in_full={key: tuple(names) for key, names in body.get("standing", {}).items()},
         decisions={
             key: tuple(FrozenDecision(*each) for each in found) for key, found in body.get("decisions", {}).items()
         },

@@ -219,13 +219,13 @@ class Unreduced:
     Attributes:
         tokens: an estimate if that is surely below every limit that matters; else the exact count if within the budget;
             else a number between the budget and the exact count.
-        anew: it is over the budget, so that everything has to be decided anew.
+        new_pass: it is over the budget, so that everything has to be decided anew.
     """
 
     selection: Selection
     forwarded: Forwarded
     tokens: int
-    anew: bool = False
+    new_pass: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +234,7 @@ class Fitted:
 
     Attributes:
         tokens: the prompt's tokens, counted if `exact`, else estimated; the sum of `breakdown`.
-        anew: something had to leave, so that everything was decided anew (guarantee §4 I7).
+        new_pass: something had to leave, so that one pass decided everything anew (guarantee §4 I7).
         guarded: ids of artifacts that the plan excludes and that are shown all the same (guarantee §5).
     """
 
@@ -243,5 +243,5 @@ class Fitted:
     tokens: int
     exact: bool
     breakdown: dict[str, int]
-    anew: bool = False
+    new_pass: bool = False
     guarded: frozenset[str] = frozenset()

@@ -121,14 +121,14 @@ def facts_of(
 def is_excerpted(material: Material, fitted: Fitted | Unreduced) -> bool:
     """Whether old turns may have to leave. What is quoted of them is an artifact, too, the only one that a plain chat
     has; a plan of it would cost time in every turn of a long chat, so it is made only with `planning: always`."""
-    return fitted.anew and material.current > 0
+    return fitted.new_pass and material.current > 0
 
 
 def without_standing(material: Material, fitted: Fitted | Unreduced, stored: int) -> Sequence[Artifact]:
     """The artifacts without a standing decision. A decision (shown in full, reduced, or left out by the pass with which
     the window began) holds while the window is as it was forwarded; once something has to leave, none does
     (guarantee §4 I7)."""
-    if fitted.anew:
+    if fitted.new_pass:
         return material.artifacts
     window = WindowContents.of(material, fitted)
     undecided = [artifact for artifact in material.artifacts if not _is_decided(artifact, window, stored)]

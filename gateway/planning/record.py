@@ -40,9 +40,9 @@ class WindowContents:
     def of(cls, material: Material, fitted: Fitted | Unreduced) -> "WindowContents":
         """The contents of a window that was fitted, or of the unreduced candidate."""
         indexes = frozenset(fitted.forwarded.indexes)
-        earlier = frozenset(name for i in indexes if i >= 0 for name in material.messages[i].standing)
-        frame = None if fitted.anew else material.frame
-        keeps_block = fitted.anew and fitted.selection.keeps_block and material.current in indexes
+        earlier = frozenset(name for i in indexes if i >= 0 for name in material.messages[i].shown_in_full)
+        frame = None if fitted.new_pass else material.frame
+        keeps_block = fitted.new_pass and fitted.selection.keeps_block and material.current in indexes
         return cls(
             indexes,
             frozenset(fitted.forwarded.shown_in_full),
@@ -51,7 +51,7 @@ class WindowContents:
             passed=frame is not None,
             decided_on=frame.decided if frame is not None else frozenset(),
             keeps_block=keeps_block,
-            in_kept_block=frozenset(material.messages[material.current].standing if keeps_block else ()),
+            in_kept_block=frozenset(material.messages[material.current].shown_in_full if keeps_block else ()),
         )
 
     def decided(self, artifact: Artifact) -> FrozenDecision | None:
@@ -95,7 +95,7 @@ def _decisions(
 ) -> Mapping[tuple[int | None, str], FrozenDecision]:
     if material.frame is None:
         return {}
-    if fitted.anew:  # but for the block of the turn under way, if that was kept
+    if fitted.new_pass:  # but for the block of the turn under way, if that was kept
         indexes = indexes & {material.current} if fitted.selection.keeps_block else frozenset()
     found: dict[tuple[int | None, str], FrozenDecision] = {}
     placed = {(artifact.place.message, artifact.content_id) for artifact in material.placed}
@@ -135,7 +135,7 @@ def records_of(material: Material, fitted: Fitted, *, named: bool = True) -> lis
             here = FrozenDecision(earlier.artifact_id, strategy.value, shown)
             both = earlier if rendering is None else together(earlier, here)
             strategy, shown = ProcessingStrategy(both.strategy), min(artifact.size_chars, both.shown_chars)
-        elif rendering is None and not fitted.anew and window.is_gone(artifact):
+        elif rendering is None and not fitted.new_pass and window.is_gone(artifact):
             if artifact.block_name not in window.decided_on:
                 continue  # it left with its turn, which `messages_excluded` counts
             strategy, shown = ProcessingStrategy.EXCLUDE, 0

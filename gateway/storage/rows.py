@@ -50,7 +50,7 @@ def message_of(row: Any, results: dict[str, Any]) -> ConversationMessage:
         status=row.status,
         digest=row.digest,
         rendered=rendered,
-        standing=tuple(jsons.loads(row.standing)) if row.standing else (),
+        shown_in_full=tuple(jsons.loads(row.standing)) if row.standing else (),
         created_at=utc(row.created_at),
         instructions_digest=row.instructions_digest,
         origin=row.origin,

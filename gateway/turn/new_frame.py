@@ -25,7 +25,7 @@ def new_frame(
     request = _Request(history, material, built.fitted, built.counting, new)
     added = request.added()
     before = history.frame
-    if built.fitted.anew or (before is None and history.unread):
+    if built.fitted.new_pass or (before is None and history.unread):
         return NewFrame(model, full=True, frame=request.whole(added))
     is_borrowed = before is not None and before.borrowed
     if not (added.forms or added.decisions or is_borrowed):
@@ -45,7 +45,7 @@ class _Request:
         new: Sequence[ConversationMessage],
     ) -> None:
         self._before = history.frame or Frame()
-        self._anew, self._unread = fitted.anew, bool(history.unread)
+        self._new_pass, self._unread = fitted.new_pass, bool(history.unread)
         self._sent_all = history.unproven or history.created
         self._material, self._fitted, self._counting = material, fitted, counting
         self._stored = {m.message_id: m for m in (*history.messages[: history.stored], *new) if m.message_id}
@@ -56,7 +56,7 @@ class _Request:
     def added(self) -> Frame:
         """What was forwarded otherwise than is stored, or, unless everything was decided anew, is frozen already."""
         forms: dict[str, Form] = {}
-        standing: dict[str, tuple[str, ...]] = {}
+        shown_in_full: dict[str, tuple[str, ...]] = {}
         foreign: set[str] = set()
         forwarded = self._fitted.forwarded
         for index, sent in zip(forwarded.indexes, forwarded.messages, strict=True):
@@ -66,14 +66,14 @@ class _Request:
             message = self._stored[name]
             forms[name] = None if sent == message.body else sent
             if sent is forwarded.rendered:
-                standing[name] = forwarded.shown_in_full
+                shown_in_full[name] = forwarded.shown_in_full
                 foreign |= set() if self._is_of_messages_sent() else {name}
             elif sent is self._material.messages[index].rendered:
-                standing[name] = self._material.messages[index].standing
+                shown_in_full[name] = self._material.messages[index].shown_in_full
                 foreign |= {name} & self._before.foreign
         return Frame(
             forms=forms,
-            standing=standing,
+            shown_in_full=shown_in_full,
             decisions=self._decisions(),
             foreign=frozenset(foreign),
             counts={name: self._count(form) for name, form in forms.items()},
@@ -87,7 +87,7 @@ class _Request:
             first=first,
             left=frozenset(name for i in selection.left_out if (name := self._names[i]) is not None),
             forms=added.forms,
-            standing=added.standing,
+            shown_in_full=added.shown_in_full,
             decisions={**self._kept_decisions(), **added.decisions},
             decided=frozenset(a.block_name for a in (*material.restored, *material.attached)) | self._before.decided,
             foreign=added.foreign,
@@ -108,7 +108,7 @@ class _Request:
             first=frame.first,
             left=frame.left & self._stored.keys(),
             forms={name: form for name, form in frame.forms.items() if name in here},
-            standing={name: names for name, names in frame.standing.items() if name in here},
+            shown_in_full={name: names for name, names in frame.shown_in_full.items() if name in here},
             decisions={name: found for name, found in frame.decisions.items() if name in here},
             decided=frame.decided,
             foreign=frame.foreign & here,
@@ -120,7 +120,7 @@ class _Request:
         stored, shown = self._stored[name], self._material.messages[index]
         if sent.get("tool_calls") != stored.body.get("tool_calls"):
             return True  # calls that nobody answered, or that are told as text: that shows from the messages themselves
-        if not self._anew and name in self._before.forms:
+        if not self._new_pass and name in self._before.forms:
             form = self._before.forms[name]
             return sent is (shown.body if form is None else shown.rendered)
         default = stored.body if stored.rendered is None else stored.rendered
@@ -134,10 +134,10 @@ class _Request:
     def _decisions(self) -> dict[str, tuple[FrozenDecision, ...]]:
         """What stands in messages of the window and is less than the whole, by the message that it stands in."""
         found: dict[str, list[FrozenDecision]] = {}
-        for index, standing in reduced_of(self._material, self._fitted):
+        for index, shown_in_full in reduced_of(self._material, self._fitted):
             name = self._names[index]
             if name is not None:
-                found.setdefault(name, []).append(standing)
+                found.setdefault(name, []).append(shown_in_full)
         return {name: tuple(each) for name, each in found.items()}
 
     def _count(self, form: Form) -> dict[str, int]:

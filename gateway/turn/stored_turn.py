@@ -65,9 +65,9 @@ def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
     if built.material is not None:
         current = built.material.current - (len(built.material.messages) - len(new))
         block = built.fitted.forwarded
-        by_model = built.fitted.anew or history.frame is not None  # then the frame of this model holds it
+        by_model = built.fitted.new_pass or history.frame is not None  # then the frame of this model holds it
         if block.rendered is not None and 0 <= current < len(new) and not by_model:
-            new[current] = replace(new[current], rendered=block.rendered, standing=block.shown_in_full)
+            new[current] = replace(new[current], rendered=block.rendered, shown_in_full=block.shown_in_full)
     frame = new_frame(request.model, history, built, built.material, new) if built.material is not None else None
     prefill = new.pop() if new and new[-1].role == "assistant" and outcome.status != "failed" else None
     chain = chain_of(exchange)

@@ -49,7 +49,7 @@ def fit(
             or _old_blocks_gone(compact)
             or Reduction(compact.compacted("recallable")).run()
         )
-        fitted = replace(fitted, anew=True)
+        fitted = replace(fitted, new_pass=True)
     return replace(fitted, guarded=guarded(fitting, fitted)) if planned else fitted
 
 
@@ -69,12 +69,12 @@ def measured(
     if counting.upper_bound(forwarded) <= min([usable, *(share * budget for share in shares)]):
         return Unreduced(selection, forwarded, counting.estimate(forwarded).total)
     tokens = counting.up_to(forwarded, budget)
-    return Unreduced(selection, forwarded, tokens, anew=tokens > usable)
+    return Unreduced(selection, forwarded, tokens, new_pass=tokens > usable)
 
 
 def _everything_kept(fitting: Fitting, everything: Unreduced, tokens: int) -> Fitted | None:
     """Everything, with what a new question needs beside it; None if that does not fit."""
-    if everything.anew:
+    if everything.new_pass:
         return None
     fitted = fitting.fitted_within(tokens, everything.selection, everything.forwarded)
     kept = with_recalled(fitting, fitted) if fitted else None
@@ -124,7 +124,7 @@ def _new_in_block(material: Material) -> list[Artifact]:
     """Attachments and results told as text that no earlier block shows and on which no earlier pass has decided."""
     if material.has_block:
         return []
-    known = {name for message in material.messages for name in message.standing}
+    known = {name for message in material.messages for name in message.shown_in_full}
     reduced: set[str] = set()
     if frame := material.frame:
         known |= frame.decided

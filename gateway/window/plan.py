@@ -218,7 +218,7 @@ def followed(fitting: Fitting, fitted: Fitted) -> Fitted:
         return fitted
     renderings = fitted.selection.renderings | _renderings(fitting, guide, covered)
     found = fitting.fitted(replace(fitted.selection, renderings=renderings), exact=fitted.exact)
-    return replace(found, anew=fitted.anew) if found.tokens < fitted.tokens else fitted
+    return replace(found, new_pass=fitted.new_pass) if found.tokens < fitted.tokens else fitted
 
 
 def changeable(material: Material, fitted: Fitted) -> list[Artifact]:

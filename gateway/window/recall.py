@@ -77,7 +77,7 @@ def absent(material: Material, frozen: Fitted) -> tuple[list[Artifact], list[Tra
     current, selection = material.messages[material.current], frozen.selection
     if current.role != "user" or current.message_id is not None:
         return [], []
-    in_blocks = {name for i in frozen.forwarded.indexes if i >= 0 for name in material.messages[i].standing}
+    in_blocks = {name for i in frozen.forwarded.indexes if i >= 0 for name in material.messages[i].shown_in_full}
     in_blocks |= set(frozen.forwarded.shown_in_full)
     here = {a.content_id for a in material.searched if _is_in_full(a, material, selection, in_blocks)}
     artifacts = of_each_content([a for a in material.searched if a.content_id not in here], material.current)

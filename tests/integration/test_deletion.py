@@ -44,7 +44,9 @@ def figures(conversation_id: str, tenant: str, **more: Any) -> dict[str, Any]:
 def full_turn(tenant: str, conversation_id: str, **more: Any) -> TurnCommit:
     """A turn that holds the word wherever a turn can hold one."""
     call = {"id": f"call_{WORD}", "type": "function", "function": {"name": WORD, "arguments": WORD}}
-    asked = replace(message("user", f"about the {WORD}"), rendered={"role": "user", "content": WORD}, standing=(WORD,))
+    asked = replace(
+        message("user", f"about the {WORD}"), rendered={"role": "user", "content": WORD}, shown_in_full=(WORD,)
+    )
     steps = (asked, message("assistant", None, tool_calls=[call]), message("tool", WORD, tool_call_id=f"call_{WORD}"))
     made = turn(tenant, conversation_id, answers=(f"the {WORD} is", WORD), new_messages=steps,
                 instructions=({"role": "system", "content": WORD},), attachments=(document(WORD, WORD),),

@@ -54,7 +54,7 @@ async def test_a_frame_and_what_was_added_to_it(store: ConversationStore, tenant
         first=asked(first),
         left=frozenset({"msg_left"}),
         forms={asked(first): {"role": "user", "content": "form"}, "msg_bare": None},
-        standing={asked(first): ("art_1",)},
+        shown_in_full={asked(first): ("art_1",)},
         decisions={asked(first): (FrozenDecision("art_2", "rag_extract", 7),)},
         decided=frozenset({"art_2"}),
         foreign=frozenset({asked(first)}),

@@ -38,12 +38,12 @@ async def test_a_committed_turn_is_found_as_it_was(store: ConversationStore, ten
 
 async def test_what_was_forwarded_in_a_messages_place_is_kept_with_it(store: ConversationStore, tenant: str) -> None:
     rendered = {"role": "user", "content": "<block/>question"}
-    asked = replace(message("user", "question"), rendered=rendered, standing=("art_1", "art_2"))
+    asked = replace(message("user", "question"), rendered=rendered, shown_in_full=("art_1", "art_2"))
     await store.commit(turn(tenant, "conv_r" + tenant, created=True, new_messages=(asked,)))
     found = await store.find_conversation(tenant, ConversationRef("conv_r" + tenant), max_bytes=None)
     assert found is not None
-    assert (found.path[0].rendered, found.path[0].standing) == (rendered, ("art_1", "art_2"))
-    assert (found.path[1].rendered, found.path[1].standing) == (None, ())
+    assert (found.path[0].rendered, found.path[0].shown_in_full) == (rendered, ("art_1", "art_2"))
+    assert (found.path[1].rendered, found.path[1].shown_in_full) == (None, ())
 
 
 async def test_token_counts_are_kept_with_messages_and_filled_in_once(store: ConversationStore, tenant: str) -> None:

@@ -215,7 +215,7 @@ def _message(document: Export, index: int, positions: dict[str, int]) -> Importe
         status=each.status,
         digest=message_digest(each.body),
         rendered=each.rendered,
-        standing=tuple(each.standing or ()),
+        shown_in_full=tuple(each.standing or ()),
         created_at=each.created_at,
         origin=each.origin,
     )

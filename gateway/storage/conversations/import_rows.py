@@ -49,13 +49,13 @@ def rows_of(tenant: str, made: ImportedConversation, now: datetime) -> ImportRow
 
     def row(each: ImportedMessage, message_id: str) -> Row:
         parent = None if each.parent is None else ids[each.parent]
-        standing = tuple(renamed.get(name, name) for name in each.message.standing)  # artifacts, or messages
+        shown_in_full = tuple(renamed.get(name, name) for name in each.message.shown_in_full)  # artifacts, or messages
         events = None if each.events is None else [_renamed(event, renamed) for event in each.events]
         return {
             **message_row(each.message, message_id, parent, each.message.sequence_number or 0, now),
             **shared,
             "status": each.message.status,
-            "standing": jsons.dumps_text(standing) if standing else None,
+            "standing": jsons.dumps_text(shown_in_full) if shown_in_full else None,
             "reasoning_events": None if events is None else jsons.dumps_stored(events),
             "instructions_digest": digest(each.instructions),
             "request_id": requests[each.request],

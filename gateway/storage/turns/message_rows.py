@@ -87,7 +87,7 @@ def without_known(connection: sa.Connection, turn: StoredTurn, point: AttachPoin
 def without_quotes(turn: StoredTurn) -> StoredTurn:
     """A turn whose request may have read a deleted item, without what may repeat it: blocks, tool steps, frames. The
     words of its client and its model stay."""
-    new = [replace(message, rendered=None, standing=(), tokens=None) for message in turn.new_messages]
+    new = [replace(message, rendered=None, shown_in_full=(), tokens=None) for message in turn.new_messages]
     answers = [replace(answer, reasoning_events=[]) for answer in turn.answers]
     return replace(turn, new_messages=tuple(new), answers=tuple(answers), counts=(), frame=None)
 
@@ -164,7 +164,7 @@ def message_row(
         "digest": message.digest,
         "weight": _weight(message, len(body)),
         "rendered": jsons.dumps_stored(message.rendered) if message.rendered is not None else None,
-        "standing": jsons.dumps_text(message.standing) if message.standing else None,
+        "standing": jsons.dumps_text(message.shown_in_full) if message.shown_in_full else None,
         "reasoning_events": None,
         "choice": None,
         "origin": message.origin,

@@ -96,7 +96,9 @@ class Simulation:
         for index, message in enumerate(sent):
             block = built.fitted.forwarded
             here = index == current and block.rendered is not None
-            self.store(replace(message, rendered=block.rendered, standing=block.shown_in_full) if here else message)
+            self.store(
+                replace(message, rendered=block.rendered, shown_in_full=block.shown_in_full) if here else message
+            )
         return built
 
     def turn(self, number: int, plan: Plan) -> Iterator[tuple[bool, BuiltContext]]:

@@ -77,7 +77,7 @@ async def test_history_that_was_never_forwarded_counts_so_many_turns_back(turns:
 
 async def test_once_something_has_to_leave_nothing_stands() -> None:
     context = await built([*STEP, user("which berth is free? " + "so " * 200)], 4, budget=400)
-    assert context.fitted.anew
+    assert context.fitted.new_pass
     found = facts(context, 4, budget=400)
     assert (found.all_standing, reason(found)) == (False, "historical_artifacts")
 
@@ -86,7 +86,7 @@ async def test_what_was_reduced_stands_as_it_was_reduced() -> None:
     """A pass reduces the result and leaves a frame: with it, the next turn has nothing to decide."""
     bodies = [*STEP, user("which berth is free?")]
     context = await built(bodies, 4, budget=500)
-    assert context.fitted.anew
+    assert context.fitted.new_pass
     asked = replace(material_of(context).messages[4], message_id="msg_4")
     before = History("conv_1", False, (), material_of(context).messages, stored=4)
     left = new_frame("gpt-4o", before, context, material_of(context), [asked])
@@ -94,7 +94,7 @@ async def test_what_was_reduced_stands_as_it_was_reduced() -> None:
     assert left.frame.decisions
     longer = [*bodies, assistant("berth 7"), user("thanks")]
     found = await built(longer, 6, budget=800, frame=left.frame)
-    assert not found.fitted.anew
+    assert not found.fitted.new_pass
     assert reason(facts(found, 6)) == "standing"
 
 
@@ -110,7 +110,7 @@ async def test_what_a_pass_left_out_stands_as_left_out_until_something_has_to_le
     assert (found.all_standing, reason(found)) == (False, "historical_artifacts")
     longer = [*bodies[:-1], user("which berth is free? " + "so " * 300)]
     again = await built(longer, 6, budget=400, attachments=(_paper(),), frame=gone)
-    assert again.fitted.anew
+    assert again.fitted.new_pass
     assert reason(facts(again, 6, budget=400)) == "historical_artifacts"
 
 
@@ -146,7 +146,7 @@ async def test_what_came_with_the_turn_under_way_is_not_historical_in_its_later_
     made = History("conv_1", False, (), (*path, *new), stored=4, attachments=(paper,))
     manager = ContextManager(ContextSettings(low_water=1), CounterRegistry(), FileReader(NoCache(), 1.0))
     context = await manager.build(chat(bodies), made, FACTS, Budget(400, 128_000))
-    assert context.fitted.anew
+    assert context.fitted.new_pass
     assert reason(facts(context, 4, budget=400)) == expected
 
 
@@ -155,8 +155,8 @@ async def test_a_document_stands_in_the_block_that_holds_it() -> None:
     assert reason(facts(paper, 0)) == "historical_artifacts"
     rendered = paper.fitted.forwarded.rendered
     assert rendered is not None
-    standing = paper.fitted.forwarded.shown_in_full
-    asked = replace(stored([user("hello")])[0], rendered=rendered, standing=standing)
+    shown_in_full = paper.fitted.forwarded.shown_in_full
+    asked = replace(stored([user("hello")])[0], rendered=rendered, shown_in_full=shown_in_full)
     path: list[ConversationMessage] = [asked, *stored([user("hello"), assistant("hi")])[1:]]
     made = History("conv_1", False, (), (*path, *history([user("more")]).messages), stored=2, attachments=(_paper(),))
     manager = ContextManager(ContextSettings(), CounterRegistry(), FileReader(NoCache(), 1.0))

@@ -193,7 +193,7 @@ def test_what_stands_in_the_block_that_a_pass_keeps_is_told_as_it_stands(plan: P
     assert (told.strategy, told.processed_size_chars > 0) == (strategy, True)
     later = later_step(made, first, LAMP * 3)
     found = fitted(later, first.tokens + 1500)
-    assert (found.anew, found.selection.keeps_block) == (True, True)
+    assert (found.new_pass, found.selection.keeps_block) == (True, True)
     assert found.forwarded.messages[0] == first.forwarded.messages[0]
     record = records(later, found)["art_ships"]
     assert (record.strategy, record.processed_size_chars) == (told.strategy, told.processed_size_chars)
@@ -210,7 +210,7 @@ def test_an_old_result_whose_extract_stands_in_the_kept_block_is_told_as_that_ex
     told = records(made, first)[name]
     later = later_step(made, first, LAMP * 3)
     found = fitted(later, 1600)
-    assert (found.anew, found.selection.keeps_block) == (True, True)
+    assert (found.new_pass, found.selection.keeps_block) == (True, True)
     assert first.forwarded.block in text(found)
     record = records(later, found)[name]
     assert (record.strategy, record.processed_size_chars) == ("rag_extract", told.processed_size_chars)

@@ -34,7 +34,7 @@ async def test_a_later_step_keeps_the_block_of_the_first() -> None:
         history = in_steps(block, count)
         built = await build_of(history, budget)
         forwarded = built.fitted.forwarded
-        assert built.fitted.anew
+        assert built.fitted.new_pass
         question = next(m for m, i in zip(forwarded.messages, forwarded.indexes, strict=True) if i == 4)
         assert question is history.messages[4].rendered
         assert forwarded.messages[-1]["tool_call_id"] == f"c{count - 1}"
@@ -79,7 +79,7 @@ async def test_s4_i6_a_turn_that_began_without_a_block_gets_none_in_a_later_step
     path = stored([*old, ASK, *steps])
     for budget in (700, 1500, 4000):
         built = await build_of(History("conv_1", False, (), tuple(path), stored=len(path)), budget)
-        assert built.fitted.anew
+        assert built.fitted.new_pass
         assert "context_data" not in str(built.fitted.forwarded.messages)
         assert ASK in built.fitted.forwarded.messages
         assert built.utilization.tokens_used >= 0.7 * budget
@@ -103,5 +103,5 @@ async def test_s4_i2_steps_that_have_left_stay_out() -> None:
         calls = [m["tool_call_id"] for m in built.fitted.forwarded.messages if m["role"] == "tool"]
         assert calls in ([], ["c2", "c3"]), f"at a budget of {budget}"
         assert user("older") not in built.fitted.forwarded.messages
-        assert built.fitted.anew
+        assert built.fitted.new_pass
     assert calls

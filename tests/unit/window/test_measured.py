@@ -45,7 +45,7 @@ def test_it_is_known_on_which_side_of_each_share_it_is(words: int, budget: int) 
     for share in (*SHARES, 1.0):
         assert (found.tokens > share * budget) == (exact > share * budget)
         assert (found.tokens >= share * budget) == (exact >= share * budget)
-    assert found.anew == (exact > budget)
+    assert found.new_pass == (exact > budget)
     assert found.tokens == exact or exact <= SHARES[0] * budget or exact > budget
 
 
@@ -53,7 +53,7 @@ def test_what_is_surely_below_all_shares_is_not_counted() -> None:
     made = material(100)
     counting, watched = counter(made)
     found = measured(made, Limits(100_000, 0.1), counting, TOOLS, SHARES)
-    assert (watched.asked, counting.is_exact, found.anew) == ([], False, False)
+    assert (watched.asked, counting.is_exact, found.new_pass) == ([], False, False)
     assert found.tokens == counting.estimate(found.forwarded).total
 
 
@@ -61,7 +61,7 @@ def test_without_a_budget_nothing_is_counted() -> None:
     made = material(100)
     counting, watched = counter(made)
     found = measured(made, Limits(None, 0.1), counting, TOOLS, SHARES)
-    assert (watched.asked, found.anew) == ([], False)
+    assert (watched.asked, found.new_pass) == ([], False)
 
 
 @pytest.mark.parametrize("budget", [600, 800, 3000])
@@ -74,6 +74,6 @@ def test_what_was_measured_is_not_counted_again(budget: int) -> None:
     before = list(watched.asked)
     assert before
     fitted = fit(made, limits, counting, TOOLS, unreduced=known)
-    assert (fitted.anew, fitted.tokens <= budget) == (known.anew, True)
-    assert known.anew or watched.asked == before
+    assert (fitted.new_pass, fitted.tokens <= budget) == (known.new_pass, True)
+    assert known.new_pass or watched.asked == before
     assert fitted == fit(made, limits, counter(made)[0], TOOLS)

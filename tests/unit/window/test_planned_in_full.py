@@ -33,7 +33,7 @@ def test_what_the_plan_excludes_is_left_out_and_says_so() -> None:
     assert shown(found, "art_lamp") == len(LAMP)
     assert 0 <= shown(found, "art_ships") < 800
     assert 'id="art_ships"' in text(found)
-    assert not found.anew
+    assert not found.new_pass
 
 
 @pytest.mark.parametrize("strategy", [EXCLUDE, SUMMARIZE])
