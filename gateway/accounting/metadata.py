@@ -58,24 +58,25 @@ def _fields(value: Any) -> dict[str, Any]:
     return {name: getattr(value, name) for name in value.__slots__}
 
 
-def planned(known: ResponseMetadata, made: Sequence[InternalCall]) -> ResponseMetadata:
-    """The metadata with what the calls of internal models took, before the primary model is called."""
+def add_planning(known: ResponseMetadata, made: Sequence[InternalCall]) -> None:
+    """Adds, in place, what the calls of internal models took, before the primary model is called."""
     if known.context_utilization is not None and made:
         calls = tuple(map(price_internal, made))
         known.context_utilization.planning_usage = planning_usage(calls)
         known.context_utilization.planning_cost = total_cost(calls)[1]
-    return known
 
 
-def billed(known: ResponseMetadata, calls: tuple[CallCost, ...], sums: Sums) -> ResponseMetadata:
-    """The metadata with usage and cost of these calls; `usage` is the primary model's alone."""
+def add_bill(known: ResponseMetadata, calls: tuple[CallCost, ...], sums: Sums) -> None:
+    """Adds, in place, usage and cost of these calls; `usage` is the primary model's alone.
+
+    The utilization that changes is the one of the `BuiltContext`, where there is one.
+    """
     primary = next((call for call in calls if call.purpose == "primary"), None)
     known.usage = usage_of(primary.usage) if primary else usage_of({})
     known.cost, planning = sums
     if known.context_utilization is not None:
         known.context_utilization.planning_cost = planning
         known.context_utilization.planning_usage = planning_usage(calls)
-    return known
 
 
 def extended_usage(usage: dict[str, Any], calls: tuple[CallCost, ...], sums: Sums | None = None) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from typing import Any
 
 from gateway.models.exchange import Deployment, ModelFacts
 
-OUTPUT_LIMITS = ("max_completion_tokens", "max_tokens", "thinking", "reasoning_effort")
+LIMITS_FOR_LITELLM = ("max_completion_tokens", "max_tokens", "thinking", "reasoning_effort")
 """Fields that limit the answer. For the last two litellm sets `max_tokens` itself."""
 ROUTES = ("anthropic/", "vertex_ai/claude", "azure_ai/claude")
 SPARE_SHARE = 0.05
@@ -35,7 +35,7 @@ def with_output_limit(
     named = {**deployment.parameters, **deployment.options, **forward}
     if deployment.protocol != "litellm" or not deployment.route.startswith(ROUTES):
         return forward
-    if any(named.get(name) is not None for name in OUTPUT_LIMITS):
+    if any(named.get(name) is not None for name in LIMITS_FOR_LITELLM):
         return forward
     if window is None or facts.max_output_tokens is None or reserved <= 0:
         return forward

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.accounting.cost import estimated_cost, price_call, price_internal, total_cost
-from gateway.accounting.metadata import billed, extended_usage, planned, response_metadata
+from gateway.accounting.metadata import add_bill, add_planning, extended_usage, response_metadata
 from gateway.accounting.stream import StreamRecord
 from gateway.base import jsons
 from gateway.base.tasks import BackgroundTasks, inline, offload
@@ -31,6 +31,7 @@ from gateway.turn.exchange import Exchange, Outcome
 from gateway.turn.late_bills import LateBills, named
 from gateway.turn.stored_turn import chain_keys, stored_turn
 from gateway.turn.usage import UsageCount
+from gateway.window.budget import output_limit
 
 log = get_logger("gateway.turn.settlement")
 CHAIN_BYTES = 2**20
@@ -79,9 +80,9 @@ class Settlement:
     def known(self, exchange: Exchange) -> dict[str, Any]:
         """The fields of a stream's first chunk: ids, plan and budget."""
         self.metrics.first_chunk(exchange.request.model, self.clock.monotonic() - exchange.request.started)
-        return _answer_fields(
-            response_metadata(planned(self._metadata(exchange), exchange.internal)), exchange.conversation_id
-        )
+        metadata = self._metadata(exchange)
+        add_planning(metadata, exchange.internal)
+        return _answer_fields(response_metadata(metadata), exchange.conversation_id)
 
     async def settle(self, exchange: Exchange, outcome: Outcome) -> Bill:
         """Prices the call and commits turn and bill in one transaction.
@@ -110,7 +111,9 @@ class Settlement:
             primary = price_call("primary", model, priced, exchange.facts.prices, estimated=estimated)
             calls = (primary, *calls)
         sums = total_cost(calls)
-        metadata = response_metadata(billed(self._metadata(exchange), calls, sums))
+        known = self._metadata(exchange)
+        add_bill(known, calls, sums)
+        metadata = response_metadata(known)
         document = jsons.dumps(metadata)
         await self._commit(exchange, outcome, metadata, document, calls)
         return Bill(document, extended_usage(usage, calls, sums), exchange.conversation_id, sums[0].total_cost)
@@ -149,19 +152,19 @@ class Settlement:
         if exchange.history is None or exchange.history.created:
             exchange.conversation_id = None
         forward = exchange.request.forward
-        limits = [forward.get(name) for name in ("max_completion_tokens", "max_tokens")]
-        most = next((n for n in limits if isinstance(n, int)), exchange.facts.max_output_tokens)
+        most = output_limit(forward)[1] or exchange.facts.max_output_tokens
         most = most * exchange.request.choices if most else None
         # It loads a vocabulary at first, and a prompt may be long: streams of other requests must not wait for that.
         prompt = await offload(self._usage.prompt_tokens, exchange)
         tier = forward.get("service_tier")
         costs = estimated_cost(exchange.facts.prices, prompt, most, tier if isinstance(tier, str) else None)
-        calls = tuple(map(price_internal, exchange.internal))
+        calls, metadata = tuple(map(price_internal, exchange.internal)), self._metadata(exchange)
+        add_bill(metadata, calls, total_cost(calls))
         return {
             "object": "context.dry_run",
             "model": exchange.request.model,
             "messages": exchange.messages,
-            "response_metadata": response_metadata(billed(self._metadata(exchange), calls, total_cost(calls))),
+            "response_metadata": response_metadata(metadata),
             "estimated_cost": costs,
         }
 

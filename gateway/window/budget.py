@@ -72,7 +72,7 @@ def budget_for(facts: ModelFacts, forward: dict[str, Any], requested: int | None
     """
     window = facts.context_window or facts.max_input_tokens
     limits = [limit for limit in (facts.max_input_tokens, requested, settings.max_input_tokens) if limit]
-    field, reserved = _output_limit(forward)
+    field, reserved = output_limit(forward)
     if window:
         if field is None:
             longest = facts.max_output_tokens or window
@@ -84,8 +84,8 @@ def budget_for(facts: ModelFacts, forward: dict[str, Any], requested: int | None
     return Budget(min(limits) if limits else None, window, reserved if window else 0, field is not None)
 
 
-def _output_limit(forward: dict[str, Any]) -> tuple[str | None, int]:
-    """The field with which the request limits the answer, and its tokens."""
+def output_limit(forward: dict[str, Any]) -> tuple[str | None, int]:
+    """The field with which the request limits the answer, and its tokens; `(None, 0)` if there is none."""
     for name in OUTPUT_LIMITS:
         value = forward.get(name)
         if isinstance(value, int) and not isinstance(value, bool):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gateway.accounting.audit import MAX_NAMED, Audit, differences
 from gateway.accounting.cost import price_call, total_cost
-from gateway.accounting.metadata import billed, response_metadata
+from gateway.accounting.metadata import add_bill, response_metadata
 from gateway.base import jsons
 from gateway.models.bill import CallCost, ContextUtilizationMetadata, ResponseMetadata
 from gateway.models.turn import LARGEST_KEPT, LedgerEntry, LedgerRow
@@ -72,7 +72,7 @@ primaries = st.builds(
 def row_of(*made: CallCost, **entry: Any) -> LedgerRow:
     """A row as the gateway writes it and the storage gives it back."""
     known = ResponseMetadata("req_1", None, None, "m", [], None, None, ContextUtilizationMetadata("m"))
-    known = billed(known, made, total_cost(made))
+    add_bill(known, made, total_cost(made))
     assert known.cost is not None
     assert known.usage is not None
     kept = tuple(
