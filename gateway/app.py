@@ -1,4 +1,4 @@
-"""Composition root: the only place that names adapters and wires them; the routes at a glance."""
+"""Composition root: wires all parts, and lists the routes."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ from gateway.http.chat.endpoint import ChatCompletions
 from gateway.http.conversations.completions import StoredCompletions
 from gateway.http.conversations.endpoint import Conversations
 from gateway.http.conversations.transfer import ExportedConversation, ImportedConversations
-from gateway.http.edge import App, Direct, Draining, Edge
+from gateway.http.edge import CHAT_PATH, App, Direct, Draining, Edge
 from gateway.http.operations import Live, MetricsPage, Models, Ready
 from gateway.http.relay.endpoint import Relay
 from gateway.internal_models.calls import InternalModels
@@ -74,9 +74,8 @@ def create_app(settings: Settings, draining: Draining | None = None) -> App:
     """
     draining = draining or Draining()
     gateway = Gateway(settings)
-    chat_path = "/v1/chat/completions"
     others = Router(gateway.routes(draining), default=gateway.relay, lifespan=gateway.lifespan)
-    return Edge(Direct("POST", chat_path, gateway.chat, others), draining, gateway.metrics)
+    return Edge(Direct("POST", CHAT_PATH, gateway.chat, others), draining, gateway.metrics)
 
 
 class Gateway:
@@ -86,12 +85,12 @@ class Gateway:
         self.settings = settings
         self.clock = SystemClock()
         self.metrics = Metrics(entry.model_name for entry in settings.model_list)
-        self._open_storage()
-        self._open_upstreams()
-        self._open_context()
-        self._open_endpoints()
+        self._wire_storage()
+        self._wire_upstreams()
+        self._wire_context()
+        self._wire_endpoints()
 
-    def _open_storage(self) -> None:
+    def _wire_storage(self) -> None:
         settings, clock = self.settings, self.clock
         self.transactions = open_transactions(settings.storage)
         self.indexes = ContentIndexes(settings.cache.index_bytes, settings.cache.document_ttl, clock)
@@ -102,7 +101,7 @@ class Gateway:
         claims = ClaimStore(self.transactions, clock)
         self.idempotency = IdempotencyGate(claims, self.store, clock, settings.conversation.idempotency_hours)
 
-    def _open_upstreams(self) -> None:
+    def _wire_upstreams(self) -> None:
         settings = self.settings
         self.pool = ConnectionPool(settings.upstream.max_connections)
         self.client = new_client(self.pool)
@@ -115,7 +114,7 @@ class Gateway:
         self.counters = CounterRegistry(self.margins)
         self.calibrations = SqlCalibrations(self.transactions)
 
-    def _open_context(self) -> None:
+    def _wire_context(self) -> None:
         settings, cache, clock = self.settings, self.cache, self.clock
         self.embedder = open_embedder(settings, self.over_http, self.router, self.counters)
         self.meaning = None
@@ -131,7 +130,7 @@ class Gateway:
             settings.context, self.counters, reader, self.meaning, self.indexes, self.planning, self.store
         )
 
-    def _open_endpoints(self) -> None:
+    def _wire_endpoints(self) -> None:
         settings, store, clock = self.settings, self.store, self.clock
         match, max_bytes = settings.conversation.match, settings.server.max_body_bytes
         self.settlement = Settlement(store, self.counters, clock, self.metrics, match)
@@ -159,9 +158,9 @@ class Gateway:
             Route("/v1/models", models, methods=["GET"]),
             Route("/v1/models/{model:path}", models, methods=["GET"]),
             Route("/v1/models/{model:path}", self.relay, methods=["DELETE"]),
-            Route("/v1/chat/completions", self.chat, methods=["POST"]),
-            Route("/v1/chat/completions", self.completions, methods=["GET"]),
-            Route("/v1/chat/completions/{completion_id}", self.completions, methods=["GET"]),
+            Route(CHAT_PATH, self.chat, methods=["POST"]),  # for completeness: `Direct` takes these requests
+            Route(CHAT_PATH, self.completions, methods=["GET"]),
+            Route(CHAT_PATH + "/{completion_id}", self.completions, methods=["GET"]),
             Route("/v1/conversations/import", self.imported, methods=["POST"]),
             Route("/v1/conversations/{conversation_id}/export", self.exported, methods=["GET"]),
             Route("/v1/conversations", conversations.all, methods=["GET"]),

@@ -21,6 +21,11 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 log = get_logger("gateway.http")
+EVENT_STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
+STREAM_END = b"data: [DONE]\n\n"
+CHAT_PATH = "/v1/chat/completions"
+NOTHING_SENT = 499
+"""Status in logs and metrics of a request whose client left before its answer began."""
 
 
 class ClientDisconnected(Exception):
@@ -43,7 +48,10 @@ class Draining:
 
 
 class Direct:
-    """Takes the requests for one endpoint past the router, which compares patterns: nearly all are for it."""
+    """Takes the requests for one endpoint past the router.
+
+    Nearly all requests are chats; this spares them the router's patterns.
+    """
 
     def __init__(self, method: str, path: str, endpoint: App, others: App) -> None:
         self._method = method
@@ -75,16 +83,16 @@ class Edge:
             return
         started = time.perf_counter()
         request_id = new_id("req_")
-        facts: dict[str, Any] = {"request_id": request_id}
-        scope["gateway"] = facts
+        log_facts: dict[str, Any] = {"request_id": request_id}
+        scope["gateway"] = log_facts
         scope["app"] = None  # makes Starlette's router raise instead of answering in plain text
-        status = 499
+        status, begun = NOTHING_SENT, False
         self._metrics.began()
 
         async def marked(message: Message) -> None:
-            nonlocal status
+            nonlocal status, begun
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, begun = message["status"], True
                 headers = [pair for pair in message.get("headers", ()) if pair[0].lower() != b"x-request-id"]
                 message["headers"] = [*headers, (b"x-request-id", request_id.encode())]
             await send(message)
@@ -93,26 +101,26 @@ class Edge:
             self._draining.admit(scope["path"])
             await self._app(scope, receive, marked)
         except asyncio.CancelledError:
-            facts["error_code"] = ShuttingDown.code
+            log_facts["error_code"] = ShuttingDown.code
             if not self._draining.begun:
                 raise
-            if status == 499:  # an answer that has begun stays without its end, and the connection is broken
+            if not begun:  # an answer that has begun stays without its end, and the connection is broken
                 late = ShuttingDown()
                 await send_json(marked, late.status, late.body(), late.headers)
         except ClientDisconnected:
-            facts["error_code"] = "client_disconnected"
+            log_facts["error_code"] = "client_disconnected"
         except Exception as error:  # the last place where a fault can still become an answer
             fault = _as_gateway_error(error, request_id)
-            facts["error_code"] = fault.code
-            if status != 499:
+            log_facts["error_code"] = fault.code
+            if begun:
                 raise  # the answer has begun: all that is left is to break the connection
             await send_json(marked, fault.status, fault.body(), fault.headers)
         finally:
             seconds = time.perf_counter() - started
-            self._metrics.ended(scope["method"], scope["path"], status, seconds, facts)
+            self._metrics.ended(scope["method"], scope["path"], status, seconds, log_facts)
             duration = round(1000 * seconds, 1)
             line = {"method": scope["method"], "path": scope["path"], "status": status, "duration_ms": duration}
-            log.info("request", **line, **facts)
+            log.info("request", **line, **log_facts)
 
 
 def _as_gateway_error(error: Exception, request_id: str) -> GatewayError:
@@ -129,17 +137,23 @@ def _as_gateway_error(error: Exception, request_id: str) -> GatewayError:
 async def send_json(send: Send, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
     """One JSON answer."""
     content = jsons.dumps(body)
-    encoded = [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in (headers or {}).items()]
-    encoded += [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": encoded})
+    described = {"content-type": "application/json", "content-length": str(len(content))}
+    await send_start(send, status, {**(headers or {}), **described})
     await send({"type": "http.response.body", "body": content})
 
 
-def named(conversation_id: str | None) -> dict[str, str]:
-    """The header that names an answer's conversation, if it has one (guarantee §6)."""
-    return {"x-conversation-id": conversation_id} if conversation_id else {}
+async def send_start(send: Send, status: int, headers: dict[str, str]) -> None:
+    """Status and headers of an answer whose body is still to be sent."""
+    encoded = [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
 
 
-def costing(cost: Decimal | None) -> dict[str, str]:
-    """The header with the cost of an answer in USD, if it is known (guarantee §6)."""
-    return {} if cost is None else {"x-gateway-response-cost": f"{cost:f}"}
+def event(data: object) -> bytes:
+    """A server-sent event as chat clients take it: `data:` alone, never a name (guarantee §6)."""
+    return b"data: " + jsons.dumps(data) + b"\n\n"
+
+
+def answer_headers(conversation_id: str | None, cost: Decimal | None = None) -> dict[str, str]:
+    """The headers with an answer's conversation, if it has one, and its cost in USD, if it is known (guarantee §6)."""
+    headers = {"x-conversation-id": conversation_id} if conversation_id else {}
+    return headers if cost is None else {**headers, "x-gateway-response-cost": f"{cost:f}"}

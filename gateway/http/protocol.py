@@ -15,13 +15,14 @@ from gateway.base import jsons
 from gateway.base.ids import new_id
 from gateway.config.settings import ServerSettings
 from gateway.errors import GatewayError, HeadersTooLarge, InvalidHttp, RequestTimeout, RequestTooLarge
+from gateway.http.edge import CHAT_PATH
 from gateway.telemetry.logs import get_logger
 
 MAX_HEAD_BYTES = 2**16
 MAX_HEADERS = 256
 LINGER_SECONDS = 10.0
 """How long a refused client may go on sending, so that it sees the answer."""
-READ_WHOLE = b"/v1/chat/completions"
+READ_WHOLE = CHAT_PATH.encode()
 """Path whose bodies are handed on whole: waking the task for each piece costs more than reading it."""
 GATHERED_BYTES = 2**20
 """Bytes of such a body from which pieces are handed on all the same."""

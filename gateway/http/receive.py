@@ -11,12 +11,8 @@ from gateway.http.edge import ClientDisconnected, Receive, Scope
 T = TypeVar("T")
 LISTEN_AFTER = 0.1
 """Seconds after which a running request's connection is watched: most are answered sooner, and watching costs time."""
-EVENT_STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
-
-
-def event(data: object) -> bytes:
-    """A server-sent event as chat clients take it: `data:` alone, never a name (guarantee §6)."""
-    return b"data: " + jsons.dumps(data) + b"\n\n"
+LARGE_BODY = 2**20
+"""Bytes from which a body is parsed, checked and digested in a thread: streams of other requests must not wait."""
 
 
 async def read_body(scope: Scope, receive: Receive, max_bytes: int) -> bytes:

@@ -75,5 +75,5 @@ class Outcome:
     @classmethod
     def of_stream(cls, record: StreamRecord, status: TurnStatus = "complete", error: str | None = None) -> "Outcome":
         """The outcome of what a stream delivered. Usage that is reported before the end counts only part of it."""
-        whole = status == "complete" or record.complete
+        whole = status == "complete" or record.asked_are_finished
         return cls(status, record.completion(), record.usage if whole else None, error)

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, TypeVar
 
 from gateway.assembly.body import request_body, with_output_limit
@@ -34,7 +35,7 @@ class Completion:
     body: dict[str, Any]
     headers: dict[str, str]
     conversation_id: str | None
-    cost: Any = None
+    cost: Decimal | None = None
 
 
 class Pipeline:

@@ -47,17 +47,17 @@ async def relayed(
     relay = ChunkRelay(exchange.completion_id, request.choices, request.include_usage)
     batches = opened.batches()
 
-    def known() -> dict[str, Any]:
+    def first_fields() -> dict[str, Any]:
         return settlement.known(exchange)
 
     async with stack, settlement.recording_failure(exchange, relay.record):
         while (batch := await _next(batches, relay)) is not None:
             if exchange.upstream_id is None:
                 exchange.upstream_id = next((chunk["id"] for chunk in batch if chunk.get("id")), None)
-            if sent := relay.push(batch, known):
+            if sent := relay.push(batch, first_fields):
                 yield sent
                 exchange.delivered = True
-        if not (relay.record.finished or opened.done):
+        if not (relay.record.begun_are_finished or opened.done):
             raise UpstreamInterrupted("The upstream closed the stream before the answer was finished.")
         relay.conclude()
         bill = await settlement.settle(exchange, Outcome.of_stream(relay.record))
@@ -68,7 +68,7 @@ async def relayed(
 async def _next(batches: AsyncGenerator[Chunks, None], relay: ChunkRelay) -> Chunks | None:
     """The next chunks, or None at the end. Once every choice is finished, no fault and no silence of the upstream keeps
     the answer from its client."""
-    if not relay.record.complete:
+    if not relay.record.asked_are_finished:
         return await anext(batches, None)
     try:
         async with asyncio.timeout(USAGE_SECONDS if relay.record.usage is None else END_SECONDS):

@@ -8,10 +8,20 @@ from gateway.config.settings import Settings
 from gateway.errors import GatewayError, StorageUnavailable
 from gateway.http.auth import UNKNOWN, Authenticator
 from gateway.http.chat.messages import chat_body
-from gateway.http.chat.repeats import LARGE_BODY, Keyed, identify, keyed, replay
+from gateway.http.chat.repeats import Keyed, identify, keyed, replay
 from gateway.http.chat.validation import Arrival, parse_chat_request
-from gateway.http.edge import Receive, Scope, Send, costing, named, send_json
-from gateway.http.receive import EVENT_STREAM, event, read_body, until_disconnect
+from gateway.http.edge import (
+    EVENT_STREAM,
+    STREAM_END,
+    Receive,
+    Scope,
+    Send,
+    answer_headers,
+    event,
+    send_json,
+    send_start,
+)
+from gateway.http.receive import LARGE_BODY, read_body, until_disconnect
 from gateway.models.conversation import ConversationRef
 from gateway.models.exchange import ChatRequest
 from gateway.models.turn import StoredCompletion
@@ -28,14 +38,14 @@ class ChatCompletions:
     def __init__(
         self,
         pipeline: Pipeline,
-        once: IdempotencyGate,
+        idempotency: IdempotencyGate,
         store: ConversationStore,
         auth: Authenticator,
         settings: Settings,
         clock: Clock,
     ) -> None:
         self._pipeline = pipeline
-        self._once = once
+        self._idempotency = idempotency
         self._store = store
         self._auth = auth
         self._settings = settings
@@ -46,21 +56,20 @@ class ChatCompletions:
         key = keyed(scope)
         caller = await self._auth.caller(scope)
         raw = await read_body(scope, receive, self._settings.server.max_body_bytes)
-        facts = scope["gateway"]
-        arrival = Arrival(facts["request_id"], at, started, len(raw))
+        log_facts = scope["gateway"]
+        arrival = Arrival(log_facts["request_id"], at, started, len(raw))
 
         def parsed() -> ChatRequest:
             headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"] if k[:2] == b"x-"}
             body, plain = chat_body(raw, scope)
             return parse_chat_request(body, headers, caller, self._settings, arrival, plain)
 
-        # Many small parts take a while to check; streams of other requests must not wait for it.
         request = parsed() if len(raw) < LARGE_BODY else await asyncio.to_thread(parsed)
         if caller.tenant == UNKNOWN and (request.keeps_content or request.conversation != ConversationRef()):
             raise StorageUnavailable("The storage cannot be reached.")
-        facts["model"] = request.model
-        facts["stream"] = request.stream
-        facts["tenant"] = caller.tenant
+        log_facts["model"] = request.model
+        log_facts["stream"] = request.stream
+        log_facts["tenant"] = caller.tenant
         if request.options.dry_run:
             await _send_dry_run(await until_disconnect(receive, self._pipeline.dry_run(request)), send)
             return
@@ -73,14 +82,14 @@ class ChatCompletions:
         if request.stream:
             await until_disconnect(receive, self._stream(request, scope, send))
         else:
-            await self._answer(request, scope, receive, send)
+            await _send_completion(await until_disconnect(receive, self._pipeline.answer(request)), scope, send)
 
     async def _respond_once(
         self, key: Keyed, raw: bytes, request: ChatRequest, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Runs the request, or sends the answer that it was given before."""
         identity = await identify(key, request.caller.tenant, raw, self._store)
-        admitted = await until_disconnect(receive, self._once.admit(identity, request))
+        admitted = await until_disconnect(receive, self._idempotency.admit(identity, request))
         if isinstance(admitted, StoredCompletion):
             scope["gateway"]["replayed"] = True
             scope["gateway"]["conversation_id"] = admitted.ledger.conversation_id
@@ -88,9 +97,6 @@ class ChatCompletions:
             return
         with admitted:
             await self._respond(replace(request, claim=admitted.claim), scope, receive, send)
-
-    async def _answer(self, request: ChatRequest, scope: Scope, receive: Receive, send: Send) -> None:
-        await _send_completion(await until_disconnect(receive, self._pipeline.answer(request)), scope, send)
 
     async def _stream(self, request: ChatRequest, scope: Scope, send: Send) -> None:
         answer = await self._pipeline.stream(request)
@@ -101,10 +107,9 @@ class ChatCompletions:
 
     async def _send_stream(self, answer: StreamedAnswer, scope: Scope, send: Send) -> None:
         scope["gateway"]["conversation_id"] = answer.conversation_id
-        headers = {**answer.headers, **EVENT_STREAM, **named(answer.conversation_id)}
-        encoded = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
-        await send({"type": "http.response.start", "status": 200, "headers": encoded})
-        end = b"data: [DONE]\n\n"
+        headers = {**answer.headers, **EVENT_STREAM, **answer_headers(answer.conversation_id)}
+        await send_start(send, 200, headers)
+        end = STREAM_END
         try:
             async for batch in answer.batches:
                 body = b"".join([event(chunk) for chunk in batch])
@@ -118,11 +123,10 @@ class ChatCompletions:
 
 async def _send_dry_run(estimate: dict[str, Any], send: Send) -> None:
     bill = estimate["response_metadata"]
-    headers = {**named(bill["conversation_id"]), **costing(bill["cost"]["total_cost"])}
-    await send_json(send, 200, estimate, headers)
+    await send_json(send, 200, estimate, answer_headers(bill["conversation_id"], bill["cost"]["total_cost"]))
 
 
 async def _send_completion(completion: Completion, scope: Scope, send: Send) -> None:
-    headers = {**completion.headers, **named(completion.conversation_id), **costing(completion.cost)}
+    headers = {**completion.headers, **answer_headers(completion.conversation_id, completion.cost)}
     scope["gateway"]["conversation_id"] = completion.conversation_id
     await send_json(send, 200, completion.body, headers)

@@ -7,21 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.accounting.cost import total_cost
-from gateway.accounting.stream import OWN, ChunkRelay
+from gateway.accounting.stream import CHUNK_FIELDS, ON_EVERY_CHUNK, ChunkRelay
 from gateway.errors import InvalidRequest, StorageUnavailable
-from gateway.http.auth import UNKNOWN
+from gateway.http.auth import FORWARDED_HEADERS, UNKNOWN
 from gateway.http.conversations.completions import answered
-from gateway.http.edge import Scope, Send, costing, named, send_json
+from gateway.http.edge import EVENT_STREAM, STREAM_END, Scope, Send, answer_headers, event, send_json, send_start
 from gateway.http.fields import invalid
-from gateway.http.receive import EVENT_STREAM, event
+from gateway.http.receive import LARGE_BODY
 from gateway.models.exchange import ChatRequest
 from gateway.models.turn import RequestIdentity, StoredCompletion
 from gateway.storage.store import ConversationStore
 
 KEY = b"idempotency-key"
 MAX_KEY_CHARS = 255
-LARGE_BODY = 2**20
-"""Bytes from which a body is digested in a thread."""
 MEANING = frozenset(
     (
         b"x-conversation-id",
@@ -29,17 +27,13 @@ MEANING = frozenset(
         b"x-context-mode",
         b"x-context-planning",
         b"x-context-max-input-tokens",
-        b"openai-organization",
-        b"openai-project",
-        b"openai-beta",
+        *FORWARDED_HEADERS,
     )
 )
 """Headers that change what is asked, as the body does."""
 REPLAYED = {"idempotent-replayed": "true"}
-BILL = ("response_metadata", "conversation")
-END = b"data: [DONE]\n\n"
-ON_EVERY_CHUNK = ("created", "model", "service_tier", "system_fingerprint")
-"""SDKs that put a stream together take these from the last chunk."""
+GATEWAY_FIELDS = ("response_metadata", "conversation")
+"""Fields that the gateway adds to an answer, and to the first and the last chunk of a stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,30 +99,29 @@ def _invalid_key(rule: str) -> InvalidRequest:
 async def replay(send: Send, request: ChatRequest, stored: StoredCompletion) -> None:
     """Sends what is stored of the first answer in the form that the request asks for."""
     body = answered(stored)
-    headers = {**REPLAYED, **named(stored.ledger.conversation_id)}
+    conversation_id = stored.ledger.conversation_id
     if not request.stream:
-        headers |= costing(total_cost(stored.ledger.calls)[0].total_cost)
-        await send_json(send, 200, body, headers)
+        cost = total_cost(stored.ledger.calls)[0].total_cost
+        await send_json(send, 200, body, {**REPLAYED, **answer_headers(conversation_id, cost)})
         return
-    encoded = [(name.encode(), value.encode()) for name, value in {**EVENT_STREAM, **headers}.items()]
-    await send({"type": "http.response.start", "status": 200, "headers": encoded})
+    await send_start(send, 200, {**EVENT_STREAM, **REPLAYED, **answer_headers(conversation_id)})
     chunks = replayed_chunks(body, request.choices, include_usage=request.include_usage)
-    await send({"type": "http.response.body", "body": b"".join([event(chunk) for chunk in chunks]) + END})
+    await send({"type": "http.response.body", "body": b"".join([event(chunk) for chunk in chunks]) + STREAM_END})
 
 
 def replayed_chunks(body: dict[str, Any], choices: int, *, include_usage: bool) -> list[dict[str, Any]]:
     """A whole answer in chunks, by the same rules as one that comes from upstream."""
     relay = ChunkRelay(body["id"], choices, include_usage)
-    bill: dict[str, Any] = {name: body[name] for name in BILL if name in body}
+    bill: dict[str, Any] = {name: body[name] for name in GATEWAY_FIELDS if name in body}
     begun = {name: value for name, value in body["response_metadata"].items() if name not in ("usage", "cost")}
-    sent = relay.push(list(_as_sent(body)), lambda: {**bill, "response_metadata": begun})
+    sent = relay.push(list(_as_chunks(body)), lambda: {**bill, "response_metadata": begun})
     relay.conclude()
     return sent + relay.final(bill, body["usage"])
 
 
-def _as_sent(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _as_chunks(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The chunks of an upstream that sends each choice in one piece, and its own fields with the first chunk."""
-    envelope = {name: value for name, value in body.items() if name not in (*OWN, *BILL)}
+    envelope = {name: value for name, value in body.items() if name not in (*CHUNK_FIELDS, *GATEWAY_FIELDS)}
     shared: dict[str, Any] = {"object": "chat.completion.chunk"}
     shared |= {name: body[name] for name in ON_EVERY_CHUNK if name in body}
     for choice in body["choices"]:

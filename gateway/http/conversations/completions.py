@@ -9,7 +9,7 @@ from gateway.accounting.audit import repriced
 from gateway.accounting.metadata import extended_usage
 from gateway.errors import CompletionNotFound, ConversationNotFound
 from gateway.http.auth import ANONYMOUS, Authenticator
-from gateway.http.edge import Receive, Scope, Send, named, send_json
+from gateway.http.edge import Receive, Scope, Send, answer_headers, send_json
 from gateway.http.fields import invalid
 from gateway.models.turn import CompletionQuery, StoredCompletion
 from gateway.storage.store import ConversationStore
@@ -81,7 +81,7 @@ class StoredCompletions:
             found = await self._store.find_completion(caller.tenant, completion_id)
             if found is None:
                 raise CompletionNotFound("No such completion.", param="completion_id")
-            await send_json(send, 200, as_completion(found), named(found.ledger.conversation_id))
+            await send_json(send, 200, as_completion(found), answer_headers(found.ledger.conversation_id))
             return
         query = parse_query(scope["query_string"].decode("latin-1"))
         conversation_id = query.conversation_id
@@ -93,7 +93,7 @@ class StoredCompletions:
         if page is None:
             raise CompletionNotFound("No such completion.", param="after")
         data = [as_completion(each) for each in page.found]
-        await send_json(send, 200, listed(data, has_more=page.has_more), named(conversation_id))
+        await send_json(send, 200, listed(data, has_more=page.has_more), answer_headers(conversation_id))
 
 
 def parse_query(text: str) -> CompletionQuery:

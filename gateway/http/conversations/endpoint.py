@@ -12,16 +12,14 @@ from gateway.http.auth import ANONYMOUS, UNKNOWN, Authenticator
 from gateway.http.chat.validation import CONVERSATION_ID
 from gateway.http.conversations.completions import check_named, limit_of, listed, metadata_of, newest_first, parameters
 from gateway.http.conversations.items import parse_items
-from gateway.http.edge import Receive, Scope, Send, named, send_json
+from gateway.http.edge import Receive, Scope, Send, answer_headers, send_json
 from gateway.http.fields import invalid, is_session_name, keeps_metadata_rules
-from gateway.http.receive import json_body, read_body
+from gateway.http.receive import LARGE_BODY, json_body, read_body
 from gateway.models.conversation import ConversationMessage
 from gateway.models.records import ConversationRecord, ItemQuery, RecordQuery
 from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.store import ConversationStore
 
-LARGE_BODY = 2**20
-"""Bytes from which a body is read in a thread: streams of other requests must not wait for it."""
 LATEST = 253_402_300_798
 """The last Unix time but one of the year 9999: databases hold none later."""
 
@@ -151,7 +149,7 @@ class Endpoint:
         answer = await self._answers[method](call)
         about = call.path.get("conversation_id") or (answer["id"] if method == "POST" else None)
         facts["conversation_id"] = about
-        await send_json(send, 200, answer, named(about))
+        await send_json(send, 200, answer, answer_headers(about))
 
 
 class Conversations:

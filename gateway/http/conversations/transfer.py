@@ -7,7 +7,7 @@ from typing import Any
 from gateway.errors import ConversationNotFound, StorageUnavailable
 from gateway.http.auth import UNKNOWN, Authenticator
 from gateway.http.conversations.import_check import parse_export
-from gateway.http.edge import Receive, Scope, Send, named, send_json
+from gateway.http.edge import Receive, Scope, Send, answer_headers, send_json, send_start
 from gateway.http.receive import read_body
 from gateway.models.records import Imported, ImportedConversation
 from gateway.storage.conversations.transfer import ConversationTransfer
@@ -26,9 +26,7 @@ class ExportedConversation:
         pieces = await self._transfer.export_conversation(tenant, conversation_id)
         if pieces is None:
             raise ConversationNotFound("No such conversation.", param="conversation_id")
-        headers = [(name.encode(), value.encode()) for name, value in named(conversation_id).items()]
-        headers.append((b"content-type", b"application/json"))
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send_start(send, 200, {**answer_headers(conversation_id), "content-type": "application/json"})
         while (piece := await asyncio.to_thread(_next, pieces)) is not None:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
@@ -47,7 +45,7 @@ class ImportedConversations:
         raw = await read_body(scope, receive, self._max_body_bytes)
         made = await asyncio.to_thread(parse_export, raw)
         imported = await self._transfer.import_conversation(tenant, made)
-        await send_json(send, 200, as_imported(imported, made), named(imported.conversation_id))
+        await send_json(send, 200, as_imported(imported, made), answer_headers(imported.conversation_id))
 
 
 def as_imported(imported: Imported, made: ImportedConversation) -> dict[str, Any]:

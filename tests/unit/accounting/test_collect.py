@@ -61,7 +61,7 @@ def test_a_stream_put_together_is_the_whole_answer(reply: Reply, request_fields:
     expected = whole(reply, **request_fields)
     made = record(streamed(reply, **request_fields), request_fields.get("n", 1))
     got = made.completion()
-    assert made.finished
+    assert made.begun_are_finished
     assert made.usage == expected["usage"]
     assert [c["finish_reason"] for c in got["choices"]] == [c["finish_reason"] for c in expected["choices"]]
     for one, other in zip(got["choices"], expected["choices"], strict=True):
@@ -86,13 +86,13 @@ def test_however_arguments_and_text_are_cut_they_come_together(text: str, cuts: 
 def test_nothing_is_begun_before_a_choice_and_finished_only_when_all_are() -> None:
     made = StreamRecord(2)
     made.add({"id": "x", "choices": []})
-    assert (made.begun, made.finished) == (False, False)
+    assert (made.begun, made.begun_are_finished) == (False, False)
     made.add(delta(0, "stop"))
-    assert (made.begun, made.finished, made.complete) == (True, True, False)
+    assert (made.begun, made.begun_are_finished, made.asked_are_finished) == (True, True, False)
     made.add(delta(1, content="a"))
-    assert (made.finished, made.complete) == (False, False)
+    assert (made.begun_are_finished, made.asked_are_finished) == (False, False)
     made.add(delta(1, "length"))
-    assert (made.finished, made.complete) == (True, True)
+    assert (made.begun_are_finished, made.asked_are_finished) == (True, True)
     assert made.envelope == {"id": "x"}
 
 
