@@ -25,6 +25,11 @@ TIER = re.compile(r"_above_(\d+)k_tokens")
 CACHED = ("cache_read_input_tokens", "prompt_cache_hit_tokens", "cached_tokens")
 """Anthropic's, DeepSeek's and Moonshot's names for what OpenAI reports among the details of the prompt."""
 SERVICE_TIERS = ("priority", "flex", "batches", "balanced", "ultrafast")
+CHEAPER_INPUT = ("cache_read_input_token_cost",)
+"""Price that input may have at the least, in place of the usual one."""
+DEARER_INPUT = ("cache_creation_input_token_cost", "cache_creation_input_token_cost_above_1hr")
+"""Prices that input may have at the most; so may output:"""
+DEARER_OUTPUT = ("output_cost_per_reasoning_token",)
 
 
 class Rates:
@@ -207,11 +212,6 @@ def _count(usage: Any, name: str) -> int:
     if type(value) is int:
         return value if 0 <= value <= MAX_TOKENS else 0
     return int(value) if type(value) is float and is_figure(value) else 0
-
-
-CHEAPER_INPUT = ("cache_read_input_token_cost",)
-DEARER_INPUT = ("cache_creation_input_token_cost", "cache_creation_input_token_cost_above_1hr")
-DEARER_OUTPUT = ("output_cost_per_reasoning_token",)
 
 
 def estimated_cost(

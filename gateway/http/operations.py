@@ -1,4 +1,4 @@
-"""`/health/*`, `/v1/models`, and `/metrics` in Prometheus' text format (guarantee §9)."""
+"""What the gateway tells of itself: `/health/*`, `/v1/models`, and `/metrics` in Prometheus' format (guarantee §9)."""
 
 import asyncio
 import platform
@@ -8,7 +8,7 @@ from typing import Any
 from gateway import __version__
 from gateway.errors import ModelNotFound, StorageUnavailable
 from gateway.http.auth import Authenticator
-from gateway.http.edge import Draining, Receive, Scope, Send, send_json
+from gateway.http.edge import Draining, Receive, Scope, Send, send_json, send_start
 from gateway.http.receive import header
 from gateway.storage.store import ConversationStore
 from gateway.telemetry.metrics import SECONDS, Counts, Histogram, Metrics
@@ -78,8 +78,7 @@ class MetricsPage:
             await self._auth.caller(scope)
         # In a thread: loading the library and writing thousands of lines would hold up running streams.
         content, kind = await asyncio.to_thread(render, self._metrics.snapshot(), header(scope, b"accept") or "")
-        headers = [(b"content-type", kind.encode()), (b"content-length", str(len(content)).encode())]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send_start(send, 200, {"content-type": kind, "content-length": str(len(content))})
         await send({"type": "http.response.body", "body": content})
 
 

@@ -18,8 +18,18 @@ from gateway.storage.database.migrate import SchemaState, migrate, schema_state,
 from gateway.upstream.http.client import new_client
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.openai.resources import ProbeResult, probed, reach
+from gateway.upstream.routing.catalogue import Catalogue
 from gateway.upstream.routing.providers import unsupported
 from gateway.upstream.routing.router import ConfiguredRouter
+
+CALLER = Caller("check")
+MOST_NAMED = 5
+"""Models named in one line of the report."""
+OWN_KEY = "the client's own key will be used"
+WITHOUT = {
+    "planner": "contexts are made without a plan (`no_planner`)",
+    "summarizer": "what a plan wants summarized is extracted instead (`no_summarizer`)",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +59,6 @@ class Reaching:
         if key not in self._known:
             self._known[key] = await reach(self._client, deployment)
         return self._known[key]
-
-
-CALLER = Caller("check")
-MOST_NAMED = 5
-WITH_ITS_OWN = "; the client's own key will be used"
-WITHOUT = {
-    "planner": "contexts are made without a plan (`no_planner`)",
-    "summarizer": "what a plan wants summarized is extracted instead (`no_summarizer`)",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ async def _served(
     try:
         where, places = _places(settings, router, internal)
     except Unauthorized:
-        where, places = "in model_list" + WITH_ITS_OWN, []
+        where, places = f"in model_list; {OWN_KEY}", []
     except GatewayError as error:
         yield Result(internal.title, False, f"{error.message} {internal.without}", optional=not internal.chosen)
         return
@@ -127,7 +128,7 @@ async def _served(
             yield Result(internal.title, False, text, optional=True)
             return
     keyless = any(place.api_key is None and not place.operator_key for place in places)
-    yield Result(internal.title, True, where + WITH_ITS_OWN * keyless)
+    yield Result(internal.title, True, f"{where}; {OWN_KEY}" if keyless else where)
     for warning in _prices(settings.context, router, internal):
         yield Result(internal.title, False, warning, optional=True)
 
@@ -245,19 +246,15 @@ def _missing(state: SchemaState) -> str:
 
 
 async def _check_upstreams(settings: Settings) -> AsyncIterator[Result]:
-    from gateway.upstream.routing.catalogue import Catalogue
-    from gateway.upstream.routing.router import ConfiguredRouter
-
     client = new_client(ConnectionPool(10))
     router, reaching = ConfiguredRouter(settings, Catalogue()), Reaching(client)
-    caller = Caller("check")
     names: list[str | None] = [entry.model_name for entry in settings.model_list if unsupported(entry) is None]
     try:
         for name in names or [None]:
             try:
-                deployment = router.deployment(name, caller) if name else router.default("", caller)
+                deployment = router.deployment(name, CALLER) if name else router.default("", CALLER)
             except Unauthorized:
-                yield Result(f"model {name}", True, "the client's own key will be used")
+                yield Result(f"model {name}", True, OWN_KEY)
                 continue
             except GatewayError:
                 yield Result("models", False, "model_list is empty, and the default upstream has no key")
@@ -269,8 +266,7 @@ async def _check_upstreams(settings: Settings) -> AsyncIterator[Result]:
             if reaching.knows(asked):
                 continue
             problem = (await reaching.reached(asked)).problem
-            keyless = asked.api_key is None
-            text = problem or ("reached" if not keyless else "reached; the client's own key will be used")
+            text = problem or ("reached" if asked.api_key is not None else f"reached; {OWN_KEY}")
             yield Result(f"upstream {_address(asked.api_base)}", problem is None, text, optional=name is None)
         async for result in check_planning(settings, router, reaching):
             yield result

@@ -18,6 +18,30 @@ from gateway.models.bill import CallCost, Purpose
 from gateway.models.turn import LedgerEntry
 
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+OTHER = "other"
+MOST_UNLISTED = 100
+"""Models that are no names of `model_list` but have a label of their own."""
+LONGEST_NAME = 128
+"""Characters of such a name."""
+MOST_REASONS = 50
+"""Of reasons for a fallback; there are about half as many."""
+ENDPOINTS = ("/health/live", "/health/ready", "/metrics", "/v1/chat/completions", "/v1/models")
+RELAYED = frozenset(
+    (
+        "audio",
+        "batches",
+        "completions",
+        "embeddings",
+        "files",
+        "fine_tuning",
+        "images",
+        "moderations",
+        "responses",
+        "uploads",
+        "vector_stores",
+    )
+)
+METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"))
 
 
 class Histogram:
@@ -71,30 +95,6 @@ class Counts:
     """By `fallback_reason`."""
     summaries: Counter[tuple[str]] = field(default_factory=Counter)
     """Summaries that plans asked for: `hit` (paid for by somebody else or before) or `miss`."""
-
-
-OTHER = "other"
-MOST_UNLISTED = 100
-LONGEST_NAME = 128
-MOST_REASONS = 50
-"""Of reasons for a fallback; there are about half as many."""
-ENDPOINTS = ("/health/live", "/health/ready", "/metrics", "/v1/chat/completions", "/v1/models")
-RELAYED = frozenset(
-    (
-        "audio",
-        "batches",
-        "completions",
-        "embeddings",
-        "files",
-        "fine_tuning",
-        "images",
-        "moderations",
-        "responses",
-        "uploads",
-        "vector_stores",
-    )
-)
-METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"))
 
 
 class Metrics:

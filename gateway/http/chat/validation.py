@@ -36,7 +36,7 @@ def _printable(text: str) -> str:
     return text
 
 
-class InternalModels(Fields):
+class ModelsField(Fields):
     """`context.models`: internal models out of `model_list`."""
 
     model_config = ConfigDict(extra="forbid")
@@ -45,7 +45,7 @@ class InternalModels(Fields):
     summarizer: str | None = None
 
 
-class Context(Fields):
+class ContextField(Fields):
     """`context`: how this request's context is made."""
 
     model_config = ConfigDict(extra="forbid")
@@ -54,7 +54,7 @@ class Context(Fields):
     planning: Planning | None = None
     goal: Literal["reasoning", "synthesis"] | None = None
     max_input_tokens: Tokens | None = None
-    models: InternalModels | None = None
+    models: ModelsField | None = None
     session: SessionName | None = None
     dry_run: bool | None = None
 
@@ -68,13 +68,13 @@ class Chat(Fields):
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
     max_tokens: Tokens | None = None
     max_completion_tokens: Tokens | None = None
-    context: Context | None = None
+    context: ContextField | None = None
     store: bool | None = None
     attachments: list[RequestAttachment] | None = None
 
 
-CONTEXT_FIELDS = frozenset(Context.model_fields)
-NO_CONTEXT = Context()
+CONTEXT_FIELDS = frozenset(ContextField.model_fields)
+NO_CONTEXT = ContextField()
 CHAT, SESSION = TypeAdapter(Chat), TypeAdapter(SessionName)
 MODE, PLANNING, LIMIT = TypeAdapter(Mode), TypeAdapter(Planning), TypeAdapter(Tokens)
 
@@ -142,7 +142,9 @@ def parse_chat_request(
     )
 
 
-def _options(context: Context, headers: Mapping[str, str], settings: Settings, *, has_tools: bool) -> ContextOptions:
+def _options(
+    context: ContextField, headers: Mapping[str, str], settings: Settings, *, has_tools: bool
+) -> ContextOptions:
     """The body outranks headers, and they outrank the configuration."""
     defaults = settings.context
     goal = ContextGoal.REASONING if has_tools else ContextGoal.SYNTHESIS
@@ -172,7 +174,7 @@ def _header(adapter: TypeAdapter[T], headers: Mapping[str, str], name: str) -> T
 
 
 def _conversation(
-    value: Any, context: Context, metadata: dict[str, str] | None, headers: Mapping[str, str]
+    value: Any, context: ContextField, metadata: dict[str, str] | None, headers: Mapping[str, str]
 ) -> ConversationRef:
     """The first name that is present counts; an id outranks a session (guarantee §2)."""
     field = "conversation"

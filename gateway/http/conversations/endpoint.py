@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from gateway.base.ids import new_id
 from gateway.errors import ConversationNotFound, InvalidRequest, StorageUnavailable
@@ -20,8 +20,9 @@ from gateway.models.records import ConversationRecord, ItemQuery, RecordQuery
 from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.store import ConversationStore
 
+T = TypeVar("T")
 LATEST = 253_402_300_798
-"""The last Unix time but one of the year 9999: databases hold none later."""
+"""Latest Unix time of a query: a second may be added, and databases hold no time after the year 9999."""
 
 
 def as_conversation(record: ConversationRecord) -> dict[str, Any]:
@@ -53,23 +54,23 @@ def record_query(query: Mapping[str, str]) -> RecordQuery:
         limit=limit_of(query),
         after=after,
         newest_first=newest_first(query, "desc"),
-        created_from=_time(query, "created_after", 1),
-        created_until=_time(query, "created_before", 0),
-        updated_from=_time(query, "updated_after", 1),
-        updated_until=_time(query, "updated_before", 0),
+        created_from=_unix_time(query, "created_after", plus=1),
+        created_until=_unix_time(query, "created_before"),
+        updated_from=_unix_time(query, "updated_after", plus=1),
+        updated_until=_unix_time(query, "updated_before"),
         metadata=metadata_of(query),
         session=session,
     )
 
 
-def _time(query: Mapping[str, str], name: str, later: int) -> datetime | None:
-    """A Unix time in whole seconds, as conversations show theirs, plus `later` seconds."""
+def _unix_time(query: Mapping[str, str], name: str, *, plus: int = 0) -> datetime | None:
+    """A Unix time in whole seconds, as conversations show theirs. With `plus` 1, the first that is after it."""
     text = query.get(name)
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= 12 and int(text) <= LATEST):
         raise invalid(name, "must be a Unix time in whole seconds")
-    return datetime.fromtimestamp(int(text) + later, UTC)
+    return datetime.fromtimestamp(int(text) + plus, UTC)
 
 
 def given_metadata(value: Any) -> dict[str, str]:
@@ -85,8 +86,8 @@ def given_metadata(value: Any) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A request, read and authenticated."""
+class ApiCall:
+    """A request to this API, read and authenticated; `path` and `query` are its parameters."""
 
     tenant: str
     request_id: str
@@ -112,8 +113,7 @@ class Call:
         Raises:
             InvalidRequest: it is no JSON object, or has another field.
         """
-        large = len(self.raw) >= LARGE_BODY
-        body = await asyncio.to_thread(json_body, self.raw, self.scope) if large else json_body(self.raw, self.scope)
+        body = await self._run(json_body, self.raw, self.scope)
         for name in body:
             if name not in known:
                 raise invalid(name, f"is not known; known are {', '.join(known)}")
@@ -121,11 +121,13 @@ class Call:
 
     async def messages(self, items: Any) -> tuple[ConversationMessage, ...]:
         """The chat messages that these items are."""
-        large = len(self.raw) >= LARGE_BODY
-        return await asyncio.to_thread(parse_items, items) if large else parse_items(items)
+        return await self._run(parse_items, items)
+
+    async def _run(self, work: Callable[..., T], *args: Any) -> T:
+        return work(*args) if len(self.raw) < LARGE_BODY else await asyncio.to_thread(work, *args)
 
 
-Answer = Callable[[Call], Awaitable[dict[str, Any]]]
+Answer = Callable[[ApiCall], Awaitable[dict[str, Any]]]
 
 
 class Endpoint:
@@ -141,15 +143,15 @@ class Endpoint:
         raw = await read_body(scope, receive, self._max_body_bytes) if scope["method"] == "POST" else b""
         if caller.tenant == UNKNOWN:
             raise StorageUnavailable("The storage cannot be reached.")
-        facts = scope["gateway"]
-        facts["tenant"] = caller.tenant
+        log_facts = scope["gateway"]
+        log_facts["tenant"] = caller.tenant
         query = parameters(scope["query_string"].decode("latin-1"))
-        call = Call(caller.tenant, facts["request_id"], scope["path_params"], query, raw, scope)
+        call = ApiCall(caller.tenant, log_facts["request_id"], scope["path_params"], query, raw, scope)
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         answer = await self._answers[method](call)
-        about = call.path.get("conversation_id") or (answer["id"] if method == "POST" else None)
-        facts["conversation_id"] = about
-        await send_json(send, 200, answer, answer_headers(about))
+        conversation_id = call.path.get("conversation_id") or (answer["id"] if method == "POST" else None)
+        log_facts["conversation_id"] = conversation_id
+        await send_json(send, 200, answer, answer_headers(conversation_id))
 
 
 class Conversations:
@@ -170,17 +172,17 @@ class Conversations:
     def _endpoint(self, answers: Mapping[str, Answer]) -> Endpoint:
         return Endpoint(self._auth, self._max_body_bytes, answers)
 
-    async def _create(self, call: Call) -> dict[str, Any]:
+    async def _create(self, call: ApiCall) -> dict[str, Any]:
         body = await call.body("metadata", "items")
         metadata = given_metadata(body.get("metadata"))
         messages = await call.messages(body["items"]) if body.get("items") is not None else ()
         made = await self._records.create(call.tenant, new_id("conv_"), metadata, messages, call.request_id)
         return as_conversation(made)
 
-    async def _find(self, call: Call) -> dict[str, Any]:
+    async def _find(self, call: ApiCall) -> dict[str, Any]:
         return as_conversation(await self._records.find(call.tenant, call.conversation_id))
 
-    async def _update(self, call: Call) -> dict[str, Any]:
+    async def _update(self, call: ApiCall) -> dict[str, Any]:
         conversation_id = call.conversation_id
         body = await call.body("metadata")
         if "metadata" not in body:
@@ -189,35 +191,35 @@ class Conversations:
             await self._records.update(call.tenant, conversation_id, given_metadata(body["metadata"]))
         )
 
-    async def _delete(self, call: Call) -> dict[str, Any]:
+    async def _delete(self, call: ApiCall) -> dict[str, Any]:
         conversation_id = call.conversation_id
         if not await self._store.delete_conversation(call.tenant, conversation_id):
             raise ConversationNotFound("No such conversation.", param="conversation_id")
         return {"id": conversation_id, "object": "conversation.deleted", "deleted": True}
 
-    async def _list(self, call: Call) -> dict[str, Any]:
+    async def _list(self, call: ApiCall) -> dict[str, Any]:
         query = record_query(call.query)
         if call.tenant == ANONYMOUS and query.session is None:  # all callers without a key are one tenant
             raise invalid("session", "is required without an API key")
         page = await self._records.list_page(call.tenant, query)
         return listed([as_conversation(each) for each in page.found], has_more=page.has_more)
 
-    async def _items(self, call: Call) -> dict[str, Any]:
+    async def _items(self, call: ApiCall) -> dict[str, Any]:
         check_named(call.query, "after")
         paging = (limit_of(call.query), call.query.get("after"), newest_first(call.query, "desc"))
         page = await self._records.items(call.tenant, call.conversation_id, ItemQuery(*paging))
         return listed(list(page.items), has_more=page.has_more)
 
-    async def _add(self, call: Call) -> dict[str, Any]:
+    async def _add(self, call: ApiCall) -> dict[str, Any]:
         conversation_id = call.conversation_id
         body = await call.body("items")
         messages = await call.messages(body.get("items"))
         made = await self._records.add_items(call.tenant, conversation_id, messages, call.request_id)
         return listed(made, has_more=False)
 
-    async def _item(self, call: Call) -> dict[str, Any]:
+    async def _item(self, call: ApiCall) -> dict[str, Any]:
         return await self._records.item(call.tenant, call.conversation_id, call.path["item_id"])
 
-    async def _delete_item(self, call: Call) -> dict[str, Any]:
+    async def _delete_item(self, call: ApiCall) -> dict[str, Any]:
         found = await self._records.delete_item(call.tenant, call.conversation_id, call.path["item_id"])
         return as_conversation(found)

@@ -24,9 +24,12 @@ from gateway.models.tool_steps import parse_reasoning_events_to_steps
 MAX_INTEGER = 2**31 - 1
 """Largest number that the storage's integer columns hold."""
 MAX_DEPTH = jsons.MAX_DEPTH + 20
-"""A document holds messages as deep as they may be, a little further down."""
+"""Levels of nesting: a message may have as many as in a request, and lies some levels down itself."""
 MANY_DIGITS = re.compile(rb"\d{4}\.\d{9}")
 """A cost that may have more digits than a double holds."""
+
+
+# Validators of fields. Their errors go on after "must".
 
 
 def _without_nul(text: str) -> str:
@@ -107,7 +110,8 @@ class Attachment(Fields):
 
 
 class Message(Fields):
-    """A message and its position in the tree."""
+    """A message and its position in the tree. `standing` names the artifacts that it shows in full, `parent` is the id
+    of another message, `instructions` an index into those of the document."""
 
     id: Id
     parent: str | None = None

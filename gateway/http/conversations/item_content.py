@@ -10,7 +10,7 @@ TEXT_TYPES = ("input_text", "text")
 OUTPUT_TYPES = ("output_text", *TEXT_TYPES)
 
 
-def chat_said(content: Any, where: str) -> str | list[Part]:
+def input_content(content: Any, where: str) -> str | list[Part]:
     """The content of a user's or system message; one text that is nothing else becomes a string, which every provider
     takes.
 
@@ -34,7 +34,7 @@ def chat_content(content: Any, where: str) -> str | list[Part]:
     return [_chat_part(part, f"{where}[{index}]") for index, part in _listed(content, where)]
 
 
-def chat_answer(content: Any, where: str, *, may_be_empty: bool) -> dict[str, Any]:
+def answer_content(content: Any, where: str, *, may_be_empty: bool) -> dict[str, Any]:
     """The content of an assistant's item: `content`, `refusal` and `annotations` of a chat message.
 
     One text becomes a string, which every provider takes; so does a lone refusal its own field.

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from gateway.http.conversations.item_content import chat_answer, chat_content, chat_said
+from gateway.http.conversations.item_content import answer_content, chat_content, input_content
 from gateway.http.fields import invalid, missing
 from gateway.models.chain import message_digest
 from gateway.models.conversation import ConversationMessage
@@ -40,9 +40,12 @@ class _Reader:
 
     def __init__(self) -> None:
         self._found: list[tuple[dict[str, Any], str]] = []
+        """Messages with their status."""
         self._answer: dict[str, Any] | None = None
-        self._thoughts: list[str] = []
-        self._thought_at = ""
+        """The assistant's message, if it is the last one: calls that follow become part of it."""
+        self._reasoning_texts: list[str] = []
+        """Reasoning of which the message has not come yet."""
+        self._reasoning_at = ""
         self._kinds: dict[str, Callable[[Item, str], None]] = {
             "message": self._message,
             "function_call": self._function_call,
@@ -65,7 +68,7 @@ class _Reader:
         self._kinds[kind](item, where)
 
     def finished(self) -> tuple[ConversationMessage, ...]:
-        self._check_thoughts_used()
+        self._check_reasoning_used()
         return tuple(
             ConversationMessage(role=body["role"], body=body, status=status, digest=message_digest(body))
             for body, status in self._found
@@ -77,37 +80,37 @@ class _Reader:
             raise invalid(f"{where}.role", f"must be one of {', '.join(ROLES)}")
         if item.get("content") is None:
             raise missing(f"{where}.content")
-        named = {"name": _text(item, "name", where)} if item.get("name") is not None else {}
+        name = {"name": _text(item, "name", where)} if item.get("name") is not None else {}
         if role == "assistant":
             partial = item.get("status") == "incomplete"
-            answer = chat_answer(item["content"], f"{where}.content", may_be_empty=partial)
-            self._begin_answer({**answer, **named}, "partial" if partial else "complete")
+            answer = answer_content(item["content"], f"{where}.content", may_be_empty=partial)
+            self._add_answer({**answer, **name}, "partial" if partial else "complete")
         else:
-            self._add({"role": role, "content": chat_said(item["content"], f"{where}.content"), **named})
+            self._add({"role": role, "content": input_content(item["content"], f"{where}.content"), **name})
 
     def _function_call(self, item: Item, where: str) -> None:
-        function = {"name": _named(item, "name", where), "arguments": _text(item, "arguments", where)}
-        self._call({"id": _named(item, "call_id", where), "type": "function", "function": function})
+        function = {"name": _filled(item, "name", where), "arguments": _text(item, "arguments", where)}
+        self._add_call({"id": _filled(item, "call_id", where), "type": "function", "function": function})
 
     def _custom_call(self, item: Item, where: str) -> None:
-        custom = {"name": _named(item, "name", where), "input": _text(item, "input", where)}
-        self._call({"id": _named(item, "call_id", where), "type": "custom", "custom": custom})
+        custom = {"name": _filled(item, "name", where), "input": _text(item, "input", where)}
+        self._add_call({"id": _filled(item, "call_id", where), "type": "custom", "custom": custom})
 
-    def _call(self, call: dict[str, Any]) -> None:
+    def _add_call(self, call: dict[str, Any]) -> None:
         answer = self._answer
-        if answer is None or self._thoughts:
-            answer = self._begin_answer({"content": None}, "complete")
+        if answer is None or self._reasoning_texts:
+            answer = self._add_answer({"content": None}, "complete")
         answer.setdefault("tool_calls", []).append(call)
 
     def _output(self, item: Item, where: str) -> None:
-        call_id = _named(item, "call_id", where)
+        call_id = _filled(item, "call_id", where)
         if item.get("output") is None:
             raise missing(f"{where}.output")
         content = chat_content(item["output"], f"{where}.output")
         self._add({"role": "tool", "tool_call_id": call_id, "content": content})
 
     def _reasoning(self, item: Item, where: str) -> None:
-        self._check_thoughts_used()
+        self._check_reasoning_used()
         content = item.get("content")
         if not isinstance(content, list) or not content:
             raise invalid(f"{where}.content", "must hold reasoning_text: a chat has no other form of thoughts")
@@ -115,24 +118,24 @@ class _Reader:
             name = f"{where}.content[{index}]"
             if not isinstance(part, dict) or part.get("type") != "reasoning_text":
                 raise invalid(f"{name}.type", "must be reasoning_text")
-            self._thoughts.append(_named(part, "text", name))
-        self._thought_at = where
+            self._reasoning_texts.append(_filled(part, "text", name))
+        self._reasoning_at = where
 
-    def _begin_answer(self, content: dict[str, Any], status: str) -> dict[str, Any]:
-        thoughts = {"reasoning_content": "\n\n".join(self._thoughts)} if self._thoughts else {}
-        self._thoughts = []
-        self._answer = {"role": "assistant", **content, **thoughts}
+    def _add_answer(self, content: dict[str, Any], status: str) -> dict[str, Any]:
+        reasoning = {"reasoning_content": "\n\n".join(self._reasoning_texts)} if self._reasoning_texts else {}
+        self._reasoning_texts = []
+        self._answer = {"role": "assistant", **content, **reasoning}
         self._found.append((self._answer, status))
         return self._answer
 
     def _add(self, body: dict[str, Any]) -> None:
-        self._check_thoughts_used()
+        self._check_reasoning_used()
         self._answer = None
         self._found.append((body, "complete"))
 
-    def _check_thoughts_used(self) -> None:
-        if self._thoughts:
-            raise invalid(self._thought_at, "must be followed by an assistant's message or a tool call")
+    def _check_reasoning_used(self) -> None:
+        if self._reasoning_texts:
+            raise invalid(self._reasoning_at, "must be followed by an assistant's message or a tool call")
 
 
 def _text(item: Item, name: str, where: str) -> str:
@@ -144,7 +147,7 @@ def _text(item: Item, name: str, where: str) -> str:
     return value
 
 
-def _named(item: Item, name: str, where: str) -> str:
+def _filled(item: Item, name: str, where: str) -> str:
     value = _text(item, name, where)
     if not value:
         raise invalid(f"{where}.{name}", "must not be empty")

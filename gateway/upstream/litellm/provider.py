@@ -21,6 +21,20 @@ NOISE = ("vertex_ai_", "citations", "images", "annotations", "thinking_blocks", 
 """Fields that say nothing while they are empty."""
 LITELLM_OWN = ("response_ms", "_response_ms")
 """Fields that litellm adds of its own."""
+WITHHELD = ("model", "metadata", "store")
+"""Fields of a request that are not passed to litellm."""
+BODY_IS_MERGED = ("gemini/", "vertex_ai/gemini", "vertex_ai_beta/")
+"""For these, litellm merges `extra_body` into the provider's body as it stands."""
+NOT_A_CLIENTS = re.compile(
+    r"(^|_)(key|token|secret|credential|credentials|password|url|uri|endpoint|host|base|headers?|region|project|role|"
+    r"profile|account|tenant|client|model|provider|deployment|callbacks?|mock|fallbacks?|litellm|proxy|vertex|aws|azure|"
+    r"gcs|s3|oci|sap|watsonx|ssl|session|router|logger|guardrails?|hf|prompt|cost|retries|timeout|version|id)(_|$)|^_"
+)
+"""Words in the names of litellm's settings, which are the operator's alone."""
+NO_KEY = "no-key"
+"""Given where there is no key: litellm would take one out of the environment."""
+MARKED_ENDS = ("gemini", "vertex_ai_beta")
+"""Providers whose streams litellm ends cleanly even if they broke off: `Wire` looks for their end."""
 
 
 def whole(response: Any) -> dict[str, Any]:
@@ -69,19 +83,6 @@ def _tidy(message: dict[str, Any]) -> None:
         del message[name]
 
 
-WITHHELD = ("model", "metadata", "store")
-"""Fields of a request that are not passed to litellm."""
-BODY_IS_MERGED = ("gemini/", "vertex_ai/gemini", "vertex_ai_beta/")
-"""For these, litellm merges `extra_body` into the provider's body as it stands."""
-NOT_A_CLIENTS = re.compile(
-    r"(^|_)(key|token|secret|credential|credentials|password|url|uri|endpoint|host|base|headers?|region|project|role|"
-    r"profile|account|tenant|client|model|provider|deployment|callbacks?|mock|fallbacks?|litellm|proxy|vertex|aws|azure|"
-    r"gcs|s3|oci|sap|watsonx|ssl|session|router|logger|guardrails?|hf|prompt|cost|retries|timeout|version|id)(_|$)|^_"
-)
-"""Words in the names of litellm's settings, which are the operator's alone."""
-NO_KEY = "no-key"
-
-
 def arguments(deployment: Deployment, body: Mapping[str, Any], owned: Collection[str]) -> dict[str, Any]:
     """A chat request as keyword arguments of `litellm.acompletion`, without transport and timeouts.
 
@@ -114,10 +115,6 @@ def arguments(deployment: Deployment, body: Mapping[str, Any], owned: Collection
     own = {"model": deployment.route, "num_retries": 0, "max_retries": 0, "_skip_mcp_handler": True}
     options = {k: v for k, v in deployment.options.items() if k != "modify_params"}
     return {**extra, **found, **keyed, **addressed, **headed, **options, **own}
-
-
-MARKED_ENDS = ("gemini", "vertex_ai_beta")
-"""Providers whose streams litellm ends cleanly even if they broke off: `Wire` looks for their end."""
 
 
 class LitellmUpstream:
