@@ -2,7 +2,6 @@
 
 import asyncio
 from dataclasses import replace
-from typing import Any
 
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError, StorageUnavailable
@@ -28,7 +27,7 @@ from gateway.models.turn import StoredCompletion
 from gateway.ports import Clock
 from gateway.storage.store import ConversationStore
 from gateway.turn.idempotency import IdempotencyGate
-from gateway.turn.pipeline import Completion, Pipeline
+from gateway.turn.pipeline import Pipeline
 from gateway.turn.streaming import StreamedAnswer
 
 
@@ -71,7 +70,10 @@ class ChatCompletions:
         log_facts["stream"] = request.stream
         log_facts["tenant"] = caller.tenant
         if request.options.dry_run:
-            await _send_dry_run(await until_disconnect(receive, self._pipeline.dry_run(request)), send)
+            estimate = await until_disconnect(receive, self._pipeline.dry_run(request))
+            bill = estimate["response_metadata"]
+            headers = answer_headers(bill["conversation_id"], bill["cost"]["total_cost"])
+            await send_json(send, 200, estimate, headers)
             return
         if key is None:
             await self._respond(request, scope, receive, send)
@@ -81,8 +83,11 @@ class ChatCompletions:
     async def _respond(self, request: ChatRequest, scope: Scope, receive: Receive, send: Send) -> None:
         if request.stream:
             await until_disconnect(receive, self._stream(request, scope, send))
-        else:
-            await _send_completion(await until_disconnect(receive, self._pipeline.answer(request)), scope, send)
+            return
+        completion = await until_disconnect(receive, self._pipeline.answer(request))
+        headers = {**completion.headers, **answer_headers(completion.conversation_id, completion.cost)}
+        scope["gateway"]["conversation_id"] = completion.conversation_id
+        await send_json(send, 200, completion.body, headers)
 
     async def _respond_once(
         self, key: Keyed, raw: bytes, request: ChatRequest, scope: Scope, receive: Receive, send: Send
@@ -119,14 +124,3 @@ class ChatCompletions:
             scope["gateway"]["error_code"] = error.code
             end = event(error.body())
         await send({"type": "http.response.body", "body": end})
-
-
-async def _send_dry_run(estimate: dict[str, Any], send: Send) -> None:
-    bill = estimate["response_metadata"]
-    await send_json(send, 200, estimate, answer_headers(bill["conversation_id"], bill["cost"]["total_cost"]))
-
-
-async def _send_completion(completion: Completion, scope: Scope, send: Send) -> None:
-    headers = {**completion.headers, **answer_headers(completion.conversation_id, completion.cost)}
-    scope["gateway"]["conversation_id"] = completion.conversation_id
-    await send_json(send, 200, completion.body, headers)

@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.accounting.cost import total_cost
 from gateway.accounting.stream import CHUNK_FIELDS, ON_EVERY_CHUNK, ChunkRelay
-from gateway.errors import InvalidRequest, StorageUnavailable
+from gateway.errors import StorageUnavailable
 from gateway.http.auth import FORWARDED_HEADERS, UNKNOWN
 from gateway.http.conversations.completions import answered
 from gateway.http.edge import EVENT_STREAM, STREAM_END, Scope, Send, answer_headers, event, send_json, send_start
@@ -54,7 +54,7 @@ def keyed(scope: Scope) -> Keyed | None:
     if not keys:
         return None
     if len(keys) > 1:
-        raise _invalid_key("must be sent once; there are several that differ")
+        raise invalid("Idempotency-Key", "must be sent once; there are several that differ")
     meaning = [name + b":" + value for name, value in scope["headers"] if name in MEANING and value]
     return Keyed(_checked(keys.pop()), b"\n".join(sorted(meaning)))
 
@@ -88,12 +88,8 @@ def _checked(value: bytes) -> str:
     except UnicodeDecodeError:
         key = value.decode("latin-1")
     if not (0 < len(key) <= MAX_KEY_CHARS and key.isprintable()):
-        raise _invalid_key(f"must be 1 to {MAX_KEY_CHARS} printable characters")
+        raise invalid("Idempotency-Key", f"must be 1 to {MAX_KEY_CHARS} printable characters")
     return key
-
-
-def _invalid_key(rule: str) -> InvalidRequest:
-    return invalid("Idempotency-Key", rule)
 
 
 async def replay(send: Send, request: ChatRequest, stored: StoredCompletion) -> None:

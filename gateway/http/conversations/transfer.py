@@ -1,7 +1,6 @@
 """`GET /v1/conversations/{id}/export` and `POST /v1/conversations/import`: conversations as documents, lossless."""
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 from gateway.errors import ConversationNotFound, StorageUnavailable
@@ -27,7 +26,7 @@ class ExportedConversation:
         if pieces is None:
             raise ConversationNotFound("No such conversation.", param="conversation_id")
         await send_start(send, 200, {**answer_headers(conversation_id), "content-type": "application/json"})
-        while (piece := await asyncio.to_thread(_next, pieces)) is not None:
+        while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
@@ -57,10 +56,6 @@ def as_imported(imported: Imported, made: ImportedConversation) -> dict[str, Any
         "metadata": made.metadata or {},
         "warnings": [f"the session {name!r} exists already: left out" for name in imported.taken_names],
     }
-
-
-def _next(pieces: Iterator[bytes]) -> bytes | None:
-    return next(pieces, None)
 
 
 async def _tenant(auth: Authenticator, scope: Scope) -> str:
