@@ -122,7 +122,7 @@ def extended(
     return ChainDigest(path, path if digest.said == digest.path else _hash(digest.said, _said(who)), plain)
 
 
-def calling(digest: ChainDigest, message: Mapping[str, Any]) -> bytes:
+def call_digest(digest: ChainDigest, message: Mapping[str, Any]) -> bytes:
     """What was said up to an assistant's message with tool calls, which counts as an answer while it is the last."""
     return _hash(digest.said, b"calls\0" + _said(identity(message)))
 

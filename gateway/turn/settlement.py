@@ -13,11 +13,7 @@ from gateway.accounting.metadata import billed, extended_usage, planned, respons
 from gateway.accounting.stream import StreamRecord
 from gateway.base import jsons
 from gateway.base.tasks import BackgroundTasks, inline, offload
-from gateway.errors import (
-    GatewayError,
-    InternalError,
-    StorageUnavailable,
-)
+from gateway.errors import GatewayError, InternalError, StorageUnavailable
 from gateway.models.bill import CallCost, ContextUtilizationMetadata, ResponseMetadata, nameless
 from gateway.models.chain import ChainKey
 from gateway.models.conversation import INLINE_MESSAGES
@@ -76,9 +72,8 @@ class Settlement:
         self._settling: dict[str, Exchange] = {}
         self._committing: dict[str, LedgerEntry] = {}
 
-    def known(self, exchange: Exchange) -> dict[str, Any]:
+    def first_chunk_fields(self, exchange: Exchange) -> dict[str, Any]:
         """The fields of a stream's first chunk: ids, plan and budget."""
-        self.metrics.first_chunk(exchange.request.model, self.clock.monotonic() - exchange.request.started)
         return _answer_fields(
             response_metadata(planned(self._metadata(exchange), exchange.internal)), exchange.conversation_id
         )
@@ -176,7 +171,7 @@ class Settlement:
             exchange.conversation_id = None
             await self.settle(exchange, Outcome("complete"))
 
-    def overflowed(self, exchange: Exchange) -> None:
+    def learn_refusal(self, exchange: Exchange) -> None:
         """Learns from a prompt that upstream refused although it was to fit."""
         self._usage.learn_refusal(exchange)
 

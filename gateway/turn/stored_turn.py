@@ -10,8 +10,8 @@ from gateway.models.chain import (
     START,
     ChainDigest,
     ChainKey,
+    call_digest,
     call_ids,
-    calling,
     chain_digests,
     chain_key,
     content_text,
@@ -74,7 +74,7 @@ def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
     digests = (*chain.digests, *(chain.end for _ in new[len(chain.digests) :]))  # the prefill of a failed turn is kept
     messages = [*history.messages[: history.stored], *new]
     events: list[dict[str, Any]] = []  # roles and texts alone have none
-    if built.material is not None:
+    if not built.is_as_sent:
         events = reasoning_events(messages, request.arrived_at, [m.message_id for m in messages])
     choices = (outcome.completion or {}).get("choices", ()) if outcome.status != "failed" else ()
     answers = [
@@ -105,7 +105,7 @@ def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
         cached=built.cached,
         base=chain.base,
         digests=digests,
-        restored=history.keeps_restored,
+        branch_restores=history.branch_restores,
         unproven=history.unproven,
         frame=frame,
     )
@@ -125,7 +125,7 @@ class Chain:
     def end(self) -> ChainDigest:
         return self.digests[-1] if self.digests else self.base
 
-    def forms(self, message: dict[str, Any], answer: dict[str, Any], status: str) -> tuple[ChainDigest, ...]:
+    def digests_after(self, message: dict[str, Any], answer: dict[str, Any], status: str) -> tuple[ChainDigest, ...]:
         """The chain digests after an answer, in each form in which a client may send it again: as it is stored
         (`message`), and where there was a prefill also without it, or behind it (guarantee §3.4)."""
         whole = extended(self.end, message, status=status)
@@ -134,12 +134,12 @@ class Chain:
         apart = chain_digests([self.prefill, answer], self.end)[-1]
         return tuple(dict.fromkeys((whole, extended(self.end, answer, status=status), apart)))
 
-    def callings(self, message: dict[str, Any], answer: dict[str, Any]) -> tuple[bytes, ...]:
+    def call_digests(self, message: dict[str, Any], answer: dict[str, Any]) -> tuple[bytes, ...]:
         """The digests up to an answer with tool calls, in the same forms."""
         if self.prefill is None:
-            return (calling(self.end, message),)
-        apart = calling(extended(self.end, self.prefill), answer)
-        return tuple(dict.fromkeys((calling(self.end, message), calling(self.end, answer), apart)))
+            return (call_digest(self.end, message),)
+        apart = call_digest(extended(self.end, self.prefill), answer)
+        return tuple(dict.fromkeys((call_digest(self.end, message), call_digest(self.end, answer), apart)))
 
 
 def chain_of(exchange: Exchange) -> Chain:
@@ -180,10 +180,10 @@ def chain_keys(exchange: Exchange, outcome: Outcome, secret: bytes) -> tuple[Cha
         message, answer, status = _messages(choice, outcome, chain.prefill)
         if is_step(message):
             ids = call_ids(message)
-            found += [chain_key(secret, tenant, people, said, ids) for said in chain.callings(message, answer)]
+            found += [chain_key(secret, tenant, people, said, ids) for said in chain.call_digests(message, answer)]
         elif not says_nothing(message, status):
-            forms = chain.forms(message, answer, status)
-            found += [chain_key(secret, tenant, people, digest.said) for digest in forms]
+            digests = chain.digests_after(message, answer, status)
+            found += [chain_key(secret, tenant, people, digest.said) for digest in digests]
     return tuple(dict.fromkeys(found))
 
 
@@ -196,11 +196,11 @@ def _new_answer(
     events: list[dict[str, Any]],
 ) -> NewAnswer:
     body, answer, status = _messages(choice, outcome, chain.prefill)
-    forms = chain.forms(body, answer, status)
+    digest, *others = chain.digests_after(body, answer, status)
     message = ConversationMessage(
         "assistant", body, message_id=new_id("msg_"), status=status, digest=message_digest(body), origin=origin
     )
-    return NewAnswer(message, choice.get("index", number), events, forms[0], forms[1:])
+    return NewAnswer(message, choice.get("index", number), events, digest, tuple(others))
 
 
 def _messages(

@@ -47,14 +47,15 @@ async def relayed(
     relay = ChunkRelay(exchange.completion_id, request.choices, request.include_usage)
     batches = opened.batches()
 
-    def known() -> dict[str, Any]:
-        return settlement.known(exchange)
+    def first_fields() -> dict[str, Any]:
+        settlement.metrics.first_chunk(request.model, settlement.clock.monotonic() - request.started)
+        return settlement.first_chunk_fields(exchange)
 
     async with stack, settlement.recording_failure(exchange, relay.record):
         while (batch := await _next(batches, relay)) is not None:
             if exchange.upstream_id is None:
                 exchange.upstream_id = next((chunk["id"] for chunk in batch if chunk.get("id")), None)
-            if sent := relay.push(batch, known):
+            if sent := relay.push(batch, first_fields):
                 yield sent
                 exchange.delivered = True
         if not (relay.record.finished or opened.done):

@@ -62,7 +62,7 @@ def resume_behind(row: Any, kept: int = 0) -> ResumePoint:
     """The point behind a stored message, from its row with `CHAIN_COLUMNS`; `kept` sent messages lead there."""
     if row.message_id is None:
         return NOWHERE
-    return ResumePoint(row.message_id, chain_digest(row), kept, restored=bool(row.restored))
+    return ResumePoint(row.message_id, chain_digest(row), kept, branch_restores=bool(row.restored))
 
 
 def locate(connection: sa.Connection, conversation_id: str, head_id: str | None, lookup: Lookup) -> ResumePoint | None:
@@ -71,7 +71,7 @@ def locate(connection: sa.Connection, conversation_id: str, head_id: str | None,
     It is compared in order from the beginning first, else as a run that ends at the head (guarantee §3.1).
     """
     search = _Search(connection, conversation_id, lookup)
-    found = search.as_sent() or search.as_said()
+    found = search.by_path() or search.by_what_was_said()
     if not lookup.keys and not lookup.maybe_delta and (found is None or search.is_part_of_run(found)):
         found = search.run_to(head_id) or found
     return found
@@ -83,14 +83,14 @@ class _Search:
         self._conversation = conversation_id
         self._lookup = lookup
 
-    def as_sent(self) -> ResumePoint | None:
+    def by_path(self) -> ResumePoint | None:
         """By the chain as it was sent, from the last answer on, the deepest first."""
         digests, bodies = self._lookup.digests, self._lookup.bodies
         last = next((i for i in range(len(bodies) - 1, -1, -1) if bodies[i]["role"] == "assistant"), 0)
         candidates = range(max(last, len(digests) - AT_ONCE), len(digests))
         return self._deepest([(digests[i].path, i) for i in candidates])
 
-    def as_said(self) -> ResumePoint | None:
+    def by_what_was_said(self) -> ResumePoint | None:
         """By what was said in it; then as far as the chain goes on from there."""
         lookup = self._lookup
         said = [i for i in range(len(lookup.digests)) if lookup.said(i) and not is_continued(lookup.bodies, i)]
