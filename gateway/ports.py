@@ -1,4 +1,5 @@
-"""The Protocols that the steps need. `app.py` wires their adapters: `storage/`, `upstream/`, `embeddings/`, `tokens/`, `internal_models/`."""
+"""The Protocols that the steps need. `app.py` wires the adapters, which are in `storage/`, `upstream/`, `embeddings/`,
+`tokens/` and `internal_models/`."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime

@@ -109,6 +109,29 @@ def completed_history(request: ChatRequest, history: History) -> History:
     return replace(history, instructions=instructions, messages=(*known, *history.new_messages), stored=first)
 
 
+async def with_older_messages(history: History, store: ConversationReader, tenant: str, max_bytes: int) -> History:
+    """The conversation with older messages than were read for the window: the latest of them, `max_bytes` at most. What
+    a question needs is recalled from them (guarantee §4 I6). Unchanged where everything was read.
+
+    Raises:
+        StorageUnavailable: the storage cannot be reached.
+    """
+    if not has_unread(history) or history.read_from is None:
+        return history
+    earlier = await store.read_earlier(tenant, history.read_from, max_bytes=max_bytes)
+    return replace(history, earlier=replace(earlier, messages=tuple(regrouped(earlier.messages))))
+
+
+def begins_turn(history: History) -> bool:
+    """Whether the request brings a user message, so that recalled passages can be put before it."""
+    return any(message.role == "user" for message in history.new_messages)
+
+
+def has_unread(history: History) -> bool:
+    """Whether there are older messages than those that were read for the window, and none of them was read yet."""
+    return history.read_from is not None and history.earlier is None
+
+
 async def _lookup(
     request: ChatRequest, sent: SentChain, store: ConversationReader, options: RebuildOptions
 ) -> Lookup | None:
@@ -282,26 +305,3 @@ def _of_chain(attachments: Sequence[Artifact], sent: SentChain, kept: int) -> tu
     """The attachments that came with turns of the recognised chain (guarantee §3.2)."""
     said = {digest.said for digest in sent.digests[:kept]}
     return tuple(each for each in attachments if each.metadata.get("said_digest") in said)
-
-
-async def with_older_messages(history: History, store: ConversationReader, tenant: str, max_bytes: int) -> History:
-    """The conversation with older messages than were read for the window: the latest of them, `max_bytes` at most. What
-    a question needs is recalled from them (guarantee §4 I6). Unchanged where everything was read.
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached.
-    """
-    if not has_unread(history) or history.read_from is None:
-        return history
-    earlier = await store.read_earlier(tenant, history.read_from, max_bytes=max_bytes)
-    return replace(history, earlier=replace(earlier, messages=tuple(regrouped(earlier.messages))))
-
-
-def begins_turn(history: History) -> bool:
-    """Whether the request brings a user message, so that recalled passages can be put before it."""
-    return any(message.role == "user" for message in history.new_messages)
-
-
-def has_unread(history: History) -> bool:
-    """Whether there are older messages than those that were read for the window, and none of them was read yet."""
-    return history.read_from is not None and history.earlier is None

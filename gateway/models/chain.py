@@ -96,9 +96,7 @@ def identity(message: Mapping[str, Any]) -> list[Any]:
 def message_digest(message: Mapping[str, Any]) -> str:
     """Equal for messages that count as the same (guarantee §3.1)."""
     words = message.get("content")
-    if (
-        type(words) is str and len(message) == 2 and "role" in message
-    ):  # a role and a text, as most are: the same, said shorter
+    if type(words) is str and len(message) == 2 and "role" in message:  # as most are: the same, said shorter
         return hashlib.sha256(jsons.canonical([message["role"], words.strip(), {}])).hexdigest()[:40]
     return hashlib.sha256(jsons.canonical(identity(message))).hexdigest()[:40]
 

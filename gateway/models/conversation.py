@@ -58,7 +58,6 @@ class ConversationMessage:
     rendered: dict[str, Any] | None = None
     shown_in_full: tuple[str, ...] = ()
     created_at: datetime | None = None
-    instructions_digest: str | None = None
     origin: str | None = None
     unproven: bool = False
     tokens: TokenCounts | None = None
@@ -176,9 +175,10 @@ class History:
     new. Where the stored ones were not needed it holds the new ones alone. The new ones hang on `parent_id`; `at_head`
     says that this was the conversation's latest message.
 
-    `base` is the digest of the messages before the new ones as the client sent them; `digests` are those after each new
-    one. `stored_base` is the digest of the same messages as they are stored, if it differs and these are forwarded, else
-    None. `unproven`: the conversation was recognised, and nothing shows that it is the client's own (guarantee §3.2).
+    `base` is the digest of the messages before the new ones as the client sent them; `digests` are those after each
+    new one. `stored_base` is the digest of the same messages as they are stored, if it differs and these are
+    forwarded, else None. `unproven`: the conversation was recognised, and nothing shows that it is the client's own
+    (guarantee §3.2).
 
     `as_sent`: it is what the client sent and nothing else. `restored_ids` are the stored messages that the client did
     not send (None: all of them), `restored_count` is how many of them are in `messages`. `branch_restores`: what was

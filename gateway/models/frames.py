@@ -25,8 +25,8 @@ class Frame:
     `left_out`. `forms` are those of messages that were forwarded otherwise than they are stored. `shown_in_full` names
     the artifacts that their blocks show in full, `decisions` what was decided for other artifacts in them. `decided`
     names the attached documents, and the tool results shown as text, that the pass has decided on: what it left out
-    stays out.
-    `unsent` are the messages whose forms hold something that the client did not send as a message: it goes to nobody who has not shown that the conversation is theirs (guarantee §3.2). `counts` are the tokens of forms.
+    stays out. `unsent` are the messages whose forms hold something that the client did not send as a message: it goes
+    to nobody who has not shown that the conversation is theirs (guarantee §3.2). `counts` are the tokens of forms.
     `additions` says of how many stored frames, beside the full one, it was put together; `borrowed`, that some of them
     belong to a branch that the client has left, so that this one has none of its own yet.
     """
