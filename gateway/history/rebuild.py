@@ -101,11 +101,10 @@ def new_history(request: ChatRequest) -> History:
 
 def completed_history(request: ChatRequest, history: History) -> History:
     """The conversation of such a request with all of its messages, also those that `history` left unread."""
-    count = len(request.messages) - len(sent_instructions(request))
-    first = count - len(history.new_messages)
-    bodies = request.messages[len(request.messages) - count :]
-    known = tuple(new_message(body, i) for i, body in enumerate(bodies[:first]))
     instructions = sent_instructions(request)
+    bodies = request.messages[len(instructions) :]
+    first = len(bodies) - len(history.new_messages)
+    known = tuple(new_message(body, i) for i, body in enumerate(bodies[:first]))
     return replace(history, instructions=instructions, messages=(*known, *history.new_messages), stored=first)
 
 

@@ -80,7 +80,8 @@ def _page(connection: sa.Connection, query: LedgerQuery, after: Position | None)
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text("SET TRANSACTION READ ONLY"))
     table = schema.ledger
-    where = [column == value for column, value in _equalities(query) if value is not None]
+    named = ((name, getattr(query, name)) for name in ("model", "tenant", "conversation_id"))
+    where = [table.c[name] == value for name, value in named if value is not None]
     if query.since is not None:
         where.append(table.c.created_at >= query.since)
     if query.until is not None:
@@ -92,15 +93,6 @@ def _page(connection: sa.Connection, query: LedgerQuery, after: Position | None)
     found = connection.execute(sa.select(table).where(*where).order_by(*order).limit(PAGE)).all()
     calls = calls_of(connection, [row.request_id for row in found])
     return [_row(row, tuple(calls.get(row.request_id, ()))) for row in found]
-
-
-def _equalities(query: LedgerQuery) -> tuple[tuple[sa.Column[Any], str | None], ...]:
-    columns = schema.ledger.c
-    return (
-        (columns.model, query.model),
-        (columns.tenant, query.tenant),
-        (columns.conversation_id, query.conversation_id),
-    )
 
 
 def _row(row: Any, calls: tuple[CallCost, ...]) -> LedgerRow:

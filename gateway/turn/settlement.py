@@ -74,9 +74,8 @@ class Settlement:
 
     def first_chunk_fields(self, exchange: Exchange) -> dict[str, Any]:
         """The fields of a stream's first chunk: ids, plan and budget."""
-        return _answer_fields(
-            response_metadata(planned(self._metadata(exchange), exchange.internal)), exchange.conversation_id
-        )
+        metadata = response_metadata(planned(self._metadata(exchange), exchange.internal))
+        return _answer_fields(metadata, exchange.conversation_id)
 
     async def settle(self, exchange: Exchange, outcome: Outcome) -> Bill:
         """Prices the call and commits turn and bill in one transaction.
@@ -124,11 +123,8 @@ class Settlement:
                 self._tasks.start(self._record_failure(exchange, record, None))
             raise
         except GatewayError as error:
-            if (
-                self._may_record(exchange)
-                and await self._record_failure(exchange, record, error)
-                and exchange.conversation_id
-            ):
+            recorded = self._may_record(exchange) and await self._record_failure(exchange, record, error)
+            if recorded and exchange.conversation_id:
                 error.headers = {**error.headers, "x-conversation-id": exchange.conversation_id}
             raise
         except Exception as error:  # a fault of our own must not lose the bill, nor show its insides
@@ -217,14 +213,10 @@ class Settlement:
             log.warning("turn_not_stored", request_id=exchange.request.request_id, status=outcome.status)
         except Exception as fault:  # noqa: BLE001 - whatever is wrong with the answer, the bill is kept
             log.fault("turn_not_kept", fault, request_id=exchange.request.request_id)
-            await self._keep_bill(exchange, code)
+            exchange.built = None
+            with contextlib.suppress(StorageUnavailable):
+                await self.settle(exchange, Outcome("failed", error_code=code))
         return False
-
-    async def _keep_bill(self, exchange: Exchange, code: str | None) -> None:
-        """The bill alone, for an answer that cannot be understood."""
-        exchange.built = None
-        with contextlib.suppress(StorageUnavailable):
-            await self.settle(exchange, Outcome("failed", error_code=code))
 
     async def _commit(
         self,

@@ -143,10 +143,11 @@ def _write_attachments(connection: sa.Connection, turn: StoredTurn, first: int, 
 
 
 def _write_completion(connection: sa.Connection, turn: StoredTurn, request_id: str) -> None:
-    """The answer's envelope; what its messages say stands in `messages` alone, here only their empty fields."""
+    """The answer's envelope; what its messages say stands in `messages` alone, here only their empty fields. After a
+    prefill all of their fields, as the message is stored together with that."""
     completion = turn.completion or {}
     choices = [
-        {**choice, "message": _told_apart(choice.get("message") or {}, whole=turn.prefilled)}
+        {**choice, "message": {k: v for k, v in (choice.get("message") or {}).items() if turn.prefilled or not v}}
         for choice in completion.get("choices", ())
     ]
     values = {
@@ -156,11 +157,6 @@ def _write_completion(connection: sa.Connection, turn: StoredTurn, request_id: s
         "metadata": jsons.dumps_text(turn.completion_metadata) if turn.completion_metadata is not None else None,
     }
     INSERT_COMPLETION(connection, [values])
-
-
-def _told_apart(message: dict[str, Any], *, whole: bool) -> dict[str, Any]:
-    """What the remembered message does not say: its empty fields; after a prefill all, as remembered is both."""
-    return {k: v for k, v in message.items() if whole or not v}
 
 
 CONVERSATION = schema.conversations
