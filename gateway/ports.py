@@ -1,4 +1,5 @@
-"""The Protocols that the steps need. Adapters live in `storage/`, `upstream/` and `tokens.py`; `app.py` wires them."""
+"""The Protocols that the steps need. `app.py` wires the adapters, which are in `storage/`, `upstream/`, `embeddings/`,
+`tokens/` and `internal_models/`."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -44,7 +45,7 @@ class ConversationReader(Protocol):
         Args:
             max_bytes: how much of the path is read. Whole turns, newest first: the latest always, older ones while
                 the sum stays within this many bytes. None: all of it.
-            sought: the messages of a resend. The path leads to the message that they continue, else to the head.
+            lookup: the messages of a resend. The path leads to the message that they continue, else to the head.
             model: the frame of this model comes with the conversation (guarantee §4 I7).
         """
         ...

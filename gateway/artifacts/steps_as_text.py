@@ -22,12 +22,12 @@ WithoutItems = Callable[[dict[str, Any], frozenset[int]], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class StepsAsText:
-    """A conversation without the tool steps that are shown as text, and the artifacts that show them. `left` is how
-    many messages are no longer there."""
+    """A conversation without the tool steps that are shown as text, and the artifacts that show them. `removed` is
+    how many messages were taken out."""
 
     history: History
     artifacts: tuple[Artifact, ...] = ()
-    left: int = 0
+    removed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def _is_of_another(message: ConversationMessage | None, origin: str | None) -> b
 
 def _restored_steps(history: History) -> list[_Step]:
     """The whole steps of which the client sent nothing in this request."""
-    if not history.restored:
+    if not history.restored_count:
         return []
     messages, steps = history.messages, []
     at = 0
@@ -156,13 +156,13 @@ def _without(history: History, steps: Sequence[_Step]) -> StepsAsText:
         calls += [ToolCall(result.message_id or "", asked(take_call(waiting, result.body))[1]) for result in results]
     kept = [replaced.get(index, message) for index, message in enumerate(history.messages)]
     messages = tuple(message for message in kept if message is not None)
-    left = len(history.messages) - len(messages)
+    removed = len(history.messages) - len(messages)
     found = extract_artifacts_from_messages(leaving, len(leaving))
     artifacts = tuple(
         _as_text(replace(artifact, place=Place(), call=call), leaving[artifact.place.message or 0].content)
         for artifact, call in zip(found, calls, strict=True)
     )
-    return StepsAsText(replace(history, messages=messages, stored=history.stored - left), artifacts, left)
+    return StepsAsText(replace(history, messages=messages, stored=history.stored - removed), artifacts, removed)
 
 
 def _as_text(artifact: Artifact, content: Any) -> Artifact:

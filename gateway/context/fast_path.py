@@ -38,7 +38,7 @@ VOWELS = 0.22
 NOT_VOWELS = bytes(byte for byte in range(256) if byte not in b"aeiou")
 
 
-def unmanaged_context(
+def context_as_sent(
     request: ChatRequest, budget: Budget, margin: float, settings: ContextSettings
 ) -> BuiltContext | None:
     """The context of a request that is forwarded as it was sent, if nothing stored belongs to it; None if it needs a

@@ -12,7 +12,7 @@ from gateway.base.tasks import inline, offload
 from gateway.config.settings import ContextSettings
 from gateway.context.collect import NO_EARLIER, ContextInput, Files, collect
 from gateway.context.draft import Draft, Measured, draft, measure
-from gateway.context.fast_path import unmanaged_context
+from gateway.context.fast_path import context_as_sent
 from gateway.context.planned_fit import FinalFit, fit_as_planned
 from gateway.context.planner import (
     NO_PLANNER,
@@ -99,9 +99,9 @@ class ContextManager:
         built: BuiltContext = await run(report, found, final, plan, self._settings.warning_threshold)
         return _with_vectors(built, meaning, source).with_cached(cached)
 
-    def untouched(self, request: ChatRequest, facts: ModelFacts, budget: Budget) -> BuiltContext | None:
+    def as_sent(self, request: ChatRequest, facts: ModelFacts, budget: Budget) -> BuiltContext | None:
         """The context of a request that surely fits as it was sent; None if it needs a closer look."""
-        return unmanaged_context(request, budget, self._counters.counter(facts).margin, self._settings)
+        return context_as_sent(request, budget, self._counters.counter(facts).margin, self._settings)
 
     async def with_content(self, request: ChatRequest, files: FileStore) -> ChatRequest:
         """The request with the content of attachments that it names by file id.

@@ -36,6 +36,11 @@ class BuiltContext:
     indexes: PassageFinder | None = None
     vectors: PendingVectors | None = None
 
+    @property
+    def is_as_sent(self) -> bool:
+        """Whether the messages go up as they were sent, by the fast path."""
+        return self.material is None
+
     def with_cached(self, digests: tuple[str, ...]) -> "BuiltContext":
         """The same with more contents of which the cache keeps something."""
         return replace(self, cached=tuple(dict.fromkeys((*self.cached, *digests)))) if digests else self
@@ -77,9 +82,9 @@ def _utilization(draft: Draft, fitted: Fitted, warning_threshold: float) -> Cont
     sent = included + len(material.instructions)
     utilization = measured_utilization(request, source.budget, fitted, sent, warning_threshold)
     utilization.strategy = _strategy(material, fitted)
-    if (history.restored or history.unread) and utilization.strategy == "passthrough":
+    if (history.restored_count or history.unread) and utilization.strategy == "passthrough":
         utilization.strategy = "simple"
-    utilization.messages_excluded = len(material.messages) - included + history.unread + source.steps.left
+    utilization.messages_excluded = len(material.messages) - included + history.unread + source.steps.removed
     utilization.artifacts_processed = records_of(material, fitted, named=request.store)
     return utilization
 

@@ -102,9 +102,9 @@ def frame_for_unproven_sender(stored: StoredConversation) -> Frame | None:
     """The part of a frame for a client that has sent all messages, but has not shown that the conversation is its own:
     without forms that hold anything it did not send (guarantee §3.2)."""
     frame = stored.frame
-    if frame is None or not frame.foreign:
+    if frame is None or not frame.unsent:
         return frame
-    return replace(frame, forms={key: form for key, form in frame.forms.items() if key not in frame.foreign})
+    return replace(frame, forms={key: form for key, form in frame.forms.items() if key not in frame.unsent})
 
 
 def with_stored_ids(
@@ -112,7 +112,7 @@ def with_stored_ids(
 ) -> tuple[ConversationMessage, ...]:
     """The messages of a chain that was sent as it is stored, with their stored ids, as far as the chain was read from
     its end."""
-    kept = stored.place.kept
+    kept = stored.resume_point.kept
     known = list(messages[:kept])
     for index, message in enumerate(reversed(stored.path[-kept:] if kept else ()), 1):
         known[kept - index] = replace(known[kept - index], message_id=message.message_id)

@@ -46,14 +46,14 @@ class RebuildOptions:
     """How a request's conversation is rebuilt.
 
     `remembers`: the request leaves stored content (`store`, and a mode other than `off`). `match`: whose conversations
-    may be continued without a name (`conversation.match`). `skip_same`: the request fits as it was sent, so messages
+    may be continued without a name (`conversation.match`). `fits_as_sent`: the request fits as it was sent, so messages
     that are stored the same need not be read. `budget_tokens`: only as much of the path is read as could fit into it
     (None: all).
     """
 
     remembers: bool
     match: str = "tenant"
-    skip_same: bool = False
+    fits_as_sent: bool = False
     budget_tokens: int | None = None
 
     @property
@@ -94,20 +94,41 @@ def starts_conversation(request: ChatRequest, match: str) -> bool:
     return not is_named and (match == "off" or all(message["role"] != "assistant" for message in request.messages))
 
 
-def unmanaged_history(request: ChatRequest, history: History | None = None) -> History:
-    """All messages of a request that was to be forwarded as it was sent, one by one.
+def new_history(request: ChatRequest) -> History:
+    """The conversation of a request that was to be forwarded as it was sent, and of which nothing was looked up."""
+    return _new_conversation(request, sent_chain(request), RebuildOptions(remembers=False))
 
-    Args:
-        history: what is known of its conversation; None if nothing was looked up.
-    """
-    if history is None:
-        return _new_conversation(request, sent_chain(request), RebuildOptions(remembers=False))
-    count = len(request.messages) - len(sent_instructions(request))
-    first = count - len(history.new_messages)
-    bodies = request.messages[len(request.messages) - count :]
-    known = tuple(new_message(body, i) for i, body in enumerate(bodies[:first]))
+
+def completed_history(request: ChatRequest, history: History) -> History:
+    """The conversation of such a request with all of its messages, also those that `history` left unread."""
     instructions = sent_instructions(request)
+    bodies = request.messages[len(instructions) :]
+    first = len(bodies) - len(history.new_messages)
+    known = tuple(new_message(body, i) for i, body in enumerate(bodies[:first]))
     return replace(history, instructions=instructions, messages=(*known, *history.new_messages), stored=first)
+
+
+async def with_older_messages(history: History, store: ConversationReader, tenant: str, max_bytes: int) -> History:
+    """The conversation with older messages than were read for the window: the latest of them, `max_bytes` at most. What
+    a question needs is recalled from them (guarantee §4 I6). Unchanged where everything was read.
+
+    Raises:
+        StorageUnavailable: the storage cannot be reached.
+    """
+    if not has_unread(history) or history.read_from is None:
+        return history
+    earlier = await store.read_earlier(tenant, history.read_from, max_bytes=max_bytes)
+    return replace(history, earlier=replace(earlier, messages=tuple(regrouped(earlier.messages))))
+
+
+def begins_turn(history: History) -> bool:
+    """Whether the request brings a user message, so that recalled passages can be put before it."""
+    return any(message.role == "user" for message in history.new_messages)
+
+
+def has_unread(history: History) -> bool:
+    """Whether there are older messages than those that were read for the window, and none of them was read yet."""
+    return history.read_from is not None and history.earlier is None
 
 
 async def _lookup(
@@ -121,7 +142,7 @@ async def _lookup(
         bodies=sent.bodies[: sent.matched],
         digests=sent.digests[: sent.matched],
         instructed=bool(sent.instructions),
-        skip_same=options.skip_same,
+        fits_as_sent=options.fits_as_sent,
         maybe_delta=not sent.answers,
     )
     if ref.conversation_id or ref.session:
@@ -147,12 +168,13 @@ def _rebuilt(
 ) -> History:
     if stored is None:
         return _new_conversation(request, sent, options)
-    if lookup is None or (lookup.maybe_delta and not stored.place.kept):
+    if lookup is None or (lookup.maybe_delta and not stored.resume_point.kept):
         return _delta(sent, stored, options)
-    if lookup.keys and not (stored.place.restored or has_evidence(lookup.bodies, stored.place.kept, stored.path)):
-        return replace(_as_sent(sent, stored, options), unproven=True)
+    point = stored.resume_point
+    if lookup.keys and not (point.branch_restores or has_evidence(lookup.bodies, point.kept, stored.path)):
+        return replace(_continued_unchanged(sent, stored, options), unproven=True)
     if not stored.read:
-        return _as_sent(sent, stored, options)
+        return _continued_unchanged(sent, stored, options)
     return _resent(sent, stored, options, recognised=bool(lookup.keys))
 
 
@@ -171,31 +193,31 @@ def _new_conversation(request: ChatRequest, sent: SentChain, options: RebuildOpt
     )
 
 
-def _as_sent(sent: SentChain, stored: StoredConversation, options: RebuildOptions) -> History:
+def _continued_unchanged(sent: SentChain, stored: StoredConversation, options: RebuildOptions) -> History:
     """The conversation goes on, and only what was sent is forwarded."""
-    place = stored.place
+    point = stored.resume_point
     frame: Frame | None = None
     if stored.read:
         messages = _new_messages(sent, 0, 0)
         check_pairs(messages, 0, len(sent.instructions))
-        known = place.kept
-        if place.digest.path == sent.digest(known).path:
+        known = point.kept
+        if point.digest.path == sent.digest(known).path:
             messages, frame = with_stored_ids(messages, stored), frame_for_unproven_sender(stored)
     else:  # roles and texts alone: there is nothing to pair, and the stored messages are not needed
-        messages, known = _new_messages(sent, place.kept, 0), 0
+        messages, known = _new_messages(sent, point.kept, 0), 0
     return History(
         conversation_id=stored.conversation_id if options.remembers else None,
         created=False,
         instructions=sent.instructions,
         messages=messages,
         stored=known,
-        parent_id=place.message_id,
-        at_head=place.message_id == stored.head_id,
-        base=sent.digest(place.kept),
-        digests=tuple(sent.digests[place.kept :]),
+        parent_id=point.message_id,
+        at_head=point.message_id == stored.head_id,
+        base=sent.digest(point.kept),
+        digests=tuple(sent.digests[point.kept :]),
         as_sent=frame is None,
         restored_ids=frozenset(),
-        keeps_restored=place.restored,
+        branch_restores=point.branch_restores,
         frame=frame,
     )
 
@@ -215,38 +237,38 @@ def _delta(sent: SentChain, stored: StoredConversation, options: RebuildOptions)
         instructions=sent.instructions or stored.instructions,
         messages=tuple(messages),
         stored=len(base),
-        parent_id=stored.place.message_id,
+        parent_id=stored.resume_point.message_id,
         at_head=True,
         attachments=stored.attachments,
-        restored=len(base),
+        restored_count=len(base),
         unread=stored.unread,
         read_from=stored.path[0].message_id if stored.unread else None,
-        base=stored.place.digest,
-        digests=tuple(chain_digests(sent.bodies, stored.place.digest)),
-        keeps_restored=stored.place.restored,
+        base=stored.resume_point.digest,
+        digests=tuple(chain_digests(sent.bodies, stored.resume_point.digest)),
+        branch_restores=stored.resume_point.branch_restores,
         frame=stored.frame,
     )
 
 
 def _resent(sent: SentChain, stored: StoredConversation, options: RebuildOptions, *, recognised: bool) -> History:
     """The stored messages of a resend, with those that its client left out, and the new ones."""
-    place = stored.place
-    same = place.digest.path == sent.digest(place.kept).path
+    point = stored.resume_point
+    same = point.digest.path == sent.digest(point.kept).path
     known = (
         MergedPath(stored.path, frozenset())
         if same
-        else merge_path(stored.path, sent.bodies[: place.kept], beyond=not recognised)
+        else merge_path(stored.path, sent.bodies[: point.kept], beyond=not recognised)
     )
     offset = len(sent.instructions)
     check_answered(sent.bodies, offset)
-    new = _new_messages(sent, place.kept, _next_number(stored))
+    new = _new_messages(sent, point.kept, _next_number(stored))
     base = forwardable(regrouped(known.messages), new, known.left_out)
     if not (new and new[0].role in RESULT_ROLES):
         base = without_open_calls(base, known.left_out)
     messages = [*base, *new]
-    check_pairs(messages, len(base), offset + place.kept)
+    check_pairs(messages, len(base), offset + point.kept)
     restored = sum(message.message_id in known.left_out for message in base)
-    attachments = _of_chain(stored.attachments, sent, place.kept) if recognised else stored.attachments
+    attachments = _of_chain(stored.attachments, sent, point.kept) if recognised else stored.attachments
     earlier = max((i for i, body in enumerate(sent.bodies) if body["role"] == "user"), default=0)
     return History(
         conversation_id=stored.conversation_id if options.remembers else None,
@@ -254,17 +276,18 @@ def _resent(sent: SentChain, stored: StoredConversation, options: RebuildOptions
         instructions=sent.instructions if recognised else sent.instructions or stored.instructions,
         messages=tuple(messages),
         stored=len(base),
-        parent_id=place.message_id,
-        at_head=place.message_id == stored.head_id,
+        parent_id=point.message_id,
+        at_head=point.message_id == stored.head_id,
         attachments=attachments,
-        restored=restored,
+        restored_count=restored,
         unread=stored.unread,
         read_from=stored.path[0].message_id if stored.unread else None,
-        base=sent.digest(place.kept),
-        digests=tuple(sent.digests[place.kept :]),
+        base=sent.digest(point.kept),
+        digests=tuple(sent.digests[point.kept :]),
         restored_ids=known.left_out,
-        stored_base=None if same else place.digest,
-        keeps_restored=place.restored or (recognised and bool(restored or _of_chain(attachments, sent, earlier))),
+        stored_base=None if same else point.digest,
+        branch_restores=point.branch_restores
+        or (recognised and bool(restored or _of_chain(attachments, sent, earlier))),
         frame=stored.frame,
     )
 
@@ -281,26 +304,3 @@ def _of_chain(attachments: Sequence[Artifact], sent: SentChain, kept: int) -> tu
     """The attachments that came with turns of the recognised chain (guarantee §3.2)."""
     said = {digest.said for digest in sent.digests[:kept]}
     return tuple(each for each in attachments if each.metadata.get("said_digest") in said)
-
-
-async def with_older_messages(history: History, store: ConversationReader, tenant: str, max_bytes: int) -> History:
-    """The conversation with older messages than were read for the window: the latest of them, `max_bytes` at most. What
-    a question needs is recalled from them (guarantee §4 I6). Unchanged where everything was read.
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached.
-    """
-    if not has_unread(history) or history.read_from is None:
-        return history
-    earlier = await store.read_earlier(tenant, history.read_from, max_bytes=max_bytes)
-    return replace(history, earlier=replace(earlier, messages=tuple(regrouped(earlier.messages))))
-
-
-def begins_turn(history: History) -> bool:
-    """Whether the request brings a user message, so that recalled passages can be put before it."""
-    return any(message.role == "user" for message in history.new_messages)
-
-
-def has_unread(history: History) -> bool:
-    """Whether there are older messages than those that were read for the window, and none of them was read yet."""
-    return history.read_from is not None and history.earlier is None

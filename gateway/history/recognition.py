@@ -1,6 +1,6 @@
 """Recognises a conversation in what a client sent, and finds what the client left out of it (guarantee §3.2, ADR 8).
 
-Pure: messages in, digests and positions out. `storage/history/recognise.py` looks the digests up.
+Pure: messages in, digests and positions out. `storage/lookup/recognise.py` looks the digests up.
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from gateway.models.chain import (
     START,
     ChainDigest,
     ChainKey,
+    call_digest,
     call_ids,
-    calling,
     chain_digests,
     chain_key,
     content_text,
@@ -90,7 +90,7 @@ def recognition_keys(sent: SentChain, secret: bytes, tenant: str, people: Sequen
         if body["role"] != "assistant":
             continue
         if is_step(body):
-            found.append(chain_key(secret, tenant, people, calling(sent.digest(index), body), call_ids(body)))
+            found.append(chain_key(secret, tenant, people, call_digest(sent.digest(index), body), call_ids(body)))
         else:
             found.append(chain_key(secret, tenant, people, sent.digests[index].said))
         if not (sent.prefilled and index == len(sent.bodies) - 1):

@@ -10,11 +10,6 @@ from gateway.models.conversation import ConversationMessage
 from gateway.models.tool_steps import RESULT_ROLES, calls_of, take_call, without_calls
 
 
-def is_unanswerable(message: ConversationMessage) -> bool:
-    """A partial answer that left nothing: there is nothing of it to forward."""
-    return says_nothing(message.body, message.status)
-
-
 def check_pairs(messages: Sequence[ConversationMessage], first_sent: int, offset: int) -> None:
     """Every result follows its call, every call but the last message's is answered.
 
@@ -32,7 +27,8 @@ def check_pairs(messages: Sequence[ConversationMessage], first_sent: int, offset
         return f"messages[{max(index, first_sent) - first_sent + offset}]"
 
     def all_answered() -> None:
-        for call, at in open_calls:
+        if open_calls:
+            call, at = open_calls[0]
             text = f"The tool call {call!r} has no result after {name(at)}."
             raise InvalidRequest(text, param=name(at), code="tool_call_unanswered")
 
@@ -103,7 +99,7 @@ def forwardable(
     open_calls: list[dict[str, Any]] = []
     is_torn = False
     for index, message in enumerate(messages):
-        if is_unanswerable(message):
+        if says_nothing(message.body, message.status):
             continue
         if message.role in RESULT_ROLES:  # neither a result without its call nor a second one
             if take_call(open_calls, message.body) or (message.role == "function" and not is_torn):

@@ -96,9 +96,7 @@ def identity(message: Mapping[str, Any]) -> list[Any]:
 def message_digest(message: Mapping[str, Any]) -> str:
     """Equal for messages that count as the same (guarantee §3.1)."""
     words = message.get("content")
-    if (
-        type(words) is str and len(message) == 2 and "role" in message
-    ):  # a role and a text, as most are: the same, said shorter
+    if type(words) is str and len(message) == 2 and "role" in message:  # as most are: the same, said shorter
         return hashlib.sha256(jsons.canonical([message["role"], words.strip(), {}])).hexdigest()[:40]
     return hashlib.sha256(jsons.canonical(identity(message))).hexdigest()[:40]
 
@@ -122,7 +120,7 @@ def extended(
     return ChainDigest(path, path if digest.said == digest.path else _hash(digest.said, _said(who)), plain)
 
 
-def calling(digest: ChainDigest, message: Mapping[str, Any]) -> bytes:
+def call_digest(digest: ChainDigest, message: Mapping[str, Any]) -> bytes:
     """What was said up to an assistant's message with tool calls, which counts as an answer while it is the last."""
     return _hash(digest.said, b"calls\0" + _said(identity(message)))
 

@@ -58,7 +58,6 @@ class ConversationMessage:
     rendered: dict[str, Any] | None = None
     shown_in_full: tuple[str, ...] = ()
     created_at: datetime | None = None
-    instructions_digest: str | None = None
     origin: str | None = None
     unproven: bool = False
     tokens: TokenCounts | None = None
@@ -86,7 +85,7 @@ def new_message(body: dict[str, Any], number: int | None = None) -> Conversation
 
 @dataclass(frozen=True, slots=True)
 class ConversationRef:
-    """How a request names its conversation; at most one of both is set (an id outranks a session)."""
+    """How a request names its conversation; at most one of the two is set (an id outranks a session)."""
 
     conversation_id: str | None = None
     session: str | None = None
@@ -98,15 +97,16 @@ class Lookup:
     without a prefill, and the chain digests after each of them.
 
     `keys` are the digests by which guarantee §3.2 recognises a conversation that is not named, the first that is known
-    counts. `instructed`: system messages were sent, so that stored ones are not needed. `skip_same`: nothing needs to
-    be read of a chain that is stored as it was sent. `maybe_delta`: it is a delta if its beginning is not known.
+    counts. `instructed`: system messages were sent, so that stored ones are not needed. `fits_as_sent`: nothing
+    needs to be read of a chain that is stored as it was sent. `maybe_delta`: there is no assistant message but a
+    prefill; if nothing of it is stored, it is a delta.
     """
 
     bodies: Sequence[dict[str, Any]]
     digests: Sequence[ChainDigest]
     keys: tuple[ChainKey, ...] = ()
     instructed: bool = False
-    skip_same: bool = False
+    fits_as_sent: bool = False
     maybe_delta: bool = False
 
     def said(self, index: int) -> bool:
@@ -117,18 +117,18 @@ class Lookup:
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
     """Where a request continues: after the message `message_id`, which the first `kept` of the sent messages lead to.
-    `digest` is the chain's after it. `restored`: what a client does not send comes back in this branch."""
+    `digest` is the chain's after it. `branch_restores`: what a client does not send comes back in this branch."""
 
     message_id: str | None
     digest: ChainDigest = START
     kept: int = 0
-    restored: bool = False
+    branch_restores: bool = False
 
-    def holds_as_sent(self, sought: Lookup) -> bool:
+    def holds_as_sent(self, lookup: Lookup) -> bool:
         """Whether the stored chain is the very messages that were sent."""
         if not self.kept:
             return self.message_id is None
-        sent = sought.digests[self.kept - 1]
+        sent = lookup.digests[self.kept - 1]
         return self.digest.plain and sent.plain and self.digest.path == sent.path
 
 
@@ -147,7 +147,7 @@ NOWHERE = ResumePoint(None)
 
 @dataclass(frozen=True, slots=True)
 class StoredConversation:
-    """What a request needs of a stored conversation: the place where it continues, and the end of the path that leads
+    """What a request needs of a stored conversation: the point where it resumes, and the end of the path that leads
     there, oldest message first. `instructions` are the system messages in force there. `read` is False where the path
     was not needed. `frame` is what the model was sent of it before, where that is something else."""
 
@@ -156,7 +156,7 @@ class StoredConversation:
     path: tuple[ConversationMessage, ...] = ()
     instructions: tuple[dict[str, Any], ...] = ()
     attachments: tuple[Artifact, ...] = ()
-    place: ResumePoint = NOWHERE
+    resume_point: ResumePoint = NOWHERE
     read: bool = True
     updated_at: datetime | None = None
     frame: Frame | None = None
@@ -172,14 +172,17 @@ class History:
     """The conversation of one request, rebuilt (guarantee §3).
 
     `messages` are all but the leading system messages, oldest first: `stored` of them are known already, the rest are
-    new. The new ones hang on `parent_id`; `at_head` says that this was the conversation's latest message. `base` is
-    the digest of the chain, as its client sees it, before the new messages; `digests` are those after each of them.
+    new. Where the stored ones were not needed it holds the new ones alone. The new ones hang on `parent_id`; `at_head`
+    says that this was the conversation's latest message.
 
-    `stored_base` is `base` as it is stored, where that differs. `unproven`: the conversation was recognised, and
-    nothing shows that it is the client's own (guarantee §3.2).
+    `base` is the digest of the messages before the new ones as the client sent them; `digests` are those after each
+    new one. `stored_base` is the digest of the same messages as they are stored, if it differs and these are
+    forwarded, else None. `unproven`: the conversation was recognised, and nothing shows that it is the client's own
+    (guarantee §3.2).
 
     `as_sent`: it is what the client sent and nothing else. `restored_ids` are the stored messages that the client did
-    not send (None: all of them), `keeps_restored` says that what was restored comes back in this branch from now on.
+    not send (None: all of them), `restored_count` is how many of them are in `messages`. `branch_restores`: what was
+    restored comes back in this branch from now on.
     `frame` is what the model was sent of it before, where that is something else (guarantee §4 I7).
 
     `unread` messages are older than the stored message `read_from`, the first that was read; `earlier` are those of
@@ -195,7 +198,7 @@ class History:
     at_head: bool = True
     session: str | None = None
     attachments: tuple[Artifact, ...] = ()
-    restored: int = 0
+    restored_count: int = 0
     unread: int = 0
     base: ChainDigest = START
     digests: tuple[ChainDigest, ...] = ()
@@ -203,7 +206,7 @@ class History:
     unproven: bool = False
     as_sent: bool = False
     restored_ids: frozenset[str] | None = None
-    keeps_restored: bool = False
+    branch_restores: bool = False
     frame: Frame | None = None
     read_from: str | None = None
     earlier: Earlier | None = None

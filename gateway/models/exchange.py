@@ -11,22 +11,6 @@ from gateway.models.artifacts import ContextGoal, RequestAttachment
 from gateway.models.conversation import ConversationRef
 from gateway.models.turn import Claim
 
-Headers = list[tuple[bytes, bytes]]
-"""Names in lower case, values as they came."""
-
-
-@dataclass(frozen=True, slots=True)
-class RelayedCall:
-    """A request as it goes up. `target` is path and query below the upstream's base, percent-encoded as they came.
-
-    A body of bytes can be sent again if no connection came about; one in pieces is sent as it arrives.
-    """
-
-    method: str
-    target: str
-    headers: Headers = field(repr=False)
-    body: bytes | AsyncIterable[bytes] | None = field(repr=False)
-
 
 @dataclass(frozen=True, slots=True)
 class Caller:
@@ -181,3 +165,19 @@ class ChunkStream(Protocol):
 
 
 StreamOpener = AbstractAsyncContextManager[ChunkStream]
+
+Headers = list[tuple[bytes, bytes]]
+"""Names in lower case, values as they came."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelayedCall:
+    """A request as it goes up. `target` is path and query below the upstream's base, percent-encoded as they came.
+
+    A body of bytes can be sent again if no connection came about; one in pieces is sent as it arrives.
+    """
+
+    method: str
+    target: str
+    headers: Headers = field(repr=False)
+    body: bytes | AsyncIterable[bytes] | None = field(repr=False)

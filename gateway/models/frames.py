@@ -21,24 +21,23 @@ class FrozenDecision:
 class Frame:
     """What a model was sent of the messages of one branch, where that is not what the messages themselves say.
 
-    Messages are named by their ids. The window begins with `first` (None: with the first message), but for those that
-    `left` it. `forms` are those of messages that were forwarded otherwise than they are stored. `shown_in_full` names
+    Messages are named by their ids. The window begins with `first` (None: with the first message), without those
+    `left_out`. `forms` are those of messages that were forwarded otherwise than they are stored. `shown_in_full` names
     the artifacts that their blocks show in full, `decisions` what was decided for other artifacts in them. `decided`
     names the attached documents, and the tool results shown as text, that the pass has decided on: what it left out
-    stays out.
-    `foreign` are the messages in whose forms something stands that is not in messages of the conversation: it goes to
-    nobody who has not shown that the conversation is theirs (guarantee §3.2). `counts` are the tokens of forms.
+    stays out. `unsent` are the messages whose forms hold something that the client did not send as a message: it goes
+    to nobody who has not shown that the conversation is theirs (guarantee §3.2). `counts` are the tokens of forms.
     `additions` says of how many stored frames, beside the full one, it was put together; `borrowed`, that some of them
     belong to a branch that the client has left, so that this one has none of its own yet.
     """
 
     first: str | None = None
-    left: frozenset[str] = frozenset()
+    left_out: frozenset[str] = frozenset()
     forms: Mapping[str, Form] = field(default_factory=dict)
     shown_in_full: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     decisions: Mapping[str, tuple[FrozenDecision, ...]] = field(default_factory=dict)
     decided: frozenset[str] = frozenset()
-    foreign: frozenset[str] = frozenset()
+    unsent: frozenset[str] = frozenset()
     counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     additions: int = 0
     borrowed: bool = False
@@ -47,12 +46,12 @@ class Frame:
         """This one with what later requests added to it; the window stays."""
         return Frame(
             first=self.first,
-            left=self.left | later.left,
+            left_out=self.left_out | later.left_out,
             forms={**self.forms, **later.forms},
             shown_in_full={**self.shown_in_full, **later.shown_in_full},
             decisions={**self.decisions, **later.decisions},
             decided=self.decided | later.decided,
-            foreign=self.foreign | later.foreign,
+            unsent=self.unsent | later.unsent,
             counts={**self.counts, **later.counts},
             additions=self.additions + 1,
         )
@@ -65,12 +64,12 @@ class Frame:
 
         return Frame(
             first=name(self.first) if self.first is not None else None,
-            left=frozenset(map(name, self.left)),
+            left_out=frozenset(map(name, self.left_out)),
             forms={name(key): value for key, value in self.forms.items()},
             shown_in_full={name(key): tuple(map(name, value)) for key, value in self.shown_in_full.items()},
             decisions={name(key): value for key, value in self.decisions.items()},
             decided=frozenset(map(name, self.decided)),
-            foreign=frozenset(map(name, self.foreign)),
+            unsent=frozenset(map(name, self.unsent)),
             counts={name(key): value for key, value in self.counts.items()},
         )
 
@@ -89,7 +88,7 @@ def body_of(frame: Frame) -> dict[str, Any]:
     """A frame as JSON, without what it does not say."""
     fields: dict[str, Any] = {
         "first": frame.first,
-        "left": sorted(frame.left),
+        "left": sorted(frame.left_out),
         "forms": dict(frame.forms),
         "standing": {key: list(names) for key, names in frame.shown_in_full.items() if names},
         "decisions": {
@@ -97,7 +96,7 @@ def body_of(frame: Frame) -> dict[str, Any]:
             for key, found in frame.decisions.items()
         },
         "decided": sorted(frame.decided),
-        "foreign": sorted(frame.foreign),
+        "foreign": sorted(frame.unsent),
         "counts": {key: dict(counts) for key, counts in frame.counts.items() if counts},
     }
     return {name: value for name, value in fields.items() if value}
@@ -111,13 +110,13 @@ def frame_of(body: Mapping[str, Any]) -> Frame:
     """
     return Frame(
         first=body.get("first"),
-        left=frozenset(body.get("left", ())),
+        left_out=frozenset(body.get("left", ())),
         forms=body.get("forms", {}),
         shown_in_full={key: tuple(names) for key, names in body.get("standing", {}).items()},
         decisions={
             key: tuple(FrozenDecision(*each) for each in found) for key, found in body.get("decisions", {}).items()
         },
         decided=frozenset(body.get("decided", ())),
-        foreign=frozenset(body.get("foreign", ())),
+        unsent=frozenset(body.get("foreign", ())),
         counts=body.get("counts", {}),
     )

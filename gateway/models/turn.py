@@ -81,15 +81,15 @@ TurnStatus = Literal["complete", "partial", "failed"]
 class NewAnswer:
     """One choice of the answer as it is stored, with the tool steps that led to it.
 
-    `digest` is that of the chain that ends with it as its client sees it; `forms` are those of other ways in which the
-    client may send it again (after a prefill, guarantee §3.4).
+    `digest` is that of the chain that ends with it as its client sees it; `other_digests` are those of other forms in
+    which the client may send it again (after a prefill, guarantee §3.4).
     """
 
     message: ConversationMessage
     choice: int
     reasoning_events: list[dict[str, Any]] = field(default_factory=list)
     digest: ChainDigest = START
-    forms: tuple[ChainDigest, ...] = ()
+    other_digests: tuple[ChainDigest, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +116,7 @@ class StoredTurn:
     """The part of a turn that holds content; absent with `store: false` and in mode `off`.
 
     `base` and `digests` are those of the chain as its client sees it: before the new messages, and after each.
+    `branch_restores`: what the client does not send comes back in this branch from now on.
     """
 
     conversation_id: str
@@ -133,7 +134,7 @@ class StoredTurn:
     """Digests of contents that the cache keeps something of, until the last conversation that holds them is deleted."""
     base: ChainDigest = START
     digests: tuple[ChainDigest, ...] = ()
-    restored: bool = False
+    branch_restores: bool = False
     unproven: bool = False
     counts: tuple[tuple[str, Mapping[str, int]], ...] = ()
     """Token counts of messages, by id, that were stored without."""

@@ -78,9 +78,9 @@ class Material:
     def left(self) -> frozenset[int]:
         """Indexes of messages whose tool steps left their turn while it was the current one. They stay out (guarantee
         §4 I2)."""
-        if self.frame is None or not self.frame.left:
+        if self.frame is None or not self.frame.left_out:
             return frozenset()
-        return frozenset(i for i, message in enumerate(self.messages) if message.message_id in self.frame.left)
+        return frozenset(i for i, message in enumerate(self.messages) if message.message_id in self.frame.left_out)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from gateway.errors import StorageUnavailable
 from gateway.models.turn import LedgerQuery, LedgerRow
 from gateway.ports import Clock
 from gateway.storage.database.migrate import shown
-from gateway.storage.turns.bills import ledger_pages, open_ledger
+from gateway.storage.ledger import ledger_pages, open_ledger
 
 COLUMNS = (
     "request_id",

@@ -52,7 +52,6 @@ def message_of(row: Any, results: dict[str, Any]) -> ConversationMessage:
         rendered=rendered,
         shown_in_full=tuple(jsons.loads(row.standing)) if row.standing else (),
         created_at=utc(row.created_at),
-        instructions_digest=row.instructions_digest,
         origin=row.origin,
         unproven=row.restored is not None and not row.restored,
         tokens=TokenCounts(rendered or body, jsons.loads(row.tokens) if row.tokens else {}),

@@ -80,9 +80,9 @@ class ConversationStore:
             return True
         if found.updated_at > days_before(until, self._retention_days):
             return True
-        digest = schema.conversations.update().where(schema.conversations.c.id == found.conversation_id)
+        update = schema.conversations.update().where(schema.conversations.c.id == found.conversation_id)
         marked = await self._transactions.run(
-            lambda connection: connection.execute(digest.values(used_until=until)).rowcount, write=True
+            lambda connection: connection.execute(update.values(used_until=until)).rowcount, write=True
         )
         return marked == 1
 

@@ -12,8 +12,6 @@ from gateway.models.exchange import ChatRequest, Deployment, JsonAnswer, ModelFa
 from gateway.models.turn import TurnStatus
 from gateway.window.budget import Budget
 
-RELAYED_UP = ("openai-organization", "openai-project", "openai-beta")
-
 
 @dataclass(slots=True)
 class Exchange:
@@ -33,9 +31,10 @@ class Exchange:
     conversation_id: str | None = None
     upstream_id: str | None = None
     ask_usage: bool = True
-    overflowed: Budget | None = None
+    refused_budget: Budget | None = None
     """The budget of a first prompt that upstream refused as too long; the request was then fitted once more."""
     called: bool = False
+    """A call of the primary model was begun: it is on the bill."""
     delivered: bool = False
     committing: bool = False
     given_up: bool = False
@@ -48,11 +47,6 @@ class Exchange:
     def messages(self) -> list[dict[str, Any]]:
         """What is forwarded."""
         return self.built.fitted.forwarded.messages if self.built else list(self.request.messages)
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """The client's headers that go up (guarantee §1)."""
-        return {name: value for name, value in self.request.caller.headers.items() if name in RELAYED_UP}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,16 @@ while a request waits.
 """
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal
+from typing import Literal
 
 from gateway.base.ids import new_id
+from gateway.base.tasks import BackgroundTasks
 from gateway.errors import AnswerNotKept, IdempotencyKeyInUse, IdempotencyKeyMismatch, StorageUnavailable
 from gateway.models.exchange import ChatRequest
 from gateway.models.turn import Claim, ClaimRecord, RequestIdentity, StoredCompletion
@@ -89,7 +90,7 @@ class IdempotencyGate:
         self._running: dict[tuple[str, bytes], _Running] = {}
         self._held: set[Claim] = set()
         self._unreleased: deque[Claim] = deque(maxlen=MAX_UNRELEASED)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
 
     async def admit(self, identity: RequestIdentity, request: ChatRequest) -> Permit | StoredCompletion:
         """A permit to run the request, or the answer that it was given before.
@@ -152,7 +153,7 @@ class IdempotencyGate:
 
     def _taken_for_nobody(self, claim: Claim, task: "asyncio.Task[ClaimRecord | None]") -> None:
         if not task.cancelled() and task.exception() is None and task.result() is None:
-            self._in_background(self._release(claim, None))
+            self._tasks.start(self._release(claim, None))
 
     def _end(self, claim: Claim, entry: _Running) -> None:
         """The request is over. A commit that has begun runs to its end, even if the client has left."""
@@ -167,7 +168,7 @@ class IdempotencyGate:
             self._held.discard(claim)
             self._leave(claim.identity, entry)
         else:
-            self._in_background(self._release(claim, entry))
+            self._tasks.start(self._release(claim, entry))
 
     async def _release(self, claim: Claim, entry: _Running | None) -> None:
         try:
@@ -186,11 +187,6 @@ class IdempotencyGate:
             del self._running[identity.place]
         entry.admitted.set()
         entry.over.set()
-
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def keep(self) -> None:
         """Sends heartbeats until it is cancelled; after a fault it goes on with the next."""
@@ -226,5 +222,6 @@ class IdempotencyGate:
 
     async def drain(self, seconds: float) -> None:
         """Waits at shutdown for claims that are being released."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=seconds)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._tasks.finish()

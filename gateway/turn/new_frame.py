@@ -57,7 +57,7 @@ class _Request:
         """What was forwarded otherwise than is stored, or, unless everything was decided anew, is frozen already."""
         forms: dict[str, Form] = {}
         shown_in_full: dict[str, tuple[str, ...]] = {}
-        foreign: set[str] = set()
+        unsent: set[str] = set()
         forwarded = self._fitted.forwarded
         for index, sent in zip(forwarded.indexes, forwarded.messages, strict=True):
             name = self._names[index] if index >= 0 else None
@@ -67,15 +67,15 @@ class _Request:
             forms[name] = None if sent == message.body else sent
             if sent is forwarded.rendered:
                 shown_in_full[name] = forwarded.shown_in_full
-                foreign |= set() if self._is_of_messages_sent() else {name}
+                unsent |= set() if self._is_of_messages_sent() else {name}
             elif sent is self._material.messages[index].rendered:
                 shown_in_full[name] = self._material.messages[index].shown_in_full
-                foreign |= {name} & self._before.foreign
+                unsent |= {name} & self._before.unsent
         return Frame(
             forms=forms,
             shown_in_full=shown_in_full,
             decisions=self._decisions(),
-            foreign=frozenset(foreign),
+            unsent=frozenset(unsent),
             counts={name: self._count(form) for name, form in forms.items()},
         )
 
@@ -85,12 +85,12 @@ class _Request:
         first = self._names[selection.first] if (selection.first or self._unread) and self._names else None
         return Frame(
             first=first,
-            left=frozenset(name for i in selection.left_out if (name := self._names[i]) is not None),
+            left_out=frozenset(name for i in selection.left_out if (name := self._names[i]) is not None),
             forms=added.forms,
             shown_in_full=added.shown_in_full,
             decisions={**self._kept_decisions(), **added.decisions},
             decided=frozenset(a.block_name for a in (*material.restored, *material.attached)) | self._before.decided,
-            foreign=added.foreign,
+            unsent=added.unsent,
             counts=added.counts,
         )
 
@@ -106,12 +106,12 @@ class _Request:
         here = {self._names[index] for index in self._fitted.forwarded.indexes if index >= 0}
         return Frame(
             first=frame.first,
-            left=frame.left & self._stored.keys(),
+            left_out=frame.left_out & self._stored.keys(),
             forms={name: form for name, form in frame.forms.items() if name in here},
             shown_in_full={name: names for name, names in frame.shown_in_full.items() if name in here},
             decisions={name: found for name, found in frame.decisions.items() if name in here},
             decided=frame.decided,
-            foreign=frame.foreign & here,
+            unsent=frame.unsent & here,
             counts={name: counts for name, counts in frame.counts.items() if name in here},
         )
 

@@ -13,7 +13,13 @@ from gateway.context.manager import ContextManager, PlannerAccess
 from gateway.context.report import BuiltContext
 from gateway.errors import ConversationNotFound, InvalidRequest, UpstreamOverflow, UpstreamRefused
 from gateway.history.frames import for_origin
-from gateway.history.rebuild import RebuildOptions, build_llm_messages, starts_conversation, unmanaged_history
+from gateway.history.rebuild import (
+    RebuildOptions,
+    build_llm_messages,
+    completed_history,
+    new_history,
+    starts_conversation,
+)
 from gateway.models.exchange import ChatRequest, JsonAnswer
 from gateway.ports import FileStore, Upstream
 from gateway.storage.store import ConversationStore
@@ -130,22 +136,22 @@ class Pipeline:
         return Exchange(request, deployment, facts, budget)
 
     async def _rebuild(self, exchange: Exchange) -> None:
-        """Step 1. A request that surely fits, and of which nothing is stored but what it sends itself, has its context
-        by then: the messages as they came."""
+        """Step 1. If the request surely fits and its client sent all of the conversation, this also sets `built`: its
+        messages are forwarded as they came, and steps 2 to 5 are skipped."""
         request, budget = exchange.request, exchange.budget
-        unmanaged = self._context.untouched(request, exchange.facts, budget)
-        if unmanaged is None or request.store or not starts_conversation(request, self._match):
+        as_sent = self._context.as_sent(request, exchange.facts, budget)
+        if as_sent is None or request.store or not starts_conversation(request, self._match):
             exchange.request = request = await self._context.with_content(request, self._files)
-            same = unmanaged is not None
-            options = RebuildOptions(request.store, self._match, skip_same=same, budget_tokens=budget.tokens)
+            fits = as_sent is not None
+            options = RebuildOptions(request.store, self._match, fits_as_sent=fits, budget_tokens=budget.tokens)
             exchange.history = await build_llm_messages(request, self._store, options)
         if exchange.history is None or exchange.history.as_sent:
-            exchange.built = unmanaged
+            exchange.built = as_sent
 
     async def _build(self, exchange: Exchange, budget: Budget) -> BuiltContext:
-        """Steps 2 to 5."""
+        """Steps 2 to 5. `exchange.history` stays without frames: `new_frame` compares against it."""
         request = exchange.request
-        history = exchange.history or unmanaged_history(request)
+        history = exchange.history or new_history(request)
         exchange.history = for_origin(history, exchange.deployment.origin)
         access = PlannerAccess(exchange.deployment, exchange.internal, exchange.built.plan if exchange.built else None)
         return await self._context.build(request, exchange.history, exchange.facts, budget, access)
@@ -170,12 +176,13 @@ class Pipeline:
     async def _send(self, exchange: Exchange, call: Callable[[Exchange], Awaitable[T]]) -> T:
         """Step 6. If upstream says overflow all the same, one refit; if it refuses to report usage, once without."""
         exchange.sent_at = self._settlement.clock.monotonic()
+        exchange.called = True  # from here on there is a bill, even if the client leaves
         while True:
             try:
                 return await call(exchange)
             except UpstreamOverflow as overflow:
-                if exchange.overflowed or exchange.built is None:
-                    self._settlement.overflowed(exchange)
+                if exchange.refused_budget or exchange.built is None:
+                    self._settlement.learn_refusal(exchange)
                     raise
                 self._settlement.metrics.upstream_failed(exchange.request.model, overflow)
                 await self._refit(exchange, exchange.built, overflow)
@@ -187,19 +194,19 @@ class Pipeline:
                 exchange.ask_usage = False
 
     async def _refit(self, exchange: Exchange, built: BuiltContext, overflow: UpstreamOverflow) -> None:
-        exchange.overflowed = exchange.budget
-        if built.material is None:  # nobody has looked at its messages yet
-            exchange.history = unmanaged_history(exchange.request, exchange.history)
+        exchange.refused_budget = exchange.budget
+        if built.is_as_sent and exchange.history is not None:
+            exchange.history = completed_history(exchange.request, exchange.history)
         budget = tightened(exchange.budget, built.fitted.tokens, overflow.reported, overflow.limit)
         exchange.built = await self._build(exchange, budget)
         exchange.built.utilization.warnings.append("refitted_after_upstream_overflow")
         exchange.budget = budget
 
     async def _complete(self, exchange: Exchange) -> JsonAnswer:
-        return await self._upstream.complete(exchange.deployment, _body(exchange), exchange.headers)
+        return await self._upstream.complete(exchange.deployment, _body(exchange), exchange.request.caller.headers)
 
     def _open(self, exchange: Exchange) -> Any:
-        return self._upstream.stream(exchange.deployment, _body(exchange), exchange.headers)
+        return self._upstream.stream(exchange.deployment, _body(exchange), exchange.request.caller.headers)
 
     def _keep(self, exchange: Exchange) -> None:
         """What an answered request leaves for later ones, once it is stored."""
@@ -218,7 +225,6 @@ def _can_attach(request: ChatRequest) -> bool:
 
 def _body(exchange: Exchange) -> dict[str, Any]:
     """The body that goes upstream. Providers that want it are told where to cache, and how long the answer may be."""
-    exchange.called = True
     request, messages, forward = exchange.request, exchange.messages, exchange.request.forward
     deployment, facts, budget, built = exchange.deployment, exchange.facts, exchange.budget, exchange.built
     if built is not None:
@@ -233,6 +239,6 @@ def _body(exchange: Exchange) -> dict[str, Any]:
             window=budget.context_window,
             prompt=built.fitted.tokens,
             reserved=budget.reserved_output,
-            refitted=exchange.overflowed is not None,
+            refitted=exchange.refused_budget is not None,
         )
     return request_body(forward, messages, deployment, stream=request.stream, ask_usage=exchange.ask_usage)

@@ -13,11 +13,7 @@ from gateway.accounting.metadata import add_bill, add_planning, extended_usage, 
 from gateway.accounting.stream import StreamRecord
 from gateway.base import jsons
 from gateway.base.tasks import BackgroundTasks, inline, offload
-from gateway.errors import (
-    GatewayError,
-    InternalError,
-    StorageUnavailable,
-)
+from gateway.errors import GatewayError, InternalError, StorageUnavailable
 from gateway.models.bill import CallCost, ContextUtilizationMetadata, ResponseMetadata, nameless
 from gateway.models.chain import ChainKey
 from gateway.models.conversation import INLINE_MESSAGES
@@ -77,9 +73,8 @@ class Settlement:
         self._settling: dict[str, Exchange] = {}
         self._committing: dict[str, LedgerEntry] = {}
 
-    def known(self, exchange: Exchange) -> dict[str, Any]:
+    def first_chunk_fields(self, exchange: Exchange) -> dict[str, Any]:
         """The fields of a stream's first chunk: ids, plan and budget."""
-        self.metrics.first_chunk(exchange.request.model, self.clock.monotonic() - exchange.request.started)
         metadata = self._metadata(exchange)
         add_planning(metadata, exchange.internal)
         return _answer_fields(response_metadata(metadata), exchange.conversation_id)
@@ -132,11 +127,8 @@ class Settlement:
                 self._tasks.start(self._record_failure(exchange, record, None))
             raise
         except GatewayError as error:
-            if (
-                self._may_record(exchange)
-                and await self._record_failure(exchange, record, error)
-                and exchange.conversation_id
-            ):
+            recorded = self._may_record(exchange) and await self._record_failure(exchange, record, error)
+            if recorded and exchange.conversation_id:
                 error.headers = {**error.headers, "x-conversation-id": exchange.conversation_id}
             raise
         except Exception as error:  # a fault of our own must not lose the bill, nor show its insides
@@ -179,7 +171,7 @@ class Settlement:
             exchange.conversation_id = None
             await self.settle(exchange, Outcome("complete"))
 
-    def overflowed(self, exchange: Exchange) -> None:
+    def learn_refusal(self, exchange: Exchange) -> None:
         """Learns from a prompt that upstream refused although it was to fit."""
         self._usage.learn_refusal(exchange)
 
@@ -225,14 +217,10 @@ class Settlement:
             log.warning("turn_not_stored", request_id=exchange.request.request_id, status=outcome.status)
         except Exception as fault:  # noqa: BLE001 - whatever is wrong with the answer, the bill is kept
             log.fault("turn_not_kept", fault, request_id=exchange.request.request_id)
-            await self._keep_bill(exchange, code)
+            exchange.built = None
+            with contextlib.suppress(StorageUnavailable):
+                await self.settle(exchange, Outcome("failed", error_code=code))
         return False
-
-    async def _keep_bill(self, exchange: Exchange, code: str | None) -> None:
-        """The bill alone, for an answer that cannot be understood."""
-        exchange.built = None
-        with contextlib.suppress(StorageUnavailable):
-            await self.settle(exchange, Outcome("failed", error_code=code))
 
     async def _commit(
         self,

@@ -5,13 +5,14 @@ from itertools import product
 from typing import Any
 
 from gateway.base.ids import new_id
+from gateway.context.report import BuiltContext
 from gateway.history.recognition import sent_chain, users_of
 from gateway.models.chain import (
     START,
     ChainDigest,
     ChainKey,
+    call_digest,
     call_ids,
-    calling,
     chain_digests,
     chain_key,
     content_text,
@@ -20,12 +21,102 @@ from gateway.models.chain import (
     message_digest,
     says_nothing,
 )
-from gateway.models.conversation import ConversationMessage, TokenCounts
+from gateway.models.conversation import ConversationMessage, History, TokenCounts
 from gateway.models.tool_steps import reasoning_events, without_calls
 from gateway.models.turn import NewAnswer, StoredTurn
+from gateway.models.window import Material
 from gateway.turn.exchange import Exchange, Outcome
 from gateway.turn.new_frame import new_frame
 from gateway.window.counting import PromptCounter
+
+
+def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
+    """What is added to the conversation. A failed turn keeps its messages for the audit and has no answer.
+
+    A trailing assistant message is a prefill: stored is prefill plus completion (guarantee §3.4).
+    """
+    request, history, built = exchange.request, exchange.history, exchange.built
+    if history is None or built is None or exchange.conversation_id is None:
+        raise ValueError("an exchange in mode off or with store: false leaves no turn")
+    new = [m.stored_as(new_id("msg_"), request.arrived_at) for m in history.new_messages]
+    frame = None
+    if built.material is not None:
+        new = _with_block(new, built, built.material, history)
+        frame = new_frame(request.model, history, built, built.material, new)
+    prefill = new.pop() if new and new[-1].role == "assistant" and outcome.status != "failed" else None
+    chain = chain_of(exchange)
+    digests = (*chain.digests, *(chain.end for _ in new[len(chain.digests) :]))  # the prefill of a failed turn is kept
+    messages = [*history.messages[: history.stored], *new]
+    events: list[dict[str, Any]] = []  # roles and texts alone have none
+    if not built.is_as_sent:
+        events = reasoning_events(messages, request.arrived_at, [m.message_id for m in messages])
+    choices = (outcome.completion or {}).get("choices", ()) if outcome.status != "failed" else ()
+    answers = [
+        _new_answer(choice, number, outcome, chain, exchange.deployment.origin, events)
+        for number, choice in enumerate(choices)
+        if isinstance(choice.get("message"), dict)
+    ]
+    answers.sort(key=lambda answer: answer.choice)
+    turn = StoredTurn(
+        conversation_id=exchange.conversation_id,
+        created=history.created and history.session is None,  # a session's conversation is there when it is claimed
+        parent_id=history.parent_id,
+        at_head=history.at_head,
+        instructions=history.instructions,
+        new_messages=tuple(new),
+        answers=tuple(answers),
+        attachments=built.new_attachments,
+        completion=_completion(exchange, outcome),
+        completion_metadata=request.metadata,
+        prefilled=prefill is not None,
+        cached=built.cached,
+        base=chain.base,
+        digests=digests,
+        branch_restores=history.branch_restores,
+        unproven=history.unproven,
+        frame=frame,
+    )
+    return with_counts(turn, built.counting)
+
+
+def chain_keys(exchange: Exchange, outcome: Outcome, secret: bytes) -> tuple[ChainKey, ...]:
+    """The keys by which an answered request is recognised: keyed digests of its chain with each of its answers."""
+    if outcome.status == "failed" or outcome.completion is None:
+        return ()
+    tenant, people = exchange.request.caller.tenant, users_of(exchange.request.forward)
+    found: list[ChainKey] = []
+    answers = [choice for choice in outcome.completion.get("choices", ()) if isinstance(choice.get("message"), dict)]
+    for chain, choice in product(_chains_of(exchange), answers):
+        message, answer, status = _messages(choice, outcome, chain.prefill)
+        if is_step(message):
+            ids = call_ids(message)
+            found += [chain_key(secret, tenant, people, said, ids) for said in chain.call_digests(message, answer)]
+        elif not says_nothing(message, status):
+            digests = chain.digests_after(message, answer, status)
+            found += [chain_key(secret, tenant, people, digest.said) for digest in digests]
+    return tuple(dict.fromkeys(found))
+
+
+def _with_block(
+    new: list[ConversationMessage], built: BuiltContext, material: Material, history: History
+) -> list[ConversationMessage]:
+    """The new messages, the current one with the block that was forwarded at its head, unless a frame holds that."""
+    current = material.current - (len(material.messages) - len(new))
+    block = built.fitted.forwarded
+    is_in_frame = built.fitted.new_pass or history.frame is not None
+    if block.rendered is not None and 0 <= current < len(new) and not is_in_frame:
+        new[current] = replace(new[current], rendered=block.rendered, shown_in_full=block.shown_in_full)
+    return new
+
+
+def _completion(exchange: Exchange, outcome: Outcome) -> dict[str, Any] | None:
+    """The answer's body as it is stored; None if there is none."""
+    if outcome.completion is None or outcome.status == "failed":
+        return None
+    own = ("response_metadata", "conversation")
+    completion = {k: v for k, v in outcome.completion.items() if k not in own}
+    completion["id"] = exchange.completion_id
+    return completion if outcome.usage is None else {**completion, "usage": outcome.usage}
 
 
 def with_counts(turn: StoredTurn, counting: PromptCounter | None) -> StoredTurn:
@@ -53,65 +144,6 @@ def with_counts(turn: StoredTurn, counting: PromptCounter | None) -> StoredTurn:
     )
 
 
-def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
-    """What is added to the conversation. A failed turn keeps its messages for the audit and has no answer.
-
-    A trailing assistant message is a prefill: stored is prefill plus completion (guarantee §3.4).
-    """
-    request, history, built = exchange.request, exchange.history, exchange.built
-    if history is None or built is None or exchange.conversation_id is None:
-        raise ValueError("an exchange in mode off or with store: false leaves no turn")
-    new = [m.stored_as(new_id("msg_"), request.arrived_at) for m in history.new_messages]
-    if built.material is not None:
-        current = built.material.current - (len(built.material.messages) - len(new))
-        block = built.fitted.forwarded
-        by_model = built.fitted.new_pass or history.frame is not None  # then the frame of this model holds it
-        if block.rendered is not None and 0 <= current < len(new) and not by_model:
-            new[current] = replace(new[current], rendered=block.rendered, shown_in_full=block.shown_in_full)
-    frame = new_frame(request.model, history, built, built.material, new) if built.material is not None else None
-    prefill = new.pop() if new and new[-1].role == "assistant" and outcome.status != "failed" else None
-    chain = chain_of(exchange)
-    digests = (*chain.digests, *(chain.end for _ in new[len(chain.digests) :]))  # the prefill of a failed turn is kept
-    messages = [*history.messages[: history.stored], *new]
-    events: list[dict[str, Any]] = []  # roles and texts alone have none
-    if built.material is not None:
-        events = reasoning_events(messages, request.arrived_at, [m.message_id for m in messages])
-    choices = (outcome.completion or {}).get("choices", ()) if outcome.status != "failed" else ()
-    answers = [
-        _new_answer(choice, number, outcome, chain, exchange.deployment.origin, events)
-        for number, choice in enumerate(choices)
-        if isinstance(choice.get("message"), dict)
-    ]
-    answers.sort(key=lambda answer: answer.choice)
-    completion = None
-    if outcome.completion is not None and outcome.status != "failed":
-        own = ("response_metadata", "conversation")
-        completion = {k: v for k, v in outcome.completion.items() if k not in own}
-        completion["id"] = exchange.completion_id
-        if outcome.usage is not None:
-            completion["usage"] = outcome.usage
-    turn = StoredTurn(
-        conversation_id=exchange.conversation_id,
-        created=history.created and history.session is None,  # a session's conversation is there when it is claimed
-        parent_id=history.parent_id,
-        at_head=history.at_head,
-        instructions=history.instructions,
-        new_messages=tuple(new),
-        answers=tuple(answers),
-        attachments=built.new_attachments,
-        completion=completion,
-        completion_metadata=request.metadata,
-        prefilled=prefill is not None,
-        cached=built.cached,
-        base=chain.base,
-        digests=digests,
-        restored=history.keeps_restored,
-        unproven=history.unproven,
-        frame=frame,
-    )
-    return with_counts(turn, built.counting)
-
-
 @dataclass(frozen=True, slots=True)
 class Chain:
     """The chain of a request as its client sees it: the chain digests before and after each new message. A prefill
@@ -125,7 +157,7 @@ class Chain:
     def end(self) -> ChainDigest:
         return self.digests[-1] if self.digests else self.base
 
-    def forms(self, message: dict[str, Any], answer: dict[str, Any], status: str) -> tuple[ChainDigest, ...]:
+    def digests_after(self, message: dict[str, Any], answer: dict[str, Any], status: str) -> tuple[ChainDigest, ...]:
         """The chain digests after an answer, in each form in which a client may send it again: as it is stored
         (`message`), and where there was a prefill also without it, or behind it (guarantee §3.4)."""
         whole = extended(self.end, message, status=status)
@@ -134,12 +166,12 @@ class Chain:
         apart = chain_digests([self.prefill, answer], self.end)[-1]
         return tuple(dict.fromkeys((whole, extended(self.end, answer, status=status), apart)))
 
-    def callings(self, message: dict[str, Any], answer: dict[str, Any]) -> tuple[bytes, ...]:
+    def call_digests(self, message: dict[str, Any], answer: dict[str, Any]) -> tuple[bytes, ...]:
         """The digests up to an answer with tool calls, in the same forms."""
         if self.prefill is None:
-            return (calling(self.end, message),)
-        apart = calling(extended(self.end, self.prefill), answer)
-        return tuple(dict.fromkeys((calling(self.end, message), calling(self.end, answer), apart)))
+            return (call_digest(self.end, message),)
+        apart = call_digest(extended(self.end, self.prefill), answer)
+        return tuple(dict.fromkeys((call_digest(self.end, message), call_digest(self.end, answer), apart)))
 
 
 def chain_of(exchange: Exchange) -> Chain:
@@ -169,24 +201,6 @@ def _chains_of(exchange: Exchange) -> list[Chain]:
     return [chain, Chain(stored, tuple(digests), chain.prefill)]
 
 
-def chain_keys(exchange: Exchange, outcome: Outcome, secret: bytes) -> tuple[ChainKey, ...]:
-    """The keys by which an answered request is recognised: keyed digests of its chain with each of its answers."""
-    if outcome.status == "failed" or outcome.completion is None:
-        return ()
-    tenant, people = exchange.request.caller.tenant, users_of(exchange.request.forward)
-    found: list[ChainKey] = []
-    answers = [choice for choice in outcome.completion.get("choices", ()) if isinstance(choice.get("message"), dict)]
-    for chain, choice in product(_chains_of(exchange), answers):
-        message, answer, status = _messages(choice, outcome, chain.prefill)
-        if is_step(message):
-            ids = call_ids(message)
-            found += [chain_key(secret, tenant, people, said, ids) for said in chain.callings(message, answer)]
-        elif not says_nothing(message, status):
-            forms = chain.forms(message, answer, status)
-            found += [chain_key(secret, tenant, people, digest.said) for digest in forms]
-    return tuple(dict.fromkeys(found))
-
-
 def _new_answer(
     choice: dict[str, Any],
     number: int,
@@ -196,11 +210,11 @@ def _new_answer(
     events: list[dict[str, Any]],
 ) -> NewAnswer:
     body, answer, status = _messages(choice, outcome, chain.prefill)
-    forms = chain.forms(body, answer, status)
+    digest, *others = chain.digests_after(body, answer, status)
     message = ConversationMessage(
         "assistant", body, message_id=new_id("msg_"), status=status, digest=message_digest(body), origin=origin
     )
-    return NewAnswer(message, choice.get("index", number), events, forms[0], forms[1:])
+    return NewAnswer(message, choice.get("index", number), events, digest, tuple(others))
 
 
 def _messages(

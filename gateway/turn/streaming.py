@@ -48,7 +48,8 @@ async def relayed(
     batches = opened.batches()
 
     def first_fields() -> dict[str, Any]:
-        return settlement.known(exchange)
+        settlement.metrics.first_chunk(request.model, settlement.clock.monotonic() - request.started)
+        return settlement.first_chunk_fields(exchange)
 
     async with stack, settlement.recording_failure(exchange, relay.record):
         while (batch := await _next(batches, relay)) is not None:

@@ -32,8 +32,8 @@ class UsageCount:
     def learn_refusal(self, exchange: Exchange) -> None:
         """Learns that a prompt has more tokens than the budget, however few were counted: upstream refused it twice.
         Errors often name no figures, or those of prompt and answer together."""
-        if exchange.overflowed is not None and exchange.overflowed.tokens is not None:
-            self._learn(exchange, exchange.overflowed.tokens + 1, cached=False)
+        if exchange.refused_budget is not None and exchange.refused_budget.tokens is not None:
+            self._learn(exchange, exchange.refused_budget.tokens + 1, cached=False)
 
     def _learn(self, exchange: Exchange, reported: int, *, cached: bool) -> None:
         """Calibrates by prompts that were counted exactly and hold text alone: pictures are counted by formulas."""
@@ -43,7 +43,7 @@ class UsageCount:
         if any(map(_has_media, exchange.messages)):
             return
         counted = round(built.fitted.tokens / built.counting.margin)
-        window, refused = exchange.budget.context_window, exchange.overflowed is not None
+        window, refused = exchange.budget.context_window, exchange.refused_budget is not None
         report = Report(counted, reported, budget, window, cached=cached, refused=refused)
         self._counters.learn(exchange.facts, report)
 

@@ -16,8 +16,8 @@ from gateway.models.conversation import ConversationRef
 from gateway.models.turn import LedgerQuery, TurnCommit
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions, open_transactions
+from gateway.storage.ledger import ledger_pages
 from gateway.storage.store import ConversationStore
-from gateway.storage.turns.bills import ledger_pages
 from tests.integration.commits import NOW, USAGE, bill, contents, document, message, turn
 from tests.integration.traces import traces
 

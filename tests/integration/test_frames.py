@@ -52,12 +52,12 @@ async def test_a_frame_and_what_was_added_to_it(store: ConversationStore, tenant
     first = turn(tenant, conversation, "q1", ["a1"], created=True)
     whole = Frame(
         first=asked(first),
-        left=frozenset({"msg_left"}),
+        left_out=frozenset({"msg_left"}),
         forms={asked(first): {"role": "user", "content": "form"}, "msg_bare": None},
         shown_in_full={asked(first): ("art_1",)},
         decisions={asked(first): (FrozenDecision("art_2", "rag_extract", 7),)},
         decided=frozenset({"art_2"}),
-        foreign=frozenset({asked(first)}),
+        unsent=frozenset({asked(first)}),
         counts={asked(first): {"o200k": 5}},
     )
     await store.commit(leaving(first, Frame(forms={"msg_old": None}), full=True))

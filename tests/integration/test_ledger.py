@@ -14,11 +14,11 @@ from gateway.config.settings import StorageSettings
 from gateway.errors import StorageUnavailable
 from gateway.models.bill import CallCost
 from gateway.models.turn import LARGEST_KEPT, LedgerQuery, LedgerRow, TurnCommit
+from gateway.storage import ledger
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
+from gateway.storage.ledger import ledger_pages, open_ledger
 from gateway.storage.store import ConversationStore
-from gateway.storage.turns import bills
-from gateway.storage.turns.bills import ledger_pages, open_ledger
 from tests.integration.commits import NOW, bill
 
 pytestmark = pytest.mark.usefixtures("transactions")
@@ -42,7 +42,7 @@ async def test_every_row_comes_once_however_many_share_a_moment(
     reader: Transactions, store: ConversationStore, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pages neither skip nor repeat rows that arrived at the same time."""
-    monkeypatch.setattr(bills, "PAGE", 3)
+    monkeypatch.setattr(ledger, "PAGE", 3)
     made = [bill(tenant, None, created_at=NOW + timedelta(seconds=n // 5)) for n in range(17)]
     for entry in made:
         await store.commit(TurnCommit(entry))
@@ -113,7 +113,7 @@ async def test_an_audit_writes_nothing_and_waits_for_no_writer(
     await store.commit(TurnCommit(bill(tenant, None)))
 
     def read_only(connection: sa.Connection) -> None:
-        bills._page(connection, LedgerQuery(), None)
+        ledger._page(connection, LedgerQuery(), None)
         connection.execute(schema.ledger.delete())
 
     with pytest.raises((StorageUnavailable, sa.exc.DBAPIError)):

@@ -228,7 +228,7 @@ async def test_resending_everything_doubles_nothing_and_loses_nothing(
     history = await rebuild(store, tenant, await grown(store, tenant, path), [*path, user(new)])
     assert bodies(history) == [*path, user(new)]
     assert [m.body for m in history.new_messages] == [user(new)]
-    brief = await rebuild(store, tenant, await grown(store, tenant, path), [*path, user(new)], skip_same=True)
+    brief = await rebuild(store, tenant, await grown(store, tenant, path), [*path, user(new)], fits_as_sent=True)
     assert brief.as_sent
     assert bodies(brief) == [user(new)]
     assert (brief.base, brief.digests) == (history.base, history.digests)

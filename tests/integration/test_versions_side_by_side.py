@@ -24,8 +24,8 @@ from gateway.storage.database import migrate as migration
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions, open_transactions
 from gateway.storage.database.migrate import migrate, revision_of, schema_state
+from gateway.storage.ledger import ledger_pages
 from gateway.storage.store import ConversationStore
-from gateway.storage.turns.bills import ledger_pages
 from tests.integration.commits import contents, turn
 from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import scrubbed_environment

@@ -106,6 +106,9 @@ messages = Table(
     Column("tokens", Text),
     Index(None, "conversation_id", "sequence_number"),
 )
+"""`restored` has three values. True: what the client does not send comes back in this branch. False: tool calls of a
+client that had not shown that the conversation is its own; their ids are no evidence of that (guarantee §3.2). NULL:
+neither."""
 
 message_links = Table(
     "message_links",

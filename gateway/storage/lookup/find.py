@@ -81,12 +81,12 @@ def _load(
         documents = schema.attachments
         query = sa.select(documents).where(documents.c.conversation_id == row.id)
         attached = tuple(rows.attachment_of(r) for r in connection.execute(query.order_by(documents.c.number)))
-    same = lookup is not None and lookup.skip_same and not (attached or framed) and point.holds_as_sent(lookup)
+    same = lookup is not None and lookup.fits_as_sent and not (attached or framed) and point.holds_as_sent(lookup)
     if same and lookup is not None and lookup.instructed:
-        return StoredConversation(row.id, row.head_id, place=point, read=False)
+        return StoredConversation(row.id, row.head_id, resume_point=point, read=False)
     instructions = _instructions(connection, row, point.message_id or row.head_id)
     if same and not instructions:
-        return StoredConversation(row.id, row.head_id, place=point, read=False)
+        return StoredConversation(row.id, row.head_id, resume_point=point, read=False)
     path = _path(connection, point.message_id, max_bytes)
     return StoredConversation(row.id, row.head_id, path, instructions, attached, point)
 

@@ -62,16 +62,17 @@ def resume_behind(row: Any, kept: int = 0) -> ResumePoint:
     """The point behind a stored message, from its row with `CHAIN_COLUMNS`; `kept` sent messages lead there."""
     if row.message_id is None:
         return NOWHERE
-    return ResumePoint(row.message_id, chain_digest(row), kept, restored=bool(row.restored))
+    return ResumePoint(row.message_id, chain_digest(row), kept, branch_restores=bool(row.restored))
 
 
 def locate(connection: sa.Connection, conversation_id: str, head_id: str | None, lookup: Lookup) -> ResumePoint | None:
     """Where a resend continues that conversation; None if nothing of it is stored there.
 
-    It is compared in order from the beginning first, else as a run that ends at the head (guarantee §3.1).
+    It is compared in order from the beginning first, else as a run that ends at the head: the sent messages are only
+    the end of the stored chain, as of a client that trims its history (guarantee §3.1).
     """
     search = _Search(connection, conversation_id, lookup)
-    found = search.as_sent() or search.as_said()
+    found = search.by_path() or search.by_what_was_said()
     if not lookup.keys and not lookup.maybe_delta and (found is None or search.is_part_of_run(found)):
         found = search.run_to(head_id) or found
     return found
@@ -83,14 +84,14 @@ class _Search:
         self._conversation = conversation_id
         self._lookup = lookup
 
-    def as_sent(self) -> ResumePoint | None:
+    def by_path(self) -> ResumePoint | None:
         """By the chain as it was sent, from the last answer on, the deepest first."""
         digests, bodies = self._lookup.digests, self._lookup.bodies
         last = next((i for i in range(len(bodies) - 1, -1, -1) if bodies[i]["role"] == "assistant"), 0)
         candidates = range(max(last, len(digests) - AT_ONCE), len(digests))
         return self._deepest([(digests[i].path, i) for i in candidates])
 
-    def as_said(self) -> ResumePoint | None:
+    def by_what_was_said(self) -> ResumePoint | None:
         """By what was said in it; then as far as the chain goes on from there."""
         lookup = self._lookup
         said = [i for i in range(len(lookup.digests)) if lookup.said(i) and not is_continued(lookup.bodies, i)]
@@ -221,15 +222,18 @@ class _Search:
             message_id = rows[-1].parent_id if len(rows) == CHUNK else None
 
 
-def _compared(rows: Iterator[Any], lookup: Lookup, index: int) -> tuple[int | None, str | None]:
-    """Compares what was sent, from `index` backwards, with a stored chain that says the same. Returns the index of the
-    first message that is not stored there (None if all are) and the stored message before it.
+def _compared(rows: Iterator[Any], lookup: Lookup, last: int) -> tuple[int | None, str | None]:
+    """Compares the sent messages up to `last` with a stored chain that says the same, both from their ends backwards.
+    Returns the index of the first message that is not stored there (None if all are) and the stored message before it.
 
-    Where a conversation is recognised by what was said, system messages make no difference (guarantee §3.2).
+    `rows` go up the stored chain, `at` goes back in what was sent. A stored step that was left out moves only the
+    first, a sent message that is stored nowhere only the second. Both stop where the chains are the same from there to
+    their beginning. Where a conversation is recognised by what was said, system messages make no difference
+    (guarantee §3.2).
     """
     difference: int | None = None
     base: str | None = None
-    at = index
+    at = last
     known: dict[int, str] = {}
 
     def skipping_system(at: int) -> int:
@@ -241,19 +245,20 @@ def _compared(rows: Iterator[Any], lookup: Lookup, index: int) -> tuple[int | No
         at = skipping_system(at)
         if at < 0:
             break
-        if row.path_digest is not None and bytes(row.path_digest) == lookup.digests[at].path:
-            return difference, base if base is not None else row.id
+        is_same_to_beginning = row.path_digest is not None and bytes(row.path_digest) == lookup.digests[at].path
+        if is_same_to_beginning:
+            return difference, base or row.id
         while at >= 0 and row.is_said and not lookup.said(at):
             if is_step(lookup.bodies[at]) or not lookup.keys:  # it is stored nowhere in this part of the chain
                 difference, base = at, None
             at -= 1
         if at < 0:
             break
-        digest = known.get(at) or known.setdefault(at, message_digest(lookup.bodies[at]))
-        if row.digest == digest or row.is_said:
-            base = row.id if base is None else base
+        is_equal = row.digest == (known.get(at) or known.setdefault(at, message_digest(lookup.bodies[at])))
+        if is_equal or row.is_said:
+            base = base or row.id
             at -= 1
-            while row.digest != digest and at >= 0 and is_continued(lookup.bodies, at):
+            while not is_equal and at >= 0 and is_continued(lookup.bodies, at):
                 at -= 1  # a prefill that is stored with its completion
     if skipping_system(at) >= 0:
         return 0, None

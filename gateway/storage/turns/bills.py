@@ -1,130 +1,18 @@
-"""Writes bills and the keyed digests of chains, which outlive the content (guarantee §3.2, §6), and reads the ledger
-for an audit beside a running server."""
+"""Bills and the keyed digests of chains, which outlive the content (guarantee §3.2, §6)."""
 
-import sqlite3
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import sqlalchemy as sa
-from sqlalchemy.engine import URL
-from sqlalchemy.pool import StaticPool
 
 from gateway.base import jsons
-from gateway.config.settings import StorageSettings
-from gateway.errors import StorageUnavailable
 from gateway.models.bill import CallCost
-from gateway.models.turn import LedgerEntry, LedgerQuery, LedgerRow, TurnCommit
+from gateway.models.turn import LedgerEntry, TurnCommit
 from gateway.storage import rows
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions, parse_url
-from gateway.storage.database.migrate import require_current
-from gateway.storage.database.postgres import PostgresTransactions
-from gateway.storage.database.sqlite import SqliteTransactions
 from gateway.storage.database.transactions import RowInsert
 from gateway.storage.rows import pico, whole
-
-PAGE = 500
-"""Rows of the ledger that one transaction reads."""
-Position = tuple[datetime, str]
-"""Arrival and id of a request, the order of the ledger."""
-
-
-class ReadOnlySqlite(SqliteTransactions):
-    """One connection that can only read; it neither makes a file nor waits for a writer."""
-
-    def __init__(self, url: URL, timeout: float) -> None:
-        path = Path(url.database or "")
-        if not path.is_file():
-            raise StorageUnavailable(f"There is no database file at {path}.")
-
-        def connect() -> sqlite3.Connection:
-            name = f"file:{quote(str(path.absolute()))}?mode=ro"
-            return sqlite3.connect(name, uri=True, timeout=timeout, check_same_thread=False, isolation_level=None)
-
-        engine = sa.create_engine("sqlite+pysqlite://", creator=connect, hide_parameters=True, poolclass=StaticPool)
-        self._use(engine, str(path), timeout)
-
-
-def open_ledger(settings: StorageSettings) -> Transactions:
-    """The database that `storage.url` names, for reading.
-
-    Raises:
-        ValueError: the URL is none, or of a database that is not supported.
-        StorageUnavailable: there is no such SQLite file.
-    """
-    url = parse_url(settings.url)
-    if url.get_backend_name() == "sqlite":
-        return ReadOnlySqlite(url, settings.timeout)
-    return PostgresTransactions(url, settings)
-
-
-async def ledger_pages(transactions: Transactions, query: LedgerQuery) -> AsyncIterator[list[LedgerRow]]:
-    """The rows in the order in which their requests arrived; each page is a transaction of its own, since one over
-    all of them would keep the database from tidying up behind the server.
-
-    Raises:
-        StorageUnavailable: it cannot be reached, or is not on this version's schema.
-    """
-    await require_current(transactions)
-    last: Position | None = None
-    while True:
-        page = await transactions.run(lambda connection, after=last: _page(connection, query, after))  # type: ignore[misc]
-        if page:
-            last = (page[-1].entry.created_at, page[-1].entry.request_id)
-            yield page
-        if len(page) < PAGE:
-            return
-
-
-def _page(connection: sa.Connection, query: LedgerQuery, after: Position | None) -> list[LedgerRow]:
-    if connection.dialect.name == "postgresql":
-        connection.execute(sa.text("SET TRANSACTION READ ONLY"))
-    table = schema.ledger
-    where = [column == value for column, value in _equalities(query) if value is not None]
-    if query.since is not None:
-        where.append(table.c.created_at >= query.since)
-    if query.until is not None:
-        where.append(table.c.created_at < query.until)
-    if after is not None:
-        later = sa.or_(table.c.created_at > after[0], table.c.request_id > after[1])
-        where.append(sa.and_(table.c.created_at >= after[0], later))
-    order = (table.c.created_at, table.c.request_id)
-    found = connection.execute(sa.select(table).where(*where).order_by(*order).limit(PAGE)).all()
-    calls = calls_of(connection, [row.request_id for row in found])
-    return [_row(row, tuple(calls.get(row.request_id, ()))) for row in found]
-
-
-def _equalities(query: LedgerQuery) -> tuple[tuple[sa.Column[Any], str | None], ...]:
-    columns = schema.ledger.c
-    return (
-        (columns.model, query.model),
-        (columns.tenant, query.tenant),
-        (columns.conversation_id, query.conversation_id),
-    )
-
-
-def calls_of(connection: sa.Connection, request_ids: list[str]) -> dict[str, list[CallCost]]:
-    """The priced calls of these requests, in the order in which they were made."""
-    table = schema.ledger_calls
-    query = sa.select(table).where(table.c.request_id.in_(request_ids)).order_by(table.c.request_id, table.c.number)
-    found: dict[str, list[CallCost]] = {}
-    for row in connection.execute(query) if request_ids else ():
-        found.setdefault(row.request_id, []).append(rows.call_of(row))
-    return found
-
-
-def _row(row: Any, calls: tuple[CallCost, ...]) -> LedgerRow:
-    return LedgerRow(
-        entry=rows.entry_of(row, calls),
-        prompt_tokens=row.prompt_tokens,
-        completion_tokens=row.completion_tokens,
-        total_cost=rows.usd(row.total_cost_picousd),
-        estimated=row.estimated,
-    )
-
 
 INSERT_LEDGER = RowInsert(schema.ledger)
 INSERT_CALLS = RowInsert(schema.ledger_calls)
@@ -191,3 +79,13 @@ def _call_rows(entry: LedgerEntry) -> list[dict[str, Any]]:
         }
         for number, call in enumerate(entry.calls)
     ]
+
+
+def calls_of(connection: sa.Connection, request_ids: list[str]) -> dict[str, list[CallCost]]:
+    """The priced calls of these requests, in the order in which they were made."""
+    table = schema.ledger_calls
+    query = sa.select(table).where(table.c.request_id.in_(request_ids)).order_by(table.c.request_id, table.c.number)
+    found: dict[str, list[CallCost]] = {}
+    for row in connection.execute(query) if request_ids else ():
+        found.setdefault(row.request_id, []).append(rows.call_of(row))
+    return found

@@ -16,7 +16,43 @@ from gateway.telemetry.logs import get_logger
 
 MOST = 200
 """Commits that share one transaction."""
+ATTEMPTS = 3
+"""Transactions after a lost COMMIT that ask whether it went through, before the storage counts as unavailable."""
 Write = Callable[[list[TurnCommit]], Awaitable[None]]
+log = get_logger("gateway.storage")
+
+
+async def record(transactions: Transactions, commits: Sequence[TurnCommit], now: datetime) -> list[str]:
+    """Writes turns and bills in one transaction. The bill of a turn says whether both are stored: after a lost COMMIT,
+    and for commits tried before, the ledger is read first.
+
+    Returns the cache groups to evict (`write_turns`).
+
+    Raises:
+        StorageUnavailable: nothing could be written, or nobody can say yet whether it was.
+    """
+    if not any(commit.again for commit in commits):
+        try:
+            return await transactions.run(lambda connection: write_turns(connection, commits, now), write=True)
+        except CommitUnknown:
+            log.warning("commit_unknown", requests=len(commits))
+    for _ in range(ATTEMPTS):
+        try:
+            return await transactions.run(lambda connection: _write_rest(connection, commits, now), write=True)
+        except (CommitUnknown, IntegrityError) as error:  # the earlier COMMIT went through while this one was tried
+            last = error
+    raise StorageUnavailable("The storage does not say what was committed.") from last
+
+
+def _write_rest(connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime) -> list[str]:
+    column = schema.ledger.c.request_id
+    query = sa.select(column).where(column.in_([commit.ledger.request_id for commit in commits]))
+    known = set(connection.execute(query).scalars())
+    gone = write_turns(connection, [commit for commit in commits if commit.ledger.request_id not in known], now)
+    for commit in commits:
+        if commit.ledger.request_id in known and commit.turn is not None:
+            gone += left_behind(connection, commit.turn, commit.ledger.tenant)
+    return gone
 
 
 class CommitGroup:
@@ -71,41 +107,3 @@ def _fail(done: asyncio.Future[None], error: Exception) -> None:
     if not done.done():
         done.set_exception(error)
         done.exception()  # whether or not anyone still waits for it
-
-
-ATTEMPTS = 3
-"""Transactions after a lost COMMIT that ask whether it went through, before the storage counts as unavailable."""
-log = get_logger("gateway.storage")
-
-
-async def record(transactions: Transactions, commits: Sequence[TurnCommit], now: datetime) -> list[str]:
-    """Writes turns and bills in one transaction. The bill of a turn says whether both are stored: after a lost COMMIT,
-    and for commits tried before, the ledger is read first.
-
-    Returns the cache groups to evict (`write_turns`).
-
-    Raises:
-        StorageUnavailable: nothing could be written, or nobody can say yet whether it was.
-    """
-    if not any(commit.again for commit in commits):
-        try:
-            return await transactions.run(lambda connection: write_turns(connection, commits, now), write=True)
-        except CommitUnknown:
-            log.warning("commit_unknown", requests=len(commits))
-    for _ in range(ATTEMPTS):
-        try:
-            return await transactions.run(lambda connection: _write_rest(connection, commits, now), write=True)
-        except (CommitUnknown, IntegrityError) as error:  # the earlier COMMIT went through while this one was tried
-            last = error
-    raise StorageUnavailable("The storage does not say what was committed.") from last
-
-
-def _write_rest(connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime) -> list[str]:
-    column = schema.ledger.c.request_id
-    query = sa.select(column).where(column.in_([commit.ledger.request_id for commit in commits]))
-    known = set(connection.execute(query).scalars())
-    gone = write_turns(connection, [commit for commit in commits if commit.ledger.request_id not in known], now)
-    for commit in commits:
-        if commit.ledger.request_id in known and commit.turn is not None:
-            gone += left_behind(connection, commit.turn, commit.ledger.tenant)
-    return gone

@@ -28,13 +28,14 @@ Row = dict[str, Any]
 class AttachPoint:
     """The stored message that a turn is appended to, with the digest and length of its chain.
 
-    `client_agrees`: it is also the last message of the chain as the client sent it.
+    `branch_restores`: what a client does not send comes back in this branch. `client_agrees`: it is also the last
+    message of the chain as the client sent it.
     """
 
     parent: str | None
     number: int
     digest: ChainDigest
-    restored: bool
+    branch_restores: bool
     client_agrees: bool
 
 
@@ -48,11 +49,10 @@ def attach_point(connection: sa.Connection, turn: StoredTurn, head: str | None) 
         parent = head
         row = connection.execute(_PARENT, {"id": parent}).first()
     if row is None:
-        return AttachPoint(None, 0, START, restored=turn.restored, client_agrees=turn.parent_id is None)
-    restored = bool(row.restored) or turn.restored
-    return AttachPoint(
-        parent, row.sequence_number + 1, chain_digest(row), restored, client_agrees=parent == turn.parent_id
-    )
+        return AttachPoint(None, 0, START, branch_restores=turn.branch_restores, client_agrees=turn.parent_id is None)
+    restores = bool(row.restored) or turn.branch_restores
+    client_agrees = parent == turn.parent_id
+    return AttachPoint(parent, row.sequence_number + 1, chain_digest(row), restores, client_agrees=client_agrees)
 
 
 def without_known(connection: sa.Connection, turn: StoredTurn, point: AttachPoint) -> tuple[StoredTurn, AttachPoint]:
@@ -80,8 +80,8 @@ def without_known(connection: sa.Connection, turn: StoredTurn, point: AttachPoin
         base=base,
         answers=answers,
     )
-    restored = bool(row.restored) or point.restored
-    return rest, AttachPoint(parent, row.sequence_number + 1, chain_digest(row), restored, client_agrees=True)
+    restores = bool(row.restored) or point.branch_restores
+    return rest, AttachPoint(parent, row.sequence_number + 1, chain_digest(row), restores, client_agrees=True)
 
 
 def without_quotes(turn: StoredTurn) -> StoredTurn:
@@ -109,20 +109,20 @@ def message_rows(
         "conversation_id": turn.conversation_id,
         "request_id": entry.request_id,
         "instructions_digest": instructions_digest,
-        "restored": point.restored or None,
+        "restored": point.branch_restores or None,
     }
     before, sent_before, parent, number = point.digest, turn.base, point.parent, point.number
-    for message, as_sent in zip(turn.new_messages, turn.digests, strict=True):
+    for message, sent_digest in zip(turn.new_messages, turn.digests, strict=True):
         message_id = message.message_id or new_id("msg_")
         row = {**message_row(message, message_id, parent, number, now), **shared, "status": "complete"}
         if turn.unproven and call_ids(message.body):
             row["restored"] = False
-        digest = _stored_digest(message, before, sent_before, as_sent)
+        digest = _stored_digest(message, before, sent_before, sent_digest)
         links = link_rows(turn.conversation_id, message_id, before, digest)
-        if point.client_agrees and as_sent != digest:
-            links += link_rows(turn.conversation_id, message_id, sent_before, as_sent)
+        if point.client_agrees and sent_digest != digest:
+            links += link_rows(turn.conversation_id, message_id, sent_before, sent_digest)
         found.append(({**row, **(FAILED if failed else digest_columns(digest))}, links))
-        before, sent_before, parent, number = digest, as_sent, message_id, number + 1
+        before, sent_before, parent, number = digest, sent_digest, message_id, number + 1
     latest = parent
     for answer in turn.answers:
         message = answer.message
@@ -131,8 +131,8 @@ def message_rows(
         events = jsons.dumps_stored(answer.reasoning_events) if answer.reasoning_events else None
         digest = _stored_digest(message, before, sent_before, answer.digest)
         links = link_rows(turn.conversation_id, message_id, before, digest)
-        for as_sent in (answer.digest, *answer.forms) if point.client_agrees else ():
-            links += link_rows(turn.conversation_id, message_id, sent_before, as_sent)
+        for sent_digest in (answer.digest, *answer.other_digests) if point.client_agrees else ():
+            links += link_rows(turn.conversation_id, message_id, sent_before, sent_digest)
         found.append(({**row, **digest_columns(digest), "reasoning_events": events, "status": message.status}, links))
         if answer is turn.answers[0]:
             latest = message_id
@@ -140,14 +140,14 @@ def message_rows(
 
 
 def _stored_digest(
-    message: ConversationMessage, before: ChainDigest, sent_before: ChainDigest, as_sent: ChainDigest
+    message: ConversationMessage, before: ChainDigest, sent_before: ChainDigest, sent_digest: ChainDigest
 ) -> ChainDigest:
     """The digest of the chain as it is stored: the client's, if the chain before the message is the same."""
     reworded = message.rendered is not None
     if before.path != sent_before.path or before.said != sent_before.said:
         return extended(before, message.body, status=message.status, reworded=reworded)
-    plain = before.plain and not reworded and (as_sent == sent_before or is_bare(message.body))
-    return ChainDigest(as_sent.path, as_sent.said, plain)
+    plain = before.plain and not reworded and (sent_digest == sent_before or is_bare(message.body))
+    return ChainDigest(sent_digest.path, sent_digest.said, plain)
 
 
 def message_row(

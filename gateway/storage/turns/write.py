@@ -40,7 +40,7 @@ def write_turns(connection: sa.Connection, commits: Sequence[TurnCommit], now: d
         if commit.turn is not None:
             gone += _write_turn(connection, commit.turn, commit.ledger, now)
         elif commit.ledger.conversation_id is not None:
-            _keep_bill(connection, commit.ledger.request_id, commit.ledger.conversation_id)
+            _anonymise_if_gone(connection, commit.ledger.request_id, commit.ledger.conversation_id)
     settle_claims(connection, commits, now)
     return gone
 
@@ -52,7 +52,7 @@ def left_behind(connection: sa.Connection, turn: StoredTurn, tenant: str) -> tup
     return unheld_groups(connection, tenant, turn.cached, but=turn.conversation_id)
 
 
-def _keep_bill(connection: sa.Connection, request_id: str, conversation_id: str) -> None:
+def _anonymise_if_gone(connection: sa.Connection, request_id: str, conversation_id: str) -> None:
     """A bill that comes without its turn: of a conversation that is gone, or never came to be, it names nothing."""
     if connection.execute(_LOCK, {"id": conversation_id}).first() is None:
         anonymise_bills(connection, schema.ledger.c.request_id == request_id)
@@ -60,9 +60,8 @@ def _keep_bill(connection: sa.Connection, request_id: str, conversation_id: str)
 
 def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry, now: datetime) -> tuple[str, ...]:
     row = connection.execute(_LOCK, {"id": turn.conversation_id}).first()
-    if row is None and not turn.created:
+    if row is None and not turn.created:  # deleted while the model was answering: deleted is deleted, the bill stays
         anonymise_bills(connection, schema.ledger.c.request_id == entry.request_id)
-        # Deleted while the model was answering: deleted is deleted, the bill stays.
         return unheld_groups(connection, entry.tenant, turn.cached, but=turn.conversation_id)
     if row is not None and row.forgotten_at is not None and utc(row.forgotten_at) >= entry.created_at:
         turn = without_quotes(turn)
@@ -123,7 +122,7 @@ def _write_attachments(connection: sa.Connection, turn: StoredTurn, first: int, 
         {
             "conversation_id": turn.conversation_id,
             "number": number,
-            "artifact_id": artifact.artifact_id.partition("-")[0],
+            "artifact_id": artifact.content_id,
             "size": artifact.size_chars,
             "body": jsons.dumps_text(
                 {
@@ -144,10 +143,11 @@ def _write_attachments(connection: sa.Connection, turn: StoredTurn, first: int, 
 
 
 def _write_completion(connection: sa.Connection, turn: StoredTurn, request_id: str) -> None:
-    """The answer's envelope; what its messages say stands in `messages` alone, here only their empty fields."""
+    """The answer's envelope; what its messages say stands in `messages` alone, here only their empty fields. After a
+    prefill all of their fields, as the message is stored together with that."""
     completion = turn.completion or {}
     choices = [
-        {**choice, "message": _told_apart(choice.get("message") or {}, whole=turn.prefilled)}
+        {**choice, "message": {k: v for k, v in (choice.get("message") or {}).items() if turn.prefilled or not v}}
         for choice in completion.get("choices", ())
     ]
     values = {
@@ -157,11 +157,6 @@ def _write_completion(connection: sa.Connection, turn: StoredTurn, request_id: s
         "metadata": jsons.dumps_text(turn.completion_metadata) if turn.completion_metadata is not None else None,
     }
     INSERT_COMPLETION(connection, [values])
-
-
-def _told_apart(message: dict[str, Any], *, whole: bool) -> dict[str, Any]:
-    """What the remembered message does not say: its empty fields; after a prefill all, as remembered is both."""
-    return {k: v for k, v in message.items() if whole or not v}
 
 
 CONVERSATION = schema.conversations

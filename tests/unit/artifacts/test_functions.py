@@ -73,7 +73,7 @@ def test_a_restored_step_is_shown_as_text_where_the_request_calls_nothing(has_to
         replace(message, message_id=f"msg_{n}")
         for n, message in enumerate(stored([user("a"), calling(content="I look."), result("found"), assistant("b")]))
     ]
-    history = History("conv_1", False, (), (*path, *stored([user("c")])), stored=4, restored=4)
+    history = History("conv_1", False, (), (*path, *stored([user("c")])), stored=4, restored_count=4)
     shown = steps_as_text(history, without_items, has_tools=has_tools, origin=None)
     if has_tools:
         assert (shown.history, shown.artifacts) == (history, ())

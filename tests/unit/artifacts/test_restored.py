@@ -81,7 +81,7 @@ class Simulation:
         sent = [new_message(body) for body in new]
         ids = self.restored(plan.kept)
         history = History(
-            "conv_1", False, (), (*self.path, *sent), stored=len(self.path), restored=len(ids), restored_ids=ids
+            "conv_1", False, (), (*self.path, *sent), stored=len(self.path), restored_count=len(ids), restored_ids=ids
         )
         forward = {"model": "gpt-4o", "tools": TOOLS} if tools else {"model": "gpt-4o"}
         request = chat(new, forward=forward)
@@ -166,13 +166,13 @@ def check_who_is_shown_text(simulation: Simulation, plan: Plan, messages: list[J
 
 def path_of(*bodies: Json) -> History:
     path = tuple(stored(bodies))
-    return History("conv_1", False, (), (*path, new_message(user("now"))), stored=len(path), restored=len(path))
+    return History("conv_1", False, (), (*path, new_message(user("now"))), stored=len(path), restored_count=len(path))
 
 
 def as_text(history: History) -> list[tuple[str, str]]:
     found = steps_as_text(history, without_items, has_tools=False, origin=None)
-    assert found.left == len(history.messages) - len(found.history.messages)
-    assert found.history.stored == history.stored - found.left
+    assert found.removed == len(history.messages) - len(found.history.messages)
+    assert found.history.stored == history.stored - found.removed
     assert found.history.new_messages == history.new_messages
     return [(a.content, a.call.arguments if a.call else "") for a in found.artifacts]
 

@@ -1,6 +1,5 @@
 """What makes two messages the same (guarantee §3.1)."""
 
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -8,9 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.history.tool_pairs import is_unanswerable
-from gateway.models.chain import content_text, is_step, message_digest
-from gateway.models.conversation import new_message
+from gateway.models.chain import content_text, is_step, message_digest, says_nothing
 from tests.unit.making import assistant, tool, user
 
 
@@ -77,12 +74,12 @@ def test_calls_and_results_are_the_working_of_a_turn() -> None:
 
 def test_a_partial_answer_without_text_or_calls_cannot_be_forwarded() -> None:
     def partial(body: dict[str, Any]) -> bool:
-        return is_unanswerable(replace(new_message(body), status="partial"))
+        return says_nothing(body, "partial")
 
     assert partial(assistant(None))
     assert partial(assistant(""))
     assert not partial(assistant(None, "c"))
     assert not partial(assistant("x"))
     assert not partial({"role": "assistant", "content": None, "refusal": "no"})
-    assert not is_unanswerable(new_message(assistant("")))
-    assert not is_unanswerable(new_message(user("")))
+    assert not says_nothing(assistant(""), "complete")
+    assert not says_nothing(user(""), "complete")

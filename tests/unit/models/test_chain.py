@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.models.chain import START, calling, chain_digests, chain_key, extended, plain_chain_digests
+from gateway.models.chain import START, call_digest, chain_digests, chain_key, extended, plain_chain_digests
 from tests.unit.making import assistant, system, tool, user
 
 words = st.text(max_size=8)
@@ -137,5 +137,5 @@ def test_keys_tell_tenants_people_and_secrets_apart_and_calls_in_any_order() -> 
 
 def test_an_answer_with_calls_is_told_from_one_that_says_the_same() -> None:
     end = chain_digests([user("w")])[-1]
-    assert calling(end, assistant(None, "c1")) == calling(end, assistant("", "c2"))
-    assert calling(end, assistant("", "c1")) != extended(end, assistant("")).said
+    assert call_digest(end, assistant(None, "c1")) == call_digest(end, assistant("", "c2"))
+    assert call_digest(end, assistant("", "c1")) != extended(end, assistant("")).said

@@ -96,7 +96,7 @@ async def test_s4_i2_steps_that_have_left_stay_out() -> None:
     path = [*stored([*older, *loop]), new_message(last)]
     block = "<context_data>\n" + "what was recalled " * 4500 + "\n</context_data>\n\n"
     forms = {"msg_2": {**ASK, "content": f"{block}{ASK['content']}"}}
-    frame = Frame(first="msg_2", left=frozenset(f"msg_{n}" for n in (3, 4, 5, 6)), forms=forms)
+    frame = Frame(first="msg_2", left_out=frozenset(f"msg_{n}" for n in (3, 4, 5, 6)), forms=forms)
     for budget in (2000, 6000, 14_000, 24_500):
         history = History("conv_1", False, (), tuple(path), stored=len(path) - 1, frame=frame)
         built = await build_of(history, budget)
