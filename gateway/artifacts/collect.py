@@ -168,7 +168,7 @@ def current_turn(history: History) -> int:
     return next((index for index in reversed(range(len(messages))) if messages[index].role == "user"), 0)
 
 
-async def with_content(request: ChatRequest, files: FileStore, documents: DocumentReader) -> ChatRequest:
+async def with_attached_files(request: ChatRequest, files: FileStore, documents: DocumentReader) -> ChatRequest:
     """The request with the content of attachments that it names by a file's id (guarantee §2).
 
     Raises:

@@ -31,10 +31,12 @@ NO_EARLIER = Earlier()
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Texts of `file` parts by (message, part): of messages that may be forwarded, and of older ones."""
+    """Texts of `file` parts by (message, part): of messages that may be forwarded, and of older ones. `cached` are
+    digests of those that the cache keeps."""
 
     sent: dict[FilePlace, str]
     earlier: dict[FilePlace, str]
+    cached: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,9 +72,8 @@ MIN_PROMPT_CHARS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A plan with the summaries that could be made, by artifact id; `failed` are the reasons why others could not."""
+    """The summaries of a plan that could be made, by artifact id; `failed` are the reasons why others could not."""
 
-    plan: ArtifactPlan
     summaries: dict[str, Summary] = field(default_factory=dict)
     failed: tuple[str, ...] = ()
 
@@ -126,11 +125,11 @@ class ArtifactProcessor:
         by_id = {artifact.artifact_id: artifact for artifact in artifacts}
         wanted = [d for d in plan.artifacts if d.strategy is ProcessingStrategy.SUMMARIZE and d.artifact_id in by_id]
         if not wanted or summarizer is None:
-            return Prepared(plan, failed=("no_summarizer",) if wanted else ())
+            return Prepared(failed=("no_summarizer",) if wanted else ())
         made = await asyncio.gather(*(_made(summarizer, by_id[d.artifact_id], d, seconds) for d in wanted))
         summaries = {d.artifact_id: one for d, one in zip(wanted, made, strict=True) if isinstance(one, Summary)}
         failed = dict.fromkeys(one for one in made if isinstance(one, str))
-        return Prepared(plan, summaries, tuple(failed))
+        return Prepared(summaries, tuple(failed))
 
 
 def most_tokens(planner: InternalModel) -> int:

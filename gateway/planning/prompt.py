@@ -62,7 +62,7 @@ class PlannerTask:
 
     question: str
     goal: ContextGoal
-    budget: int | None
+    budget: int
     artifacts: Sequence[Artifact]
     recent: Sequence[str] = ()
     quoted: frozenset[str] = frozenset()
@@ -82,10 +82,9 @@ def planner_messages(
     most = max(1, min(most_shown, room // (MIN_PREVIEW_CHARS + ENTRY_CHARS)))
     shown = task.artifacts[:most]
     each = min(MAX_PREVIEW_CHARS, max(MIN_PREVIEW_CHARS, room // max(1, len(shown)) - ENTRY_CHARS))
-    budget = f"{task.budget:,} tokens" if task.budget else "unknown"
     recent = "".join(f"\n{_cut(text, SAID_CHARS)}" for text in task.recent[-2:])
     lines = [
-        f"Goal: {task.goal.value}. Budget for everything: {budget}.",
+        f"Goal: {task.goal.value}. Budget for everything: {task.budget:,} tokens.",
         *([f"Said just before:{recent}"] if recent else []),
         *(_artifact(artifact, each) for artifact in shown),
         f"Question: {question}",

@@ -32,13 +32,13 @@ def fit(
     Args:
         planned: a plan to follow for artifacts that are forwarded for the first time, and for all once something has
             to leave (guarantee §5).
-        unreduced: the result of `measured`, if that is known.
+        unreduced: the result of `count_unreduced`, if that is known.
 
     Raises:
         ContextLengthExceeded: not even the current message and its latest tool step fit.
     """
     fitting = Fitting(material, limits, counting, tools, planned or NO_PLAN)
-    everything = unreduced or measured(material, limits, counting, tools)
+    everything = unreduced or count_unreduced(material, limits, counting, tools)
     if limits.usable is None:
         return fitting.fitted(everything.selection, everything.forwarded, exact=False)
     fitted = _everything_kept(fitting, everything, limits.usable)
@@ -53,7 +53,7 @@ def fit(
     return replace(fitted, guarded=guarded(fitting, fitted)) if planned else fitted
 
 
-def measured(
+def count_unreduced(
     material: Material, limits: Limits, counting: PromptCounter, tools: Tools, shares: Sequence[float] = ()
 ) -> Unreduced:
     """What was forwarded before as it was, and all since in full, counted as exactly as it matters.
