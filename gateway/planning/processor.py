@@ -12,7 +12,8 @@ from gateway.models.exchange import ChatRequest
 from gateway.models.internal import InternalModelFailed, InternalRequest
 from gateway.planning.answer import InvalidPlan, is_plan, read_plan
 from gateway.planning.prompt import PlannerTask, plan_schema, planner_messages
-from gateway.planning.summaries import Summarizer, Summary
+from gateway.planning.summaries import Summarizer
+from gateway.planning.summary_cache import Summary
 from gateway.ports import InternalModel
 
 DEFAULT_INTERNAL = "gpt-4o-mini"
@@ -65,7 +66,7 @@ MAX_PLAN_TOKENS = 16_000
 """The longest plan of a planner whose output limit is unknown."""
 MIN_SHOWN = 4
 """Artifacts that are shown however small the planner's window is."""
-CHARS_PER_TOKEN = 2.5
+PROMPT_CHARS_PER_TOKEN = 2.5
 """Of a prompt of many short previews; fewer than in most text."""
 MIN_PROMPT_CHARS = 2000
 
@@ -142,7 +143,7 @@ def prompt_chars(planner: InternalModel, most: int) -> int:
     """The longest prompt in characters: `most`, and no more than the planner's window takes beside its answer."""
     if planner.max_input_tokens is None:
         return most
-    left = int((planner.max_input_tokens - most_tokens(planner)) * CHARS_PER_TOKEN)
+    left = int((planner.max_input_tokens - most_tokens(planner)) * PROMPT_CHARS_PER_TOKEN)
     return min(most, max(MIN_PROMPT_CHARS, left))
 
 

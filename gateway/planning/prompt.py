@@ -9,7 +9,6 @@ from gateway.base import jsons
 from gateway.models.artifacts import Artifact, ContextGoal, ProcessingStrategy
 
 SCHEMA_NAME = "artifact_plan"
-MAX_QUERIES = 4
 MAX_SHOWN = 500
 """Artifacts in one prompt; the others keep the heuristic's decision."""
 MIN_PREVIEW_CHARS = 120

@@ -1,4 +1,4 @@
-"""Finds what stands in the window (guarantee §4 I1-I7).
+"""Decides what the window holds (guarantee §4 I1-I7).
 
 `fit` tells how: everything is kept if it fits; else it is compacted, then old blocks leave, then artifacts are reduced
 and old turns leave. `greedy_fit` is where the run of turns is cut. No selection is returned that is over the budget.
@@ -15,7 +15,7 @@ from gateway.window.fitting import NO_PLAN, Fitting, Tools, in_full
 from gateway.window.greedy_fit import run_of_turns
 from gateway.window.plan import followed, guarded
 from gateway.window.recall import with_recalled
-from gateway.window.reduction import Reduction
+from gateway.window.reduction import reduced
 
 
 def fit(
@@ -47,7 +47,7 @@ def fit(
         fitted = (
             _all_compacted(compact, everything.selection)
             or _old_blocks_gone(compact)
-            or Reduction(compact.compacted("recallable")).run()
+            or reduced(compact.compacted("recallable"))
         )
         fitted = replace(fitted, new_pass=True)
     return replace(fitted, guarded=guarded(fitting, fitted)) if planned else fitted
@@ -121,7 +121,7 @@ def _frozen(material: Material) -> Selection:
 
 
 def _new_in_block(material: Material) -> list[Artifact]:
-    """Attachments and results told as text that no earlier block shows and on which no earlier pass has decided."""
+    """Attachments, and results forwarded as text, that no earlier block shows and no earlier pass has decided on."""
     if material.has_block:
         return []
     known = {name for message in material.messages for name in message.shown_in_full}
