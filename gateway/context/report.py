@@ -9,7 +9,7 @@ from gateway.embeddings.background import PendingVectors
 from gateway.models.artifacts import Artifact, ProcessingStrategy
 from gateway.models.bill import ContextUtilizationMetadata
 from gateway.models.exchange import ChatRequest
-from gateway.models.window import Fitted, Material
+from gateway.models.window import SYSTEM_INDEX, Fitted, Material
 from gateway.planning.record import holds_reduced, records_of
 from gateway.relevance.index_cache import PassageFinder
 from gateway.window.budget import Budget
@@ -73,7 +73,7 @@ def report(draft: Draft, final: FinalFit, result: PlanResult | None, warning_thr
 def _utilization(draft: Draft, fitted: Fitted, warning_threshold: float) -> ContextUtilizationMetadata:
     source, material = draft.source, draft.material
     history, request = source.history, source.request
-    included = len(set(fitted.forwarded.indexes) - {-1})
+    included = len(set(fitted.forwarded.indexes) - {SYSTEM_INDEX})
     sent = included + len(material.instructions)
     utilization = measured_utilization(request, source.budget, fitted, sent, warning_threshold)
     utilization.strategy = _strategy(material, fitted)

@@ -215,7 +215,8 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Everything that may enter the model's window for one request, by the name that the project's description gives it.
+    """Everything that may enter the model's window for one request, in the words of the project's
+    description.
 
     `current` is the index of the message that begins the current turn; `placed` artifacts are inside messages,
     `restored` ones are tool results forwarded as text, `artifacts` are the attached ones."""
