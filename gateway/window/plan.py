@@ -25,7 +25,8 @@ LEAST_QUERY_SCORE = 0.5
 RANK_DAMPING = 6
 """The constant of reciprocal rank fusion. Lists here have tens of passages, so that it is less than the usual 60."""
 OWN_RANK_WEIGHT = 0.3
-"""Weight of a passage's rank in its own artifact; its rank among all artifacts has the weight 1."""
+"""Weight of a passage's rank in its own artifact; its rank among all artifacts has the weight 1. Chosen by
+hand."""
 LABEL_CHARS = LABEL_TOKENS * CHARS_PER_TOKEN
 """An artifact that would get shorter by no more than this stays as it is."""
 
