@@ -132,7 +132,7 @@ class InternalModel(Protocol):
         """Before the first of several questions that are of use only together.
 
         Raises:
-            OverCeiling: this request may not use what their prompts alone take; nobody is asked in vain.
+            OverBudget: this request may not use what their prompts alone take; nobody is asked in vain.
         """
         ...
 

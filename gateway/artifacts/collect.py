@@ -18,7 +18,7 @@ from gateway.errors import InvalidRequest, NotFound
 from gateway.models.artifacts import Artifact, ArtifactType, Place, RequestAttachment
 from gateway.models.conversation import ConversationMessage, History, ReasoningStepRecord
 from gateway.models.exchange import ChatRequest
-from gateway.models.tool_steps import RESULT_ROLES, asked, calls_of, take_call
+from gateway.models.tool_steps import RESULT_ROLES, asked, calls_of, take_call, text_of
 from gateway.models.window import LAST_EARLIER
 from gateway.ports import FileStore
 
@@ -168,7 +168,7 @@ def current_turn(history: History) -> int:
     return next((index for index in reversed(range(len(messages))) if messages[index].role == "user"), 0)
 
 
-async def with_content(request: ChatRequest, files: FileStore, documents: DocumentReader) -> ChatRequest:
+async def with_attached_files(request: ChatRequest, files: FileStore, documents: DocumentReader) -> ChatRequest:
     """The request with the content of attachments that it names by a file's id (guarantee §2).
 
     Raises:
@@ -193,16 +193,6 @@ async def with_content(request: ChatRequest, files: FileStore, documents: Docume
         title = attachment.title or file.name
         found.append(attachment.model_copy(update={"content": text, "title": title}))
     return replace(request, attachments=tuple(found))
-
-
-def text_of(content: object) -> str:
-    """The text of a tool message's content; other parts than texts are passed over."""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        parts = [p.get("text", "") for p in content if isinstance(p, dict) and p.get("type") == "text"]
-        return "\n".join(str(part) for part in parts)
-    return ""
 
 
 def _is_text(part: object) -> bool:

@@ -22,7 +22,7 @@ TITLE_SEARCHED = 600
 """Characters before a document in which its name is looked for."""
 EDGE_CHARS = 1000
 """In a text without paragraphs, the longest stretch that counts as its first or last paragraph."""
-QUESTION_CHARS = 160
+QUESTION_HEAD_CHARS = 160
 """Characters at the outer end of such a text that are taken for the question, in whole sentences."""
 
 Span = tuple[int, int]
@@ -291,7 +291,7 @@ def _question(piece: str, *, first: bool) -> str:
     outer = sentences if first else sentences[::-1]
     taken, chars = set(), 0
     for number, sentence in enumerate(outer):
-        if chars < QUESTION_CHARS and (not number or chars + len(sentence) <= QUESTION_CHARS):
+        if chars < QUESTION_HEAD_CHARS and (not number or chars + len(sentence) <= QUESTION_HEAD_CHARS):
             taken.add(number if first else len(outer) - 1 - number)
             chars += len(sentence)
         else:

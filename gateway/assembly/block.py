@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from html import escape
+from typing import assert_never
 
 from gateway.models.artifacts import ArtifactType, ProcessingStrategy
 from gateway.models.window import Excerpt, Recalled, Rendering, head_of
@@ -100,8 +101,11 @@ def in_place(rendering: Rendering) -> str:
             return f"[Left out: {what}; {artifact.size_chars:,} characters.]"
         case ProcessingStrategy.SUMMARIZE:
             return f"[Summary of {what}: {_summarized(rendering)}.]\n{_summary_text(rendering)}"
-    shown = f"{_of_all(rendering)}; {ELISION} marks what was left out"
-    return f"[Extract of {what}: {shown}.]\n{extract_text(rendering)}"
+        case ProcessingStrategy.RAG_EXTRACT:
+            shown = f"{_of_all(rendering)}; {ELISION} marks what was left out"
+            return f"[Extract of {what}: {shown}.]\n{extract_text(rendering)}"
+        case unknown:
+            assert_never(unknown)
 
 
 def _summarized(rendering: Rendering) -> str:
@@ -163,6 +167,8 @@ def _item(rendering: Rendering) -> str:
             names["shown"], body = f"summary, {_summarized(rendering)}", _summary_text(rendering)
         case ProcessingStrategy.RAG_EXTRACT:
             names["shown"], body = f"extract, {_of_all(rendering)}", extract_text(rendering)
+        case unknown:
+            assert_never(unknown)
     attributes = " ".join(f'{name}="{escape(_one_line(value))}"' for name, value in names.items())
     arguments = artifact.call.arguments if artifact.call else artifact.arguments
     if arguments and (artifact.call or arguments != NO_ARGUMENTS):

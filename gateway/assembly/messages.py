@@ -7,8 +7,8 @@ from gateway.assembly.block import block, block_without, file_part, in_place
 from gateway.assembly.cache_breakpoints import BREAKPOINT
 from gateway.models.artifacts import ProcessingStrategy
 from gateway.models.conversation import INSTRUCTION_ROLES
-from gateway.models.tool_steps import RESULT_ROLES
-from gateway.models.window import Forwarded, Material, Rendering, Selection
+from gateway.models.tool_steps import RESULT_ROLES, text_of
+from gateway.models.window import SYSTEM_INDEX, Forwarded, Material, Rendering, Selection
 
 
 def assemble(material: Material, selection: Selection) -> Forwarded:
@@ -30,7 +30,7 @@ def assemble(material: Material, selection: Selection) -> Forwarded:
         elif index is None or name in selection.recalled:
             in_block.append(rendering)
     messages: list[dict[str, Any]] = list(material.instructions)
-    indexes = [-1] * len(messages)
+    indexes = [SYSTEM_INDEX] * len(messages)
     text = block(in_block, selection.turns)
     rendered: dict[str, Any] | None = None
     for index, message in enumerate(material.messages):
@@ -65,10 +65,10 @@ def without_items(rendered: dict[str, Any], numbers: frozenset[int]) -> dict[str
 def _reduced(body: dict[str, Any], renderings: list[Rendering]) -> dict[str, Any]:
     """The message with its artifacts as they are rendered; spans from last to first, so that the others stay valid."""
     if body["role"] in RESULT_ROLES:
-        text = in_place(renderings[0])
-        if text == _text_of(body.get("content")):
+        text, old = in_place(renderings[0]), body.get("content")
+        if isinstance(old, (str, list)) and text == text_of(old):
             return body  # nothing was reduced: a list of parts stays one
-        return {**body, "content": _result(body.get("content"), text)}
+        return {**body, "content": _result(old, text)}
     content = body["content"]
     for rendering in sorted(renderings, key=lambda r: r.artifact.place.span or (0, 0), reverse=True):
         place = rendering.artifact.place
@@ -95,13 +95,6 @@ def _with_breakpoint_of(old: list[dict[str, Any]], new: dict[str, Any]) -> dict[
     """A part that replaces others, with the last prompt-cache breakpoint that the client set on these (§4 I7)."""
     breakpoints = [part[BREAKPOINT] for part in old if part.get(BREAKPOINT) is not None]
     return {**new, BREAKPOINT: breakpoints[-1]} if breakpoints else new
-
-
-def _text_of(content: Any) -> str | None:
-    """The text of a tool's result, of which its artifact was made."""
-    if isinstance(content, list):
-        return "\n".join(str(part.get("text", "")) for part in content if _is_text(part))
-    return content if isinstance(content, str) else None
 
 
 def _is_text(part: Any) -> bool:

@@ -107,7 +107,10 @@ class ContextSettings(_Section):
         description="Kept free for the answer when a request names no limit (at most a quarter of the window).",
     )
     history_share: float = Field(
-        0.1, ge=0, le=1, description="Share of the budget for the latest old turns while passages compete for it."
+        0.1,
+        ge=0,
+        le=1,
+        description="Share of the room above the minimum for the latest old turns, while passages compete for it.",
     )
     low_water: float = Field(
         0.75,

@@ -10,7 +10,6 @@ from gateway.artifacts.collect import (
     current_turn,
     documents_in_messages,
     extract_artifacts_from_messages,
-    text_of,
     unique_ids,
     without_repeats,
 )
@@ -19,11 +18,13 @@ from gateway.artifacts.in_messages import own_words
 from gateway.artifacts.steps_as_text import StepsAsText
 from gateway.models.conversation import INLINE_MESSAGES, Context, Earlier, History
 from gateway.models.exchange import ChatRequest, ModelFacts
+from gateway.models.tool_steps import text_of
 from gateway.models.window import Material
 from gateway.window.budget import Budget
 
 QUESTION_CHARS = 4000
-"""Characters of a question that rank passages; of a longer one its beginning and its end, half each."""
+"""Characters of a question that rank passages and that a planner reads; of a longer one its beginning and its end, half
+each."""
 INLINE_CHARS = 100_000
 """A context of fewer characters is made in less time than a thread takes to start."""
 NO_EARLIER = Earlier()
@@ -31,10 +32,12 @@ NO_EARLIER = Earlier()
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Texts of `file` parts by (message, part): of messages that may be forwarded, and of older ones."""
+    """Texts of `file` parts by (message, part): of messages that may be forwarded, and of older ones. `cached` are
+    digests of those that the cache keeps."""
 
     sent: dict[FilePlace, str]
     earlier: dict[FilePlace, str]
+    cached: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,7 @@ def _question(context: Context) -> str:
     question = "\n".join(text for text in texts if text.strip())
     if len(question) <= QUESTION_CHARS:
         return question
-    return question[: QUESTION_CHARS // 2] + "\n" + question[-QUESTION_CHARS // 2 :]
+    return question[: QUESTION_CHARS // 2] + "\n[…]\n" + question[-QUESTION_CHARS // 2 :]
 
 
 def _content_chars(message: dict[str, Any]) -> int:

@@ -4,7 +4,8 @@ Nothing here waits for anything, so it can run in a thread. A planner's plan is 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Self
 
 from gateway.artifacts.compaction import compact
 from gateway.assembly.messages import assemble
@@ -18,7 +19,7 @@ from gateway.ports import TokenCounter
 from gateway.relevance.index_cache import PassageFinder
 from gateway.window.budget import Limits
 from gateway.window.counting import PromptCounter
-from gateway.window.fit import fit, measured
+from gateway.window.fit import count_unreduced, fit
 from gateway.window.fitting import Tools
 
 
@@ -46,6 +47,12 @@ class Draft(Measured):
     fitted: Fitted
     decision: Decision
 
+    @classmethod
+    def of(cls, measured: Measured, fitted: Fitted, decision: Decision) -> Self:
+        """What was measured, with how it was fitted and decided on."""
+        shared = {each.name: getattr(measured, each.name) for each in fields(Measured)}
+        return cls(**shared, fitted=fitted, decision=decision)
+
 
 def measure(
     source: ContextInput,
@@ -55,7 +62,7 @@ def measure(
     ranked: Callable[[Relevance], Relevance] | None,
     settings: ContextSettings,
 ) -> Measured:
-    """Counts the candidate: everything that could be forwarded.
+    """Counts everything that may be forwarded.
 
     Args:
         ranked: adds ranks by meaning to the lexical ones of `finder`, where an embedder is configured.
@@ -66,12 +73,12 @@ def measure(
     low_water = settings.low_water if request.store else 1.0  # what is not stored is not frozen (guarantee §4 I7)
     target = int(low_water * tokens) if tokens is not None else None
     limits = Limits(tokens, settings.history_share, target, estimated=counter.margin != 1.0)
-    unreduced = measured(material, limits, counting, tools, (settings.fits_share, settings.near_limit_share))
+    unreduced = count_unreduced(material, limits, counting, tools, (settings.fits_share, settings.near_limit_share))
     return Measured(source, material, counting, limits, tools, finder, unreduced)
 
 
-def draft(candidate: Measured, settings: ContextSettings, has_planner: bool) -> Draft:
-    """Fits the candidate without a plan, and decides whether one is called for.
+def make_draft(measured: Measured, settings: ContextSettings, has_planner: bool) -> Draft:
+    """Fits what was measured without a plan, and decides whether one is called for.
 
     Args:
         has_planner: an internal model may be asked.
@@ -79,31 +86,21 @@ def draft(candidate: Measured, settings: ContextSettings, has_planner: bool) -> 
     Raises:
         ContextLengthExceeded: it cannot be made to fit, whatever a plan may say (guarantee §4 I1).
     """
-    unreduced = candidate.unreduced
-    fitted = fit(candidate.material, candidate.limits, candidate.counting, candidate.tools, unreduced=unreduced)
+    unreduced = measured.unreduced
+    fitted = fit(measured.material, measured.limits, measured.counting, measured.tools, unreduced=unreduced)
     if fitted.new_pass and not unreduced.new_pass:  # room for what the question needs: no old decision holds
-        candidate = replace(candidate, unreduced=replace(unreduced, new_pass=True))
-    return Draft(
-        candidate.source,
-        candidate.material,
-        candidate.counting,
-        candidate.limits,
-        candidate.tools,
-        candidate.finder,
-        candidate.unreduced,
-        fitted,
-        decide(candidate, settings, has_planner),
-    )
+        measured = replace(measured, unreduced=replace(unreduced, new_pass=True))
+    return Draft.of(measured, fitted, decide(measured, settings, has_planner))
 
 
-def decide(candidate: Measured, settings: ContextSettings, has_planner: bool) -> Decision:
+def decide(measured: Measured, settings: ContextSettings, has_planner: bool) -> Decision:
     """Whether a plan is called for, with the reason (guarantee §5)."""
-    source = candidate.source
+    source = measured.source
     models = ModelConfig.from_request(source.request, settings)
     facts = facts_of(
         source.request.options,
-        candidate.material,
-        candidate.unreduced,
+        measured.material,
+        measured.unreduced,
         stored=source.history.stored,
         budget=source.budget.tokens,
         historical_turns=settings.historical_turns,

@@ -14,11 +14,10 @@ from gateway.context.report import BuiltContext, measured_utilization
 from gateway.models.conversation import INSTRUCTION_ROLES
 from gateway.models.exchange import ChatRequest, PlainMessages
 from gateway.models.window import Fitted, Forwarded, Selection
+from gateway.planning.decision import NO_ARTIFACTS
 from gateway.window.budget import Budget
 from gateway.window.counting import REPLY_TOKENS
 
-NO_ARTIFACTS = "no_artifacts"
-"""The reason not to plan, as `planning/decision.py` names it."""
 COUNTED_APART = ("tools", "functions", "response_format")
 """Fields that add to the prompt: a request that has one needs a count."""
 BYTES_PER_TOKEN = 4

@@ -4,25 +4,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gateway.artifacts.collect import with_content
+from gateway.artifacts.collect import with_attached_files
 from gateway.artifacts.files import FilePlace, FileReader
 from gateway.artifacts.steps_as_text import steps_as_text
 from gateway.assembly.messages import without_items
 from gateway.base.tasks import inline, offload
 from gateway.config.settings import ContextSettings
 from gateway.context.collect import NO_EARLIER, ContextInput, Files, collect
-from gateway.context.draft import Draft, Measured, draft, measure
+from gateway.context.draft import Draft, Measured, make_draft, measure
 from gateway.context.fast_path import context_as_sent
 from gateway.context.planned_fit import FinalFit, fit_as_planned
-from gateway.context.planner import (
-    NO_PLANNER,
-    NOTHING_TO_PLAN,
-    ContextPlanning,
-    PlannerAccess,
-    Planners,
-    PlanResult,
-    planner_task,
-)
+from gateway.context.planner import ContextPlanning, PlannerAccess, Planners, PlanResult, planner_task
 from gateway.context.report import BuiltContext, report
 from gateway.embeddings.background import Holds
 from gateway.embeddings.meaning import Meaning, RequestMeaning
@@ -31,6 +23,7 @@ from gateway.history.rebuild import begins_turn, has_unread, with_older_messages
 from gateway.models.bill import InternalCall
 from gateway.models.conversation import ConversationMessage, History
 from gateway.models.exchange import ChatRequest, ModelFacts
+from gateway.planning.decision import NO_PLANNER, NOTHING_TO_PLAN, may_be_planned
 from gateway.ports import ConversationReader, FileStore
 from gateway.relevance.index_cache import ContentIndexes, PassageFinder
 from gateway.tokens.counter import CounterRegistry
@@ -71,7 +64,9 @@ class ContextManager:
         budget: Budget,
         access: PlannerAccess | None = None,
     ) -> BuiltContext:
-        """Collects, measures, decides, plans, fits and reports.
+        """Reads, collects, measures, fits without a plan; asks for a plan where one is called for, and fits again by
+        it; reports. Where something has to leave, older messages are read, and all is collected, measured and fitted
+        once more.
 
         Args:
             access: whose internal models may be asked; none without it.
@@ -85,19 +80,17 @@ class ContextManager:
         meaning = self._meaning_for(request, access.spent)
         if begins_turn(history):
             history = await self._with_older_messages(request, history)
-        while True:
-            source, cached = await self._read(request, history, facts, budget, access)
-            run: Run = meaning.run if meaning else inline if source.is_small else offload
-            candidate = await run(self._measure, source, meaning)
-            planners = self._planners(candidate, access)
-            found: Draft = await run(draft, candidate, self._settings, planners is not None)
-            if not (found.fitted.new_pass and has_unread(history)) or self._store is None:
-                break
-            history = await self._with_older_messages(request, history)  # all is decided anew, older turns too
-        plan = access.result or await self._plan(found, planners, run)
-        final = await run(fit_as_planned, found, plan, access.spent) if plan else FinalFit(found.fitted)
-        built: BuiltContext = await run(report, found, final, plan, self._settings.warning_threshold)
-        return _with_vectors(built, meaning, source).with_cached(cached)
+        source = await self._read(request, history, facts, budget, access)
+        draft, planners = await self._draft(source, access, meaning)
+        if draft.fitted.new_pass and has_unread(history) and self._store is not None:
+            history = await self._with_older_messages(request, history)
+            source = await self._read(request, history, facts, budget, access)
+            draft, planners = await self._draft(source, access, meaning)
+        run = _runner(meaning, source)
+        result = access.result or await self._plan(draft, planners, run)
+        final = await run(fit_as_planned, draft, result, access.spent) if result else FinalFit(draft.fitted)
+        built: BuiltContext = await run(report, draft, final, result, self._settings.warning_threshold)
+        return _with_vectors(built, meaning, source).with_cached(source.files.cached)
 
     def as_sent(self, request: ChatRequest, facts: ModelFacts, budget: Budget) -> BuiltContext | None:
         """The context of a request that surely fits as it was sent; None if it needs a closer look."""
@@ -109,7 +102,9 @@ class ContextManager:
         Raises:
             InvalidRequest: there is no such file, or it is no document; names the attachment.
         """
-        return await with_content(request, files, self._files.documents) if request.attachments else request
+        if not request.attachments:
+            return request
+        return await with_attached_files(request, files, self._files.documents)
 
     def keep(self, built: BuiltContext, holds: Holds) -> None:
         """Keeps for later questions what a stored request leaves, as long as its conversation is there (`holds`)."""
@@ -125,16 +120,15 @@ class ContextManager:
         facts: ModelFacts,
         budget: Budget,
         access: PlannerAccess,
-    ) -> tuple[ContextInput, tuple[str, ...]]:
-        """All that has to be read before the context is made; and digests of the documents that the cache keeps."""
+    ) -> ContextInput:
+        """All that has to be read before the context is made."""
         has_tools = any(request.forward.get(name) for name in TOOL_FIELDS)
         origin = access.deployment.origin if access.deployment else None
         steps = steps_as_text(as_frozen(history), without_items, has_tools=has_tools, origin=origin)
         sent, kept = await self._read_files(request, facts, steps.history.messages, steps.history.stored)
         older = (steps.history.earlier or NO_EARLIER).messages
         earlier, kept_earlier = await self._read_files(request, facts, older, len(older))
-        source = ContextInput(request, steps, facts, budget, Files(sent, earlier))
-        return source, (*kept, *kept_earlier)
+        return ContextInput(request, steps, facts, budget, Files(sent, earlier, (*kept, *kept_earlier)))
 
     async def _read_files(
         self, request: ChatRequest, facts: ModelFacts, messages: Sequence[ConversationMessage], first_new: int
@@ -152,34 +146,53 @@ class ContextManager:
             return history
         return await with_older_messages(history, self._store, request.caller.tenant, self._settings.recall_bytes)
 
+    async def _draft(
+        self, source: ContextInput, access: PlannerAccess, meaning: RequestMeaning | None
+    ) -> tuple[Draft, Planners | None]:
+        """The context without a plan, and who may be asked for one."""
+        run = _runner(meaning, source)
+        measured: Measured = await run(self._measure, source, meaning)
+        planners = self._planners(measured, access)
+        return await run(make_draft, measured, self._settings, planners is not None), planners
+
     def _measure(self, source: ContextInput, meaning: RequestMeaning | None) -> Measured:
         material = collect(source, self._settings.document_min_chars)
         finder = PassageFinder(self._indexes, source.request.caller.tenant)
         ranked = meaning.relevance if meaning else None
         return measure(source, material, self._counters.counter(source.facts), finder, ranked, self._settings)
 
-    def _planners(self, candidate: Measured, access: PlannerAccess) -> Planners | None:
+    def _planners(self, measured: Measured, access: PlannerAccess) -> Planners | None:
         """Who may be asked for a plan; None also where there is nothing to plan."""
-        request = candidate.source.request
-        if self._planning is None or not (candidate.material.artifacts or request.options.planning == "always"):
+        request = measured.source.request
+        if self._planning is None or not may_be_planned(request.options, measured.material):
             return None
         return self._planning.planners(request, access)
 
-    async def _plan(self, found: Draft, planners: Planners | None, run: Run) -> PlanResult | None:
+    async def _plan(self, draft: Draft, planners: Planners | None, run: Run) -> PlanResult | None:
         """The planner's plan, where one is called for. No thread and no transaction is held while a model is waited
         for."""
-        if not found.decision.use:
+        if not draft.decision.use:
             return None
         if planners is None or self._planning is None:
-            return NO_PLANNER
-        task = await run(planner_task, found)
-        return await self._planning.plan(found.source.request, task, planners) if task else NOTHING_TO_PLAN
+            return PlanResult(fallback_reason=NO_PLANNER, asked=False)
+        task = await run(planner_task, draft)
+        if task is None:
+            return PlanResult(fallback_reason=NOTHING_TO_PLAN, asked=False)
+        return await self._planning.plan(draft.source.request, task, planners)
 
     def _meaning_for(self, request: ChatRequest, spent: list[InternalCall]) -> RequestMeaning | None:
         """What ranks by meaning, too; in mode `simple` only an embedder that nobody bills (guarantee §2)."""
         if self._meaning is None or (request.options.mode == "simple" and self._meaning.is_billed):
             return None
         return self._meaning.of(request.caller, spent)
+
+
+def _runner(meaning: RequestMeaning | None, source: ContextInput) -> Run:
+    """What runs the steps of a request: ranking by meaning with its own vectors, else this thread for a small context
+    and another one for a larger."""
+    if meaning is not None:
+        return meaning.run
+    return inline if source.is_small else offload
 
 
 def _with_vectors(built: BuiltContext, meaning: RequestMeaning | None, source: ContextInput) -> BuiltContext:

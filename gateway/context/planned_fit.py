@@ -6,11 +6,12 @@ from decimal import Decimal
 
 from gateway.accounting.cost import EXACT, ZERO, Rates, price_internal
 from gateway.context.draft import Draft
-from gateway.context.planner import FORCED, PlanResult
+from gateway.context.planner import PlanResult
 from gateway.errors import ContextLengthExceeded
 from gateway.models.artifacts import ProcessingStrategy
 from gateway.models.bill import PICO, Comparison, InternalCall
 from gateway.models.window import Fitted, Planned
+from gateway.planning.decision import FORCED
 from gateway.telemetry.logs import get_logger
 from gateway.window.fit import fit
 
@@ -27,25 +28,25 @@ log = get_logger("gateway.context")
 
 @dataclass(frozen=True, slots=True)
 class FinalFit:
-    """What will be forwarded. `planned`: as the plan says; else `fallback_reason` says why not, where a plan was called
-    for. A plan that is followed may have a reason, too: why a summary is missing."""
+    """What will be forwarded. `follows_plan`: as the plan says; else `fallback_reason` says why not, where a plan was
+    called for. A plan that is followed may have a reason, too: why a summary is missing."""
 
     fitted: Fitted
-    planned: bool = False
+    follows_plan: bool = False
     fallback_reason: str | None = None
     comparison: Comparison | None = None
 
 
-def fit_as_planned(draft: Draft, plan: PlanResult, spent: Sequence[InternalCall]) -> FinalFit:
+def fit_as_planned(draft: Draft, result: PlanResult, spent: Sequence[InternalCall]) -> FinalFit:
     """The draft as the plan says; as it is where there is no plan, or it is faulty or not worth its price.
 
     Args:
         spent: the calls of internal models that this request has made.
     """
-    if plan.planned is None:
-        return FinalFit(draft.fitted, fallback_reason=plan.fallback_reason)
+    if result.planned is None:
+        return FinalFit(draft.fitted, fallback_reason=result.fallback_reason)
     try:
-        return _followed(draft, plan.planned, plan.fallback_reason, spent)
+        return _followed(draft, result.planned, result.fallback_reason, spent)
     except ContextLengthExceeded:
         return FinalFit(draft.fitted, fallback_reason=DOES_NOT_FIT)
     except Exception as fault:  # noqa: BLE001 - a faulty plan costs quality, never the answer: the draft stands
@@ -53,37 +54,37 @@ def fit_as_planned(draft: Draft, plan: PlanResult, spent: Sequence[InternalCall]
         return FinalFit(draft.fitted, fallback_reason=NOT_FOLLOWED)
 
 
-def _followed(draft: Draft, plan: Planned, reason: str | None, spent: Sequence[InternalCall]) -> FinalFit:
-    fitted = fit(draft.material, draft.limits, draft.counting, draft.tools, planned=plan, unreduced=draft.unreduced)
+def _followed(draft: Draft, planned: Planned, reason: str | None, spent: Sequence[InternalCall]) -> FinalFit:
+    fitted = fit(draft.material, draft.limits, draft.counting, draft.tools, planned=planned, unreduced=draft.unreduced)
     compared = comparison(draft, fitted, spent)
-    refusal = _why_not(draft, fitted, plan, compared)
+    refusal = _why_not(draft, fitted, planned, compared)
     if refusal is None:
-        return FinalFit(fitted, planned=True, fallback_reason=reason, comparison=compared)
+        return FinalFit(fitted, follows_plan=True, fallback_reason=reason, comparison=compared)
     if refusal == CHANGES_NOTHING:  # the same messages; its records say what a guard kept
         return FinalFit(fitted, fallback_reason=reason or refusal, comparison=compared)
     return FinalFit(draft.fitted, fallback_reason=refusal, comparison=compared)
 
 
-def _why_not(draft: Draft, fitted: Fitted, plan: Planned, compared: Comparison) -> str | None:
+def _why_not(draft: Draft, fitted: Fitted, planned: Planned, compared: Comparison) -> str | None:
     """Why a plan is not used; None if it is. Where something has to leave, the plan decides what, at any price."""
     if draft.fitted.new_pass:
         return None
     if fitted.forwarded.messages == draft.fitted.forwarded.messages:
-        wants_less = any(d.strategy is not ProcessingStrategy.INCLUDE_FULL for d in plan.plan.artifacts)
+        wants_less = any(d.strategy is not ProcessingStrategy.INCLUDE_FULL for d in planned.plan.artifacts)
         return CHANGES_NOTHING if wants_less else None
     return None if draft.decision.reason == FORCED or compared.pays is not False else SAVES_TOO_LITTLE
 
 
-def comparison(draft: Draft, planned: Fitted, spent: Sequence[InternalCall]) -> Comparison:
-    """Compares the draft with a context that follows a plan, over all requests that will forward it."""
+def comparison(draft: Draft, fitted: Fitted, spent: Sequence[InternalCall]) -> Comparison:
+    """Compares the draft with a context fitted by a plan, over all requests that will forward it."""
     costs = [price_internal(call).total for call in spent if call.purpose in PLANNING]
     known = [cost for cost in costs if cost is not None]
     answers = draft.material.turns_before + sum(each.role == "assistant" for each in draft.material.messages)
     return compare(
         draft.source.facts.prices,
         candidate_tokens=draft.fitted.tokens,
-        saved_tokens=draft.fitted.tokens - planned.tokens,
-        invalidated_tokens=_invalidated_tokens(draft, planned),
+        saved_tokens=draft.fitted.tokens - fitted.tokens,
+        invalidated_tokens=_invalidated_tokens(draft, fitted),
         requests=expected_requests(answers),
         planning_cost=sum(known, Decimal(0)) if len(known) == len(costs) else None,
     )
@@ -126,7 +127,7 @@ def compare(
     return Comparison(saved_tokens, requests, saving, planning_cost, invalidated_tokens, invalidation)
 
 
-def _invalidated_tokens(draft: Draft, planned: Fitted) -> int:
+def _invalidated_tokens(draft: Draft, fitted: Fitted) -> int:
     """Tokens that an earlier request forwarded and a provider may have cached, from the first message on that is no
     longer forwarded the same."""
     before, stored = draft.unreduced.forwarded, draft.source.history.stored
@@ -134,7 +135,7 @@ def _invalidated_tokens(draft: Draft, planned: Fitted) -> int:
         return 0  # nothing but system messages was there before
     old = [message for index, message in zip(before.indexes, before.messages, strict=True) if index < stored]
     same = 0
-    for one, other in zip(old, planned.forwarded.messages, strict=False):
+    for one, other in zip(old, fitted.forwarded.messages, strict=False):
         if one != other:
             break
         same += 1

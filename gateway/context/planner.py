@@ -20,7 +20,7 @@ from gateway.models.bill import InternalCall
 from gateway.models.exchange import ChatRequest, Deployment
 from gateway.models.internal import InternalModelFailed
 from gateway.models.window import Planned
-from gateway.planning.decision import is_excerpted, without_standing
+from gateway.planning.decision import FORCED, without_standing
 from gateway.planning.processor import ArtifactProcessor, ModelConfig
 from gateway.planning.prompt import PlannerTask
 from gateway.planning.summaries import Summarizer
@@ -31,8 +31,6 @@ from gateway.window.candidates import as_artifact, candidates, recent_texts, tra
 from gateway.window.plan import changeable
 from gateway.window.recall import absent
 
-FORCED = "forced"
-"""The reason of a decision for a plan that the request asked for (guarantee §5)."""
 log = get_logger("gateway.planning")
 
 
@@ -52,10 +50,6 @@ class PlanResult:
     cache_misses: int = 0
     cached: tuple[str, ...] = ()
     asked: bool = True
-
-
-NO_PLANNER = PlanResult(fallback_reason="no_planner", asked=False)
-NOTHING_TO_PLAN = PlanResult(fallback_reason="nothing_to_plan", asked=False)
 
 
 @dataclass(slots=True)
@@ -100,7 +94,7 @@ def _artifacts_to_plan(draft: Draft) -> tuple[list[Artifact], frozenset[str]]:
     material, fitted = draft.material, draft.fitted
     undecided = without_standing(material, draft.unreduced, draft.source.history.stored)
     if fitted.new_pass:
-        said = transcript(material, frozenset()) if is_excerpted(material, draft.unreduced) else []
+        said = transcript(material, frozenset()) if material.current > 0 else []
         return list(undecided) or ([as_artifact(said)] if said else []), frozenset()
     free = {id(artifact) for artifact in changeable(material, fitted)}
     artifacts = [artifact for artifact in undecided if id(artifact) in free]

@@ -9,7 +9,7 @@ from gateway.embeddings.background import PendingVectors
 from gateway.models.artifacts import Artifact, ProcessingStrategy
 from gateway.models.bill import ContextUtilizationMetadata
 from gateway.models.exchange import ChatRequest
-from gateway.models.window import Fitted, Material
+from gateway.models.window import SYSTEM_INDEX, Fitted, Material
 from gateway.planning.record import holds_reduced, records_of
 from gateway.relevance.index_cache import PassageFinder
 from gateway.window.budget import Budget
@@ -46,7 +46,7 @@ class BuiltContext:
         return replace(self, cached=tuple(dict.fromkeys((*self.cached, *digests)))) if digests else self
 
 
-def report(draft: Draft, final: FinalFit, plan: PlanResult | None, warning_threshold: float) -> BuiltContext:
+def report(draft: Draft, final: FinalFit, result: PlanResult | None, warning_threshold: float) -> BuiltContext:
     """The finished context with its figures.
 
     Args:
@@ -55,12 +55,12 @@ def report(draft: Draft, final: FinalFit, plan: PlanResult | None, warning_thres
     utilization = _utilization(draft, final.fitted, warning_threshold)
     utilization.planning_reason = draft.decision.reason
     utilization.fallback_reason = final.fallback_reason
-    if final.planned:
+    if final.follows_plan:
         utilization.llm_planning_used, utilization.strategy = True, "llm_planned"
     if final.comparison is not None:
-        utilization.economics = final.comparison.as_economics(applied=final.planned)
-    if plan is not None:
-        _report_summaries(utilization, plan)
+        utilization.economics = final.comparison.as_economics(applied=final.follows_plan)
+    if result is not None:
+        _report_summaries(utilization, result)
     request, material = draft.source.request, draft.material
     built = BuiltContext(
         final.fitted,
@@ -68,17 +68,17 @@ def report(draft: Draft, final: FinalFit, plan: PlanResult | None, warning_thres
         material,
         draft.counting,
         new_attachments=material.attached[len(draft.source.history.attachments) :],
-        plan=plan if plan is not None and plan.asked else None,
+        plan=result if result is not None and result.asked else None,
     )
     if request.store and not request.options.dry_run and draft.finder.digests:
         built = replace(built, indexes=draft.finder).with_cached(draft.finder.digests)
-    return built.with_cached(plan.cached) if plan is not None else built
+    return built.with_cached(result.cached) if result is not None else built
 
 
 def _utilization(draft: Draft, fitted: Fitted, warning_threshold: float) -> ContextUtilizationMetadata:
     source, material = draft.source, draft.material
     history, request = source.history, source.request
-    included = len(set(fitted.forwarded.indexes) - {-1})
+    included = len(set(fitted.forwarded.indexes) - {SYSTEM_INDEX})
     sent = included + len(material.instructions)
     utilization = measured_utilization(request, source.budget, fitted, sent, warning_threshold)
     utilization.strategy = _strategy(material, fitted)
@@ -89,12 +89,12 @@ def _utilization(draft: Draft, fitted: Fitted, warning_threshold: float) -> Cont
     return utilization
 
 
-def _report_summaries(utilization: ContextUtilizationMetadata, plan: PlanResult) -> None:
+def _report_summaries(utilization: ContextUtilizationMetadata, result: PlanResult) -> None:
     """Adds what is known of the summaries that a plan wanted, whether it was followed or not."""
-    utilization.cache_stats = {"hits": len(plan.cache_hits), "misses": plan.cache_misses}
+    utilization.cache_stats = {"hits": len(result.cache_hits), "misses": result.cache_misses}
     summarize = ProcessingStrategy.SUMMARIZE.value
     utilization.artifacts_processed = [
-        replace(each, cache_hit=True) if each.strategy == summarize and each.artifact_id in plan.cache_hits else each
+        replace(each, cache_hit=True) if each.strategy == summarize and each.artifact_id in result.cache_hits else each
         for each in utilization.artifacts_processed
     ]
 

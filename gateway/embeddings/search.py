@@ -20,7 +20,7 @@ MOST_LATER = 2000
 """Further passages whose vectors are used if they are cached; missing ones may be made in the background."""
 BEST = 64
 """Passages with the best lexical scores whose vectors are asked for first, with their neighbours."""
-LONGEST, QUESTION_CHARS = 2000, 1000
+LONGEST, QUERY_CHARS = 2000, 1000
 """Characters of a passage and of a query that are embedded; models read 256 to 8,192 tokens."""
 MARKS = re.compile(r"[{}\[\]\"<>|=;:_/\\\d\t]")
 MOST_MARKS = 0.12
@@ -41,7 +41,7 @@ class Wanted:
 
 def queries(query: Query) -> list[Wanted]:
     """The question, then the further searches."""
-    texts = [query.question[-QUESTION_CHARS:], *(search[:QUESTION_CHARS] for search in query.searches)]
+    texts = [query.question[-QUERY_CHARS:], *(search[:QUERY_CHARS] for search in query.searches)]
     return [Wanted(text, digest(text)) for text in texts if text.strip()]
 
 

@@ -13,7 +13,7 @@ from gateway.internal_models.formats import body_of, formats_of, is_cut, max_ans
 from gateway.models.bill import InternalCall, Purpose
 from gateway.models.exchange import Caller, Deployment, ModelFacts
 from gateway.models.internal import InternalAnswer, InternalModelFailed, InternalRequest, OverBudget
-from gateway.ports import Clock, Upstream
+from gateway.ports import Clock, TokenCounter, Upstream
 from gateway.tokens.counter import CounterRegistry
 from gateway.upstream.routing.router import ConfiguredRouter
 from gateway.window.counting import REPLY_TOKENS
@@ -78,40 +78,9 @@ class InternalModels:
             return answer.body
         raise AssertionError("unreachable: the last format is returned or raised")
 
-    def used(
-        self, model: "BilledModel", ask: InternalRequest, body: dict[str, Any] | None, *, charged: bool
-    ) -> InternalCall:
-        """What a call used: as reported, else what was sent and what came, counted here; nothing if it is not
-        charged."""
-        usage = (body or {}).get("usage")
-        reported = usage if isinstance(usage, dict) else {}
-        prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")
-        if is_figure(prompt) and is_figure(completion):
-            return model.call(ask.purpose, reported, estimated=False)
-        if not charged:
-            return model.call(ask.purpose, {"prompt_tokens": 0, "completion_tokens": 0}, estimated=False)
-        usage = _usage(self._prompt_tokens(model, ask), self._answer_tokens(model, body))
-        return model.call(ask.purpose, usage, estimated=True)
-
-    def most(self, model: "BilledModel", ask: InternalRequest) -> InternalCall:
-        """What a call can use at most: its prompt and its longest answer."""
-        usage = _usage(self._prompt_tokens(model, ask), max_answer_tokens(model.deployment, ask))
-        return model.call(ask.purpose, usage, estimated=True)
-
-    def least(self, model: "BilledModel", asks: Sequence[InternalRequest]) -> list[InternalCall]:
-        """What calls use in any case: their prompts."""
-        return [model.call(ask.purpose, _usage(self._prompt_tokens(model, ask), 0), estimated=True) for ask in asks]
-
-    def _prompt_tokens(self, model: "BilledModel", ask: InternalRequest) -> int:
-        counter = self._counters.counter(model.facts)
-        return REPLY_TOKENS + sum(counter.message(message) for message in ask.messages)
-
-    def _answer_tokens(self, model: "BilledModel", body: dict[str, Any] | None) -> int:
-        text = text_of(body)
-        if not text:
-            return 0
-        counted = self._counters.counter(model.facts).text(text[:COUNTED_CHARS])
-        return counted * len(text) // min(len(text), COUNTED_CHARS)
+    def counter(self, facts: ModelFacts) -> TokenCounter:
+        """Counts the tokens of a model."""
+        return self._counters.counter(facts)
 
 
 @dataclass(slots=True)
@@ -167,7 +136,7 @@ class BilledModel:
         Raises:
             OverBudget: it has not; no call is made in vain.
         """
-        least = await asyncio.to_thread(self.models.least, self, asks)
+        least = await asyncio.to_thread(self.least, asks)
         try:
             self.bill.budget.check(least)
         except OverBudget as over:
@@ -176,7 +145,7 @@ class BilledModel:
 
     async def _ask(self, ask: InternalRequest) -> InternalAnswer:
         # Counting may have a vocabulary to load: streams of other requests must not wait for that.
-        most = await asyncio.to_thread(self.models.most, self, ask)
+        most = await asyncio.to_thread(self.most, ask)
         self.bill.budget.reserve(most)
         left = self.bill.budget.seconds
         body: dict[str, Any] | None = None
@@ -202,8 +171,40 @@ class BilledModel:
         """A call of this model with that usage."""
         return InternalCall(purpose, self.deployment.route, usage, self.facts.prices, estimated)
 
+    def used(self, ask: InternalRequest, body: dict[str, Any] | None, *, charged: bool) -> InternalCall:
+        """What a call used: as reported, else what was sent and what came, counted here; nothing if it is not
+        charged."""
+        usage = (body or {}).get("usage")
+        reported = usage if isinstance(usage, dict) else {}
+        prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")
+        if is_figure(prompt) and is_figure(completion):
+            return self.call(ask.purpose, reported, estimated=False)
+        if not charged:
+            return self.call(ask.purpose, {"prompt_tokens": 0, "completion_tokens": 0}, estimated=False)
+        return self.call(ask.purpose, _usage(self._prompt_tokens(ask), self._answer_tokens(body)), estimated=True)
+
+    def most(self, ask: InternalRequest) -> InternalCall:
+        """What a call can use at most: its prompt and its longest answer."""
+        usage = _usage(self._prompt_tokens(ask), max_answer_tokens(self.deployment, ask))
+        return self.call(ask.purpose, usage, estimated=True)
+
+    def least(self, asks: Sequence[InternalRequest]) -> list[InternalCall]:
+        """What calls use in any case: their prompts."""
+        return [self.call(ask.purpose, _usage(self._prompt_tokens(ask), 0), estimated=True) for ask in asks]
+
+    def _prompt_tokens(self, ask: InternalRequest) -> int:
+        counter = self.models.counter(self.facts)
+        return REPLY_TOKENS + sum(counter.message(message) for message in ask.messages)
+
+    def _answer_tokens(self, body: dict[str, Any] | None) -> int:
+        text = text_of(body)
+        if not text:
+            return 0
+        counted = self.models.counter(self.facts).text(text[:COUNTED_CHARS])
+        return counted * len(text) // min(len(text), COUNTED_CHARS)
+
     async def _book(self, ask: InternalRequest, most: InternalCall, body: dict[str, Any] | None, charged: bool) -> None:
-        call = await asyncio.to_thread(self.models.used, self, ask, body, charged=charged)
+        call = await asyncio.to_thread(self.used, ask, body, charged=charged)
         self.bill.calls.append(call)
         self.bill.budget.settle(most, call)
 

@@ -114,6 +114,10 @@ class ArtifactDecision(BaseModel):
     extraction_query: str | None = None
 
 
+MAX_QUERIES = 4
+"""Queries of a plan that are searched for beside the question (guarantee §5)."""
+
+
 class ArtifactPlan(BaseModel):
     """Decisions for all artifacts of a request, by priority, and why."""
 

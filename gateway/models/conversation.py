@@ -218,9 +218,11 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Everything that may enter the model's window for one request. `current` is the index of the message that begins
-    the turn under way; `placed` artifacts stand in messages, `restored` ones are tool results told as text, `artifacts`
-    are the attached ones."""
+    """Everything that may enter the model's window for one request, in the words of the project's
+    description.
+
+    `current` is the index of the message that begins the current turn; `placed` artifacts are inside messages,
+    `restored` ones are tool results forwarded as text, `artifacts` are the attached ones."""
 
     conversation_history: tuple[ConversationMessage, ...]
     current: int

@@ -10,7 +10,7 @@ Form = dict[str, Any] | None
 
 @dataclass(frozen=True, slots=True)
 class FrozenDecision:
-    """What was decided for an artifact that stands in a frozen message: its strategy, and the characters shown."""
+    """What was decided for an artifact in a frozen message: its strategy, and the characters shown."""
 
     artifact_id: str
     strategy: str
@@ -25,8 +25,9 @@ class Frame:
     `left_out`. `forms` are those of messages that were forwarded otherwise than they are stored. `shown_in_full` names
     the artifacts that their blocks show in full, `decisions` what was decided for other artifacts in them. `decided`
     names the attached documents, and the tool results shown as text, that the pass has decided on: what it left out
-    stays out. `unsent` are the messages whose forms hold something that the client did not send as a message: it goes
-    to nobody who has not shown that the conversation is theirs (guarantee §3.2). `counts` are the tokens of forms.
+    is not shown again. `unsent` are the messages whose forms show something that the client did not send as a message:
+    it goes only to a client who has shown that the conversation is theirs (guarantee §3.2). `counts` are the tokens of
+    forms.
     `additions` says of how many stored frames, beside the full one, it was put together; `borrowed`, that some of them
     belong to a branch that the client has left, so that this one has none of its own yet.
     """

@@ -19,6 +19,16 @@ def calls_of(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [*calls, {"function": function}] if isinstance(function, dict) else calls
 
 
+def text_of(content: object) -> str:
+    """The text of a tool message's content; other parts than texts are passed over."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        parts = [p.get("text", "") for p in content if isinstance(p, dict) and p.get("type") == "text"]
+        return "\n".join(str(part) for part in parts)
+    return ""
+
+
 def without_calls(body: Mapping[str, Any]) -> dict[str, Any]:
     """What an assistant said beside its calls."""
     return {name: value for name, value in body.items() if name not in CALL_FIELDS}

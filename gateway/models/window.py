@@ -10,8 +10,10 @@ from gateway.models.artifacts import Artifact, ArtifactPlan, ProcessingStrategy
 from gateway.models.conversation import ConversationMessage
 from gateway.models.frames import Frame
 
+SYSTEM_INDEX = -1
+"""Index of leading system messages, which are not in `Material.messages`."""
 LAST_EARLIER = -2
-"""Index of the last message before those that can be forwarded; -1 is the index of system messages."""
+"""Index of the last message before those that can be forwarded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +200,7 @@ class Forwarded:
     """The messages that go upstream.
 
     Attributes:
-        indexes: for each message its index in `Material.messages`; -1 for leading system messages.
+        indexes: for each message its index in `Material.messages`; `SYSTEM_INDEX` for leading system messages.
         block: the text put at the head of the current user message; "" without one.
         rendered: the current user message with that block.
         shown_in_full: `Artifact.block_name` of each artifact that the block shows in full, in its order.

@@ -5,8 +5,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from gateway.base import jsons
-from gateway.models.artifacts import ArtifactDecision, ArtifactPlan, ProcessingStrategy
-from gateway.planning.prompt import MAX_QUERIES
+from gateway.models.artifacts import MAX_QUERIES, ArtifactDecision, ArtifactPlan, ProcessingStrategy
 
 MAX_ANSWER_CHARS = 200_000
 """Many times what a planner may answer; a longer answer is not searched for a plan."""

@@ -45,6 +45,14 @@ class Decision:
     reason: str
 
 
+NO_ARTIFACTS = "no_artifacts"
+FORCED = "forced"
+"""The request asked for a plan (`planning: always`)."""
+NO_PLANNER = "no_planner"
+NOTHING_TO_PLAN = "nothing_to_plan"
+"""Not a reason of the table: a plan was called for, and could change nothing."""
+
+
 class Row(NamedTuple):
     """One row of the table: its condition in words and as a function, and what it says."""
 
@@ -55,10 +63,10 @@ class Row(NamedTuple):
 
 
 TABLE = (
-    Row("no artifacts", lambda f, _: f.artifacts == 0, False, "no_artifacts"),
+    Row("no artifacts", lambda f, _: f.artifacts == 0, False, NO_ARTIFACTS),
     Row("`context.planning` is `never`", lambda f, _: f.planning == "never", False, "disabled"),
-    Row("`context.planning` is `always`", lambda f, _: f.planning == "always", True, "forced"),
-    Row("no planner, or mode `simple`", lambda f, _: not f.has_planner or f.mode == "simple", False, "no_planner"),
+    Row("`context.planning` is `always`", lambda f, _: f.planning == "always", True, FORCED),
+    Row("no planner, or mode `simple`", lambda f, _: not f.has_planner or f.mode == "simple", False, NO_PLANNER),
     Row("every artifact has a standing decision", lambda f, _: f.all_standing, False, "standing"),
     Row("a historical artifact has none", lambda f, _: f.new_historical, True, "historical_artifacts"),
     Row("total size is small", lambda f, s: f.total_chars < s.small_total_chars, False, "small_total"),
@@ -84,7 +92,7 @@ def should_use_llm_planning(facts: PlanningFacts, settings: ContextSettings) -> 
 def facts_of(
     options: ContextOptions,
     material: Material,
-    fitted: Fitted | Unreduced,
+    unreduced: Unreduced,
     *,
     stored: int,
     budget: int | None,
@@ -95,16 +103,15 @@ def facts_of(
     """The facts of a request.
 
     Args:
-        fitted: the unreduced candidate, or, where no plan can come of it, what was fitted in its place.
         stored: how many of the material's messages were forwarded with an earlier request.
         budget: in tokens; None if the window is unknown.
         historical_turns: how many turns back a historical artifact counts.
     """
     sizes = [artifact.size_chars for artifact in material.artifacts]
-    undecided = without_standing(material, fitted, stored)
+    undecided = without_standing(material, unreduced, stored)
     turns = _HistoricalTurns(material, historical_turns)
     return PlanningFacts(
-        artifacts=len(sizes) or int(options.planning == "always" and is_excerpted(material, fitted)),
+        artifacts=len(sizes) or int(unreduced.new_pass and may_be_planned(options, material)),
         planning=options.planning,
         mode=options.mode,
         has_planner=has_planner,
@@ -112,16 +119,17 @@ def facts_of(
         new_historical=any(artifact.historical and turns.has(artifact) for artifact in undecided),
         total_chars=sum(sizes),
         largest_chars=max(sizes, default=0),
-        tokens=fitted.tokens,
+        tokens=unreduced.tokens,
         budget=budget,
         expensive_primary=expensive_primary,
     )
 
 
-def is_excerpted(material: Material, fitted: Fitted | Unreduced) -> bool:
-    """Whether old turns may have to leave. What is quoted of them is an artifact, too, the only one that a plain chat
-    has; a plan of it would cost time in every turn of a long chat, so it is made only with `planning: always`."""
-    return fitted.new_pass and material.current > 0
+def may_be_planned(options: ContextOptions, material: Material) -> bool:
+    """Whether there is anything to plan: artifacts, or old turns where they have to leave. What is quoted of these is
+    an artifact, too, the only one that a plain chat has; a plan of it would cost time in every turn of a long chat, so
+    it is made only with `planning: always`."""
+    return bool(material.artifacts) or (options.planning == "always" and material.current > 0)
 
 
 def without_standing(material: Material, fitted: Fitted | Unreduced, stored: int) -> Sequence[Artifact]:

@@ -12,7 +12,8 @@ from gateway.models.exchange import ChatRequest
 from gateway.models.internal import InternalModelFailed, InternalRequest
 from gateway.planning.answer import InvalidPlan, is_plan, read_plan
 from gateway.planning.prompt import PlannerTask, plan_schema, planner_messages
-from gateway.planning.summaries import Summarizer, Summary
+from gateway.planning.summaries import Summarizer
+from gateway.planning.summary_cache import Summary
 from gateway.ports import InternalModel
 
 DEFAULT_INTERNAL = "gpt-4o-mini"
@@ -65,16 +66,15 @@ MAX_PLAN_TOKENS = 16_000
 """The longest plan of a planner whose output limit is unknown."""
 MIN_SHOWN = 4
 """Artifacts that are shown however small the planner's window is."""
-CHARS_PER_TOKEN = 2.5
+PROMPT_CHARS_PER_TOKEN = 2.5
 """Of a prompt of many short previews; fewer than in most text."""
 MIN_PROMPT_CHARS = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A plan with the summaries that could be made, by artifact id; `failed` are the reasons why others could not."""
+    """The summaries of a plan that could be made, by artifact id; `failed` are the reasons why others could not."""
 
-    plan: ArtifactPlan
     summaries: dict[str, Summary] = field(default_factory=dict)
     failed: tuple[str, ...] = ()
 
@@ -126,11 +126,11 @@ class ArtifactProcessor:
         by_id = {artifact.artifact_id: artifact for artifact in artifacts}
         wanted = [d for d in plan.artifacts if d.strategy is ProcessingStrategy.SUMMARIZE and d.artifact_id in by_id]
         if not wanted or summarizer is None:
-            return Prepared(plan, failed=("no_summarizer",) if wanted else ())
+            return Prepared(failed=("no_summarizer",) if wanted else ())
         made = await asyncio.gather(*(_made(summarizer, by_id[d.artifact_id], d, seconds) for d in wanted))
         summaries = {d.artifact_id: one for d, one in zip(wanted, made, strict=True) if isinstance(one, Summary)}
         failed = dict.fromkeys(one for one in made if isinstance(one, str))
-        return Prepared(plan, summaries, tuple(failed))
+        return Prepared(summaries, tuple(failed))
 
 
 def most_tokens(planner: InternalModel) -> int:
@@ -143,7 +143,7 @@ def prompt_chars(planner: InternalModel, most: int) -> int:
     """The longest prompt in characters: `most`, and no more than the planner's window takes beside its answer."""
     if planner.max_input_tokens is None:
         return most
-    left = int((planner.max_input_tokens - most_tokens(planner)) * CHARS_PER_TOKEN)
+    left = int((planner.max_input_tokens - most_tokens(planner)) * PROMPT_CHARS_PER_TOKEN)
     return min(most, max(MIN_PROMPT_CHARS, left))
 
 

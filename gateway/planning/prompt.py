@@ -9,7 +9,6 @@ from gateway.base import jsons
 from gateway.models.artifacts import Artifact, ContextGoal, ProcessingStrategy
 
 SCHEMA_NAME = "artifact_plan"
-MAX_QUERIES = 4
 MAX_SHOWN = 500
 """Artifacts in one prompt; the others keep the heuristic's decision."""
 MIN_PREVIEW_CHARS = 120
@@ -20,7 +19,6 @@ ENTRY_CHARS = 200
 """What surrounds a preview: id, source, size, outline."""
 FRAME_CHARS = 600
 """What surrounds all entries: goal, budget, what was said just before."""
-QUESTION_CHARS = 4000
 SAID_CHARS = 300
 """Of each of the two messages before the question."""
 OUTLINE_CHARS = 300
@@ -62,7 +60,7 @@ class PlannerTask:
 
     question: str
     goal: ContextGoal
-    budget: int | None
+    budget: int
     artifacts: Sequence[Artifact]
     recent: Sequence[str] = ()
     quoted: frozenset[str] = frozenset()
@@ -77,18 +75,16 @@ def planner_messages(
     The more artifacts, the shorter their previews; those for which there is no room, the least relevant, are not shown
     and get the heuristic's decision.
     """
-    question = _cut(task.question, QUESTION_CHARS)
-    room = max(0, max_chars - len(SYSTEM) - len(EXAMPLE) - len(question) - FRAME_CHARS)
+    room = max(0, max_chars - len(SYSTEM) - len(EXAMPLE) - len(task.question) - FRAME_CHARS)
     most = max(1, min(most_shown, room // (MIN_PREVIEW_CHARS + ENTRY_CHARS)))
     shown = task.artifacts[:most]
     each = min(MAX_PREVIEW_CHARS, max(MIN_PREVIEW_CHARS, room // max(1, len(shown)) - ENTRY_CHARS))
-    budget = f"{task.budget:,} tokens" if task.budget else "unknown"
     recent = "".join(f"\n{_cut(text, SAID_CHARS)}" for text in task.recent[-2:])
     lines = [
-        f"Goal: {task.goal.value}. Budget for everything: {budget}.",
+        f"Goal: {task.goal.value}. Budget for everything: {task.budget:,} tokens.",
         *([f"Said just before:{recent}"] if recent else []),
         *(_artifact(artifact, each) for artifact in shown),
-        f"Question: {question}",
+        f"Question: {task.question}",
     ]
     messages = [
         {"role": "system", "content": f"{SYSTEM}\n\nExample, for «{EXAMPLE_QUESTION}»:\n{EXAMPLE}"},

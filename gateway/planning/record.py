@@ -9,8 +9,7 @@ from gateway.models.frames import FrozenDecision
 from gateway.models.window import Fitted, Material, Recalled, Rendering, Unreduced
 
 REDUCED = (ProcessingStrategy.RAG_EXTRACT, ProcessingStrategy.SUMMARIZE)
-
-
+STRATEGIES = {each.value: each for each in ProcessingStrategy}
 STRONGEST = (ProcessingStrategy.SUMMARIZE, ProcessingStrategy.RAG_EXTRACT, ProcessingStrategy.INCLUDE_FULL)
 """Of two decisions on one artifact, the record names the one that comes first here."""
 
@@ -38,7 +37,7 @@ class WindowContents:
 
     @classmethod
     def of(cls, material: Material, fitted: Fitted | Unreduced) -> "WindowContents":
-        """The contents of a window that was fitted, or of the unreduced candidate."""
+        """The contents of a window that was fitted, or of everything before anything leaves."""
         indexes = frozenset(fitted.forwarded.indexes)
         earlier = frozenset(name for i in indexes if i >= 0 for name in material.messages[i].shown_in_full)
         frame = None if fitted.new_pass else material.frame
@@ -73,7 +72,7 @@ class WindowContents:
         return artifact.block_name in self.in_kept_block and (index is None or index not in self.indexes)
 
     def is_left_out(self, artifact: Artifact, stored: int) -> bool:
-        """Whether the pass with which the window began decided to show nothing of it, and nothing does.
+        """Whether the window holds nothing of it because the pass with which the window began left it out.
 
         Args:
             stored: how many messages are of earlier requests.
@@ -134,7 +133,8 @@ def records_of(material: Material, fitted: Fitted, *, named: bool = True) -> lis
         if earlier is not None:  # what is shown already, and, if the question called for more, that beside it
             here = FrozenDecision(earlier.artifact_id, strategy.value, shown)
             both = earlier if rendering is None else together(earlier, here)
-            strategy, shown = ProcessingStrategy(both.strategy), min(artifact.size_chars, both.shown_chars)
+            strategy = STRATEGIES.get(both.strategy, strategy)  # a later version of the gateway may have stored others
+            shown = min(artifact.size_chars, both.shown_chars)
         elif rendering is None and not fitted.new_pass and window.is_gone(artifact):
             if artifact.block_name not in window.decided_on:
                 continue  # it left with its turn, which `messages_excluded` counts

@@ -3,12 +3,12 @@
 import asyncio
 import hashlib
 import hmac
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from gateway.base.ids import new_id
+from gateway.base.tasks import BackgroundTasks
 from gateway.models.artifacts import cache_group
 from gateway.models.internal import OverBudget
 from gateway.ports import ClaimingCache, Clock
@@ -41,7 +41,7 @@ class SummaryKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Summary:
     """A summary, and whether this request got it without paying."""
 
     text: str
@@ -70,9 +70,9 @@ class SummaryCache:
         self._ttl = ttl_seconds
         self._longest_wait = longest_wait
         self._running: dict[str, asyncio.Future[str]] = {}
-        self._ending: set[asyncio.Future[None]] = set()
+        self._tasks = BackgroundTasks()
 
-    async def get_or_make(self, key: SummaryKey, make: Make, secret: bytes, *, read: bool, keep: bool) -> Found:
+    async def get_or_make(self, key: SummaryKey, make: Make, secret: bytes, *, read: bool, keep: bool) -> Summary:
         """The summary: kept, being made by somebody else, or made now.
 
         Args:
@@ -85,7 +85,7 @@ class SummaryCache:
         run = f"{name} {read} {keep}"
         while (running := self._running.get(run)) is not None:
             try:
-                return Found(await asyncio.shield(running), hit=True)
+                return Summary(await asyncio.shield(running), hit=True)
             except PayerLeft:
                 continue  # the next one pays
         future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -113,27 +113,27 @@ class SummaryCache:
 
     async def close(self) -> None:
         """Waits for writes and releases under way."""
-        if self._ending:
-            await asyncio.wait(set(self._ending))
+        await self._tasks.finish()
 
-    async def _only_read_or_made(self, name: str, make: Make, secret: bytes, read: bool) -> Found:
+    async def _only_read_or_made(self, name: str, make: Make, secret: bytes, read: bool) -> Summary:
         text = _opened(await self._cache.get(name), name, secret) if read else None
-        return Found(text, hit=True) if text is not None else Found(await make(), hit=False)
+        return Summary(text, hit=True) if text is not None else Summary(await make(), hit=False)
 
-    async def _kept_or_made(self, key: SummaryKey, name: str, make: Make, secret: bytes) -> Found:
+    async def _kept_or_made(self, key: SummaryKey, name: str, make: Make, secret: bytes) -> Summary:
         owner, claim = new_id(""), f"{name}:claim"
         text = made = None
         try:
             text = await self._kept_or_claimed(name, claim, owner, secret)
             if text is not None:
-                return Found(text, hit=True)
+                return Summary(text, hit=True)
             async with self._renewed(claim, owner):
                 made = await make()
-            return Found(made, hit=False)
+            return Summary(made, hit=False)
         finally:
             if text is None:
                 value = None if made is None else _signed(made, name, secret)
-                await self._at_last(self._settled(name, value, cache_group(key.tenant, key.content_digest), owner))
+                settled = self._settled(name, value, cache_group(key.tenant, key.content_digest), owner)
+                await asyncio.shield(self._tasks.start(settled))  # it ends also where the request is cancelled here
 
     async def _kept_or_claimed(self, name: str, claim: str, owner: str, secret: bytes) -> str | None:
         """The summary; None once this request holds the claim, or after the longest wait."""
@@ -168,13 +168,6 @@ class SummaryCache:
         if value is not None:
             await self._cache.set(name, value, self._ttl, group=group)
         await self._cache.release(f"{name}:claim", owner)
-
-    async def _at_last(self, work: Coroutine[Any, Any, None]) -> None:
-        """Does the work; a request that is cancelled here leaves it to end by itself."""
-        task = asyncio.ensure_future(work)
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
-        await asyncio.shield(task)
 
 
 def _opened(value: bytes | None, name: str, secret: bytes) -> str | None:

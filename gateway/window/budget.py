@@ -11,7 +11,7 @@ OUTPUT_LIMITS = ("max_completion_tokens", "max_tokens")
 """The fields with which a request names how long its answer may be."""
 OUTPUT_DIVISOR = 4
 """If the request names no output limit, at most one fourth of the window is reserved for the answer."""
-ESTIMATED_SHARE = 0.99
+USABLE_SHARE = 0.99
 """Usable share of the budget where counts are estimates: calibrated ones were measured up to 0.8 % too low."""
 REFIT_SHARE = 0.8
 """Share of a refused prompt to try next, if upstream did not say by how much it was too long."""
@@ -55,7 +55,7 @@ class Limits:
         be made shorter may take all of the budget."""
         if self.tokens is None or not self.estimated:
             return self.tokens
-        return int(self.tokens * ESTIMATED_SHARE)
+        return int(self.tokens * USABLE_SHARE)
 
     @property
     def goal(self) -> int:

@@ -1,4 +1,4 @@
-"""Finds what stands in the window (guarantee §4 I1-I7).
+"""Decides what the window holds (guarantee §4 I1-I7).
 
 `fit` tells how: everything is kept if it fits; else it is compacted, then old blocks leave, then artifacts are reduced
 and old turns leave. `greedy_fit` is where the run of turns is cut. No selection is returned that is over the budget.
@@ -15,7 +15,7 @@ from gateway.window.fitting import NO_PLAN, Fitting, Tools, in_full
 from gateway.window.greedy_fit import run_of_turns
 from gateway.window.plan import followed, guarded
 from gateway.window.recall import with_recalled
-from gateway.window.reduction import Reduction
+from gateway.window.reduction import reduced
 
 
 def fit(
@@ -32,13 +32,13 @@ def fit(
     Args:
         planned: a plan to follow for artifacts that are forwarded for the first time, and for all once something has
             to leave (guarantee §5).
-        unreduced: the result of `measured`, if that is known.
+        unreduced: the result of `count_unreduced`, if that is known.
 
     Raises:
         ContextLengthExceeded: not even the current message and its latest tool step fit.
     """
     fitting = Fitting(material, limits, counting, tools, planned or NO_PLAN)
-    everything = unreduced or measured(material, limits, counting, tools)
+    everything = unreduced or count_unreduced(material, limits, counting, tools)
     if limits.usable is None:
         return fitting.fitted(everything.selection, everything.forwarded, exact=False)
     fitted = _everything_kept(fitting, everything, limits.usable)
@@ -47,13 +47,13 @@ def fit(
         fitted = (
             _all_compacted(compact, everything.selection)
             or _old_blocks_gone(compact)
-            or Reduction(compact.compacted("recallable")).run()
+            or reduced(compact.compacted("recallable"))
         )
         fitted = replace(fitted, new_pass=True)
     return replace(fitted, guarded=guarded(fitting, fitted)) if planned else fitted
 
 
-def measured(
+def count_unreduced(
     material: Material, limits: Limits, counting: PromptCounter, tools: Tools, shares: Sequence[float] = ()
 ) -> Unreduced:
     """What was forwarded before as it was, and all since in full, counted as exactly as it matters.
@@ -121,7 +121,7 @@ def _frozen(material: Material) -> Selection:
 
 
 def _new_in_block(material: Material) -> list[Artifact]:
-    """Attachments and results told as text that no earlier block shows and on which no earlier pass has decided."""
+    """Attachments, and results forwarded as text, that no earlier block shows and no earlier pass has decided on."""
     if material.has_block:
         return []
     known = {name for message in material.messages for name in message.shown_in_full}

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gateway.models.artifacts import Artifact, ArtifactPlan, ProcessingStrategy
+from gateway.models.artifacts import MAX_QUERIES, Artifact, ArtifactPlan, ProcessingStrategy
 from gateway.models.relevance import Relevance
 from gateway.models.window import Fitted, Forwarded, Material, Planned, Rendering, Selection
 from gateway.window.budget import Limits
@@ -15,8 +15,6 @@ CHARS_PER_TOKEN = 4.5
 LABEL_TOKENS = 55
 """Tokens of the label of an item in the block (id, type, source, title, what is shown), roughly. A wrong guess shows
 when the selection is counted."""
-MOST_SEARCHES = 4
-"""Queries of a plan that are searched for beside the question (guarantee §5)."""
 NO_PLAN = Planned(ArtifactPlan())
 
 
@@ -66,7 +64,7 @@ class Fitting:
         """The plan's search queries, then its queries for single artifacts."""
         plan = self.planned.plan
         queries = (*plan.search_queries, *(decision.extraction_query or "" for decision in plan.artifacts))
-        return tuple(dict.fromkeys(query for query in queries if query.strip()))[:MOST_SEARCHES]
+        return tuple(dict.fromkeys(query for query in queries if query.strip()))[:MAX_QUERIES]
 
     def compacted(self, *fields: str) -> "Fitting":
         """The same with the artifacts in these fields of the material compacted, which loses nothing (guarantee §4 I5).

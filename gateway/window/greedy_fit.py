@@ -26,7 +26,7 @@ ELISION_TOKENS = 3
 """The mark where something was left out, with its line end."""
 EXTRACT_TOKENS = 15
 """The label of an extract, beyond that of an artifact of which nothing is shown."""
-SUMMARY_TOKENS = 20
+SUMMARY_LABEL_TOKENS = 20
 """The label of a summary, beyond that of an extract and without its focus."""
 
 LEAST_ROOM = 12
@@ -204,7 +204,7 @@ class GreedyFit:
     def _around(self, candidate: Candidate) -> float:
         """Tokens of what is written around a passage: a label, a mark of what is left out, a heading."""
         of = candidate.of
-        more = SUMMARY_TOKENS + len(candidate.focus) / CHARS_PER_TOKEN if candidate.summary else 0
+        more = SUMMARY_LABEL_TOKENS + len(candidate.focus) / CHARS_PER_TOKEN if candidate.summary else 0
         if self._passages[id(of)]:
             return ELISION_TOKENS + more
         block = 0 if self._quoted or self._has_items else BLOCK_TOKENS

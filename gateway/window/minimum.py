@@ -12,9 +12,10 @@ from gateway.window.fitting import CHARS_PER_TOKEN, LABEL_TOKENS, Fitting, in_fu
 from gateway.window.greedy_fit import Turn, run_of_turns, tool_steps
 
 OLD_SHARE = 0.15
-"""Share of the goal that must be left for old content, if only old content is reduced (guarantee §4 I5)."""
+"""Share of the goal that must be left for old content, if only old content is reduced (guarantee §4 I5). Chosen by
+hand."""
 LATEST_SHARE = 0.4
-"""Share of the room for the results of the latest tool step, which the model has not seen yet."""
+"""Share of the room for the results of the latest tool step, which the model has not seen yet. Chosen by hand."""
 MOST_NAMED = 20
 """Attached documents that are named in the block although nothing of them is shown."""
 POINTER_CHARS = 2 * LABEL_TOKENS

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
+from typing import assert_never
 
 from gateway.models.artifacts import Artifact, ArtifactDecision, ProcessingStrategy
 from gateway.models.relevance import Passage
@@ -19,12 +20,13 @@ from gateway.window.recall import extract
 
 HEURISTIC_SHARE = 0.5
 """Share of the room for artifacts that is filled in the heuristic's order before the plan's (guarantee §5)."""
-LEAST_SCORE = 0.5
-"""Minimum score of a passage for an extraction query, as a fraction of the best."""
+LEAST_QUERY_SCORE = 0.5
+"""Minimum score of a passage for an extraction query, as a fraction of the best. Chosen by hand."""
 RANK_DAMPING = 6
 """The constant of reciprocal rank fusion. Lists here have tens of passages, so that it is less than the usual 60."""
 OWN_RANK_WEIGHT = 0.3
-"""Weight of a passage's rank in its own artifact; its rank among all artifacts has the weight 1."""
+"""Weight of a passage's rank in its own artifact; its rank among all artifacts has the weight 1. Chosen by
+hand."""
 LABEL_CHARS = LABEL_TOKENS * CHARS_PER_TOKEN
 """An artifact that would get shorter by no more than this stays as it is."""
 
@@ -89,12 +91,20 @@ class PlanGuide:
         Args:
             own: its candidates; none of them is taken yet.
             chars: the room. An artifact that is longer is shown by what is most relevant to the question, not in full.
-                One whose summary is longer, or could not be made, is shown by what is relevant to the summary's focus.
+                One whose summary is longer, or could not be made, is shown by what is relevant to the summary's focus;
+                a summary that is too long is forgotten, so that later calls do not show it either.
         """
-        if not own or decision.strategy is ProcessingStrategy.EXCLUDE:
-            return []
-        if decision.strategy is ProcessingStrategy.INCLUDE_FULL:
-            return sorted(own, key=lambda c: c.order) if _chars(own) <= chars else best_first(own)
+        match decision.strategy:
+            case ProcessingStrategy.EXCLUDE:
+                return []
+            case ProcessingStrategy.INCLUDE_FULL:
+                return sorted(own, key=lambda c: c.order) if _chars(own) <= chars else best_first(own)
+            case ProcessingStrategy.SUMMARIZE | ProcessingStrategy.RAG_EXTRACT:
+                return self._shortened(decision, own, chars) if own else []
+            case unknown:
+                assert_never(unknown)
+
+    def _shortened(self, decision: ArtifactDecision, own: Sequence[Candidate], chars: float) -> list[Candidate]:
         summary = self._summary(decision)
         if len(summary) > chars:
             summary = self._summaries[decision.artifact_id] = ""
@@ -129,7 +139,7 @@ class PlanGuide:
         assert isinstance(of, Artifact)
         queries = tuple(dict.fromkeys((query, *self.searches)))
         found = candidates(self._fitting.material, [of], [], self._fitting.tools.relevance, queries)
-        least = LEAST_SCORE * max((c.passage.score for c in found), default=0.0)
+        least = LEAST_QUERY_SCORE * max((c.passage.score for c in found), default=0.0)
         here = {c.passage.start: c for c in own}
         near = [c for c in found if c.passage.score >= least and c.passage.score > 0]
         return [here[c.passage.start] for c in near or found[:1] if c.passage.start in here]

@@ -20,9 +20,9 @@ LEAST_SHARE = 0.015
 """Share of the budget: with less room than this nothing useful can be recalled, so that something has to leave."""
 BEST_FACTOR = 2
 """The one best passage may take this many times what may be recalled."""
-LEAST_SCORE = 0.4
-"""Minimum score of a recalled passage, as a fraction of the best."""
-MOST_ROUNDS = 4
+LEAST_RECALL_SCORE = 0.4
+"""Minimum score of a recalled passage, as a fraction of the best. Chosen by hand."""
+MOST_RECOUNTS = 4
 """Counts of a selection whose tokens were guessed wrongly."""
 ESCAPES = (("&lt;", "<"), ("\\[", "["))
 """How the block escapes what could be taken for its own delimiters and labels."""
@@ -40,7 +40,7 @@ def with_recalled(fitting: Fitting, frozen: Fitted) -> Fitted | None:
     if not (artifacts or quotable):
         return frozen
     found = candidates(material, artifacts, quotable, fitting.tools.relevance, fitting.searches)
-    least = LEAST_SCORE * max((c.passage.score for c in found), default=0.0)
+    least = LEAST_RECALL_SCORE * max((c.passage.score for c in found), default=0.0)
     found = _unseen(material, frozen, [c for c in found if c.passage.score > 0 and c.passage.score >= least])
     if not found:
         return frozen
@@ -57,9 +57,11 @@ def with_recalled(fitting: Fitting, frozen: Fitted) -> Fitted | None:
             taken.shrink(taken.used)
     allowed = max(allowed, taken.used)
     taken.add(found[1:], allowed)
-    for _ in range(MOST_ROUNDS):
-        if not taken.taken:  # after a reduction there would be more room
-            return None if allowed == room < (usable - fitting.limits.goal) * ROOM_SHARE else frozen
+    for _ in range(MOST_RECOUNTS):
+        if not taken.taken:
+            room_was_limit = allowed == room
+            pass_frees_more = room < (usable - fitting.limits.goal) * ROOM_SHARE
+            return None if room_was_limit and pass_frees_more else frozen
         selection = _selection(frozen.selection, quotable, taken.passages())
         forwarded = fitting.assemble(selection)
         excess = counting.total(forwarded) - before - allowed

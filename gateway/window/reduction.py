@@ -39,7 +39,7 @@ ROOMY_TOKENS = 1000
 """Room in which the tokens of labels hardly matter."""
 FULL_SHARE = 0.99
 """Share of the goal from which a window counts as filled."""
-MOST_ROUNDS = 6
+MOST_CORRECTIONS = 6
 """Counts of a selection whose tokens were guessed wrongly; more than three are rare."""
 
 
@@ -85,15 +85,24 @@ class ShownInFull:
         return pointer is not None and pointer.strategy is ProcessingStrategy.INCLUDE_FULL
 
 
-class Reduction:
-    """One pass over compacted material: a minimum, and above it what is worth most."""
+def reduced(fitting: Fitting) -> Fitted:
+    """Compacted material in one pass: a minimum, and above it what is worth most.
 
-    def __init__(self, fitting: Fitting) -> None:
-        self._fitting, self._material = fitting, fitting.material
-        self._guide = PlanGuide(fitting, fitting.material.searched)
-        self._minimum = Minimum(fitting)
-        self._best, self._most = self._minimum.settle(may_spare=not self._guide.decisions)
-        self._goal = self._minimum.goal(self._most)
+    Raises:
+        ContextLengthExceeded: not even the minimum fits.
+    """
+    guide, minimum = PlanGuide(fitting, fitting.material.searched), Minimum(fitting)
+    selection, tokens = minimum.settle(may_spare=not guide.decisions)
+    return Reduction(fitting, guide, minimum, selection, tokens).run()
+
+
+class Reduction:
+    """What was taken above a settled minimum (its selection and tokens), and what waits to be."""
+
+    def __init__(self, fitting: Fitting, guide: PlanGuide, minimum: Minimum, selection: Selection, tokens: int) -> None:
+        self._fitting, self._material, self._guide, self._minimum = fitting, fitting.material, guide, minimum
+        self._best, self._most = selection, tokens
+        self._goal = minimum.goal(tokens)
         self._shown = ShownInFull(fitting, self._minimum)
         left_out = self._minimum.left_out
         self._quotable = transcript(self._material, left_out)
@@ -113,12 +122,12 @@ class Reduction:
     def run(self) -> Fitted:
         """The fullest selection that fits.
 
-        Room is filled by guesses; the selection is then counted and corrected, `MOST_ROUNDS` times at most.
+        Room is filled by guesses; the selection is then counted and corrected, `MOST_CORRECTIONS` times at most.
         """
         taken, goal = self._taken, self._goal
         limit, tried = float(goal - self._most), inf
         self._begin(limit)
-        for _ in range(MOST_ROUNDS):
+        for _ in range(MOST_CORRECTIONS):
             self._grow(limit)
             selection = self._selection()
             tokens = self._fitting.tokens(selection)
@@ -136,36 +145,56 @@ class Reduction:
 
     def _begin(self, room: float) -> None:
         """Takes what has a share of the room of its own; what competes for the rest waits, in its order."""
-        taken, material, guide = self._taken, self._material, self._guide
+        found, by_plan = self._ranked()
+        free, decided = self._take_turns_and_best(found, room)
+        left = self._take_kept_and_latest(free, room)
+        absent = [c for c in decided if not self._shown.has(c, self._taken.first)]
+        self._queue_rest([*left, *absent], room, by_plan)
+
+    def _ranked(self) -> tuple[list[Candidate], dict[int, Candidate]]:
+        """The candidates that the window can show, best first; and all by `order`, scored for the plan's queries."""
+        material, guide, relevance = self._material, self._guide, self._fitting.tools.relevance
         artifacts = of_each_content(material.searched, material.current)
-        found = candidates(material, artifacts, self._quotable, self._fitting.tools.relevance)
-        by_plan = {each.order: each for each in found}
+        found = scored = candidates(material, artifacts, self._quotable, relevance)
         if guide.searches:
-            again = candidates(material, artifacts, self._quotable, self._fitting.tools.relevance, guide.searches)
-            by_plan = {each.order: each for each in again}
+            scored = candidates(material, artifacts, self._quotable, relevance, guide.searches)
+        by_plan = {each.order: each for each in scored}
         if guide.trusted:
-            found = best_first(by_plan.values())
+            found = best_first(scored)
         if self._minimum.block_fixed:
             found = [c for c in found if isinstance(c.of, Artifact) and self._can_be_shown_in_place(c)]
+        return found, by_plan
+
+    def _take_turns_and_best(self, found: list[Candidate], room: float) -> tuple[list[Candidate], list[Candidate]]:
+        """Takes the best passages and the latest turns; returns what is left, and that on which the plan decides."""
+        taken = self._taken
         if self._minimum.spares_current:
             taken.extend_run(room)
             found = self._shown.absent(found, taken.first)
-        competing = any(c.relevant and not self._shown.has(c, material.current) for c in found)
-        found, decided = guide.apart(found)
+        competing = any(c.relevant and not self._shown.has(c, self._material.current) for c in found)
+        free, decided = self._guide.apart(found)
         if competing:
-            found = self._take_first([c for c in found if c.relevant][:BEST_PASSAGES], room * BEST_SHARE, found)
+            free = self._take_first([c for c in free if c.relevant][:BEST_PASSAGES], room * BEST_SHARE, free)
             taken.extend_run(min(room, taken.used + room * self._turns_share(room)))
         else:
             taken.extend_run(room)
-        found = self._shown.absent(found, taken.first)
-        kept = room * KEPT_SHARE
+        return self._shown.absent(free, taken.first), decided
+
+    def _take_kept_and_latest(self, found: list[Candidate], room: float) -> list[Candidate]:
+        """Takes what the user asked to be kept to, and passages of the latest step; returns what is left."""
+        taken, kept = self._taken, room * KEPT_SHARE
         if room >= ROOMY_TOKENS:
             kept += BLOCK_TOKENS + LABEL_TOKENS  # a block for them alone, if need be
         found = self._take_first(kept_words(found), min(room, taken.used + kept), found)
-        found = self._take_first(self._of_latest_step(found), min(room, taken.used + room * LATEST_SHARE), found)
-        found = best_first([*found, *(c for c in decided if not self._shown.has(c, taken.first))])
+        return self._take_first(self._of_latest_step(found), min(room, taken.used + room * LATEST_SHARE), found)
+
+    def _queue_rest(self, found: list[Candidate], room: float, by_plan: dict[int, Candidate]) -> None:
+        """Puts what was not taken in the order in which it is tried."""
+        found = best_first(found)
         rest = sorted((c for c in found if not c.relevant), key=lambda c: c.age)
-        self._relevant, self._rest = guide.order(taken, room, [c for c in found if c.relevant], rest, by_plan)
+        self._relevant, self._rest = self._guide.order(
+            self._taken, room, [c for c in found if c.relevant], rest, by_plan
+        )
 
     def _take_first(self, first: list[Candidate], limit: float, found: list[Candidate]) -> list[Candidate]:
         """Takes those of `first` that fit; returns what is left of `found`."""

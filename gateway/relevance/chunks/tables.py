@@ -93,10 +93,9 @@ RULE = re.compile(r"[\s|:+=-]+\Z")
 """The line between header and rows of a table that is drawn with signs."""
 
 
-def separator_of(text: str, start: int = 0, end: int | None = None) -> str | None:
+def separator_of(text: str, start: int, end: int) -> str | None:
     """The separator of a table's cells; None if the text is no table: its first row names columns, and the other rows
     have as many cells."""
-    end = len(text) if end is None else end
     sample = [m.group().rstrip("\r") for m in islice(LINE.finditer(text, start, end), SAMPLE_ROWS)]
     if len(sample) < LEAST_ROWS or len(sample[0]) > HEADER_CHARS:
         return None

@@ -12,11 +12,11 @@ from gateway.artifacts.collect import (
     documents_in_messages,
     extract_artifacts_from_messages,
     extract_artifacts_from_steps,
-    text_of,
     unique_ids,
 )
 from gateway.models.artifacts import Artifact, ArtifactType, RequestAttachment
 from gateway.models.conversation import ReasoningStepRecord
+from gateway.models.tool_steps import text_of
 from tests.unit.making import assistant, history, stored, tool, user
 
 LONG = "\n".join(f"row {n} of the document" for n in range(600))

@@ -14,6 +14,7 @@ from gateway.context.report import BuiltContext
 from gateway.models.artifacts import Artifact, ArtifactType
 from gateway.models.conversation import ConversationMessage, History
 from gateway.models.frames import Frame
+from gateway.models.window import Unreduced
 from gateway.planning.decision import PlanningFacts, facts_of, should_use_llm_planning
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.new_frame import new_frame
@@ -40,10 +41,11 @@ async def built(bodies: Sequence[dict[str, Any]], known: int, budget: int = WIDE
 
 
 def facts(context: BuiltContext, known: int, budget: int = WIDE, turns: int = 20) -> PlanningFacts:
+    fitted = context.fitted
     return facts_of(
         OPTIONS,
         material_of(context),
-        context.fitted,
+        Unreduced(fitted.selection, fitted.forwarded, fitted.tokens, fitted.new_pass),
         stored=known,
         budget=budget,
         historical_turns=turns,

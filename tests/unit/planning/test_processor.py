@@ -15,7 +15,7 @@ from gateway.models.artifacts import ProcessingStrategy as Strategy
 from gateway.models.internal import InternalAnswer, InternalModelFailed, InternalRequest, OverBudget
 from gateway.planning.processor import ArtifactProcessor
 from gateway.planning.prompt import PlannerTask
-from gateway.planning.summaries import CHARS_PER_TOKEN, PROMPT_TOKENS, SUMMARY_TOKENS, Summarizer
+from gateway.planning.summaries import PIECE_CHARS_PER_TOKEN, PROMPT_TOKENS, SUMMARY_TOKENS, Summarizer
 from gateway.planning.summary_cache import SummaryCache
 from gateway.storage.cache.memory import MemoryCache
 
@@ -172,7 +172,7 @@ async def test_s5_an_artifact_larger_than_the_window_is_summarized_by_map_and_re
     assert len(model.asked) > 3
     assert model.most_at_once == 4
     sizes = [len(ask.messages[1]["content"]) for ask in model.asked]
-    assert max(sizes) < 1000 * CHARS_PER_TOKEN + 400
+    assert max(sizes) < 1000 * PIECE_CHARS_PER_TOKEN + 400
 
 
 @pytest.mark.parametrize("answer", [InternalModelFailed("summarizer_timeout"), "z" * 4000])

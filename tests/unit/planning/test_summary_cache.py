@@ -8,7 +8,7 @@ import pytest
 from gateway.base.clock import SystemClock
 from gateway.models.artifacts import cache_group
 from gateway.models.internal import OverBudget
-from gateway.planning.summary_cache import CLAIM_SECONDS, Found, SummaryCache, SummaryKey
+from gateway.planning.summary_cache import CLAIM_SECONDS, Summary, SummaryCache, SummaryKey
 from gateway.ports import Clock
 from gateway.storage.cache.memory import MemoryCache
 
@@ -32,7 +32,7 @@ class Payer:
         return self.text
 
 
-async def kept(summaries: SummaryCache, payer: Payer | None = None) -> Found:
+async def kept(summaries: SummaryCache, payer: Payer | None = None) -> Summary:
     """As of a request that is stored."""
     return await summaries.get_or_make(KEY, payer or Payer(), SECRET, read=True, keep=True)
 
@@ -94,8 +94,8 @@ def summaries(backend: MemoryCache) -> SummaryCache:
 
 async def test_s5_a_summary_is_paid_for_once(summaries: SummaryCache) -> None:
     payer = Payer()
-    assert await kept(summaries, payer) == Found("the summary", hit=False)
-    assert await kept(summaries, payer) == Found("the summary", hit=True)
+    assert await kept(summaries, payer) == Summary("the summary", hit=False)
+    assert await kept(summaries, payer) == Summary("the summary", hit=True)
     assert payer.paid == 1
 
 
@@ -163,8 +163,8 @@ async def test_s5_where_the_payer_met_its_own_ceiling_one_of_those_that_wait_pay
     await asyncio.sleep(0)
     poor.go.set()
     told = await asyncio.gather(first, *others, return_exceptions=True)
-    assert [type(each) for each in told] == [OverBudget, OverBudget, Found, Found]
-    assert [each.hit for each in told if isinstance(each, Found)].count(False) == 1
+    assert [type(each) for each in told] == [OverBudget, OverBudget, Summary, Summary]
+    assert [each.hit for each in told if isinstance(each, Summary)].count(False) == 1
     assert (poor.paid, rich.paid) == (2, 1)
 
 
@@ -247,7 +247,7 @@ async def test_s5_a_payer_that_leaves_or_fails_keeps_no_other_process_waiting(ba
     else:
         first.go.set()
     async with asyncio.timeout(CLAIM_SECONDS / 2):
-        assert await waits == Found("the summary", hit=False)
+        assert await waits == Summary("the summary", hit=False)
     assert isinstance((await asyncio.gather(left, return_exceptions=True))[0], BaseException)
 
 
@@ -277,7 +277,7 @@ async def test_s5_what_is_forgotten_is_forgotten_after_it_was_kept(backend: Memo
 @pytest.mark.parametrize("rubbish", [b"", b"short", b"x" * 200, b"\xff" * 64])
 async def test_s5_rubbish_in_the_cache_is_a_miss(summaries: SummaryCache, backend: MemoryCache, rubbish: bytes) -> None:
     await backend.set(KEY.name(SECRET), rubbish, 60)
-    assert await kept(summaries) == Found("the summary", hit=False)
+    assert await kept(summaries) == Summary("the summary", hit=False)
 
 
 async def test_s5_a_summary_of_another_key_is_rubbish(summaries: SummaryCache, backend: MemoryCache) -> None:

@@ -14,7 +14,7 @@ from gateway.relevance.index_cache import PassageFinder
 from gateway.tokens.counter import CounterRegistry
 from gateway.window.budget import Limits
 from gateway.window.counting import PromptCounter
-from gateway.window.fit import fit, measured
+from gateway.window.fit import count_unreduced, fit
 from gateway.window.fitting import Tools
 from tests.unit.making import assistant, stored, user
 from tests.unit.window.test_kept_counts import GPT, Watched
@@ -40,8 +40,8 @@ def counter(made: Material) -> tuple[PromptCounter, Watched]:
 def test_it_is_known_on_which_side_of_each_share_it_is(words: int, budget: int) -> None:
     made = material(words)
     counting, _ = counter(made)
-    exact = counting.total(assemble(made, measured(made, Limits(None, 0.1), counting, TOOLS).selection))
-    found = measured(made, Limits(budget, 0.1), counter(made)[0], TOOLS, SHARES)
+    exact = counting.total(assemble(made, count_unreduced(made, Limits(None, 0.1), counting, TOOLS).selection))
+    found = count_unreduced(made, Limits(budget, 0.1), counter(made)[0], TOOLS, SHARES)
     for share in (*SHARES, 1.0):
         assert (found.tokens > share * budget) == (exact > share * budget)
         assert (found.tokens >= share * budget) == (exact >= share * budget)
@@ -52,7 +52,7 @@ def test_it_is_known_on_which_side_of_each_share_it_is(words: int, budget: int) 
 def test_what_is_surely_below_all_shares_is_not_counted() -> None:
     made = material(100)
     counting, watched = counter(made)
-    found = measured(made, Limits(100_000, 0.1), counting, TOOLS, SHARES)
+    found = count_unreduced(made, Limits(100_000, 0.1), counting, TOOLS, SHARES)
     assert (watched.asked, counting.is_exact, found.new_pass) == ([], False, False)
     assert found.tokens == counting.estimate(found.forwarded).total
 
@@ -60,7 +60,7 @@ def test_what_is_surely_below_all_shares_is_not_counted() -> None:
 def test_without_a_budget_nothing_is_counted() -> None:
     made = material(100)
     counting, watched = counter(made)
-    found = measured(made, Limits(None, 0.1), counting, TOOLS, SHARES)
+    found = count_unreduced(made, Limits(None, 0.1), counting, TOOLS, SHARES)
     assert (watched.asked, found.new_pass) == ([], False)
 
 
@@ -70,7 +70,7 @@ def test_what_was_measured_is_not_counted_again(budget: int) -> None:
     made = material(100)
     counting, watched = counter(made)
     limits = Limits(budget, 0.1)
-    known = measured(made, limits, counting, TOOLS, SHARES)
+    known = count_unreduced(made, limits, counting, TOOLS, SHARES)
     before = list(watched.asked)
     assert before
     fitted = fit(made, limits, counting, TOOLS, unreduced=known)
