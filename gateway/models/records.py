@@ -5,7 +5,6 @@ from datetime import datetime
 from typing import Any
 
 from gateway.models.conversation import ConversationMessage
-from gateway.models.frames import NewFrame
 
 KIND = "conversation.export"
 VERSION = 1
@@ -39,18 +38,9 @@ class ImportedAttachment:
 
 
 @dataclass(frozen=True, slots=True)
-class ImportedFrame:
-    """What a model was sent; `anchor` is an index into the messages, which the frame names by the ids that they had."""
-
-    new: NewFrame
-    anchor: int
-    created_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
 class ImportedConversation:
-    """Everything that a conversation is. `head` is an index into the messages; `requests` are bills and completions
-    by the ids that they had, for information."""
+    """A conversation as an export holds it. `head` is an index into the messages; `in_force` one into the instructions.
+    `requests` are bills and completions by the ids that they had, for information."""
 
     created_at: datetime
     metadata: dict[str, str] | None
@@ -61,7 +51,6 @@ class ImportedConversation:
     messages: tuple[ImportedMessage, ...]
     attachments: tuple[ImportedAttachment, ...]
     requests: dict[str, dict[str, Any]]
-    frames: tuple[ImportedFrame, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
