@@ -6,7 +6,7 @@ import hashlib
 import io
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from html import unescape
 from typing import Any
@@ -16,9 +16,10 @@ PROSE = "txt md markdown rst tex log srt vtt diff patch ipynb"
 DATA = "csv tsv json jsonl ndjson xml yaml yml toml ini cfg conf env sql"
 CODE = """py js mjs ts jsx tsx java kt c h cc cpp hpp cs go rs rb php swift scala r lua pl css scss sh bat ps1"""
 TEXT_ENDINGS = tuple(f".{ending}" for ending in f"{PROSE} {DATA} {CODE}".split())
-HTML_ENDINGS = (".html", ".htm", ".xhtml")
 TEXT_SUBTYPES = "json xml yaml x-yaml x-ndjson jsonl toml sql javascript x-sh csv"
 TEXT_TYPES = frozenset(f"application/{subtype}" for subtype in TEXT_SUBTYPES.split())
+NOT_TEXT = ("image/", "audio/", "video/")
+"""Media types that outweigh the ending of a name: a picture called `chart.csv` is no text."""
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 MOST_XML_BYTES = 64 * 2**20
 """Bytes of a DOCX's text once unpacked: a few kilobytes can unpack to gigabytes."""
@@ -30,7 +31,7 @@ class UnreadableDocument(Exception):
 
 @dataclass(frozen=True, slots=True)
 class InlineFile:
-    """A document's bytes and the kind of document they claim to be: `text`, `html`, `docx` or `pdf`."""
+    """A document's bytes and the kind of document that they claim to be: a key of `KINDS`."""
 
     raw: bytes
     kind: str
@@ -42,20 +43,15 @@ class InlineFile:
 
     @property
     def is_slow(self) -> bool:
-        """Whether reading it takes so long that its text is worth keeping."""
-        return self.kind in ("pdf", "docx")
+        """Whether it is read in a process apart, and its text kept."""
+        return KINDS[self.kind].apart
 
     def text(self) -> str:
         """
         Raises:
             UnreadableDocument: the bytes are no document of that kind.
         """
-        if self.kind == "pdf":
-            return _pdf_text(self.raw)
-        if self.kind == "docx":
-            return docx_text(self.raw)
-        text = self.raw.decode("utf-16" if self.raw.startswith(UTF_16) else "utf-8-sig", "replace")
-        return html_text(text) if self.kind == "html" else text
+        return KINDS[self.kind].read(self.raw)
 
 
 def inline_file(file: dict[str, Any], *, decode_pdf: bool) -> InlineFile | None:
@@ -95,16 +91,14 @@ def stored_document(name: str, media_type: str, content: bytes) -> InlineFile:
 
 def _kind(name: str, media_type: str) -> str | None:
     name, media = name.lower(), media_type.split(";")[0].strip().lower()
-    if media == "application/pdf" or name.endswith(".pdf"):
-        return "pdf"
-    if media in ("text/html", "application/xhtml+xml") or name.endswith(HTML_ENDINGS):
-        return "html"
-    if media.endswith("wordprocessingml.document") or name.endswith(".docx"):
-        return "docx"
-    is_text = media.startswith("text/") or media in TEXT_TYPES or media.endswith("+json")
-    if is_text or (name.endswith(TEXT_ENDINGS) and not media.startswith(("image/", "audio/", "video/"))):
-        return "text"
-    return None
+    for kind, known in KINDS.items():
+        if media in known.media_types or name.endswith(known.endings):
+            return None if kind == "text" and media.startswith(NOT_TEXT) else kind
+    return "text" if media.startswith("text/") or media.endswith("+json") else None
+
+
+def _plain_text(raw: bytes) -> str:
+    return raw.decode("utf-16" if raw.startswith(UTF_16) else "utf-8-sig", "replace")
 
 
 def _pdf_text(raw: bytes) -> str:
@@ -232,3 +226,33 @@ def _after_odd(text: str, at: int) -> int:
     else:
         return at + 1
     return end + mark if end >= 0 else len(text)
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentKind:
+    """How one kind of document is known and read.
+
+    `read` gives the text of a file's bytes and raises `UnreadableDocument`. `apart`: it is read in a process of its own
+    with limits of memory and time (`artifacts/reading.py`), since a valid file may be made to take all of both.
+    """
+
+    read: Callable[[bytes], str]
+    endings: tuple[str, ...]
+    media_types: frozenset[str]
+    apart: bool = True
+
+
+KINDS = {
+    "pdf": DocumentKind(_pdf_text, (".pdf",), frozenset({"application/pdf"})),
+    "html": DocumentKind(
+        lambda raw: html_text(_plain_text(raw)),
+        (".html", ".htm", ".xhtml"),
+        frozenset({"text/html", "application/xhtml+xml"}),
+        apart=False,
+    ),
+    "docx": DocumentKind(
+        docx_text, (".docx",), frozenset({"application/vnd.openxmlformats-officedocument.wordprocessingml.document"})
+    ),
+    "text": DocumentKind(_plain_text, TEXT_ENDINGS, TEXT_TYPES, apart=False),
+}
+"""The first kind that a name or a media type belongs to counts."""
