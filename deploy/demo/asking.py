@@ -26,12 +26,14 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back for one question."""
+    """What came back for one question: whether it has the fact, and whether the model was shown it, where known."""
 
     text: str
     finish_reason: str | None
     conversation_id: str | None
     bill: Json
+    is_right: bool = False
+    was_shown: bool | None = None
 
 
 def ask(
@@ -47,13 +49,29 @@ def ask(
     messages.append({"role": "user", "content": question.text})
     extra = {**fields, "context": {"max_input_tokens": MAX_INPUT_TOKENS, **fields.get("context", {})}}
     request: Json = {"model": MODEL, "messages": messages, **SAMPLING, "extra_body": extra}
+    was_shown = _is_shown(client, request, question.fact)
     answer = _streamed(client, request) if stream else _at_once(client, request)
     found = question.fact.lower() in answer.text.lower()
-    verdict = "and so does the answer" if found else "the answer of this small model does not"
-    row("handbook", f'says "{question.fact}", {verdict}', None if found else YELLOW)
+    row("handbook", f'says "{question.fact}"; the answer {"does, too" if found else "does not"}', _warned(found))
+    if was_shown is not None:
+        row("passage", f"shown to the model: {'yes' if was_shown else 'no'}", _warned(was_shown))
     show(answer.bill)
     _check(answer)
-    return answer
+    return Answer(answer.text, answer.finish_reason, answer.conversation_id, answer.bill, found, was_shown)
+
+
+def _is_shown(client: openai.OpenAI, request: Json, fact: str) -> bool | None:
+    """Whether the fact is in what would be forwarded, by a dry run; None where that would ask a planner."""
+    context = request["extra_body"]["context"]
+    if context.get("planning") == "always":
+        return None
+    dry = {**request, "extra_body": {**request["extra_body"], "context": {**context, "dry_run": True}}}
+    told: Any = client.chat.completions.create(**dry)
+    return any(fact.lower() in str(message["content"]).lower() for message in told.messages)
+
+
+def _warned(fine: bool) -> str | None:
+    return None if fine else YELLOW
 
 
 def refusal(model: openai.OpenAI, prompt: str) -> str:

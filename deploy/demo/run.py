@@ -65,7 +65,7 @@ def main() -> int:
     _set_environment()
     with tempfile.TemporaryDirectory(prefix="gateway-demo-") as name, Children(Path(name)) as children:
         try:
-            _story(children, Path(name))
+            answers = _story(children, Path(name))
         except KeyboardInterrupt:
             print("\nstopped", flush=True)
             return 130
@@ -74,7 +74,7 @@ def main() -> int:
             print(f"\n{children.tails()}{type(error).__name__}: {error}")
             print(coloured("demo: failed", RED), flush=True)
             return 1
-    _closing(time.monotonic() - started)
+    _closing(answers, time.monotonic() - started)
     return 0
 
 
@@ -92,7 +92,7 @@ def _leave(number: int, _frame: FrameType | None) -> None:
     sys.exit(128 + number)
 
 
-def _story(children: Children, folder: Path) -> None:
+def _story(children: Children, folder: Path) -> list[Answer]:
     handbook = HANDBOOK.read_text(encoding="utf-8")
     heading("context-gateway: the demo")
     paragraph("""A real language model on this machine, the gateway in front of it, and a document longer
@@ -134,7 +134,9 @@ def _story(children: Children, folder: Path) -> None:
         which is hardly able to. Its plan cannot make the context worse than none; if it is late or rubbish,
         the context is made without it. What it cost is on the bill either way.""")
     planned = {"attachments": [{"content": handbook, "title": TITLE}], "context": {"planning": "always"}}
-    _check_planned(ask(gateway, BATTERIES, planned, INSTRUCTIONS))
+    fourth = ask(gateway, BATTERIES, planned, INSTRUCTIONS)
+    _check_planned(fourth)
+    return [first, second, third, fourth]
 
 
 def _servers(children: Children, folder: Path) -> tuple[str, str]:
@@ -172,12 +174,14 @@ def _check_planned(answer: Answer) -> None:
         raise DemoFailed("the bill does not say why there is no plan")
 
 
-def _closing(seconds: float) -> None:
+def _closing(answers: list[Answer], seconds: float) -> None:
     heading("What was shown")
-    paragraph("""A document of twice the window was answered from, since the gateway chose the passages
-        that bear on the question. A follow-up needed neither the document nor the earlier messages. A stream
-        stayed a stream. A model planned a context as well as it could. Every answer came with a bill: tokens,
-        cost, planning included, how the window was filled, and what became of the document.""")
+    right, unseen = sum(a.is_right for a in answers), sum(a.was_shown is False for a in answers)
+    blame = f" For {unseen} of them the gateway had not shown the model the passage that says it." if unseen else ""
+    paragraph(f"""Of {len(answers)} answers {right} say what the handbook says.{blame} The document has twice the
+        length of the window, so the gateway chose passages of it. A follow-up sent neither the document nor the
+        earlier messages. A stream stayed a stream. A model planned a context as well as it could. Every answer came
+        with a bill: tokens, cost, planning included, how the window was filled, and what became of the document.""")
     heading("What to try next")
     paragraph("`make run` starts a gateway of your own, on port 8000, in front of any OpenAI-compatible API:")
     print(NEXT)

@@ -43,21 +43,22 @@ def run(code: str, running: GatewayProcess, folder: Path, *command: str) -> str:
 
 
 @pytest.fixture
-def unconfigured(start_gateway: GatewayFactory, upstream: MockUpstream) -> GatewayProcess:
-    """As `make run` serves, but for the address of the default upstream."""
-    return start_gateway({"model_list": None, "upstream": {"api_base": upstream.base_url}})
+def shipped(start_gateway: GatewayFactory, upstream: MockUpstream) -> GatewayProcess:
+    """As `make run` serves, with config.yaml, but for the address of the default upstream and the SQLite file."""
+    config = {**yaml.safe_load((ROOT / "config.yaml").read_text()), "storage": {}}
+    return start_gateway({**config, "upstream": {"api_base": upstream.base_url}})
 
 
-def test_the_first_curl(unconfigured: GatewayProcess, upstream: MockUpstream, tmp_path: Path) -> None:
-    output = run(block(README, "First request", "bash"), unconfigured, tmp_path, "bash", "-c")
+def test_the_first_curl(shipped: GatewayProcess, upstream: MockUpstream, tmp_path: Path) -> None:
+    output = run(block(README, "First request", "bash"), shipped, tmp_path, "bash", "-c")
     assert "echo: Say hello." in output
     assert '"response_metadata"' in output
     assert upstream.chats[-1].headers["authorization"] == "Bearer sk-readme"
 
 
-def test_the_first_sdk_call(unconfigured: GatewayProcess, upstream: MockUpstream, tmp_path: Path) -> None:
+def test_the_first_sdk_call(shipped: GatewayProcess, upstream: MockUpstream, tmp_path: Path) -> None:
     (tmp_path / "contract.txt").write_text("Clause 14 says that the clause after it is void.")
-    output = run(block(README, "First request", "python"), unconfigured, tmp_path, sys.executable, "-c")
+    output = run(block(README, "First request", "python"), shipped, tmp_path, sys.executable, "-c")
     assert "'total_cost'" in output
     first, follow_up = upstream.chats
     assert "Clause 14 says" in first.body["messages"][-1]["content"]
@@ -66,19 +67,18 @@ def test_the_first_sdk_call(unconfigured: GatewayProcess, upstream: MockUpstream
     assert "Clause 14 says" in follow_up.body["messages"][0]["content"]
 
 
-def test_the_quickstart_of_the_sdk(start_gateway: GatewayFactory, upstream: MockUpstream, tmp_path: Path) -> None:
-    """With the models that it names in `model_list`, and documents that do not fit."""
+def test_the_quickstart_of_the_sdk(shipped: GatewayProcess, upstream: MockUpstream, tmp_path: Path) -> None:
+    """With the default planner of the default upstream, and documents that do not fit."""
     upstream.handler = models = InternalModels(every("rag_extract", extraction_query="order 4411"))
-    running = start_gateway({"context": {"planning": "auto"}})
     (tmp_path / "orders.json").write_text(worked_example.orders() * 4)
     (tmp_path / "contract.md").write_text(worked_example.contract())
-    output = run(block(INTEGRATING, "OpenAI SDK", "python"), running, tmp_path, sys.executable, "-c")
+    output = run(block(INTEGRATING, "OpenAI SDK", "python"), shipped, tmp_path, sys.executable, "-c")
     assert "attachment:0:orders.json rag_extract" in output
     assert "conv_" in output
     assert len(models.planned) == 1
 
 
-def test_the_quickstart_of_an_agent(start_gateway: GatewayFactory, upstream: MockUpstream, tmp_path: Path) -> None:
+def test_the_quickstart_of_an_agent(shipped: GatewayProcess, upstream: MockUpstream, tmp_path: Path) -> None:
     """The model asks for a log, is sent what bears on the question, and both steps are on the sum of the bills."""
     call = {"id": "call_1", "type": "function", "function": {"name": "read_log", "arguments": '{"day": "2026-03-09"}'}}
 
@@ -87,7 +87,7 @@ def test_the_quickstart_of_an_agent(start_gateway: GatewayFactory, upstream: Moc
         return Reply(text="At noon.") if results else Reply(tool_calls=[call])
 
     upstream.handler = answer
-    output = run(block(INTEGRATING, "Agent loop", "python"), start_gateway(), tmp_path, sys.executable, "-c")
+    output = run(block(INTEGRATING, "Agent loop", "python"), shipped, tmp_path, sys.executable, "-c")
     said, cost = output.rsplit(maxsplit=1)
     assert said == "At noon."
     assert Decimal(cost) > 0
@@ -96,7 +96,7 @@ def test_the_quickstart_of_an_agent(start_gateway: GatewayFactory, upstream: Moc
 
 
 def test_the_quickstart_of_a_local_model(upstream: MockUpstream, tmp_path: Path) -> None:
-    """`gateway check` takes the file, and its model is managed by the window that it names."""
+    """`gateway check` takes the file, its model is managed by the window that it names, and other names stay local."""
     text = block(INTEGRATING, "Local model", "yaml").replace("http://127.0.0.1:8080/v1", upstream.base_url)
     (tmp_path / "local.yaml").write_text(text)
     command = re.search(r"gateway (check .*)", block(INTEGRATING, "Local model", "bash"))
@@ -104,9 +104,9 @@ def test_the_quickstart_of_a_local_model(upstream: MockUpstream, tmp_path: Path)
     done = gateway_command(*command.group(1).split(), directory=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     with GatewayProcess(yaml.safe_load(text), directory=tmp_path) as running:
-        body = {"model": "local", "messages": [{"role": "user", "content": "hello"}]}
-        code = f"curl -s {ADDRESS}/v1/chat/completions -H 'Content-Type: application/json' -d '{json.dumps(body)}'"
-        answer = json.loads(run(code, running, tmp_path, "bash", "-c"))
-    assert upstream.last.body["model"] == "qwen3"
+        bodies = [{"model": model, "messages": [{"role": "user", "content": "hello"}]} for model in ("gpt-4o", "local")]
+        curl = f"curl -s {ADDRESS}/v1/chat/completions -H 'Content-Type: application/json' -d "
+        _, answer = (json.loads(run(f"{curl}'{json.dumps(body)}'", running, tmp_path, "bash", "-c")) for body in bodies)
+    assert [chat.body["model"] for chat in upstream.chats] == ["gpt-4o", "qwen3"]
     assert answer["response_metadata"]["cost"]["total_cost"] == 0
     assert answer["response_metadata"]["context_utilization"]["context_window"] == 8192

@@ -1,16 +1,21 @@
-"""The example of docs/context.md comes out as the page tells it: what became of each artifact, and what that cost."""
+"""The example of docs/context.md and docs/audit.md comes out as the pages say: what became of each artifact, and what
+that cost."""
 
 import json
 import re
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 from tests.support import worked_example as example
 from tests.support.answers import exact
+from tests.support.documents import tokens
 from tests.support.factory import GatewayFactory
 from tests.support.mock_upstream import MockUpstream
 
-PAGE = (Path(__file__).parents[2] / "docs/context.md").read_text()
+PAGE, AUDIT = ((Path(__file__).parents[2] / "docs" / name).read_text() for name in ("context.md", "audit.md"))
+(BILL,) = (json.loads(block, parse_float=Decimal) for block in re.findall(r"```json\n(\{.*?)```", PAGE, re.DOTALL))
+SUMMED = (("usage", "prompt_tokens"), ("cost", "total_cost"))
 
 
 def test_the_example_of_the_page(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
@@ -38,17 +43,42 @@ def test_the_example_of_the_page(start_gateway: GatewayFactory, upstream: MockUp
     assert again[: len(sent)] == sent
     assert example.SUMMARY in sent[3]["content"]
     assert "2 % of its price" in sent[0]["content"]
-    cost = bills[0]["cost"]
-    assert cost["total_cost"] == cost["prompt_cost"] + cost["completion_cost"] + cost["planning_cost"]
+    assert shown_of(bills[0], BILL) == BILL
+    labels = re.findall(r"(?:from \S+: |shown=\"extract, )([\d,]+ (?:of|characters for) [\d,]+)", PAGE)
+    forwarded = "".join(message["content"] or "" for message in sent)
+    assert len(labels) == 3
+    assert all(label in forwarded for label in labels)
+    assert f"Forwarded, in {told['tokens_used']:,} tokens" in PAGE
+    for text in (example.orders(), example.reports(), example.contract()):
+        assert f"| {tokens(text):,} |" in PAGE
+    prompts, total = (sum(bill[part][figure] for bill in bills) for part, figure in SUMMED)
+    assert re.search(rf"^total +2 +0 +0 +{prompts} +72 +{total:.12f} ", AUDIT, re.MULTILINE)
 
 
-def test_the_page_shows_such_a_bill() -> None:
-    """The figures on the page add up, and name the artifacts and strategies of the example."""
-    (bill,) = (json.loads(block, parse_float=Decimal) for block in re.findall(r"```json\n(\{.*?)```", PAGE, re.DOTALL))
-    cost, used = bill["cost"], bill["context_utilization"]
+def shown_of(value: Any, page: Any) -> Any:
+    """The value without the members that the page leaves out."""
+    if isinstance(page, dict):
+        return {name: shown_of(value[name], page[name]) for name in page}
+    if isinstance(page, list) and len(page) == len(value):
+        return [shown_of(*pair) for pair in zip(value, page, strict=True)]
+    return value
+
+
+def test_the_pages_show_bills_that_add_up() -> None:
+    """The bill of docs/context.md, and its calls in docs/audit.md."""
+    cost, usage, used = BILL["cost"], BILL["usage"], BILL["context_utilization"]
     assert cost["total_cost"] == cost["prompt_cost"] + cost["completion_cost"] + cost["planning_cost"]
     parts = used["planning_cost"]
     assert cost["planning_cost"] == parts["total_cost"] == parts["planner_cost"] + parts["summarizer_cost"]
-    assert cost["prompt_cost"] == bill["usage"]["prompt_tokens"] * Decimal("0.0000025")
-    strategies = [record["strategy"] for record in used["artifacts_processed"]]
-    assert strategies == ["rag_extract", "summarize", "rag_extract"]
+    assert cost["prompt_cost"] == usage["prompt_tokens"] * Decimal("0.0000025")
+    assert f"**total {cost['total_cost']} USD**" in AUDIT
+    calls = {"primary": (usage, cost["prompt_cost"], cost["completion_cost"])}
+    for purpose, tokens_used in used["planning_usage"].items():
+        prompt, completion = tokens_used["prompt_tokens"], tokens_used["completion_tokens"]
+        calls[purpose] = (tokens_used, prompt * Decimal("1.5E-7"), completion * Decimal("6E-7"))
+    for purpose, (tokens_used, prompt_cost, completion_cost) in calls.items():
+        figures = f"{tokens_used['prompt_tokens']:,} + {tokens_used['completion_tokens']}"
+        picodollars = f"{int(prompt_cost * 10**12):,} | {int(completion_cost * 10**12):,}"
+        assert re.search(
+            rf"^\| {purpose} \| .*\| {re.escape(figures)} \| .*\| {re.escape(picodollars)} \|$", AUDIT, re.M
+        )
