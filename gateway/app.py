@@ -204,6 +204,7 @@ class Gateway:
             await self._close()
 
     async def _close(self) -> None:
+        await self.chat.close()
         if self.meaning is not None:
             await self.meaning.close()
         await self.settlement.drain(2 * self.settings.storage.timeout)

@@ -21,6 +21,12 @@ class BackgroundTasks:
         task.add_done_callback(self._tasks.discard)
         return task
 
+    async def cancel(self) -> None:
+        """Ends them; returns once none is left."""
+        for task in self._tasks:
+            task.cancel()
+        await self.finish()
+
     async def finish(self) -> None:
         """Returns once none is left, also of those that are started meanwhile."""
         while self._tasks:

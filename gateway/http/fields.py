@@ -10,6 +10,8 @@ from gateway.errors import InvalidRequest
 T = TypeVar("T")
 REQUIRED = "missing_required_parameter"
 MAX_SESSION_CHARS = 256
+OBJECTS = ("model_type", "dict_type", "model_attributes_type")
+"""pydantic's types of an error where an object was expected: its words name classes of ours."""
 SUBJECT = re.compile(r"^(?:[A-Z]\w* should|Value error,) ")
 """What stands before the rule in pydantic's messages: "String should have at most…", "Value error, be one of…"."""
 
@@ -46,10 +48,12 @@ def read(adapter: TypeAdapter[T], value: Any, where: str = "", *, required: str 
         problem = error.errors(include_url=False, include_context=False)[0]
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in problem["loc"])
     param = (where + path).lstrip(".")
-    if problem["type"] == "missing" or (problem["input"] is None and path and problem["type"] != "value_error"):
-        raise InvalidRequest(f"{param} is required.", param=param, code=required)
     if problem["type"] == "extra_forbidden":
         raise invalid(param, "is not known")
+    if problem["type"] in OBJECTS:
+        raise invalid(param, "must be an object")
+    if problem["type"] == "missing" or (problem["input"] is None and path and problem["type"] != "value_error"):
+        raise InvalidRequest(f"{param} is required.", param=param, code=required)
     raise invalid(param, SUBJECT.sub("must ", problem["msg"], count=1))
 
 

@@ -270,3 +270,23 @@ def test_s3_what_was_deleted_is_not_given_again(
     with http(gateway) as raw:
         assert "Rosebud" not in raw.get(f"/chat/completions/{first.id}").text
     assert len(upstream.chats) == 1
+
+
+def test_s3_a_keyed_answer_is_finished_for_a_client_that_left(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """The client hangs up before the answer and asks again with its key: it is charged and stored once."""
+    upstream.reply(text="late", delay_first=0.5)
+    with pytest.raises(httpx.TimeoutException):
+        httpx.post(
+            f"{gateway.base_url}/chat/completions",
+            json=ASK,
+            headers={"authorization": "Bearer sk-test", **keyed("left-early")},
+            timeout=httpx.Timeout(5, read=0.2),
+            trust_env=False,
+        )
+    meanwhile = ask(gateway, ASK, "left-early")
+    assert (meanwhile.status_code, meanwhile.json()["error"]["code"]) == (409, "idempotency_key_in_use")
+    wait_until(lambda: ask(gateway, ASK, "left-early").status_code == 200, 10, "the answer is stored")
+    again = ask(gateway, ASK, "left-early")
+    assert again.headers["idempotent-replayed"] == "true"
+    assert again.json()["choices"][0]["message"]["content"] == "late"
+    assert len(upstream.chats) == 1

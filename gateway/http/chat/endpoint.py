@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 
+from gateway.base.tasks import BackgroundTasks
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError, StorageUnavailable
 from gateway.http.auth import UNKNOWN, Authenticator
@@ -26,8 +27,8 @@ from gateway.models.exchange import ChatRequest
 from gateway.models.turn import StoredCompletion
 from gateway.ports import Clock
 from gateway.storage.store import ConversationStore
-from gateway.turn.idempotency import IdempotencyGate
-from gateway.turn.pipeline import Pipeline
+from gateway.turn.idempotency import IdempotencyGate, Permit
+from gateway.turn.pipeline import Completion, Pipeline
 from gateway.turn.streaming import StreamedAnswer
 
 
@@ -49,6 +50,7 @@ class ChatCompletions:
         self._auth = auth
         self._settings = settings
         self._clock = clock
+        self._unattended = BackgroundTasks()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         at, started = self._clock.now(), self._clock.monotonic()
@@ -84,10 +86,7 @@ class ChatCompletions:
         if request.stream:
             await until_disconnect(receive, self._stream(request, scope, send))
             return
-        completion = await until_disconnect(receive, self._pipeline.answer(request))
-        headers = {**completion.headers, **answer_headers(completion.conversation_id, completion.cost)}
-        scope["gateway"]["conversation_id"] = completion.conversation_id
-        await send_json(send, 200, completion.body, headers)
+        await _send_completion(await until_disconnect(receive, self._pipeline.answer(request)), scope, send)
 
     async def _respond_once(
         self, key: Keyed, raw: bytes, request: ChatRequest, scope: Scope, receive: Receive, send: Send
@@ -100,8 +99,33 @@ class ChatCompletions:
             scope["gateway"]["conversation_id"] = admitted.ledger.conversation_id
             await replay(send, request, admitted)
             return
-        with admitted:
-            await self._respond(replace(request, claim=admitted.claim), scope, receive, send)
+        request = replace(request, claim=admitted.claim)
+        if request.stream or not request.keeps_content:
+            with admitted:
+                await self._respond(request, scope, receive, send)
+            return
+        completion = await self._answer_in_any_case(admitted, request, receive)
+        await _send_completion(completion, scope, send)
+
+    async def _answer_in_any_case(self, permit: Permit, request: ChatRequest, receive: Receive) -> Completion:
+        """The answer, which is finished and stored also if the client leaves: by its key it is found again, so that
+        nothing is charged twice."""
+
+        async def answered() -> Completion:
+            with permit:
+                return await self._pipeline.answer(request)
+
+        task = self._unattended.start(answered())
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits for it
+        try:
+            return await until_disconnect(receive, _of(task))
+        except asyncio.CancelledError:  # the server ends this request; a client that leaves is no reason
+            task.cancel()
+            raise
+
+    async def close(self) -> None:
+        """Ends what goes on without its client, at shutdown; its bill is kept."""
+        await self._unattended.cancel()
 
     async def _stream(self, request: ChatRequest, scope: Scope, send: Send) -> None:
         answer = await self._pipeline.stream(request)
@@ -124,3 +148,13 @@ class ChatCompletions:
             scope["gateway"]["error_code"] = error.code
             end = event(error.body())
         await send({"type": "http.response.body", "body": end})
+
+
+async def _of(task: "asyncio.Task[Completion]") -> Completion:
+    return await asyncio.shield(task)
+
+
+async def _send_completion(completion: Completion, scope: Scope, send: Send) -> None:
+    headers = {**completion.headers, **answer_headers(completion.conversation_id, completion.cost)}
+    scope["gateway"]["conversation_id"] = completion.conversation_id
+    await send_json(send, 200, completion.body, headers)
