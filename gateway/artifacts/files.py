@@ -1,12 +1,12 @@
 """Reads the `file` parts of messages; texts that take long to read are kept in the cache, by tenant and content."""
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from gateway.artifacts.documents import InlineFile, UnreadableDocument, inline_file
 from gateway.artifacts.reading import DocumentReader
+from gateway.base.tasks import offload_if
 from gateway.errors import InvalidRequest
 from gateway.models.artifacts import cache_group
 from gateway.models.conversation import ConversationMessage
@@ -57,10 +57,7 @@ class FileReader:
                         texts[place] = document.text()
 
         chars = sum(len(str(file.get("file_data") or "")) for file in parts.values())
-        if chars > INLINE_CHARS or len(parts) > INLINE_FILES:
-            await asyncio.to_thread(read_quick)
-        else:
-            read_quick()
+        await offload_if(chars > INLINE_CHARS or len(parts) > INLINE_FILES, read_quick)
         kept: dict[str, None] = {}
         for place, document in slow.items():
             with _unreadable_reported(place, first_new, texts):
@@ -73,10 +70,7 @@ class FileReader:
 
     async def _kept_text(self, document: InlineFile, tenant: str) -> tuple[str, str]:
         """The text, from the cache if it is there, and the digest of the document."""
-        if len(document.raw) < INLINE_CHARS:
-            digest = document.digest
-        else:
-            digest = await asyncio.to_thread(lambda: document.digest)
+        digest = await offload_if(len(document.raw) >= INLINE_CHARS, lambda: document.digest)
         key = f"document:{tenant}:{digest}"
         known = await self._cache.get(key)
         if known is not None:

@@ -33,11 +33,7 @@ class BackgroundTasks:
             await asyncio.wait(self._tasks)
 
 
-async def offload(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """`work(*args)` in a thread, so that streams of other requests do not wait for a long computation."""
-    return await asyncio.to_thread(work, *args, **kwargs)
-
-
-async def inline(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """`work(*args)` at once: for what takes less time than starting a thread."""
-    return work(*args, **kwargs)
+async def offload_if(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """`work(*args)`: in a thread where it is a long computation, so that streams of other requests do not wait for it,
+    else at once, since starting a thread takes longer."""
+    return await asyncio.to_thread(work, *args, **kwargs) if large else work(*args, **kwargs)

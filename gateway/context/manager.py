@@ -2,13 +2,14 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from gateway.artifacts.collect import with_attached_files
 from gateway.artifacts.files import FilePlace, FileReader
 from gateway.artifacts.steps_as_text import steps_as_text
 from gateway.assembly.messages import without_items
-from gateway.base.tasks import inline, offload
+from gateway.base.tasks import offload_if
 from gateway.config.settings import ContextSettings
 from gateway.context.collect import NO_EARLIER, ContextInput, Files, collect
 from gateway.context.draft import Draft, Measured, make_draft, measure
@@ -192,7 +193,7 @@ def _runner(meaning: RequestMeaning | None, source: ContextInput) -> Run:
     and another one for a larger."""
     if meaning is not None:
         return meaning.run
-    return inline if source.is_small else offload
+    return partial(offload_if, not source.is_small)
 
 
 def _with_vectors(built: BuiltContext, meaning: RequestMeaning | None, source: ContextInput) -> BuiltContext:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gateway.base.ids import new_id
-from gateway.base.tasks import inline, offload
+from gateway.base.tasks import offload_if
 from gateway.errors import ConversationNotFound
 from gateway.history.frames import frame_for_unproven_sender, with_stored_ids
 from gateway.history.recognition import (
@@ -70,7 +70,7 @@ async def build_llm_messages(request: ChatRequest, store: ConversationReader, op
         StorageUnavailable: it was needed and cannot be reached.
     """
     small = _is_small(request)
-    sent = await (inline if small else offload)(sent_chain, request)
+    sent = await offload_if(not small, sent_chain, request)
     ref, tenant = request.conversation, request.caller.tenant
     lookup = await _lookup(request, sent, store, options)
     stored = None
@@ -81,7 +81,7 @@ async def build_llm_messages(request: ChatRequest, store: ConversationReader, op
         if stored is None and ref.conversation_id:
             raise ConversationNotFound("No such conversation.", param="conversation")
     small = small and len(stored.path if stored else ()) < INLINE_MESSAGES
-    return await (inline if small else offload)(_rebuilt, sent, lookup, stored, request, options)
+    return await offload_if(not small, _rebuilt, sent, lookup, stored, request, options)
 
 
 def starts_conversation(request: ChatRequest, match: str) -> bool:

@@ -12,7 +12,7 @@ from gateway.accounting.cost import estimated_cost, price_call, price_internal, 
 from gateway.accounting.metadata import add_bill, add_planning, extended_usage, response_metadata
 from gateway.accounting.stream import StreamRecord
 from gateway.base import jsons
-from gateway.base.tasks import BackgroundTasks, inline, offload
+from gateway.base.tasks import BackgroundTasks, offload_if
 from gateway.errors import GatewayError, InternalError, StorageUnavailable
 from gateway.models.bill import CallCost, ContextUtilizationMetadata, ResponseMetadata, nameless
 from gateway.models.chain import ChainKey
@@ -147,7 +147,7 @@ class Settlement:
         most = output_limit(forward)[1] or exchange.facts.max_output_tokens
         most = most * exchange.request.choices if most else None
         # It loads a vocabulary at first, and a prompt may be long: streams of other requests must not wait for that.
-        prompt = await offload(self._usage.prompt_tokens, exchange)
+        prompt = await asyncio.to_thread(self._usage.prompt_tokens, exchange)
         tier = forward.get("service_tier")
         costs = estimated_cost(exchange.facts.prices, prompt, most, tier if isinstance(tier, str) else None)
         calls, metadata = tuple(map(price_internal, exchange.internal)), self._metadata(exchange)
@@ -271,8 +271,8 @@ class Settlement:
 
     async def _turn(self, exchange: Exchange, outcome: Outcome) -> StoredTurn:
         """What is stored of the turn."""
-        run = inline if len(exchange.history.messages if exchange.history else ()) < INLINE_MESSAGES else offload
-        return await run(stored_turn, exchange, outcome)
+        messages = exchange.history.messages if exchange.history else ()
+        return await offload_if(len(messages) >= INLINE_MESSAGES, stored_turn, exchange, outcome)
 
     async def _chains(self, exchange: Exchange, outcome: Outcome) -> tuple[ChainKey, ...]:
         """The keys by which the conversation is recognised; stored also where no content is (guarantee §3.2)."""
@@ -282,8 +282,7 @@ class Settlement:
             secret = await self._store.secret()
         except StorageUnavailable:
             return ()  # nothing can be stored, so nothing can be recognised
-        run = inline if exchange.request.size < CHAIN_BYTES else offload
-        return await run(chain_keys, exchange, outcome, secret)
+        return await offload_if(exchange.request.size >= CHAIN_BYTES, chain_keys, exchange, outcome, secret)
 
     def _metadata(self, exchange: Exchange) -> ResponseMetadata:
         request = exchange.request

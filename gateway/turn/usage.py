@@ -1,9 +1,9 @@
 """The usage of an exchange: as upstream reported it, else counted here (guarantee §6)."""
 
+import asyncio
 from typing import Any
 
 from gateway.accounting.cost import is_figure, usage_of
-from gateway.base.tasks import offload
 from gateway.models.calibration import Report
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.exchange import Exchange, Outcome
@@ -27,7 +27,7 @@ class UsageCount:
             self._learn(exchange, reported["prompt_tokens"], cached=_is_cached(reported))
             return reported, False
         # It loads a vocabulary at first, and an answer may be long: streams of other requests must not wait for that.
-        return await offload(self._counted, exchange, outcome, reported), True
+        return await asyncio.to_thread(self._counted, exchange, outcome, reported), True
 
     def learn_refusal(self, exchange: Exchange) -> None:
         """Learns that a prompt has more tokens than the budget, however few were counted: upstream refused it twice.

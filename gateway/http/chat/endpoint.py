@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import replace
 
-from gateway.base.tasks import BackgroundTasks
+from gateway.base.tasks import BackgroundTasks, offload_if
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError, StorageUnavailable
 from gateway.http.auth import UNKNOWN, Authenticator
@@ -65,7 +65,7 @@ class ChatCompletions:
             body, plain = chat_body(raw, scope)
             return parse_chat_request(body, headers, caller, self._settings, arrival, plain)
 
-        request = parsed() if len(raw) < LARGE_BODY else await asyncio.to_thread(parsed)
+        request = await offload_if(len(raw) >= LARGE_BODY, parsed)
         if caller.tenant == UNKNOWN and (request.keeps_content or request.conversation != ConversationRef()):
             raise StorageUnavailable("The storage cannot be reached.")
         log_facts["model"] = request.model

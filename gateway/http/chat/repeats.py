@@ -1,6 +1,5 @@
 """`Idempotency-Key`: which request it is, and its stored answer again, as JSON or as a stream (guarantee §6, ADR 9)."""
 
-import asyncio
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from typing import Any
 
 from gateway.accounting.cost import total_cost
 from gateway.accounting.stream import CHUNK_FIELDS, ON_EVERY_CHUNK, ChunkRelay
+from gateway.base.tasks import offload_if
 from gateway.errors import StorageUnavailable
 from gateway.http.auth import FORWARDED_HEADERS, UNKNOWN
 from gateway.http.conversations.completions import answered
@@ -73,7 +73,7 @@ async def identify(request: Keyed, tenant: str, body: bytes, store: Conversation
         key = _digest(secret, b"key", request.key.encode())
         return RequestIdentity(tenant, key, _digest(secret, b"asked", request.meaning, body))
 
-    return digests() if len(body) < LARGE_BODY else await asyncio.to_thread(digests)
+    return await offload_if(len(body) >= LARGE_BODY, digests)
 
 
 def _digest(secret: bytes, purpose: bytes, head: bytes, body: bytes = b"") -> bytes:

@@ -1,12 +1,12 @@
 """`/v1/conversations…`: OpenAI's Conversations API over the stored histories, and a list of them (guarantee §3, §8)."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from gateway.base.ids import new_id
+from gateway.base.tasks import offload_if
 from gateway.errors import ConversationNotFound, InvalidRequest, StorageUnavailable
 from gateway.http.auth import ANONYMOUS, UNKNOWN, Authenticator
 from gateway.http.chat.validation import CONVERSATION_ID
@@ -124,7 +124,7 @@ class ApiCall:
         return await self._run(parse_items, items)
 
     async def _run(self, work: Callable[..., T], *args: Any) -> T:
-        return work(*args) if len(self.raw) < LARGE_BODY else await asyncio.to_thread(work, *args)
+        return await offload_if(len(self.raw) >= LARGE_BODY, work, *args)
 
 
 Answer = Callable[[ApiCall], Awaitable[dict[str, Any]]]

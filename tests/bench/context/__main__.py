@@ -51,15 +51,11 @@ class Clocked:
             finally:
                 self.spent[-1] += (time.thread_time_ns() - began) / 1e6
 
-        async def inline(work: Callable[..., Any], *arguments: Any) -> Any:
-            return timed(work, *arguments)
-
-        async def offload(work: Callable[..., Any], *arguments: Any) -> Any:
-            return await asyncio.to_thread(timed, work, *arguments)
+        async def offload_if(large: bool, work: Callable[..., Any], *arguments: Any) -> Any:
+            return await asyncio.to_thread(timed, work, *arguments) if large else timed(work, *arguments)
 
         manager.build = clocked  # type: ignore[method-assign, assignment]
-        setattr(module, "inline", inline)  # noqa: B010
-        setattr(module, "offload", offload)  # noqa: B010
+        setattr(module, "offload_if", offload_if)  # noqa: B010
 
 
 def ask(messages: list[Json], conversation: str | None = None) -> Json:
