@@ -17,15 +17,21 @@ from gateway.embeddings.minilm import MiniLM
 from gateway.errors import GatewayError, StorageUnavailable
 from gateway.http.auth import Authenticator
 from gateway.http.chat.endpoint import ChatCompletions
+from gateway.http.chat.resends import Resends
+from gateway.http.conversations.attachments import Attachments
 from gateway.http.conversations.completions import StoredCompletions
 from gateway.http.conversations.endpoint import Conversations
 from gateway.http.conversations.transfer import ExportedConversation, ImportedConversations
+from gateway.http.cors import CrossOrigin, Preflights
 from gateway.http.edge import CHAT_PATH, App, Direct, Draining, Edge
+from gateway.http.openapi.document import About, Description
 from gateway.http.operations import Live, MetricsPage, Models, Ready
 from gateway.http.relay.endpoint import Relay
 from gateway.internal_models.calls import InternalModels
 from gateway.models.relevance import EmbeddingFault
 from gateway.operations.purge import sweep_for_ever, sweep_seconds
+from gateway.operations.warm_up import WarmUp, pieces
+from gateway.planning.resting import PlannerRest
 from gateway.planning.summary_cache import SummaryCache
 from gateway.ports import Embedder
 from gateway.relevance.index_cache import ContentIndexes, IndexedCache
@@ -36,10 +42,12 @@ from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database.engine import Transactions, open_transactions
 from gateway.storage.database.migrate import migrate
+from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.retention import Retention
 from gateway.storage.store import ConversationStore
 from gateway.telemetry.logs import get_logger
 from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.shared_counts import SharedCounts, keep_shared
 from gateway.tokens.calibration import Margins, keep_calibrated
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.idempotency import IdempotencyGate
@@ -53,35 +61,45 @@ from gateway.upstream.openai.chat import HttpUpstream
 from gateway.upstream.openai.embeddings import UpstreamEmbedder
 from gateway.upstream.openai.passthrough import Passthrough
 from gateway.upstream.openai.resources import UpstreamFiles, UpstreamModels
+from gateway.upstream.openai.told_facts import ToldFacts
 from gateway.upstream.routing.catalogue import Catalogue
 from gateway.upstream.routing.providers import ProtocolUpstream, unsupported
 from gateway.upstream.routing.router import ConfiguredRouter, modifies_params
 
 log = get_logger("gateway.app")
+ATTACHMENT_PATH = "/v1/conversations/{conversation_id}/attachments/{attachment_id}"
 RETRY_SECONDS = 1.0
 """Between two tries to reach the storage at the start."""
-WARM_UP_AFTER = 0.25
-"""Seconds after the start: first requests go before what only later ones need."""
+EXPIRE_SECONDS = 60.0
+"""Between two looks at what has been kept in memory for too long."""
 CALIBRATED_WITHIN = 1.0
 """Seconds that a start waits for what was learned of models; requests that come before that are estimated without."""
 
 
-def create_app(settings: Settings, draining: Draining | None = None) -> App:
+def create_app(settings: Settings, draining: Draining | None = None, shared: SharedCounts | None = None) -> App:
     """The gateway as an ASGI application. It connects to nothing before its lifespan begins.
+
+    Args:
+        shared: where it counts, if it is one of several workers.
 
     Raises:
         ConfigurationError: the configured embedder cannot be used.
     """
     draining = draining or Draining()
-    gateway = Gateway(settings)
+    gateway = Gateway(settings, shared)
     others = Router(gateway.routes(draining), default=gateway.relay, lifespan=gateway.lifespan)
-    return Edge(Direct("POST", CHAT_PATH, gateway.chat, others), draining, gateway.metrics)
+    app: App = Direct("POST", CHAT_PATH, gateway.chat, others)
+    origins = settings.server.cors_origins
+    if not origins:
+        return Edge(app, draining, gateway.metrics)
+    return CrossOrigin(Edge(Preflights(app, origins), draining, gateway.metrics), origins)
 
 
 class Gateway:
     """All parts, wired once and in sight."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, shared: SharedCounts | None = None) -> None:
+        self.shared = shared
         self.settings = settings
         self.clock = SystemClock()
         self.metrics = Metrics(entry.model_name for entry in settings.model_list)
@@ -89,6 +107,7 @@ class Gateway:
         self._wire_upstreams()
         self._wire_context()
         self._wire_endpoints()
+        self._wire_warm_up()
 
     def _wire_storage(self) -> None:
         settings, clock = self.settings, self.clock
@@ -96,8 +115,12 @@ class Gateway:
         self.indexes = ContentIndexes(settings.cache.index_bytes, settings.cache.document_ttl, clock)
         self.cache = IndexedCache(open_cache(settings.cache, clock), self.indexes)
         days = settings.conversation.retention_days
-        self.store = ConversationStore(self.transactions, clock, self.cache, days)
-        self.retention = Retention(self.transactions, clock, self.cache)
+        self.paths = PathCache(settings.cache.conversation_bytes // 2, clock)
+        self.resends = Resends(settings.cache.conversation_bytes // 2, clock)
+        self.paths.also_forget.append(self.resends.forget)
+        self.metrics.kept = lambda: (self.paths.size + self.resends.size, self.resends.recognised)
+        self.store = ConversationStore(self.transactions, clock, self.cache, days, self.paths)
+        self.retention = Retention(self.transactions, clock, self.cache, self.paths)
         claims = ClaimStore(self.transactions, clock)
         self.idempotency = IdempotencyGate(claims, self.store, clock, settings.conversation.idempotency_hours)
 
@@ -106,9 +129,11 @@ class Gateway:
         self.pool = ConnectionPool(settings.upstream.max_connections)
         self.client = new_client(self.pool)
         self.catalogue = Catalogue()
-        self.router = ConfiguredRouter(settings, self.catalogue)
+        self.told = ToldFacts(self.client, self.clock)
+        self.router = ConfiguredRouter(settings, self.catalogue, self.told)
         self.over_http = HttpUpstream(self.pool)
-        through_litellm = LitellmUpstream(self.client, Library(modify_params=modifies_params(settings)))
+        self.library = Library(modify_params=modifies_params(settings))
+        through_litellm = LitellmUpstream(self.client, self.library)
         self.upstream = ProtocolUpstream(self.over_http, through_litellm)
         self.margins = Margins(self.clock)
         self.counters = CounterRegistry(self.margins)
@@ -124,11 +149,16 @@ class Gateway:
         summaries = SummaryCache(cache, clock, settings.cache.summary_ttl, settings.context.planning_max_seconds)
         count = self.metrics.internal_call_ended
         internal = InternalModels(self.upstream, self.router, self.counters, clock, count)
-        self.planning = ContextPlanning(settings.context, internal, summaries, self.store, clock)
+        rest = PlannerRest(cache, clock)
+        self.planning = ContextPlanning(settings.context, internal, summaries, self.store, rest, clock)
         reader = FileReader(cache, settings.cache.document_ttl)
         self.context = ContextManager(
             settings.context, self.counters, reader, self.meaning, self.indexes, self.planning, self.store
         )
+
+    def _wire_warm_up(self) -> None:
+        parts = self.catalogue, self.counters, self.pool, self.library, self.embedder, self.clock
+        self.warm_up = WarmUp(pieces(self.settings, self.router, *parts), self.clock)
 
     def _wire_endpoints(self) -> None:
         settings, store, clock = self.settings, self.store, self.clock
@@ -139,10 +169,11 @@ class Gateway:
             self.router, self.upstream, store, files, self.context, self.settlement, settings.context, match
         )
         self.auth = auth = Authenticator(settings.auth, store)
-        self.chat = ChatCompletions(pipeline, self.idempotency, store, auth, settings, clock)
-        self.completions = StoredCompletions(store, auth)
-        records = ConversationRecords(self.transactions, clock, self.cache)
+        self.chat = ChatCompletions(pipeline, self.idempotency, store, auth, settings, clock, self.resends)
+        self.completions = StoredCompletions(store, auth, max_bytes)
+        records = ConversationRecords(self.transactions, clock, self.cache, self.paths)
         self.conversations = Conversations(records, store, auth, max_bytes)
+        self.attachments = Attachments(records, auth)
         transfer = ConversationTransfer(self.transactions, clock)
         self.exported = ExportedConversation(transfer, auth)
         self.imported = ImportedConversations(transfer, auth, max_bytes)
@@ -153,14 +184,20 @@ class Gateway:
         """Every path that the gateway serves itself; all others are relayed."""
         conversations, models = self.conversations, self.models
         found = [
+            Route("/", About(metrics=self.settings.server.metrics != "off"), methods=["GET"]),
+            Route("/openapi.json", Description(), methods=["GET"]),
             Route("/health/live", Live(), methods=["GET"]),
             Route("/health/ready", Ready(self.store, draining), methods=["GET"]),
             Route("/v1/models", models, methods=["GET"]),
             Route("/v1/models/{model:path}", models, methods=["GET"]),
             Route("/v1/models/{model:path}", self.relay, methods=["DELETE"]),
             Route(CHAT_PATH, self.chat, methods=["POST"]),  # for completeness: `Direct` takes these requests
-            Route(CHAT_PATH, self.completions, methods=["GET"]),
-            Route(CHAT_PATH + "/{completion_id}", self.completions, methods=["GET"]),
+            Route(CHAT_PATH, self.completions.all, methods=["GET"]),
+            *(
+                Route(CHAT_PATH + "/{completion_id}", self.completions.one, methods=[method])
+                for method in ("GET", "POST", "DELETE")
+            ),
+            Route(CHAT_PATH + "/{completion_id}/messages", self.completions.messages, methods=["GET"]),
             Route("/v1/conversations/import", self.imported, methods=["POST"]),
             Route("/v1/conversations/{conversation_id}/export", self.exported, methods=["GET"]),
             Route("/v1/conversations", conversations.all, methods=["GET"]),
@@ -168,13 +205,17 @@ class Gateway:
             Route("/v1/conversations/{conversation_id}", conversations.one, methods=["GET"]),
             Route("/v1/conversations/{conversation_id}", conversations.one, methods=["POST"]),
             Route("/v1/conversations/{conversation_id}", conversations.one, methods=["DELETE"]),
+            Route("/v1/conversations/{conversation_id}/attachments", self.attachments.all, methods=["GET"]),
+            Route(ATTACHMENT_PATH, self.attachments.one, methods=["GET"]),
+            Route(ATTACHMENT_PATH, self.attachments.one, methods=["DELETE"]),
             Route("/v1/conversations/{conversation_id}/items", conversations.items, methods=["GET"]),
             Route("/v1/conversations/{conversation_id}/items", conversations.items, methods=["POST"]),
             Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["GET"]),
             Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["DELETE"]),
         ]
         if self.settings.server.metrics != "off":
-            page = MetricsPage(self.metrics, self.auth, open_to_all=self.settings.server.metrics == "open")
+            is_open = self.settings.server.metrics == "open"
+            page = MetricsPage(self.metrics, self.auth, open_to_all=is_open, shared=self.shared)
             found.append(Route("/metrics", page, methods=["GET"]))
         return found
 
@@ -190,11 +231,14 @@ class Gateway:
         days = settings.conversation.retention_days
         running = [
             preparing,
-            asyncio.ensure_future(_warm_up(self.catalogue, self.embedder)),
+            asyncio.ensure_future(self.warm_up.run()),
             asyncio.ensure_future(sweep_for_ever(self.retention, self.clock, days, sweep_seconds(days))),
             asyncio.ensure_future(self.idempotency.keep()),
             asyncio.ensure_future(keep_calibrated(self.margins, self.calibrations)),
         ]
+        if self.shared is not None:
+            running.append(asyncio.ensure_future(keep_shared(self.shared, self.metrics)))
+        running.append(asyncio.ensure_future(self._expire_for_ever()))
         await self.margins.looked_up(CALIBRATED_WITHIN)
         try:
             yield
@@ -202,6 +246,13 @@ class Gateway:
             for task in running:
                 task.cancel()
             await self._close()
+
+    async def _expire_for_ever(self) -> None:
+        """Also in a process that nobody asks anything, what is kept of conversations is gone in time."""
+        while True:
+            await asyncio.sleep(EXPIRE_SECONDS)
+            self.paths.expire()
+            self.resends.expire()
 
     async def _close(self) -> None:
         await self.chat.close()
@@ -212,6 +263,7 @@ class Gateway:
         await self.idempotency.drain(self.settings.storage.timeout)
         if self.margins.is_worth_writing:
             await self.margins.try_to_keep(self.calibrations)
+        await self.told.close()
         await self.client.aclose()
         await self.cache.close()
         await self.transactions.close()
@@ -235,14 +287,6 @@ def open_embedder(
         raise ConfigurationError(f"context.embedding_model: {name}: {error}{hint}") from None
     except GatewayError as error:
         raise ConfigurationError(f"context.embedding_model: {name}: {error.message}") from None
-
-
-async def _warm_up(catalogue: Catalogue, embedder: Embedder | None) -> None:
-    """Once the server answers, loads what its first request would otherwise wait for."""
-    await asyncio.sleep(WARM_UP_AFTER)
-    await asyncio.to_thread(catalogue.load)
-    if isinstance(embedder, MiniLM):
-        await embedder.load()
 
 
 async def _prepare_storage(settings: Settings, transactions: Transactions) -> None:

@@ -16,9 +16,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     environ = process_environment()
     path = options.config or environ.get("GATEWAY_CONFIG")
-    overrides = {f"server.{k}": v for k in ("host", "port") if (v := getattr(options, k, None)) is not None}
+    overrides = {f"server.{k}": v for k in ("host", "port", "workers") if (v := getattr(options, k, None)) is not None}
     try:
         settings = load_settings(path, environ, overrides)
+        if options.run not in (_serve, _check) and not settings.storage_is_named:
+            text = f"the storage is the default, {settings.storage.url} in {os.getcwd()}"
+            print(f"{text}: another is named by --config or GATEWAY_STORAGE_URL", file=sys.stderr)
         run: int = options.run(settings, options)
         return run
     except (ConfigurationError, ValueError) as error:
@@ -35,8 +38,10 @@ def _parser() -> argparse.ArgumentParser:
     serve = commands.add_parser("serve", help="run the gateway")
     serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     serve.add_argument("--port", type=int, help="port to listen on (default 8000)")
+    serve.add_argument("--workers", type=int, help="processes that serve it (default 1); more need PostgreSQL")
     serve.set_defaults(run=_serve)
     migrate = commands.add_parser("migrate", help="bring the storage's schema up to date")
+    migrate.add_argument("--finish", action="store_true", help="also what waits until no older version runs any more")
     migrate.set_defaults(run=_migrate)
     check = commands.add_parser("check", help="validate the configuration and reach what it names")
     check.set_defaults(run=_check)
@@ -61,12 +66,19 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_audit_options(parser: argparse.ArgumentParser) -> None:
-    when = "an ISO date or time (UTC where it names no zone), or how long ago: 90m, 24h, 7d, 2w"
+    when = "an ISO date or time (UTC where it names no zone), today, yesterday, or how long ago: 90m, 24h, 7d, 2w"
     parser.add_argument("--since", metavar="WHEN", help=f"requests that arrived then or later: {when}")
     parser.add_argument("--until", metavar="WHEN", help="requests that arrived before then")
     parser.add_argument("--model", metavar="M", help="requests for this model, by the name that clients use")
     parser.add_argument("--tenant", metavar="T", help="requests of this tenant")
     parser.add_argument("--conversation", metavar="C", help="requests of this conversation")
+    parser.add_argument("--user", metavar="U", help="requests that name this user")
+    parser.add_argument(
+        "--by",
+        metavar="GROUPS",
+        default="model,tenant",
+        help="sums by these: day, model, tenant, user (default: %(default)s)",
+    )
     parser.add_argument("--csv", action="store_true", help="one line of CSV for each row instead of totals")
 
 
@@ -80,13 +92,14 @@ def _add_purge_options(parser: argparse.ArgumentParser) -> None:
 def _serve(settings: Settings, _options: argparse.Namespace) -> int:
     from gateway.server import serve
 
-    return serve(settings)
+    environ = process_environment()
+    return serve(settings, colour=not environ.get("NO_COLOR") and environ.get("TERM") != "dumb")
 
 
-def _migrate(settings: Settings, _options: argparse.Namespace) -> int:
+def _migrate(settings: Settings, options: argparse.Namespace) -> int:
     from gateway.operations.check import migrate_now
 
-    return _report(migrate_now(settings))
+    return _report(migrate_now(settings, finishing=options.finish))
 
 
 def _check(settings: Settings, _options: argparse.Namespace) -> int:

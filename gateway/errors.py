@@ -20,6 +20,7 @@ GatewayError
 ├── Unauthorized 401
 ├── StorageUnavailable 503
 ├── ShuttingDown 503                  no new requests after SIGTERM (guarantee §9)
+├── Overloaded 503                    too many large requests at once
 ├── InternalError 500
 └── UpstreamError 502
     ├── UpstreamUnreachable 502
@@ -31,7 +32,12 @@ GatewayError
         └── UpstreamOverflow 400      the provider says that the window is exceeded
 """
 
+import re
 from typing import Any
+
+OF_CHARACTERS = re.compile(r"string too long|characters", re.IGNORECASE)
+"""The figures of such an error are no tokens."""
+OPENAIS_OVERFLOW = re.compile(r"This model's maximum context length is \d+ tokens")
 
 
 class GatewayError(Exception):
@@ -42,6 +48,8 @@ class GatewayError(Exception):
     code: str | None = "internal_error"
     may_be_charged = True
     """Whether a call of a model that ends with this error may cost something (guarantee §6)."""
+    is_logged = False
+    """Whether the log tells the message: it holds nothing of a client's or a provider's."""
 
     def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
@@ -55,6 +63,18 @@ class GatewayError(Exception):
         """OpenAI's error object: `{"error": {"message", "type", "param", "code"}}`."""
         error = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
         return {"error": error}
+
+
+class Overloaded(GatewayError):
+    """Large requests that are worked on leave no room for another: `server.max_bytes_in_flight`."""
+
+    status = 503
+    code = "overloaded"
+    may_be_charged = False
+
+    def __init__(self) -> None:
+        super().__init__("Too many large requests are being worked on; try again.")
+        self.headers = {"retry-after": "5"}
 
 
 class InternalError(GatewayError):
@@ -71,9 +91,18 @@ class InvalidRequest(GatewayError):
 
 
 class ContextLengthExceeded(InvalidRequest):
-    """What must be forwarded cannot be made to fit the budget (guarantee §4 I1)."""
+    """What must be forwarded cannot be made to fit the budget (guarantee §4 I1). The message is in OpenAI's words."""
 
     code = "context_length_exceeded"
+
+
+def overflow_text(limit: int | None, tokens: int | None) -> str:
+    """OpenAI's words for a prompt that is too long, which clients look for: the model's window and what the messages
+    take, as far as they are known."""
+    took = f"your messages resulted in {'more' if tokens is None else tokens} tokens."
+    if limit is not None:
+        return f"This model's maximum context length is {limit} tokens. However, {took}"
+    return f"This model's maximum context length is exceeded: {took}"
 
 
 class RequestTooLarge(InvalidRequest):
@@ -98,7 +127,7 @@ class RequestTimeout(InvalidRequest):
 
 
 class UnsupportedMediaType(InvalidRequest):
-    """The body is compressed."""
+    """The body is compressed, or says so."""
 
     status = 415
     code = "unsupported_media_type"
@@ -221,10 +250,14 @@ class UpstreamError(GatewayError):
     status = 502
     type = "upstream_error"
     code: str | None = "upstream_error"
+    is_logged = True
+    host: str | None = None
+    """The upstream's host and port, if it was a fault of the connection."""
 
 
 class UpstreamUnreachable(UpstreamError):
-    """No connection, or a connection that broke before the first byte of an answer."""
+    """No connection, or a connection that broke before the first byte of an answer. The message names host and kind of
+    failure (guarantee §7)."""
 
     code = "upstream_unreachable"
     may_be_charged = False
@@ -261,6 +294,7 @@ class UpstreamRefused(UpstreamError):
 
     code: str | None = "upstream_error"
     may_be_charged = False
+    is_logged = False
 
     def __init__(self, status: int, original: Any, headers: dict[str, str], message: str | None = None) -> None:
         error = original.get("error") if isinstance(original, dict) else None
@@ -295,11 +329,21 @@ class UpstreamOverflow(UpstreamRefused):
         super().__init__(400, original, headers, message)
         self.reported = reported
         self.limit = limit
+        self.window: int | None = None
+        self.counted: int | None = None
+
+    def explain(self, window: int | None, counted: int | None) -> None:
+        """Adds what the gateway knows itself, for a provider that does not say it: the model's window, and how many
+        tokens the messages take."""
+        self.window, self.counted = window, counted
 
     def body(self) -> dict[str, Any]:
-        """Every provider's wording becomes `context_length_exceeded` (guarantee §7)."""
+        """Every provider's wording becomes `context_length_exceeded`, with a message in OpenAI's (guarantee §7)."""
         error = self.original.get("error") if isinstance(self.original, dict) else None
-        wrapped = {"message": self.message, "type": "invalid_request_error", "param": "messages"}
-        if isinstance(error, dict) and error.get("code") == "context_length_exceeded":
-            return {**self.original, "error": {**wrapped, **error}}
-        return {"error": {**wrapped, "code": "context_length_exceeded", "upstream": self.original}}
+        is_openais = OPENAIS_OVERFLOW.match(self.message)
+        limit, reported = (None, None) if OF_CHARACTERS.search(self.message) else (self.limit, self.reported)
+        text = self.message if is_openais else overflow_text(limit or self.window, reported or self.counted)
+        told = {"message": text, "type": "invalid_request_error", "param": "messages"}
+        if is_openais and isinstance(error, dict) and error.get("code") == "context_length_exceeded":
+            return {**self.original, "error": {**told, **error}}
+        return {"error": {**told, "code": "context_length_exceeded", "upstream": self.original}}

@@ -3,6 +3,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, Protocol
 
 from gateway.models.calibration import Calibration
@@ -120,6 +121,10 @@ class InternalModel(Protocol):
     @property
     def max_output_tokens(self) -> int | None: ...
 
+    def price(self, ask: InternalRequest) -> Decimal | None:
+        """What the call costs in USD if its answer takes all of `max_tokens`; None for an unknown price."""
+        ...
+
     async def ask(self, ask: InternalRequest) -> InternalAnswer:
         """The text of its answer, and whether that is all of it.
 
@@ -207,6 +212,23 @@ class TokenCounter(Protocol):
     @property
     def margin(self) -> float:
         """The model's tokens for one that is counted, as configured or learned (ADR 13)."""
+        ...
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the model itself counts like this, as far as is known."""
+        ...
+
+    def saved(self, calls: int) -> int:
+        """Tokens that each tool call of a prompt with so many takes less than `plain` says (ADR 13)."""
+        ...
+
+    def estimate(self, messages: Sequence[dict[str, Any]]) -> tuple[int, bool]:
+        """`message` of all together, and whether they were counted: of long ones samples are."""
+        ...
+
+    def estimate_texts(self, texts: Sequence[str], lengths: Sequence[int]) -> tuple[int, bool]:
+        """The same of messages that are one text each, with these numbers of characters."""
         ...
 
     def with_margin(self, plain: int) -> int:

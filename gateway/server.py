@@ -1,21 +1,31 @@
 """Runs the application on uvicorn, and ends it in order (guarantee §9, ADR 18)."""
 
 import asyncio
-import ipaddress
+import contextlib
+import errno
+import fcntl
+import gc
 import os
 import resource
 import signal
 import socket
+import tempfile
 import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import uvicorn
 
 from gateway import __version__
 from gateway.app import create_app
+from gateway.config.exposure import operators_keys, refusal
+from gateway.config.loading import ConfigurationError
 from gateway.config.settings import Settings
 from gateway.http.edge import Draining
 from gateway.http.protocol import limited
+from gateway.operations.workers import Supervisor, Worker
 from gateway.telemetry import logs
 
 TICK_SECONDS = 0.05
@@ -24,20 +34,104 @@ CUT_SECONDS = 2.0
 """How long a request that is cut may take to let go of its upstream."""
 HURRIED_SECONDS = 2.0
 """How long the process may take to end after a second signal."""
+COLLECT_AFTER = (10_000, 20, 10)
+"""Thresholds of the collector: a request brings thousands of objects, and hardly any cycles."""
 MAX_FILES = 65_536
+NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+Places = list[tuple[int, tuple[Any, ...]]]
+"""Addresses as `socket.bind` takes them, each with its family."""
 log = logs.get_logger("gateway.server")
 
 
-def serve(settings: Settings) -> int:
-    """Serves until SIGTERM or SIGINT; running requests then get `server.shutdown_grace` seconds. Returns 0."""
-    logs.configure(settings.server.log_level)
+def serve(settings: Settings, *, colour: bool = False) -> int:
+    """Serves until SIGTERM or SIGINT; running requests then get `server.shutdown_grace` seconds. Returns 0, or 1 if it
+    cannot start: the last line of the log says why.
+
+    Args:
+        colour: whether a terminal's log may be coloured.
+
+    Raises:
+        ConfigurationError: it must not listen on the address that it was asked for (guarantee §8).
+    """
+    if (reason := refusal(settings)) is not None:
+        raise ConfigurationError(reason)
+    logs.configure(settings.server.log_level, settings.server.log_format, colour=colour)
     for warning in settings.warnings:
         log.warning("configuration", warning=warning)
-    host = bind_address(settings)
+    if unsupported := [fate.path for fate in settings.moved if fate.group == "not supported"]:
+        text = f"not supported, and ignored: {', '.join(unsupported)}; `gateway check` says what to do instead"
+        log.warning("configuration", warning=text)
+    workers = settings.server.workers
+    if workers > 1 and settings.storage.url.startswith("sqlite"):
+        text = "one process writes to a SQLite file; set storage.url to a PostgreSQL database"
+        raise ConfigurationError(f"server.workers: {workers}: {text}")
+    host, port = settings.server.host, settings.server.port
+    with contextlib.ExitStack() as held:
+        try:
+            sockets = bound_sockets(host, port)
+            places: Places = [(each.family, each.getsockname()) for each in sockets]
+            if workers > 1:
+                for each in sockets:  # the port was free; from here on the workers share it
+                    each.close()
+                held.enter_context(_only_gateway(host, places[0][1][1]))
+                for place in places:  # it stays ours while no worker has it
+                    held.enter_context(_bound_socket(*place, shared=True))
+        except OSError as error:
+            reason = f"{host}:{port} cannot be listened on: {error.strerror or error}"
+            log.failure("start_failed", reason=reason, hint="another address or port: --host, --port")
+            return 1
+        return _supervise(settings, places) if workers > 1 else _serve_on(settings, sockets)
+
+
+def _supervise(settings: Settings, places: Places) -> int:
+    """Runs the workers, each with sockets of its own on these addresses, until a signal ends them."""
+    if settings.cache.url is None:
+        log.warning("configuration", warning="cache.url is not set: each worker has a cache of its own")
+    grace = settings.server.shutdown_grace + CUT_SECONDS + _last_seconds(settings)
+
+    def work(worker: Worker) -> int:
+        return _serve_on(settings, [_bound_socket(*place, shared=True) for place in places], worker)
+
+    return Supervisor(settings.server.workers, work, grace).run()
+
+
+@contextlib.contextmanager
+def _only_gateway(host: str, port: int) -> Iterator[None]:
+    """A port that workers share could be shared by the workers of another gateway, too: one of this user and host.
+
+    Raises:
+        OSError: another has it.
+    """
+    path = Path(tempfile.gettempdir()) / f"gateway-{os.getuid()}-{host.replace('/', '_')}-{port}.lock"
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    except OSError as error:  # nowhere to keep a lock: nothing but a start at the same moment would need it
+        log.warning("port_not_locked", reason=error.strerror or str(error))
+        yield
+        return
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OSError(errno.EADDRINUSE, "another gateway's workers have it") from None
+        yield
+    finally:
+        os.close(lock)
+
+
+def _last_seconds(settings: Settings) -> float:
+    """How long what is still to be written may take once no request runs any more."""
+    return 5.0 + 4 * settings.storage.timeout
+
+
+def _serve_on(settings: Settings, sockets: list[socket.socket], worker: Worker | None = None) -> int:
+    """Serves on these sockets, alone or as one of several workers."""
+    gc.set_threshold(*COLLECT_AFTER)
+    host, port = settings.server.host, sockets[0].getsockname()[1]
     files = _raise_file_limit()
     draining = Draining()
     config = uvicorn.Config(
-        create_app(settings, draining),
+        create_app(settings, draining, worker.counts if worker is not None else None),
         host=host,
         port=settings.server.port,
         http=limited(settings.server, max_connections=max(16, files // 2 - 32)),
@@ -51,29 +145,57 @@ def serve(settings: Settings) -> int:
         date_header=True,
         timeout_keep_alive=75,
     )
-    server = GracefulServer(config, draining, settings.server.shutdown_grace, 5.0 + 4 * settings.storage.timeout)
-    log.info("serving", version=__version__, host=host, port=settings.server.port, models=len(settings.model_list))
+    server = GracefulServer(
+        config, draining, settings.server.shutdown_grace, _last_seconds(settings), is_worker=worker is not None
+    )
+
+    def tell() -> None:
+        numbered = {"worker": worker.number} if worker is not None else {}
+        log.info("serving", version=__version__, host=host, port=port, models=len(settings.model_list), **numbered)
+        if worker is not None:
+            worker.counts.serves()
+            asyncio.get_running_loop().add_reader(worker.lifeline, server.orphaned, worker.lifeline)
+        if (worker is None or not worker.number) and (keys := operators_keys(settings)):
+            text = f"everyone who reaches {host} spends the operator's key of {keys}: auth.keys are not set"
+            log.warning("operators_key_is_everyones", host=host, reason=text)
+
+    server.once_started = tell
     ignore_reraised_signal()
     try:
-        server.run()
+        server.run(sockets)
     except KeyboardInterrupt:
         return 0
+    except SystemExit:  # uvicorn has logged why it could not start
+        return 1
     return 0 if server.started else 1
 
 
 class GracefulServer(uvicorn.Server):
     """After the first signal running requests have `grace` seconds, then they are cut; a second signal cuts them at
-    once. The process then ends within `last` seconds, whatever is still at work in it."""
+    once, to one of several workers SIGINT. The process then ends within `last` seconds, whatever is still at work in
+    it."""
 
-    def __init__(self, config: uvicorn.Config, draining: Draining, grace: float, last: float) -> None:
+    def __init__(
+        self, config: uvicorn.Config, draining: Draining, grace: float, last: float, *, is_worker: bool = False
+    ) -> None:
         super().__init__(config)
+        self._is_worker = is_worker
         self._draining = draining
         self._grace = grace
         self._last = last
         self._hurried = False
+        self.once_started: Callable[[], None] = lambda: None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Returns once connections are accepted."""
+        await super().startup(sockets)
+        if self.started:
+            self.once_started()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """First signal: an orderly end. Second: without the grace. Third: at once."""
+        if self._is_worker and sig == signal.SIGTERM and self._draining.begun:
+            return  # whoever sends it to all processes sends it to a worker twice
         if self._hurried:
             os._exit(128 + sig)
         if self._draining.begun:
@@ -82,6 +204,12 @@ class GracefulServer(uvicorn.Server):
             return
         self._draining.begun = True
         super().handle_exit(sig, frame)
+
+    def orphaned(self, lifeline: int) -> None:
+        """The process that started this worker is gone: an orderly end."""
+        asyncio.get_running_loop().remove_reader(lifeline)
+        if not self._draining.begun:
+            self.handle_exit(signal.SIGTERM, None)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Closes the port and idle connections, waits for running requests, cuts the rest, and lets the application
@@ -114,6 +242,47 @@ class GracefulServer(uvicorn.Server):
         await asyncio.wait(running, timeout=CUT_SECONDS)
 
 
+def bound_sockets(host: str, port: int) -> list[socket.socket]:
+    """Sockets on all addresses of a host, bound and not listening yet; port 0 stands for one that is free on the first.
+
+    They are bound before anything else is done, so that a port in use ends the start before storage is touched.
+
+    Raises:
+        OSError: the host has no address here, or the port is taken.
+    """
+    bound: list[socket.socket] = []
+    unusable: OSError | None = None
+    for family, _, _, _, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE):
+        try:
+            chosen = bound[0].getsockname()[1] if bound else port
+            bound.append(_bound_socket(family, (place[0], chosen, *place[2:])))
+        except OSError as error:
+            if error.errno not in NOT_HERE:  # `localhost` has an IPv6 address also where there is no IPv6
+                for each in bound:
+                    each.close()
+                raise
+            unusable = error
+    if unusable is not None and not bound:
+        raise unusable
+    return bound
+
+
+def _bound_socket(family: int, place: tuple[Any, ...], *, shared: bool = False) -> socket.socket:
+    """`shared`: other sockets of this user may be bound to the same place; the kernel shares connections out."""
+    one = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6:
+            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        one.bind(place)
+    except OSError:
+        one.close()
+        raise
+    return one
+
+
 def leave_after(seconds: float) -> None:
     """Ends the process after that time, even if a library's thread still waits for a database that does not answer."""
 
@@ -143,20 +312,3 @@ def _raise_file_limit() -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
         return raised
     return MAX_FILES if soft == resource.RLIM_INFINITY else soft
-
-
-def bind_address(settings: Settings) -> str:
-    """The address to listen on: loopback alone if any client could spend the operator's money (guarantee §8)."""
-    host = settings.server.host
-    exposed = settings.has_operator_key() and not settings.auth.keys and settings.auth.mode != "open"
-    if exposed and not _is_loopback(host):
-        log.warning("bound_to_loopback", asked_for=host, reason="an operator's key is configured, auth.keys are not")
-        return "127.0.0.1"
-    return host
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

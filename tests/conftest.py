@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.factory import ClientFactory, GatewayFactory, sqlite_url
 from tests.support.fork_server import ForkServer
@@ -21,6 +22,10 @@ from tests.support.valkey import Valkey, ValkeyProcess
 
 leave_out_local_constants()
 read_certificates_once()
+
+# A busy machine may stop for longer than any deadline, and that says nothing of the code.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 STORAGES = ["sqlite", "postgres"]
 LONGEST = ("tests/properties/", "tests/acceptance/test_history_model.py", "tests/integration/test_turns_work.py")

@@ -1,19 +1,24 @@
 """One question with the official client, at once or streamed, and what has to be true of its answer."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import openai
 from bill import Json, show
 from children import DemoFailed
-from screen import GREEN, YELLOW, Flow, Waiting, row
+from screen import GREEN, RED, Flow, Waiting, row
 
 MODEL = "smollm2"
 # A model as small as this one goes on after its answer, about anything: a new paragraph ends it.
 SAMPLING = {"max_tokens": 120, "temperature": 0, "seed": 7, "stop": ["\n\n"]}
-# Two cores read a prompt at 100 to 200 tokens a second: a full window of 8192 would take this model about a
-# minute. The cap keeps each step well below half of that.
-MAX_INPUT_TOKENS = 3000
+# A model as small as this one answers best from little, and reads that in a second or two on two cores.
+MAX_INPUT_TOKENS = 1000
+CHARS_OF_BEGINNING = 3500
+"""Of the handbook they take about as many tokens."""
+SHORT = 24
+"""Tokens of an answer that nobody has to read to its end."""
+AROUND = 160
+"""Characters of a passage that are printed before and after the words that answer the question."""
 
 
 @dataclass(frozen=True)
@@ -26,20 +31,21 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back for one question: whether it has the fact, and whether the model was shown it, where known."""
+    """What came back for one question: whether it says the fact, and the passage with the fact that the model was shown
+    (None: it was shown none)."""
 
     text: str
     finish_reason: str | None
     conversation_id: str | None
     bill: Json
     is_right: bool = False
-    was_shown: bool | None = None
+    passage: str | None = None
 
 
 def ask(
     client: openai.OpenAI, question: Question, fields: Json, system: str | None = None, stream: bool = False
 ) -> Answer:
-    """Asks, shows the answer and its bill, and checks both. `fields` are the gateway's own, beside OpenAI's.
+    """Asks; shows passage, answer and bill, and checks them. `fields` are the gateway's own, beside OpenAI's.
 
     Raises:
         DemoFailed: the answer is empty, or the bill is not what a bill has to be.
@@ -47,31 +53,65 @@ def ask(
     row("question", question.text)
     messages = [{"role": "system", "content": system}] if system else []
     messages.append({"role": "user", "content": question.text})
-    extra = {**fields, "context": {"max_input_tokens": MAX_INPUT_TOKENS, **fields.get("context", {})}}
-    request: Json = {"model": MODEL, "messages": messages, **SAMPLING, "extra_body": extra}
-    was_shown = _is_shown(client, request, question.fact)
+    request: Json = {
+        "model": MODEL,
+        "messages": messages,
+        **SAMPLING,
+        "extra_body": {**fields, "context": {"max_input_tokens": MAX_INPUT_TOKENS}},
+    }
+    passage = _shown(client, request, question)
     answer = _streamed(client, request) if stream else _at_once(client, request)
-    found = question.fact.lower() in answer.text.lower()
-    row("handbook", f'says "{question.fact}"; the answer {"does, too" if found else "does not"}', _warned(found))
-    if was_shown is not None:
-        row("passage", f"shown to the model: {'yes' if was_shown else 'no'}", _warned(was_shown))
+    is_right = says(answer.text, question)
+    row("shown", f'"{passage}"' if passage else "nothing that answers it", None if passage else RED)
+    row("checked", checked(answer.text, question), GREEN if is_right else RED)
     show(answer.bill)
     _check(answer)
-    return Answer(answer.text, answer.finish_reason, answer.conversation_id, answer.bill, found, was_shown)
+    return replace(answer, is_right=is_right, passage=passage)
 
 
-def _is_shown(client: openai.OpenAI, request: Json, fact: str) -> bool | None:
-    """Whether the fact is in what would be forwarded, by a dry run; None where that would ask a planner."""
-    context = request["extra_body"]["context"]
-    if context.get("planning") == "always":
-        return None
-    dry = {**request, "extra_body": {**request["extra_body"], "context": {**context, "dry_run": True}}}
-    told: Any = client.chat.completions.create(**dry)
-    return any(fact.lower() in str(message["content"]).lower() for message in told.messages)
+def says(text: str, question: Question) -> bool:
+    """Whether the text has the words that answer the question."""
+    return question.fact.lower() in text.lower()
 
 
-def _warned(fine: bool) -> str | None:
-    return None if fine else YELLOW
+def checked(text: str, question: Question) -> str:
+    """Whether an answer is right, for a person."""
+    return "right" if says(text, question) else f'wrong: the handbook says "{question.fact}"'
+
+
+def passage_of(text: str, question: Question) -> str | None:
+    """The paragraph that answers the question, cut between words to what stands around the words that do; None if no
+    paragraph does."""
+    fact = question.fact
+    for line in text.splitlines():
+        if not says(line, question):
+            continue
+        at = line.lower().find(fact.lower())
+        begin, end = max(0, at - AROUND), min(len(line), at + len(fact) + AROUND)
+        begin = line.find(" ", begin, at) + 1 if begin else 0
+        end = end if end == len(line) else max(line.rfind(" ", at + len(fact), end), at + len(fact))
+        return f"{'… ' if begin else ''}{line[begin:end].strip()}{' …' if end < len(line) else ''}"
+    return None
+
+
+def _shown(client: openai.OpenAI, request: Json, question: Question) -> str | None:
+    """The passage that answers it among the messages that the gateway forwards, by a dry run: it calls no model."""
+    context = {**request["extra_body"]["context"], "dry_run": True}
+    told: Any = client.chat.completions.create(
+        **{**request, "extra_body": {**request["extra_body"], "context": context}}
+    )
+    forwarded = [passage_of(str(message["content"]), question) for message in told.messages]
+    return next((passage for passage in reversed(forwarded) if passage), None)
+
+
+def beginning(model: openai.OpenAI, system: str, document: str, question: Question) -> str:
+    """What the model answers from as much of the document's beginning as the gateway would send of all of it."""
+    prompt = f"{document[:CHARS_OF_BEGINNING]}\n\n{question.text}"
+    messages: Any = [{"role": "system", "content": system}, {"role": "user", "content": prompt}]
+    create: Any = model.chat.completions.create
+    with Waiting("waiting for the answer"):
+        completion = create(model=MODEL, messages=messages, **{**SAMPLING, "max_tokens": SHORT})
+    return str(completion.choices[0].message.content or "")
 
 
 def refusal(model: openai.OpenAI, prompt: str) -> str:

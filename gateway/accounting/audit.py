@@ -3,8 +3,9 @@
 Decides purely: rows go in, differences and totals come out (guarantee §6).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
+from datetime import UTC
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -14,6 +15,15 @@ from gateway.models.turn import LARGEST_KEPT, LedgerRow
 
 MAX_NAMED = 1000
 """Rows that do not balance are named one by one up to this number, so that memory stays flat."""
+
+NO_USER = "(none)"
+GROUPS: dict[str, Callable[[LedgerRow], str]] = {
+    "day": lambda row: row.entry.created_at.astimezone(UTC).date().isoformat(),
+    "model": lambda row: row.entry.model,
+    "tenant": lambda row: row.entry.tenant,
+    "user": lambda row: row.entry.end_user or NO_USER,
+}
+"""What rows can be added up by. A day is one in UTC; the user is whom the request named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +46,21 @@ class Totals:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost: Decimal = Decimal(0)
+    planning: Decimal = Decimal(0)
+    """What the internal models cost; it is part of `cost`."""
+    planning_unpriced: int = 0
+    """Calls of internal models without a known price."""
     unpriced: int = 0
     estimated: int = 0
     is_known: bool = False
+    saved: Decimal = Decimal(0)
+    """What the bills say that leaving out saved; an estimate, as no invoice has it."""
 
     def add(self, row: LedgerRow) -> None:
         """Adds a row, by the figures that its client got."""
         cost = figures(row, "cost")
+        saved = figures(row, "context_utilization", "economics").get("realised_saving")
+        self.saved += saved if isinstance(saved, Decimal | int) else 0
         total = cost.get("total_cost")
         self.requests += 1
         self.partial += row.entry.status == "partial"
@@ -50,6 +68,9 @@ class Totals:
         self.prompt_tokens += row.prompt_tokens
         self.completion_tokens += row.completion_tokens
         self.estimated += row.estimated
+        internal = [call.total for call in row.entry.calls if call.purpose != "primary"]
+        self.planning = sum((each for each in internal if each is not None), self.planning)
+        self.planning_unpriced += internal.count(None)
         if isinstance(total, Decimal | int):
             self.cost, self.is_known = self.cost + total, True
             return
@@ -63,16 +84,16 @@ class Audit:
     """What adding up has found so far."""
 
     total: Totals = field(default_factory=Totals)
-    by_model: dict[str, Totals] = field(default_factory=dict)
-    by_tenant: dict[str, Totals] = field(default_factory=dict)
+    by: dict[str, dict[str, Totals]] = field(default_factory=lambda: {"model": {}, "tenant": {}})
+    """Sums by each of the groups that were asked for (`GROUPS`), and in it by name."""
     unbalanced: int = 0
     named: list[tuple[str, tuple[Difference, ...]]] = field(default_factory=list)
 
     def add(self, row: LedgerRow) -> tuple[Difference, ...]:
         """Adds a row; returns what in it does not balance."""
         self.total.add(row)
-        self.by_model.setdefault(row.entry.model, Totals()).add(row)
-        self.by_tenant.setdefault(row.entry.tenant, Totals()).add(row)
+        for group, totals in self.by.items():
+            totals.setdefault(GROUPS[group](row), Totals()).add(row)
         found = differences(row)
         if found:
             self.unbalanced += 1

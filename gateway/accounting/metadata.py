@@ -5,6 +5,7 @@ from typing import Any
 
 from gateway.accounting.cost import planning_usage, price_internal, total_cost, usage_of
 from gateway.models.bill import (
+    CLIENTS_WORDS,
     ArtifactUsageRecord,
     CallCost,
     ContextPlanningCost,
@@ -14,6 +15,14 @@ from gateway.models.bill import (
 )
 
 Sums = tuple[CostMetadata, ContextPlanningCost]
+FEW = 10
+"""New artifacts that nothing was done to are listed in an answer if they are not more than these, else counted."""
+MOST, LARGEST = 50, 3
+"""Of up to `MOST` artifacts that a request decided on an answer lists all, of more the `LARGEST` (guarantee §6.2)."""
+
+OPTIONAL_IN_RECORDS = ("guarded", "standing", "reason", *CLIENTS_WORDS)
+FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING = frozenset({*OPTIONAL_IN_RECORDS, "economics", "embedder", "embedder_cost"})
+"""Of a bill: they are left out elsewhere."""
 
 
 def response_metadata(known: ResponseMetadata) -> dict[str, Any]:
@@ -33,11 +42,13 @@ def response_metadata(known: ResponseMetadata) -> dict[str, Any]:
         used = known.context_utilization
         data["context_utilization"] = utilization = {
             **_fields(used),
-            "artifacts_processed": [_record(record) for record in used.artifacts_processed],
+            "artifacts_processed": _told(used.artifacts_processed),
             "planning_usage": _fields(used.planning_usage),
             "planning_cost": _fields(used.planning_cost),
             "warnings": list(used.warnings),
         }
+        standing = [record for record in utilization["artifacts_processed"] if record.get("standing")]
+        utilization["artifacts_standing"] = _counted(standing)
         if used.economics is None:
             del utilization["economics"]
         if not used.planning_usage.embedder:
@@ -46,10 +57,71 @@ def response_metadata(known: ResponseMetadata) -> dict[str, Any]:
     return data
 
 
-def _record(record: ArtifactUsageRecord) -> dict[str, Any]:
-    fields = _fields(record)
-    if not record.guarded:
-        del fields["guarded"]
+def in_answer(metadata: dict[str, Any]) -> dict[str, Any]:
+    """The bill as an answer has it: lists what the request decided, changed or brought back, and counts what stands.
+
+    Args:
+        metadata: the whole bill, as `response_metadata` gives it; it is not changed.
+    """
+    utilization = metadata.get("context_utilization") or {}
+    records = utilization.get("artifacts_processed")
+    if not records:
+        return metadata
+    fresh = [record for record in records if not record.get("standing")]
+    listed = fresh
+    if len(fresh) > MOST:
+        largest = sorted(range(len(fresh)), key=lambda n: -fresh[n]["original_size_chars"])[:LARGEST]
+        listed = [fresh[n] for n in sorted(largest)]
+    if len(listed) == len(records):
+        return metadata
+    short = {**utilization, "artifacts_processed": listed}
+    if len(listed) < len(fresh):
+        kept = {id(record) for record in listed}
+        short["artifacts_omitted"] = _counted([record for record in fresh if id(record) not in kept])
+    return {**metadata, "context_utilization": short}
+
+
+def begun(metadata: dict[str, Any]) -> dict[str, Any]:
+    """The bill as the first chunk of a stream has it: what is known by then, without the list that the last repeats."""
+    utilization = metadata.get("context_utilization")
+    if not utilization:
+        return metadata
+    known = {name: value for name, value in utilization.items() if name not in ("artifacts_processed", "plan")}
+    return {**metadata, "context_utilization": known}
+
+
+def with_plan(metadata: dict[str, Any], plan: Any) -> dict[str, Any]:
+    """The bill with what the planner said, for those who look it up; never in an answer (guarantee §6)."""
+    utilization = metadata.get("context_utilization")
+    if plan is None or not isinstance(utilization, dict):
+        return metadata
+    return {**metadata, "context_utilization": {**utilization, "plan": plan}}
+
+
+def _told(records: Sequence[ArtifactUsageRecord]) -> list[dict[str, Any]]:
+    """The records; new ones that nothing was done to stand like old ones where they are more than an answer lists."""
+    many = sum(record.untouched and not record.standing for record in records) > FEW
+    return [_record(record, standing=record.standing or (many and record.untouched)) for record in records]
+
+
+def _counted(records: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """How many artifacts these are, and the characters of them that were forwarded."""
+    return {"count": len(records), "chars": sum(record["processed_size_chars"] for record in records)}
+
+
+def _record(record: ArtifactUsageRecord, *, standing: bool) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "artifact_id": record.artifact_id,
+        "source": record.source,
+        "artifact_type": record.artifact_type,
+        "strategy": record.strategy,
+        "original_size_chars": record.original_size_chars,
+        "processed_size_chars": record.processed_size_chars,
+        "cache_hit": record.cache_hit,
+    }
+    for name in OPTIONAL_IN_RECORDS:
+        if value := standing if name == "standing" else getattr(record, name):
+            fields[name] = value
     return fields
 
 
@@ -77,6 +149,16 @@ def add_bill(known: ResponseMetadata, calls: tuple[CallCost, ...], sums: Sums) -
     if known.context_utilization is not None:
         known.context_utilization.planning_cost = planning
         known.context_utilization.planning_usage = planning_usage(calls)
+
+
+def figures(bill: ResponseMetadata) -> dict[str, Any]:
+    """What the log tells of a bill: tokens of the primary model, the whole cost in USD, and the strategy."""
+    return {
+        "prompt_tokens": bill.usage.prompt_tokens if bill.usage else None,
+        "completion_tokens": bill.usage.completion_tokens if bill.usage else None,
+        "cost": bill.cost.total_cost if bill.cost else None,
+        "strategy": bill.context_utilization.strategy if bill.context_utilization else None,
+    }
 
 
 def extended_usage(usage: dict[str, Any], calls: tuple[CallCost, ...], sums: Sums | None = None) -> dict[str, Any]:

@@ -3,11 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
+from gateway.errors import UpstreamInvalidResponse
+
 CHUNK_FIELDS = ("id", "object", "created", "model", "choices", "usage")
 """Fields of any chunk. All others of a chunk without choices are passed on with the next one."""
 ON_EVERY_CHUNK = ("created", "model", "service_tier", "system_fingerprint")
 """SDKs that put a stream together take these from the last chunk."""
 NOT_ENVELOPE = frozenset(("choices", "usage", "object"))
+MAX_ANSWER_CHARS = 64 * 2**20
+"""Characters of a streamed answer, which is kept until it is stored; about the size that a whole one may have."""
 SPLIT_CALLS = 1000
 """From here on are the indexes of calls that came under the index of another call, with an id of their own."""
 
@@ -93,10 +97,15 @@ class StreamRecord:
         self._unfinished: set[int] = set()
         self._logprobs: dict[int, dict[str, Any]] = {}
         self._envelope: dict[str, Any] = {}
+        self._chars = 0
         self.usage: dict[str, Any] | None = None
 
     def add(self, chunk: dict[str, Any]) -> None:
-        """Takes in a chunk as upstream sent it."""
+        """Takes in a chunk as upstream sent it.
+
+        Raises:
+            UpstreamInvalidResponse: the answer has become longer than any whole answer may be.
+        """
         for key, value in chunk.items():
             if value is not None and key not in NOT_ENVELOPE:
                 self._envelope[key] = value
@@ -111,13 +120,15 @@ class StreamRecord:
                     self._unfinished.add(index)
             delta = choice.get("delta")
             if delta:
-                message.add(delta)
+                self._chars += message.add(delta)
             if choice.get("finish_reason"):
                 self._finish[index] = choice["finish_reason"]
                 self._unfinished.discard(index)
             logprobs = choice.get("logprobs")
             if isinstance(logprobs, dict):
                 _merge_lists(self._logprobs.setdefault(index, {}), logprobs)
+        if self._chars > MAX_ANSWER_CHARS:
+            raise UpstreamInvalidResponse(f"The upstream's answer exceeds {MAX_ANSWER_CHARS} characters.")
 
     @property
     def begun_are_finished(self) -> bool:
@@ -174,25 +185,32 @@ class _Message:
         self._fields: dict[str, Any] = {"role": "assistant", "content": None}
         self._texts: dict[str, list[str]] = {}
 
-    def add(self, delta: dict[str, Any]) -> None:
+    def add(self, delta: dict[str, Any]) -> int:
+        """Adds what came; returns how many characters of text that is, roughly."""
+        chars = 0
         for key, value in delta.items():
             if type(value) is str and key != "role":
                 pieces = self._texts.get(key)
                 if pieces is None:
                     pieces = self._texts[key] = []
                 pieces.append(value)
+                chars += len(value)
             elif value is None:
                 continue
             elif key == "tool_calls":
                 _merge_calls(self.calls, value)
+                chars += len(str(value))
             else:
                 self._texts.pop(key, None)
                 _merge(self._fields, {key: value})
+                chars += len(str(value))
+        return chars
 
     def whole(self) -> dict[str, Any]:
         message = {**self._fields, **{key: "".join(pieces) for key, pieces in self._texts.items()}}
         if self.calls:
             message["tool_calls"] = [_function_whole(self.calls[index]) for index in sorted(self.calls)]
+            message["content"] = message["content"] or None  # as a plain answer has it: some providers refuse ""
         return message
 
 

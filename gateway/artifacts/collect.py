@@ -9,46 +9,61 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from gateway.artifacts.documents import UnreadableDocument, stored_document
 from gateway.artifacts.files import FilePlace
 from gateway.artifacts.in_messages import TITLE_CHARS, document_spans, title_of
-from gateway.artifacts.reading import DocumentReader
 from gateway.base.ids import artifact_id
-from gateway.errors import InvalidRequest, NotFound
 from gateway.models.artifacts import Artifact, ArtifactType, Place, RequestAttachment
-from gateway.models.conversation import ConversationMessage, History, ReasoningStepRecord
-from gateway.models.exchange import ChatRequest
+from gateway.models.conversation import ConversationMessage, FormNotes, History, ReasoningStepRecord
 from gateway.models.tool_steps import RESULT_ROLES, asked, calls_of, take_call, text_of
 from gateway.models.window import LAST_EARLIER
-from gateway.ports import FileStore
 
 
-def extract_artifacts_from_messages(messages: Sequence[ConversationMessage], current: int) -> list[Artifact]:
-    """Tool results in messages: `history:msg_N:tool` for earlier turns, `step_N:tool` from index `current` on."""
+def extract_artifacts_from_messages(
+    messages: Sequence[ConversationMessage], current: int, notes: FormNotes | None = None
+) -> list[Artifact]:
+    """Tool results in messages: `history:msg_N:tool` for earlier turns, `step_N:tool` from index `current` on.
+
+    Args:
+        notes: what is known of stored results, and is to be known of them later.
+    """
+    known = notes.results if notes is not None else {}
     found: list[Artifact] = []
     calls: list[dict[str, Any]] = []
     step = 0
     for index, message in enumerate(messages):
-        if made := calls_of(message.body):
-            step = step + 1 if index >= current else 0
-            calls = made
         if message.role not in RESULT_ROLES:
+            if made := calls_of(message.body):
+                step = step + 1 if index >= current else 0
+                calls = made
             continue
-        name, arguments = asked(take_call(calls, message.body))
-        tool = str(message.body.get("name") or name)
+        call = take_call(calls, message.body)
+        noted = known.get(id(message.body))
+        result = noted[1] if noted is not None else _result(message, call)
+        if noted is None and message.is_stored_form:
+            known[id(message.body)] = message.body, result
+        name, text, tool, arguments = result
         number = message.sequence_number if message.sequence_number is not None else index
-        artifact = _artifact(
+        artifact = Artifact(
+            name,
             ArtifactType.TOOL_RESULT,
-            text_of(message.content),
+            text,
+            len(text),
             f"step_{step}:{tool}" if index >= current else f"history:msg_{number}:{tool}",
+            message.created_at,
             tool,
-            historical=index < current,
-            place=Place(index),
-            timestamp=message.created_at,
+            index < current,
+            Place(index),
             arguments=arguments,
         )
         found.append(artifact)
     return found
+
+
+def _result(message: ConversationMessage, call: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    """A tool's result, to that call: artifact id, text, the tool's name and the arguments."""
+    name, arguments = asked(call)
+    text = text_of(message.content)
+    return artifact_id(text), text, str(message.body.get("name") or name), arguments
 
 
 def extract_artifacts_from_steps(steps: Iterable[ReasoningStepRecord]) -> list[Artifact]:
@@ -74,6 +89,11 @@ def attachments_to_artifacts(attachments: Sequence[RequestAttachment], first: in
         metadata = {"attachment_type": attachment.attachment_type, "label": attachment.source}
         found.append(_artifact(ArtifactType.DOCUMENT, attachment.content or "", source, title, metadata=metadata))
     return found
+
+
+def next_number(attached: Iterable[Artifact]) -> int:
+    """The number of the next attachment: none is given twice, also where one between was deleted."""
+    return max((int(artifact.source.split(":")[1]) + 1 for artifact in attached), default=0)
 
 
 def documents_in_messages(
@@ -144,8 +164,10 @@ def without_repeats(attached: Iterable[Artifact]) -> list[Artifact]:
 def unique_ids(artifacts: Sequence[Artifact]) -> list[Artifact]:
     """The artifacts with ids that are unique in this request: later ones of the same content get `-2`, `-3` …, so that
     the ids of those that were there before do not change."""
-    seen: Counter[str] = Counter()
     result = list(artifacts)
+    if len({artifact.artifact_id for artifact in result}) == len(result):
+        return result
+    seen: Counter[str] = Counter()
     for number in sorted(range(len(result)), key=lambda number: _appeared(result[number])):
         artifact = result[number]
         seen[artifact.artifact_id] += 1
@@ -166,33 +188,6 @@ def current_turn(history: History) -> int:
     """Index of the message that begins the current turn: the last user message, else the first message."""
     messages = history.messages
     return next((index for index in reversed(range(len(messages))) if messages[index].role == "user"), 0)
-
-
-async def with_attached_files(request: ChatRequest, files: FileStore, documents: DocumentReader) -> ChatRequest:
-    """The request with the content of attachments that it names by a file's id (guarantee §2).
-
-    Raises:
-        NotFound: no such file for this client; names `attachments[i].attachment_id`.
-        InvalidRequest: the file is no readable document; names it too.
-    """
-    if all(attachment.content is not None for attachment in request.attachments):
-        return request
-    found = []
-    for index, attachment in enumerate(request.attachments):
-        if attachment.attachment_id is None:
-            found.append(attachment)
-            continue
-        where = f"attachments[{index}].attachment_id"
-        try:
-            file = await files.fetch(attachment.attachment_id, request.caller)
-            text = await documents.text(stored_document(file.name, file.media_type, file.content))
-        except NotFound as error:
-            raise NotFound(error.message, param=where, code="attachment_not_found") from error
-        except UnreadableDocument as error:
-            raise InvalidRequest(f"The file of {where} cannot be read: {error}.", param=where) from error
-        title = attachment.title or file.name
-        found.append(attachment.model_copy(update={"content": text, "title": title}))
-    return replace(request, attachments=tuple(found))
 
 
 def _is_text(part: object) -> bool:

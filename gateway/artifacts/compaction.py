@@ -13,6 +13,9 @@ LEAST_ROWS = 3
 MOST_COLUMNS = 1000
 """More columns than a table has: the text is something else, and would take long to check."""
 
+MOST_CHARS = 16_000_000
+"""A longer text is left as it is: no window holds it compacted, and parsed it takes ten times its memory."""
+
 WHITE = str.maketrans("", "", " \t\r\n")
 WHITE_IN_LINE = str.maketrans("", "", " \t\r")
 ESCAPES = re.compile(r"(?:\\u[0-9a-fA-F]{4})+")
@@ -23,7 +26,7 @@ BACKSLASH, QUOTE = "\x00", "\x01"
 def compact(text: str) -> str:
     """The same value in fewer characters, or the text itself: equal when parsed as JSON, as JSON lines, or as a table
     of separated values. White space around it stays, since a fence closes on a line of its own."""
-    core = text.strip(" \t\r\n")
+    core = text.strip(" \t\r\n") if len(text) <= MOST_CHARS else ""
     if not core:
         return text
     shorter = _compact_json(core) if core[0] in "{[" else _compact_csv(core)

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import contextlib
 import hashlib
 import io
 import re
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from html import unescape
 from typing import Any
+from urllib.parse import unquote_to_bytes
 from xml.etree import ElementTree
 
 PROSE = "txt md markdown rst tex log srt vtt diff patch ipynb"
@@ -20,6 +22,14 @@ TEXT_SUBTYPES = "json xml yaml x-yaml x-ndjson jsonl toml sql javascript x-sh cs
 TEXT_TYPES = frozenset(f"application/{subtype}" for subtype in TEXT_SUBTYPES.split())
 NOT_TEXT = ("image/", "audio/", "video/")
 """Media types that outweigh the ending of a name: a picture called `chart.csv` is no text."""
+DATA_URL = re.compile(r"\s*data:([\w.+-]+/[\w.+-]+)?((?:;[\w-]+=[^;,\s]{0,100})*)(;base64)?,(?<!data:,)", re.IGNORECASE)
+CHARSET = re.compile(r";charset=\"?([\w.:-]+)", re.IGNORECASE)
+HTML_HEAD = 4096
+"""Characters at the beginning of a text that tell whether it is HTML."""
+HTML_START = re.compile(
+    r"\ufeff?(?:\s|<!--(?:(?!-->).)*-->|<\?xml[^<>]*>)*+<(?:!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL
+)
+TAG_START = re.compile(r"\s*<[A-Za-z!]")
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 MOST_XML_BYTES = 64 * 2**20
 """Bytes of a DOCX's text once unpacked: a few kilobytes can unpack to gigabytes."""
@@ -89,6 +99,41 @@ def stored_document(name: str, media_type: str, content: bytes) -> InlineFile:
     return InlineFile(content, kind or "text")
 
 
+def encoded_document(content: str, media_type: str = "", name: str = "") -> InlineFile | None:
+    """The document that a text holds if it is a data URL or HTML; None for any other text.
+
+    Args:
+        media_type: what its client says that it is, or `html`; `name`: its title. They count for parts of HTML.
+
+    Raises:
+        UnreadableDocument: the data URL cannot be decoded, or is of a kind that has no text.
+    """
+    url = DATA_URL.match(content)
+    if url is not None:
+        return _of_data_url(url, content[url.end() :])
+    named = _kind(name, media_type) == "html" or media_type.strip().lower() == "html"
+    head = content[:HTML_HEAD]
+    if HTML_START.match(head) or (named and TAG_START.match(head)):
+        return InlineFile(content.encode("utf-8", "replace"), "html")
+    return None
+
+
+def _of_data_url(url: re.Match[str], data: str) -> InlineFile:
+    media_type, parameters, is_base64 = url.groups()
+    kind = _kind("", media_type or "text/plain")
+    if kind is None:
+        raise UnreadableDocument(f"{media_type} is no kind of document that has a text")
+    try:
+        raw = base64.b64decode("".join(data.split()), validate=True) if is_base64 else unquote_to_bytes(data)
+    except (binascii.Error, ValueError):
+        raise UnreadableDocument("its data is not base64") from None
+    charset = CHARSET.search(parameters)
+    if charset is not None and not KINDS[kind].apart:
+        with contextlib.suppress(LookupError):  # a name that nobody knows
+            raw = raw.decode(charset[1], "replace").encode("utf-8", "replace")
+    return InlineFile(raw, kind)
+
+
 def _kind(name: str, media_type: str) -> str | None:
     name, media = name.lower(), media_type.split(";")[0].strip().lower()
     for kind, known in KINDS.items():
@@ -103,11 +148,13 @@ def _plain_text(raw: bytes) -> str:
 
 def _pdf_text(raw: bytes) -> str:
     from pypdf import PdfReader
-    from pypdf.errors import PyPdfError
+    from pypdf.errors import DependencyError, FileNotDecryptedError, PyPdfError
 
     try:
         pages = PdfReader(io.BytesIO(raw)).pages
         return "\n\n".join(f"[page {n}]\n{page.extract_text()}" for n, page in enumerate(pages, 1))
+    except (FileNotDecryptedError, DependencyError) as error:  # it lacks the password, or the cipher to try none
+        raise UnreadableDocument("it is protected by a password; save it without one and send it again") from error
     # pypdf lets many kinds of error through for broken files; all mean the same here.
     except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
         raise UnreadableDocument("it is no readable PDF") from error

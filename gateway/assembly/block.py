@@ -108,6 +108,11 @@ def in_place(rendering: Rendering) -> str:
             assert_never(unknown)
 
 
+def worded(rendering: Rendering, *, as_item: bool) -> str:
+    """An artifact as a model reads it: as an item, in the block and for files, or in the artifact's place."""
+    return _item(rendering) if as_item else in_place(rendering)
+
+
 def _summarized(rendering: Rendering) -> str:
     """The size and focus of a summary. The focus is a planner's: it is kept to one line that cannot end the label."""
     focus = _one_line(rendering.focus.translate(NO_MARKS))[:FOCUS_CHARS]
@@ -122,8 +127,8 @@ def _summary_text(rendering: Rendering) -> str:
 
 
 def file_part(rendering: Rendering) -> dict[str, str]:
-    """A file as a text part, for a model that cannot take it or when it does not fit."""
-    return {"type": "text", "text": _item(rendering)}
+    """A file as a text part, for a model that cannot take it or when it does not fit. It is marked as data."""
+    return {"type": "text", "text": f'<{BLOCK_TAG} note="{NOTE}">\n{_item(rendering)}\n</{BLOCK_TAG}>'}
 
 
 def block(renderings: Sequence[Rendering], turns: Recalled | None = None) -> str:
@@ -158,6 +163,10 @@ def _item(rendering: Rendering) -> str:
     }
     if artifact.title and artifact.title not in names["source"]:
         names["title"] = artifact.title
+    if artifact.kind:
+        names["kind"] = artifact.kind
+    if artifact.origin and artifact.origin not in (artifact.title, names["source"]):
+        names["origin"] = artifact.origin
     match rendering.strategy:
         case ProcessingStrategy.INCLUDE_FULL:
             names["shown"], body = "full", rendering.text

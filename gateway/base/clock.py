@@ -5,6 +5,7 @@ import time
 from datetime import UTC, datetime, timedelta
 
 AGO = re.compile(r"(\d{1,9})([smhdw])")
+DAYS = {"today": 0, "yesterday": 1}
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -21,13 +22,18 @@ class SystemClock:
 
 
 def parse_when(option: str, text: str | None, now: datetime) -> datetime | None:
-    """A point in time, in UTC: `2026-01-31`, `2026-01-31T12:00+01:00`, or so long before `now`: `24h`.
+    """A point in time, in UTC: `2026-01-31`, `2026-01-31T12:00+01:00`, so long before `now`: `24h`, or the beginning of
+    a day: `today`, `yesterday`.
 
     Raises:
         ValueError: it is none; the message names the option.
     """
     if text is None:
         return None
+    midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    days_ago = DAYS.get(text.strip().lower())
+    if days_ago is not None:
+        return midnight - timedelta(days=days_ago)
     try:
         ago = AGO.fullmatch(text.strip())
         if ago:
@@ -35,7 +41,7 @@ def parse_when(option: str, text: str | None, now: datetime) -> datetime | None:
         when = datetime.fromisoformat(text.strip())
         return (when if when.tzinfo else when.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
-        example = "2026-01-31, 2026-01-31T12:00Z, 24h or 7d"
+        example = "2026-01-31, 2026-01-31T12:00Z, yesterday, 24h or 7d"
         raise ValueError(f"{option}: {text!r} is no time; say {example}") from None
 
 

@@ -5,7 +5,7 @@ import math
 import re
 from decimal import Decimal
 from itertools import chain
-from typing import Any
+from typing import Any, AnyStr
 
 import orjson
 
@@ -19,6 +19,12 @@ SMALL = 4096
 DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
 NINETEEN_DIGITS = b"0" * 19
 LEAST_HUGE = 2.0**63
+WIDE_BYTES = 4
+"""Memory of a character of a text that is not all ASCII, at most; else it is one byte."""
+PART_BYTES, VALUE_BYTES = 72, 16
+"""Memory of an object or a list beside its values, and of a value beside its text."""
+SEPARATORS = re.compile(rb"\xe2\x80[\xa8\xa9]|\xc2[\x80-\x9f]|\x7f")
+"""What JSON need not escape, and yet ends a line or controls a terminal: U+2028, U+2029, U+007F to U+009F, in UTF-8."""
 FLAT = frozenset((str, int, bool, float, type(None)))
 NESTED = frozenset((dict, list))
 ORJSON_LIMITS = re.compile("64-bit|[Rr]ecursion|surrogates")
@@ -53,6 +59,13 @@ def checked(raw: bytes, value: Any, *, small: bool = True, most_deep: int = MAX_
     if deep:
         raise JSONDecodeError(f"nested more than {most_deep} deep", "", 0)
     return json.loads(raw) if huge else value
+
+
+def parsed_bytes(raw: AnyStr) -> int:
+    """Bytes of memory that a JSON text takes once it is parsed, about. Signs that stand in texts count, too."""
+    opening, bracket, comma = (b"{", b"[", b",") if isinstance(raw, bytes) else ("{", "[", ",")
+    parts = PART_BYTES * (raw.count(opening) + raw.count(bracket)) + VALUE_BYTES * raw.count(comma)
+    return parts + (1 if raw.isascii() else WIDE_BYTES) * len(raw)
 
 
 def loads_answer(raw: bytes) -> Any:
@@ -151,6 +164,11 @@ def _standard(value: Any) -> str:
 def _whole(text: str) -> str:
     """Text with the halves of surrogate pairs joined; one without its other half is U+FFFD: no provider takes it."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def escaped(character: re.Match[bytes]) -> bytes:
+    """A character as JSON may write it in a text: `\\u2028`."""
+    return b"\\u%04x" % ord(character.group().decode())
 
 
 def dumps_text(value: Any) -> str:

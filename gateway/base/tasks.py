@@ -21,6 +21,12 @@ class BackgroundTasks:
         task.add_done_callback(self._tasks.discard)
         return task
 
+    async def finished(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of work that goes on to its end also if the caller is cancelled meanwhile."""
+        task = self.start(work)
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits for it
+        return await asyncio.shield(task)
+
     async def cancel(self) -> None:
         """Ends them; returns once none is left."""
         for task in self._tasks:

@@ -4,54 +4,38 @@ Sections of `config.yaml` are ours, but for `model_list` and the three `*_settin
 have (guarantee §9). Each setting `section.key` also has the environment name `GATEWAY_SECTION_KEY`.
 """
 
-import re
-from decimal import Decimal, InvalidOperation
-from typing import Annotated, Any, Literal, Self
+from decimal import Decimal
+from typing import Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
 
-
-def _exact_decimal(value: Any) -> Any:
-    """A price as it is written: 2.5e-06 means exactly that, not the nearest double."""
-    if isinstance(value, bool):
-        raise ValueError("must be a number")  # noqa: TRY004 - pydantic turns ValueError into its report
-    return Decimal(str(value)) if isinstance(value, float | int) else value
-
-
-def _yaml_off(value: Any) -> Any:
-    """YAML reads the bare word `off` as false."""
-    return "off" if value is False else value
-
-
-SEGMENT = r"(?!\.{1,2}(?:/|$))(?:[\w.:~-]+|\*)"
-RELAY_PATTERN = rf"(?:(?:GET|POST|PUT|PATCH|DELETE|HEAD|OPTIONS) +)?/?(?:v1/)?{SEGMENT}(?:/{SEGMENT})*"
-
-
-def _relay_pattern(text: str) -> str:
-    if not re.fullmatch(RELAY_PATTERN, text, re.ASCII):
-        raise ValueError("must read 'path' or 'METHOD path', as in 'POST /v1/batches' or 'batches/*'")
-    return text
-
-
-RelayPattern = Annotated[str, AfterValidator(_relay_pattern)]
-Price = Annotated[Decimal, BeforeValidator(_exact_decimal), Field(ge=0)]
-Seconds = Annotated[float, Field(gt=0)]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
+from gateway.base.names import did_you_mean, shown
+from gateway.config.fields import Origin, Price, RelayPattern, Seconds, Section, Timeouts
+from gateway.config.litellm_names import Fate
+from gateway.config.model_list import ModelEntry
 
 LOCAL = "local"
 """The `context.embedding_model` that runs in this process."""
 
 
-class ServerSettings(_Section):
+class ServerSettings(Section):
     """The process and its port."""
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    workers: int = Field(1, ge=1, le=64, description="Processes that serve the port; more than one needs PostgreSQL.")
     max_body_bytes: int = Field(64 * 2**20, gt=0, description="Larger request bodies get a 413.")
+    max_bytes_in_flight: int = Field(
+        96 * 2**20,
+        gt=0,
+        description="Bytes of large request bodies (8 MiB or more) that are worked on at once; further ones wait.",
+    )
     receive_timeout: Seconds = Field(60.0, description="Seconds within which a request must have arrived.")
     send_timeout: Seconds = Field(
         60.0, description="Seconds after which a client that takes nothing of its answer is cut off."
@@ -60,13 +44,19 @@ class ServerSettings(_Section):
     relay: tuple[RelayPattern, ...] = Field(
         (), description="Further paths that are relayed with an operator's key, such as `POST /v1/batches`."
     )
-    metrics: Annotated[Literal["open", "key", "off"], BeforeValidator(_yaml_off)] = Field(
+    cors_origins: tuple[Origin, ...] = Field(
+        (), description="Origins whose pages may be clients, such as `https://app.example.org`; `*`: any."
+    )
+    metrics: Literal["open", "key", "off"] = Field(
         "open", description="Who may read `/metrics`: anyone who reaches the port, whoever has a key, or nobody."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
+    log_format: Literal["auto", "text", "json"] = Field(
+        "auto", description="Log lines for people (`text`) or machines (`json`); `auto`: text on a terminal."
+    )
 
 
-class StorageSettings(_Section):
+class StorageSettings(Section):
     """Where conversations and bills are kept."""
 
     url: str = Field(
@@ -81,24 +71,27 @@ class StorageSettings(_Section):
     )
 
 
-class CacheSettings(_Section):
+class CacheSettings(Section):
     """What may be forgotten at any time."""
 
     url: str | None = Field(None, description="`redis://` URL (`REDIS_URL`); in-process memory without one.")
     timeout: Seconds = Field(0.05, description="Seconds after which a cache answer counts as a miss.")
     max_bytes: int = Field(32 * 2**20, gt=0, description="Most bytes the in-process cache keeps.")
     index_bytes: int = Field(64 * 2**20, gt=0, description="Most bytes of the search indexes that the process keeps.")
+    conversation_bytes: int = Field(
+        128 * 2**20,
+        gt=0,
+        description="Most bytes of conversations that the process keeps, half of them as sent.",
+    )
     document_ttl: Seconds = Field(86400.0, description="Seconds that the text of a decoded document is kept.")
     vector_ttl: Seconds = Field(604800.0, description="Seconds that the vectors of an embedding model are kept.")
     summary_ttl: Seconds = Field(604800.0, description="Seconds that a summary of an artifact is kept.")
 
 
-class ContextSettings(_Section):
+class ContextSettings(Section):
     """How a context is made (guarantee §4, §5)."""
 
-    mode: Annotated[Literal["auto", "simple", "off"], BeforeValidator(_yaml_off)] = Field(
-        "auto", description="Default of a request's `context.mode`."
-    )
+    mode: Literal["auto", "simple", "off"] = Field("auto", description="Default of a request's `context.mode`.")
     planning: Literal["auto", "always", "never"] = Field("auto", description="Default of `context.planning`.")
     max_input_tokens: int | None = Field(None, gt=0, description="Ceiling on the prompt of every request.")
     reserved_output_tokens: int = Field(
@@ -165,7 +158,7 @@ class ContextSettings(_Section):
     historical_turns: int = Field(20, ge=0, description="Turns back in which an artifact counts as historical.")
 
 
-class ConversationSettings(_Section):
+class ConversationSettings(Section):
     """What is remembered (guarantee §3)."""
 
     store: bool = Field(True, description="Default of a request's `store`.")
@@ -183,14 +176,14 @@ class ConversationSettings(_Section):
     )
 
 
-class ApiKey(_Section):
+class ApiKey(Section):
     """A key that clients may use and whose it is."""
 
     key: SecretStr = Field(min_length=8)
     tenant: str = Field(min_length=1, max_length=128, pattern=r"^[\w.:@-]+$")
 
 
-class AuthSettings(_Section):
+class AuthSettings(Section):
     """Who may ask (guarantee §8)."""
 
     mode: Literal["auto", "open"] = Field(
@@ -207,14 +200,6 @@ class AuthSettings(_Section):
         return self
 
 
-class Timeouts(_Section):
-    """How long upstream may take, per model if set there."""
-
-    connect: Seconds = Field(10.0, description="Seconds for a connection.")
-    first_byte: Seconds = Field(600.0, description="Seconds until the answer begins.")
-    idle: Seconds = Field(120.0, description="Seconds between two chunks of an answer.")
-
-
 class UpstreamSettings(Timeouts):
     """The default upstream, for models that `model_list` does not name, and what holds for all."""
 
@@ -222,98 +207,19 @@ class UpstreamSettings(Timeouts):
     api_key: SecretStr | None = Field(None, description="Operator's key for it (`OPENAI_API_KEY`).")
     max_connections: int = Field(1000, ge=1, description="Most connections to upstreams.")
     forward_store: bool = Field(False, description="Send `store` and `metadata` upstream.")
+    unlisted: Literal["refuse", "relay"] = Field(
+        "refuse",
+        description="What becomes of models that `model_list` does not have, if it has any: a 404, or the default "
+        "upstream.",
+    )
+
+    @field_validator("api_key")
+    @classmethod
+    def _an_empty_key_is_none(cls, key: SecretStr | None) -> SecretStr | None:
+        return key or None
 
 
-def _prices_as_decimals(values: Any) -> Any:
-    """YAML reads `9e-08` as a text; what is no number at all must not be ignored either."""
-    if not isinstance(values, dict):
-        return values
-    prices = {k: v for k, v in values.items() if "_cost" in str(k) and isinstance(v, str)}
-    try:
-        return {**values, **{name: Decimal(text) for name, text in prices.items()}}
-    except InvalidOperation:
-        raise ValueError(f"prices must be numbers: {', '.join(prices)}") from None
-
-
-CLOUDS = frozenset(
-    {"bedrock", "bedrock_converse", "sagemaker", "sagemaker_chat", "vertex_ai", "vertex_ai_beta", "oci", "sap"}
-)
-"""Providers whose credentials come from their own settings or from where the process runs: always an operator's."""
-CREDENTIALS = ("azure_ad_token", "client_secret", "vertex_credentials", "aws_secret_access_key")
-
-
-class LitellmParams(BaseModel):
-    """A deployment, in LiteLLM's shape. Parameters that are not named here are sent with each request."""
-
-    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
-
-    model: str = Field(min_length=1)
-    api_base: str | None = None
-    api_key: SecretStr | None = None
-    organization: str | None = None
-    extra_headers: dict[str, str] = {}
-    timeout: Timeouts | Seconds | None = None
-    stream_timeout: Seconds | None = None
-    custom_llm_provider: str | None = None
-    api_version: str | None = None
-
-    _prices_are_numbers = model_validator(mode="before")(_prices_as_decimals)
-
-    def timeouts(self, general: Timeouts) -> Timeouts:
-        """How long this model may take: what is not said here is as for all. A number is LiteLLM's, which means the
-        time until the answer begins, and its `stream_timeout` the time between two chunks."""
-        own: dict[str, float] = {}
-        if self.stream_timeout is not None:
-            own["idle"] = self.stream_timeout
-        if isinstance(self.timeout, Timeouts):
-            own |= {name: getattr(self.timeout, name) for name in self.timeout.model_fields_set}
-        elif self.timeout is not None:
-            own["first_byte"] = self.timeout
-        return Timeouts(**{name: own.get(name, getattr(general, name)) for name in Timeouts.model_fields})
-
-    @property
-    def has_credentials(self) -> bool:
-        """Whether calls of this entry are made with the operator's credentials."""
-        provider = self.custom_llm_provider or self.model.partition("/")[0]
-        extras = self.model_extra or {}
-        return bool(self.api_key or provider in CLOUDS or any(extras.get(name) for name in CREDENTIALS))
-
-
-class ModelInfo(BaseModel):
-    """What is known of a model, over LiteLLM's own map: window, prices, tokenizer."""
-
-    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
-
-    max_input_tokens: int | None = Field(None, gt=0)
-    max_output_tokens: int | None = Field(None, gt=0)
-    context_window: int | None = Field(None, gt=0)
-    input_cost_per_token: Price | None = None
-    output_cost_per_token: Price | None = None
-    base_model: str | None = None
-    tokenizer: Literal["o200k_base", "o200k_harmony", "cl100k_base", "p50k_base"] | None = None
-    token_margin: float = Field(1.0, ge=0.5, le=4)
-
-    _prices_are_numbers = model_validator(mode="before")(_prices_as_decimals)
-
-
-class ModelEntry(BaseModel):
-    """One entry of `model_list`."""
-
-    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True, protected_namespaces=())
-
-    model_name: str = Field(min_length=1)
-    litellm_params: LitellmParams
-    model_info: ModelInfo = ModelInfo()
-
-    def star(self, model: str) -> str | None:
-        """What the star of this entry's name stands for in that of a model (`*`, `openai/*`: LiteLLM's wildcards); None
-        if there is no star, or the rest of the name is another."""
-        before, star, after = self.model_name.partition("*")
-        fits = star and model.startswith(before) and model.endswith(after) and len(model) > len(before) + len(after)
-        return model[len(before) : len(model) - len(after)] if fits else None
-
-
-class Settings(_Section):
+class Settings(Section):
     """The whole configuration."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, protected_namespaces=())
@@ -327,6 +233,10 @@ class Settings(_Section):
     upstream: UpstreamSettings = UpstreamSettings()
     model_list: tuple[ModelEntry, ...] = ()
     warnings: tuple[str, ...] = Field((), exclude=True)
+    moved: tuple[Fate, ...] = Field((), exclude=True)
+    """What became of LiteLLM's settings."""
+    storage_is_named: bool = Field(False, exclude=True)
+    """Whether anything names the storage; else it is the default, in the working directory."""
 
     @model_validator(mode="after")
     def _embedder_is_listed(self) -> Self:
@@ -342,6 +252,16 @@ class Settings(_Section):
     def lists(self, name: str) -> bool:
         """Whether an entry of `model_list` serves a model of that name."""
         return self.model(name) is not None or any(entry.star(name) is not None for entry in self.model_list)
+
+    @property
+    def serves_unlisted(self) -> bool:
+        """Whether models that `model_list` does not have may be asked for."""
+        return not self.model_list or self.upstream.unlisted == "relay"
+
+    def unknown(self, name: str) -> str:
+        """Says that no model of that name is served here, and which is the nearest."""
+        known = [entry.model_name for entry in self.model_list]
+        return f"The model {shown(name)} does not exist here.{did_you_mean(name, known)}"
 
     def has_operator_key(self) -> bool:
         """Whether anyone who reaches the port could spend the operator's money."""

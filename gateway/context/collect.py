@@ -10,6 +10,7 @@ from gateway.artifacts.collect import (
     current_turn,
     documents_in_messages,
     extract_artifacts_from_messages,
+    next_number,
     unique_ids,
     without_repeats,
 )
@@ -97,10 +98,10 @@ def collect(source: ContextInput, document_min_chars: int) -> Material:
 def _context(source: ContextInput, document_min_chars: int) -> Context:
     history, restored = source.history, source.steps.artifacts
     current = current_turn(history)
-    placed = extract_artifacts_from_messages(history.messages, current)
+    placed = extract_artifacts_from_messages(history.messages, current, history.notes)
     placed += documents_in_messages(history.messages, current, document_min_chars, source.files.sent)
     old = [replace(artifact, historical=True) for artifact in history.attachments]
-    attached = without_repeats(old + attachments_to_artifacts(source.request.attachments, len(old)))
+    attached = without_repeats(old + attachments_to_artifacts(source.request.attachments, next_number(old)))
     unique = tuple(unique_ids([*placed, *restored, *attached]))
     first, last = len(placed), len(placed) + len(restored)
     return Context(history.messages, current, unique[:first], unique[first:last], unique[last:])

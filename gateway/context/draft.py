@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Self
 
 from gateway.artifacts.compaction import compact
+from gateway.assembly.block import worded
 from gateway.assembly.messages import assemble
 from gateway.config.settings import ContextSettings
 from gateway.context.collect import ContextInput
@@ -39,6 +40,12 @@ class Measured:
     finder: PassageFinder
     unreduced: Unreduced
 
+    @property
+    def answers(self) -> int:
+        """How many answers the conversation has had, tool calls among them; one for each turn that was not read."""
+        material = self.material
+        return material.turns_before + sum(message.role == "assistant" for message in material.messages)
+
 
 @dataclass(frozen=True, slots=True)
 class Draft(Measured):
@@ -68,11 +75,12 @@ def measure(
         ranked: adds ranks by meaning to the lexical ones of `finder`, where an embedder is configured.
     """
     request, tokens = source.request, source.budget.tokens
-    tools = Tools(assemble=assemble, relevance=ranked(finder) if ranked else finder, compact=compact)
-    counting = PromptCounter(counter, request.forward, material, max(1.0, counter.margin))
+    tools = Tools(assemble=assemble, relevance=ranked(finder) if ranked else finder, compact=compact, worded=worded)
+    counting = PromptCounter(counter, request.forward, material, max(1.0, counter.margin), source.history.notes)
     low_water = settings.low_water if request.store else 1.0  # what is not stored is not frozen (guarantee §4 I7)
     target = int(low_water * tokens) if tokens is not None else None
-    limits = Limits(tokens, settings.history_share, target, estimated=counter.margin != 1.0)
+    window, estimated = source.budget.context_window, counter.margin != 1.0
+    limits = Limits(tokens, settings.history_share, target, estimated=estimated, window=window)
     unreduced = count_unreduced(material, limits, counting, tools, (settings.fits_share, settings.near_limit_share))
     return Measured(source, material, counting, limits, tools, finder, unreduced)
 

@@ -1,7 +1,7 @@
 """Requests that need nothing done to them: they surely fit, and go up as they were sent (ADR 7).
 
-That is found out from a few hundred of their characters. Below half of the budget their figures may be estimates: the
-work on a request must not cost more than the request is worth.
+That is found out from a few hundred of their characters, and what is long is counted by samples: the work on a request
+must not cost more than the request is worth.
 """
 
 from bisect import bisect_right
@@ -15,6 +15,7 @@ from gateway.models.conversation import INSTRUCTION_ROLES
 from gateway.models.exchange import ChatRequest, PlainMessages
 from gateway.models.window import Fitted, Forwarded, Selection
 from gateway.planning.decision import NO_ARTIFACTS
+from gateway.ports import TokenCounter
 from gateway.window.budget import Budget
 from gateway.window.counting import REPLY_TOKENS
 
@@ -24,8 +25,6 @@ BYTES_PER_TOKEN = 4
 """Of English prose, about; a token of other text may have fewer."""
 MESSAGE_TOKENS = 4
 """Tokens that frame a message: its role and its delimiters, as OpenAI's chat format has them."""
-MESSAGE_BYTES, BODY_BYTES = 40, 100
-"""JSON around the text of a message, and around all messages."""
 ESTIMATED_SHARE = 0.5
 """Share of the budget below which an estimate is enough."""
 SAMPLES = 12
@@ -38,50 +37,40 @@ NOT_VOWELS = bytes(byte for byte in range(256) if byte not in b"aeiou")
 
 
 def context_as_sent(
-    request: ChatRequest, budget: Budget, margin: float, settings: ContextSettings
+    request: ChatRequest, budget: Budget, counter: TokenCounter, settings: ContextSettings
 ) -> BuiltContext | None:
     """The context of a request that is forwarded as it was sent, if nothing stored belongs to it; None if it needs a
-    closer look: it may not fit, or holds more than roles and texts.
-
-    Args:
-        margin: the model's tokens for one that is counted.
-    """
+    closer look: it may not fit, or holds more than roles and texts."""
     plain = request.plain
     if budget.tokens is None or plain is None or request.attachments:
         return None
     if any(request.forward.get(name) for name in COUNTED_APART):
         return None
-    tokens = surely_fits(plain, request.size, int(budget.tokens / max(1.0, margin)), settings.document_min_chars)
-    if tokens is None:
+    if not surely_fits(plain, request.size, int(budget.tokens / max(1.0, counter.margin)), settings.document_min_chars):
         return None
-    fitted = fitted_as_sent(request.messages, plain, tokens)
+    fitted = fitted_as_sent(request.messages, plain, counter)
     utilization = measured_utilization(request, budget, fitted, len(request.messages), settings.warning_threshold)
     utilization.planning_reason = NO_ARTIFACTS
     return BuiltContext(fitted, utilization, material=None)
 
 
-def surely_fits(plain: PlainMessages, size: int, budget: int, largest: int) -> int | None:
-    """Tokens, as estimated, of messages that need no managing: without a document in them, surely within the budget.
+def surely_fits(plain: PlainMessages, size: int, budget: int, largest: int) -> bool:
+    """Whether messages need no managing: without a document in them, surely within the budget. It costs a few
+    microseconds, whatever the size of the texts.
 
     Args:
         size: bytes of the request's body, so at least those of all its texts.
         largest: characters from which a user message may hold a document (guarantee §4 I4).
-
-    Returns:
-        None if a closer look is needed. It costs a few microseconds, whatever the size of the texts.
     """
     count, lengths = len(plain.lengths), plain.lengths
     if size / BYTES_PER_TOKEN + MESSAGE_TOKENS * count > ESTIMATED_SHARE * budget:
-        return None
+        return False
     if max(lengths) > largest and any(
         n > largest and role == "user" for n, role in zip(lengths, plain.roles, strict=True)
     ):
-        return None
+        return False
     # No token of a byte-level vocabulary is shorter than a byte; prose has far longer ones.
-    if size + 3 * MESSAGE_TOKENS * count > budget and not _is_prose(plain.texts, lengths):
-        return None
-    text = max(sum(lengths), size - BODY_BYTES - MESSAGE_BYTES * count)  # bytes, without what stands around the texts
-    return text // BYTES_PER_TOKEN + MESSAGE_TOKENS * count + REPLY_TOKENS
+    return size + 3 * MESSAGE_TOKENS * count <= budget or _is_prose(plain.texts, lengths)
 
 
 def _is_prose(texts: list[str], lengths: list[int]) -> bool:
@@ -103,16 +92,24 @@ def _is_prose(texts: list[str], lengths: list[int]) -> bool:
     return True
 
 
-def fitted_as_sent(messages: Sequence[dict[str, Any]], plain: PlainMessages, tokens: int) -> Fitted:
-    """The messages as they came, with estimated figures."""
-    roles, lengths = plain.roles, plain.lengths
-    total = max(1, sum(lengths))
+def fitted_as_sent(messages: Sequence[dict[str, Any]], plain: PlainMessages, counter: TokenCounter) -> Fitted:
+    """The messages as they came, with their figures."""
+    roles, texts, lengths = plain.roles, plain.texts, plain.lengths
     first, last = 0, len(roles) - 1
     while first < last and roles[first] in INSTRUCTION_ROLES:
         first += 1
     while last > first and roles[last] != "user":
         last -= 1
-    system = sum(lengths[:first]) * tokens // total
-    current = sum(lengths[last:]) * tokens // total
-    breakdown = {"system": system, "tools": 0, "history": tokens - system - current, "artifacts": 0, "current": current}
-    return Fitted(Selection(), Forwarded(list(messages), []), tokens, exact=False, breakdown=breakdown)
+    system, in_full = counter.estimate_texts(texts[:first], lengths[:first])
+    history, also = counter.estimate_texts(texts[first:last], lengths[first:last])
+    current, too = counter.estimate_texts(texts[last:], lengths[last:])
+    breakdown = {
+        "system": system + REPLY_TOKENS,
+        "tools": 0,
+        "history": history,
+        "artifacts": 0,
+        "current": current,
+    }
+    tokens, forwarded = sum(breakdown.values()), Forwarded(list(messages), [])
+    estimated = not (in_full and also and too and counter.is_own)
+    return Fitted(Selection(), forwarded, tokens, exact=False, breakdown=breakdown, estimated=estimated)

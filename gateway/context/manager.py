@@ -1,11 +1,12 @@
 """`ContextManager`: makes the context of a request, for the pipeline and for those who use the package as a library."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gateway.artifacts.collect import with_attached_files
+from gateway.artifacts.attached import with_contents
 from gateway.artifacts.files import FilePlace, FileReader
 from gateway.artifacts.steps_as_text import steps_as_text
 from gateway.assembly.messages import without_items
@@ -15,7 +16,14 @@ from gateway.context.collect import NO_EARLIER, ContextInput, Files, collect
 from gateway.context.draft import Draft, Measured, make_draft, measure
 from gateway.context.fast_path import context_as_sent
 from gateway.context.planned_fit import FinalFit, fit_as_planned
-from gateway.context.planner import ContextPlanning, PlannerAccess, Planners, PlanResult, planner_task
+from gateway.context.planner import (
+    ContextPlanning,
+    PlannerAccess,
+    Planners,
+    PlanResult,
+    planner_task,
+    prospects_of,
+)
 from gateway.context.report import BuiltContext, report
 from gateway.embeddings.background import Holds
 from gateway.embeddings.meaning import Meaning, RequestMeaning
@@ -24,7 +32,7 @@ from gateway.history.rebuild import begins_turn, has_unread, with_older_messages
 from gateway.models.bill import InternalCall
 from gateway.models.conversation import ConversationMessage, History
 from gateway.models.exchange import ChatRequest, ModelFacts
-from gateway.planning.decision import NO_PLANNER, NOTHING_TO_PLAN, may_be_planned
+from gateway.planning.decision import NO_PLANNER, NOTHING_TO_PLAN, may_be_planned, weighed
 from gateway.ports import ConversationReader, FileStore
 from gateway.relevance.index_cache import ContentIndexes, PassageFinder
 from gateway.tokens.counter import CounterRegistry
@@ -88,24 +96,27 @@ class ContextManager:
             source = await self._read(request, history, facts, budget, access)
             draft, planners = await self._draft(source, access, meaning)
         run = _runner(meaning, source)
-        result = access.result or await self._plan(draft, planners, run)
+        draft, planned = await self._plan(draft, planners, run) if access.result is None else (draft, None)
+        result = access.result or planned
         final = await run(fit_as_planned, draft, result, access.spent) if result else FinalFit(draft.fitted)
         built: BuiltContext = await run(report, draft, final, result, self._settings.warning_threshold)
         return _with_vectors(built, meaning, source).with_cached(source.files.cached)
 
-    def as_sent(self, request: ChatRequest, facts: ModelFacts, budget: Budget) -> BuiltContext | None:
+    async def as_sent(self, request: ChatRequest, facts: ModelFacts, budget: Budget) -> BuiltContext | None:
         """The context of a request that surely fits as it was sent; None if it needs a closer look."""
-        return context_as_sent(request, budget, self._counters.counter(facts).margin, self._settings)
+        if not self._counters.is_loaded(facts):
+            await asyncio.to_thread(self._counters.load, facts)
+        return context_as_sent(request, budget, self._counters.counter(facts), self._settings)
 
     async def with_content(self, request: ChatRequest, files: FileStore) -> ChatRequest:
-        """The request with the content of attachments that it names by file id.
+        """The request with the texts of its attachments: of those that it names by file id, and of encoded ones.
 
         Raises:
-            InvalidRequest: there is no such file, or it is no document; names the attachment.
+            InvalidRequest: there is no such file, or it is no document or has no text; names the attachment.
         """
         if not request.attachments:
             return request
-        return await with_attached_files(request, files, self._files.documents)
+        return await with_contents(request, files, self._files.documents)
 
     def keep(self, built: BuiltContext, holds: Holds) -> None:
         """Keeps for later questions what a stored request leaves, as long as its conversation is there (`holds`)."""
@@ -169,17 +180,23 @@ class ContextManager:
             return None
         return self._planning.planners(request, access)
 
-    async def _plan(self, draft: Draft, planners: Planners | None, run: Run) -> PlanResult | None:
-        """The planner's plan, where one is called for. No thread and no transaction is held while a model is waited
-        for."""
-        if not draft.decision.use:
-            return None
-        if planners is None or self._planning is None:
-            return PlanResult(fallback_reason=NO_PLANNER, asked=False)
+    async def _plan(self, draft: Draft, planners: Planners | None, run: Run) -> tuple[Draft, PlanResult | None]:
+        """The planner's plan, where one is called for and may pay; the draft with what was decided. No thread and no
+        transaction is held while a model is waited for."""
+        if draft.decision.use and (planners is None or self._planning is None):
+            return draft, PlanResult(fallback_reason=NO_PLANNER, asked=False)
+        draft = replace(draft, decision=weighed(draft.decision, prospects_of(draft)))
+        if not draft.decision.use or planners is None or self._planning is None:
+            return draft, None
         task = await run(planner_task, draft)
         if task is None:
-            return PlanResult(fallback_reason=NOTHING_TO_PLAN, asked=False)
-        return await self._planning.plan(draft.source.request, task, planners)
+            return draft, PlanResult(fallback_reason=NOTHING_TO_PLAN, asked=False)
+        request = draft.source.request
+        if not draft.fitted.new_pass:
+            prospects = await run(self._planning.prospects, draft, task, planners)
+            resting = await self._planning.is_resting(request, planners)
+            draft = replace(draft, decision=weighed(draft.decision, replace(prospects, resting=resting)))
+        return draft, await self._planning.plan(request, task, planners) if draft.decision.use else None
 
     def _meaning_for(self, request: ChatRequest, spent: list[InternalCall]) -> RequestMeaning | None:
         """What ranks by meaning, too; in mode `simple` only an embedder that nobody bills (guarantee §2)."""

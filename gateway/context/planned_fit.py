@@ -1,24 +1,23 @@
 """Fits a draft anew as a plan says, and weighs whether the plan is worth what it cost (guarantee §5, ADR 16)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from gateway.accounting.cost import EXACT, ZERO, Rates, price_internal
+from gateway.accounting.cost import price_internal
+from gateway.accounting.economics import compare, expected_requests
 from gateway.context.draft import Draft
+from gateway.context.left_out import frozen_prefix, spared_tokens
 from gateway.context.planner import PlanResult
 from gateway.errors import ContextLengthExceeded
 from gateway.models.artifacts import ProcessingStrategy
-from gateway.models.bill import PICO, Comparison, InternalCall
+from gateway.models.bill import Comparison, InternalCall
 from gateway.models.window import Fitted, Planned
 from gateway.planning.decision import FORCED
 from gateway.telemetry.logs import get_logger
 from gateway.window.fit import fit
 
 PLANNING = ("planner", "summarizer")
-MIN_REQUESTS, MAX_REQUESTS = 3, 20
-"""Bounds of how many requests are expected to forward what is decided now: artifacts are asked about more than once,
-and however long a conversation was, no more than this is counted on."""
 SAVES_TOO_LITTLE = "plan_saves_too_little"
 CHANGES_NOTHING = "plan_changes_nothing"
 DOES_NOT_FIT = "plan_does_not_fit"
@@ -79,74 +78,11 @@ def comparison(draft: Draft, fitted: Fitted, spent: Sequence[InternalCall]) -> C
     """Compares the draft with a context fitted by a plan, over all requests that will forward it."""
     costs = [price_internal(call).total for call in spent if call.purpose in PLANNING]
     known = [cost for cost in costs if cost is not None]
-    answers = draft.material.turns_before + sum(each.role == "assistant" for each in draft.material.messages)
     return compare(
         draft.source.facts.prices,
         candidate_tokens=draft.fitted.tokens,
-        saved_tokens=draft.fitted.tokens - fitted.tokens,
-        invalidated_tokens=_invalidated_tokens(draft, fitted),
-        requests=expected_requests(answers),
+        saved_tokens=spared_tokens(draft, fitted),
+        invalidated_tokens=sum(map(draft.counting.message, frozen_prefix(draft, fitted)[1])),
+        requests=expected_requests(draft.answers),
         planning_cost=sum(known, Decimal(0)) if len(known) == len(costs) else None,
     )
-
-
-def expected_requests(answers: int) -> int:
-    """How many requests will forward what this one decides, itself included: a conversation that has had so many
-    answers is expected to get as many again (the estimate that knows least of its end)."""
-    return min(MAX_REQUESTS, max(MIN_REQUESTS, 1 + answers))
-
-
-def compare(
-    prices: Mapping[str, Decimal],
-    *,
-    candidate_tokens: int,
-    saved_tokens: int,
-    invalidated_tokens: int,
-    requests: int,
-    planning_cost: Decimal | None,
-) -> Comparison:
-    """What a smaller context saves over the requests that will forward it, beside what making it costs.
-
-    The first request pays the full input price for what is left out, each further one the price of cached input, as the
-    prefix would have been cached by then. Tokens of the frozen prefix that change are paid for in full once more.
-
-    Args:
-        prices: the primary model's, USD per token by LiteLLM's names.
-        candidate_tokens: the context without the plan, which decides the context tier.
-        saved_tokens: how many of these the plan leaves out.
-        invalidated_tokens: how many were cached and will not be.
-        planning_cost: of planner and summarizer, USD; None if unknown.
-    """
-    rates = Rates(prices, candidate_tokens, None)
-    full = rates.find("input_cost_per_token")
-    saving = invalidation = None
-    if full is not None:
-        cached = _cached_price(rates, full)
-        saving = _rounded(EXACT.multiply(full + cached * (requests - 1), saved_tokens))
-        invalidation = _rounded(EXACT.multiply(full - cached, invalidated_tokens))
-    return Comparison(saved_tokens, requests, saving, planning_cost, invalidated_tokens, invalidation)
-
-
-def _invalidated_tokens(draft: Draft, fitted: Fitted) -> int:
-    """Tokens that an earlier request forwarded and a provider may have cached, from the first message on that is no
-    longer forwarded the same."""
-    before, stored = draft.unreduced.forwarded, draft.source.history.stored
-    if not any(0 <= index < stored for index in before.indexes):
-        return 0  # nothing but system messages was there before
-    old = [message for index, message in zip(before.indexes, before.messages, strict=True) if index < stored]
-    same = 0
-    for one, other in zip(old, fitted.forwarded.messages, strict=False):
-        if one != other:
-            break
-        same += 1
-    return sum(map(draft.counting.message, old[same:]))
-
-
-def _cached_price(rates: Rates, full: Decimal) -> Decimal:
-    """The price of cached input; a model without one has no cache that would lower a bill."""
-    price = rates.find("cache_read_input_token_cost")
-    return full if price is None else min(price, full)
-
-
-def _rounded(value: Decimal) -> Decimal:
-    return max(ZERO, value).quantize(PICO, context=EXACT)

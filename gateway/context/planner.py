@@ -6,8 +6,10 @@ reason to fit without a plan.
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
 
+from gateway.accounting.economics import expected_requests, saving_of
 from gateway.base.ids import content_digest
 from gateway.base.tasks import BackgroundTasks
 from gateway.config.settings import ContextSettings
@@ -18,17 +20,18 @@ from gateway.internal_models.calls import InternalModels, OpenBill
 from gateway.models.artifacts import Artifact, ArtifactPlan, ArtifactType, ProcessingStrategy
 from gateway.models.bill import InternalCall
 from gateway.models.exchange import ChatRequest, Deployment
-from gateway.models.internal import InternalModelFailed
+from gateway.models.internal import InternalModelFailed, OverBudget
 from gateway.models.window import Planned
-from gateway.planning.decision import FORCED, without_standing
+from gateway.planning.decision import FORCED, Prospects, without_standing
 from gateway.planning.processor import ArtifactProcessor, ModelConfig
 from gateway.planning.prompt import PlannerTask
+from gateway.planning.resting import PlannerRest
 from gateway.planning.summaries import Summarizer
 from gateway.planning.summary_cache import SummaryCache
 from gateway.ports import Clock, ConversationReader, InternalModel
 from gateway.telemetry.logs import get_logger
 from gateway.window.candidates import as_artifact, candidates, recent_texts, transcript
-from gateway.window.plan import changeable
+from gateway.window.plan import HEURISTIC_SHARE, changeable
 from gateway.window.recall import absent
 
 log = get_logger("gateway.planning")
@@ -105,6 +108,26 @@ def _artifacts_to_plan(draft: Draft) -> tuple[list[Artifact], frozenset[str]]:
     return found, frozenset(artifact.artifact_id for artifact in found)
 
 
+def prospects_of(draft: Draft) -> Prospects:
+    """What is known of a plan before it is known what it would be asked."""
+    material, current = draft.material, draft.material.current
+    begun = material.messages[current].message_id if material.messages else None
+    return Prospects(
+        must_leave=draft.fitted.new_pass,
+        asked_this_turn=begun is not None and material.frame is not None and material.frame.asked == begun,
+        stands=draft.source.request.store,
+    )
+
+
+def most_saved(draft: Draft, task: PlannerTask, *, trusted: bool) -> Decimal | None:
+    """The most that a plan of these artifacts can save in USD while everything fits: all of them, or what the heuristic
+    leaves to a planner that is not trusted, in all requests that are expected to forward this one's messages. None if
+    the price is unknown."""
+    changeable = [artifact.content for artifact in task.artifacts if artifact.artifact_id not in task.quoted]
+    tokens = draft.counting.texts(changeable) * (1 if trusted else 1 - HEURISTIC_SHARE)
+    return saving_of(draft.source.facts.prices, round(tokens), expected_requests(draft.answers), draft.fitted.tokens)
+
+
 class ContextPlanning:
     """Asks planners and summarizers. Of a request only what the summary cache keeps remains."""
 
@@ -114,12 +137,14 @@ class ContextPlanning:
         models: InternalModels,
         summaries: SummaryCache,
         store: ConversationReader,
+        rest: PlannerRest,
         clock: Clock,
     ) -> None:
         self._settings = settings
         self._models = models
         self._summaries = summaries
         self._store = store
+        self._rest = rest
         self._clock = clock
         self._processor = ArtifactProcessor(settings)
         self._tasks = BackgroundTasks()
@@ -143,7 +168,7 @@ class ContextPlanning:
         """One call of the planner, and the summaries that its plan asks for; never an error."""
         planners.call_budget.begin()
         try:
-            plan = await self._processor.plan_context(task, planners.planner)
+            plan = await self._asked(request, task, planners.planner)
             may_be_summarized = [each for each in task.artifacts if each.artifact_id not in task.quoted]
             return await self._with_summaries(request, plan, may_be_summarized, planners)
         except InternalModelFailed as failed:
@@ -151,6 +176,27 @@ class ContextPlanning:
         except Exception as fault:  # noqa: BLE001 - a fault in an optional part costs quality, never the answer
             log.fault("planning_failed", fault, request_id=request.request_id)
             return PlanResult(fallback_reason="planning_failed")
+
+    async def is_resting(self, request: ChatRequest, planners: Planners) -> bool:
+        """Whether the planner's last answers to this tenant were unusable."""
+        return await self._rest.is_resting(request.caller.tenant, planners.planner.name)
+
+    def prospects(self, draft: Draft, task: PlannerTask, planners: Planners) -> Prospects:
+        """What asking for this plan would cost and could save (ADR 16). It counts prompts and artifacts."""
+        saving = most_saved(draft, task, trusted=self._settings.trust_planner)
+        return replace(prospects_of(draft), price=self._processor.price(task, planners.planner), saving=saving)
+
+    async def _asked(self, request: ChatRequest, task: PlannerTask, planner: InternalModel) -> ArtifactPlan:
+        tenant = request.caller.tenant
+        try:
+            plan = await self._processor.plan_context(task, planner)
+        except OverBudget:  # it was not asked, or had no time left: that says nothing of it
+            raise
+        except InternalModelFailed:
+            await self._rest.answered(tenant, planner.name, usable=False)
+            raise
+        await self._rest.answered(tenant, planner.name, usable=True)
+        return plan
 
     async def _with_summaries(
         self, request: ChatRequest, plan: ArtifactPlan, artifacts: Sequence[Artifact], planners: Planners

@@ -3,14 +3,15 @@
 from dataclasses import dataclass, replace
 
 from gateway.context.draft import Draft
+from gateway.context.left_out import left_out
 from gateway.context.planned_fit import FinalFit
 from gateway.context.planner import PlanResult
 from gateway.embeddings.background import PendingVectors
 from gateway.models.artifacts import Artifact, ProcessingStrategy
-from gateway.models.bill import ContextUtilizationMetadata
+from gateway.models.bill import ContextUtilizationMetadata, LeftOut
 from gateway.models.exchange import ChatRequest
 from gateway.models.window import SYSTEM_INDEX, Fitted, Material
-from gateway.planning.record import holds_reduced, records_of
+from gateway.planning.record import EarlierWindow, holds_reduced, records_of
 from gateway.relevance.index_cache import PassageFinder
 from gateway.window.budget import Budget
 from gateway.window.counting import PromptCounter
@@ -22,7 +23,8 @@ class BuiltContext:
 
     `material` and `counting` are None where the messages go up as they were sent and nobody looked into them
     (`context/fast_path.py`). `cached` are digests of contents of which the cache keeps something. `plan` is what a
-    planner was asked for, so that a second context of the same request asks nobody. `indexes` and `vectors` are kept
+    planner was asked for, so that a second context of the same request asks nobody. `left_out` is what everything would
+    have taken beside it. `indexes` and `vectors` are kept
     for later questions once the request is stored.
     """
 
@@ -33,6 +35,7 @@ class BuiltContext:
     new_attachments: tuple[Artifact, ...] = ()
     cached: tuple[str, ...] = ()
     plan: PlanResult | None = None
+    left_out: LeftOut | None = None
     indexes: PassageFinder | None = None
     vectors: PendingVectors | None = None
 
@@ -69,6 +72,7 @@ def report(draft: Draft, final: FinalFit, result: PlanResult | None, warning_thr
         draft.counting,
         new_attachments=material.attached[len(draft.source.history.attachments) :],
         plan=result if result is not None and result.asked else None,
+        left_out=left_out(draft, final.fitted, follows_plan=final.follows_plan),
     )
     if request.store and not request.options.dry_run and draft.finder.digests:
         built = replace(built, indexes=draft.finder).with_cached(draft.finder.digests)
@@ -85,7 +89,9 @@ def _utilization(draft: Draft, fitted: Fitted, warning_threshold: float) -> Cont
     if (history.restored_count or history.unread) and utilization.strategy == "passthrough":
         utilization.strategy = "simple"
     utilization.messages_excluded = len(material.messages) - included + history.unread + source.steps.removed
-    utilization.artifacts_processed = records_of(material, fitted, named=request.store)
+    new = material.attached[len(history.attachments) :]
+    earlier = EarlierWindow.of(material, draft.unreduced, history.stored, new)
+    utilization.artifacts_processed = records_of(material, fitted, named=request.store, earlier_window=earlier)
     return utilization
 
 
@@ -127,6 +133,7 @@ def measured_utilization(
         context_window=budget.context_window,
         budget_tokens=tokens,
         tokens_used=fitted.tokens,
+        tokens_estimated=fitted.estimated,
         utilization=round(fitted.tokens / tokens, 4) if tokens else None,
         breakdown=fitted.breakdown,
         messages_included=included,

@@ -96,6 +96,9 @@ K = 60.0
 """Constant of reciprocal rank fusion, as in the original paper (Cormack, Clarke and Büttcher, 2009)."""
 MOST_BY_MEANING = 16
 """Passages that are relevant to a question that shares no word with any of them."""
+NEAR = 0.5
+"""Cosine from which on a question calls for a passage by its meaning; MiniLM gives unrelated texts some 0.1. Chosen by
+hand."""
 Ranked = list[list[Passage]]
 
 
@@ -114,15 +117,19 @@ def fused(found: Ranked, places: Sequence[Wanted], vectors: Sequence[Vector], as
     scores = [found[place.source][place.number].score for place in places]
     total = [1.0 / (K + rank) for rank in ranks(scores)]
     share = 1.0 / max(1, len(asked) - 1)
+    near: set[int] = set()
     for number, query in enumerate(asked):
         weight = 1.0 if number == 0 else share
-        for at, rank in enumerate(ranks(similarities(query, vectors))):
+        cosines = similarities(query, vectors)
+        near.update(at for at, cosine in enumerate(cosines) if cosine >= NEAR)
+        for at, rank in enumerate(ranks(cosines)):
             total[at] += weight / (K + rank)
     order = sorted(range(len(places)), key=lambda at: (-total[at], -scores[at], at))
     result = [list(passages) for passages in found]
     for at, score in zip(order, _worths(scores), strict=True):
         place = places[at]
-        result[place.source][place.number] = replace(found[place.source][place.number], score=score)
+        before = found[place.source][place.number]
+        result[place.source][place.number] = replace(before, score=score, called=before.called or at in near)
     return result
 
 

@@ -1,6 +1,6 @@
 """Rebuilds the conversation of a request: `build_llm_messages()` (guarantee §3)."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from gateway.base.ids import new_id
@@ -17,9 +17,16 @@ from gateway.history.recognition import (
     sent_instructions,
     users_of,
 )
-from gateway.history.tool_pairs import check_answered, check_pairs, forwardable, regrouped, without_open_calls
+from gateway.history.tool_pairs import (
+    check_answered,
+    check_pairs,
+    forwardable,
+    regrouped,
+    whole_until,
+    without_open_calls,
+)
 from gateway.models.artifacts import Artifact
-from gateway.models.chain import chain_digests
+from gateway.models.chain import ChainDigest, ChainKeys, chain_digests
 from gateway.models.conversation import (
     INLINE_MESSAGES,
     INSTRUCTION_ROLES,
@@ -45,16 +52,17 @@ BYTES_PER_TOKEN = 8
 class RebuildOptions:
     """How a request's conversation is rebuilt.
 
-    `remembers`: the request leaves stored content (`store`, and a mode other than `off`). `match`: whose conversations
+    `remembers`: the request leaves stored content. `match`: whose conversations
     may be continued without a name (`conversation.match`). `fits_as_sent`: the request fits as it was sent, so messages
     that are stored the same need not be read. `budget_tokens`: only as much of the path is read as could fit into it
-    (None: all).
+    (None: all). `before_lookup` is awaited before the storage is read, with the chain digests of what was sent.
     """
 
     remembers: bool
     match: str = "tenant"
     fits_as_sent: bool = False
     budget_tokens: int | None = None
+    before_lookup: Callable[[Sequence[ChainDigest]], Awaitable[None]] | None = None
 
     @property
     def max_bytes(self) -> int | None:
@@ -75,6 +83,8 @@ async def build_llm_messages(request: ChatRequest, store: ConversationReader, op
     lookup = await _lookup(request, sent, store, options)
     stored = None
     if ref.conversation_id or ref.session or (lookup and lookup.keys):
+        if options.before_lookup is not None:
+            await options.before_lookup(sent.digests)
         stored = await store.find_conversation(
             tenant, ref, max_bytes=options.max_bytes, lookup=lookup, model=request.model
         )
@@ -150,8 +160,8 @@ async def _lookup(
     people = users_of(request.forward)
     if options.match == "off" or (options.match == "user" and not people):
         return None
-    keys = recognition_keys(sent, await store.secret(), request.caller.tenant, people)
-    return replace(found, keys=keys, instructed=True, maybe_delta=False)
+    keys = ChainKeys(await store.secret(), request.caller.tenant, people)
+    return replace(found, keys=recognition_keys(sent, keys), instructed=True, maybe_delta=False)
 
 
 def _is_small(request: ChatRequest) -> bool:
@@ -215,6 +225,8 @@ def _continued_unchanged(sent: SentChain, stored: StoredConversation, options: R
         at_head=point.message_id == stored.head_id,
         base=sent.digest(point.kept),
         digests=tuple(sent.digests[point.kept :]),
+        stored_base=None if point.digest.path == sent.digest(point.kept).path else point.digest,
+        unsent_attachments=_of_chain(stored.attachments, sent, point.kept),
         as_sent=frame is None,
         restored_ids=frozenset(),
         branch_restores=point.branch_restores,
@@ -224,7 +236,8 @@ def _continued_unchanged(sent: SentChain, stored: StoredConversation, options: R
 
 def _delta(sent: SentChain, stored: StoredConversation, options: RebuildOptions) -> History:
     """New messages, appended to the whole path (guarantee §3.1)."""
-    base = forwardable(regrouped(stored.path))
+    path, whole = _in_turns(stored)
+    base = [*path[:whole], *forwardable(path[whole:])]
     if not (sent.bodies and sent.bodies[0]["role"] in RESULT_ROLES):
         base = without_open_calls(base)
     if sent.instructions:
@@ -247,6 +260,7 @@ def _delta(sent: SentChain, stored: StoredConversation, options: RebuildOptions)
         digests=tuple(chain_digests(sent.bodies, stored.resume_point.digest)),
         branch_restores=stored.resume_point.branch_restores,
         frame=stored.frame,
+        notes=stored.notes,
     )
 
 
@@ -260,16 +274,17 @@ def _resent(sent: SentChain, stored: StoredConversation, options: RebuildOptions
         else merge_path(stored.path, sent.bodies[: point.kept], beyond=not recognised)
     )
     offset = len(sent.instructions)
-    check_answered(sent.bodies, offset)
+    check_answered(sent.bodies, offset, sent.known)
     new = _new_messages(sent, point.kept, _next_number(stored))
-    base = forwardable(regrouped(known.messages), new, known.left_out)
+    path, whole = _in_turns(stored) if same else (regrouped(known.messages), 0)
+    base = [*path[:whole], *forwardable(path[whole:], new, known.left_out)]
     if not (new and new[0].role in RESULT_ROLES):
         base = without_open_calls(base, known.left_out)
     messages = [*base, *new]
-    check_pairs(messages, len(base), offset + point.kept)
-    restored = sum(message.message_id in known.left_out for message in base)
+    check_pairs(messages, len(base), offset + point.kept, whole)
+    restored = sum(message.message_id in known.left_out for message in base) if known.left_out else 0
     attachments = _of_chain(stored.attachments, sent, point.kept) if recognised else stored.attachments
-    earlier = max((i for i, body in enumerate(sent.bodies) if body["role"] == "user"), default=0)
+    earlier = next((i for i in reversed(range(len(sent.bodies))) if sent.bodies[i]["role"] == "user"), 0)
     return History(
         conversation_id=stored.conversation_id if options.remembers else None,
         created=False,
@@ -289,7 +304,17 @@ def _resent(sent: SentChain, stored: StoredConversation, options: RebuildOptions
         branch_restores=point.branch_restores
         or (recognised and bool(restored or _of_chain(attachments, sent, earlier))),
         frame=stored.frame,
+        notes=stored.notes,
     )
+
+
+def _in_turns(stored: StoredConversation) -> tuple[Sequence[ConversationMessage], int]:
+    """The stored path with its turns whole, and how many of its first messages are to be forwarded as they are."""
+    whole = whole_until(stored.path, stored.notes)
+    rest = regrouped(stored.path[whole:])
+    if whole and any(one is not other for one, other in zip(rest, stored.path[whole:], strict=True)):
+        return regrouped(stored.path), 0  # turns are moved whole, and the first of these may have begun before
+    return [*stored.path[:whole], *rest], whole
 
 
 def _new_messages(sent: SentChain, first: int, number: int) -> tuple[ConversationMessage, ...]:
@@ -302,5 +327,7 @@ def _next_number(stored: StoredConversation) -> int:
 
 def _of_chain(attachments: Sequence[Artifact], sent: SentChain, kept: int) -> tuple[Artifact, ...]:
     """The attachments that came with turns of the recognised chain (guarantee §3.2)."""
+    if not attachments:
+        return ()
     said = {digest.said for digest in sent.digests[:kept]}
     return tuple(each for each in attachments if each.metadata.get("said_digest") in said)

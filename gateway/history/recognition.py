@@ -11,10 +11,10 @@ from gateway.models.chain import (
     START,
     ChainDigest,
     ChainKey,
+    ChainKeys,
     call_digest,
     call_ids,
     chain_digests,
-    chain_key,
     content_text,
     is_continued,
     is_said,
@@ -35,7 +35,7 @@ class SentChain:
     """The messages of a request: leading system messages, the other ones, and the chain digests after each of these.
 
     `prefilled`: the last message is the beginning of the answer (guarantee §3.4). `answers`: there are assistant
-    messages before that.
+    messages before that. `known`: as many of `bodies` were in an earlier request that was answered.
     """
 
     instructions: tuple[dict[str, Any], ...]
@@ -43,6 +43,7 @@ class SentChain:
     digests: Sequence[ChainDigest]
     prefilled: bool
     answers: bool
+    known: int = 0
 
     @property
     def matched(self) -> int:
@@ -59,13 +60,27 @@ def sent_chain(request: ChatRequest) -> SentChain:
     instructions = sent_instructions(request)
     count = len(instructions)
     bodies = request.messages[count:]
+    known = _known_digests(request, bodies)
+    first, before = len(known), known[-1] if known else START
     if request.plain is not None:
-        digests = plain_chain_digests(request.plain.roles[count:], request.plain.texts[count:])
+        plain = request.plain
+        new = plain_chain_digests(plain.roles[count + first :], plain.texts[count + first :], before)
     else:
-        digests = chain_digests(bodies)
+        new = chain_digests(bodies[first:], before)
+    digests = request.known.digests = [*known, *new]
     prefilled = bool(bodies) and bodies[-1]["role"] == "assistant" and not is_step(bodies[-1])
     answers = any(body["role"] == "assistant" for body in bodies[: len(bodies) - prefilled])
-    return SentChain(instructions, bodies, digests, prefilled, answers)
+    return SentChain(instructions, bodies, digests, prefilled, answers, max(0, request.known.count - count))
+
+
+def _known_digests(request: ChatRequest, bodies: Sequence[dict[str, Any]]) -> Sequence[ChainDigest]:
+    """The chain digests that are known from an earlier request, but for those of a run of answers at their end: it may
+    go on, and answers next to each other count as one."""
+    known = request.known.digests
+    count = min(len(known), len(bodies))
+    while count and bodies[count - 1]["role"] == "assistant":
+        count -= 1
+    return known[:count]
 
 
 def sent_instructions(request: ChatRequest) -> tuple[dict[str, Any], ...]:
@@ -81,18 +96,26 @@ def users_of(forward: dict[str, Any]) -> tuple[str, ...]:
     return tuple(sorted({name for key in USER_FIELDS if isinstance(name := forward.get(key), str) and name}))
 
 
-def recognition_keys(sent: SentChain, secret: bytes, tenant: str, people: Sequence[str]) -> tuple[ChainKey, ...]:
+def end_user_of(forward: dict[str, Any]) -> str | None:
+    """The user whom a bill names: the first of these fields that is there."""
+    return next((name for key in USER_FIELDS if isinstance(name := forward.get(key), str) and name), None)
+
+
+def recognition_keys(sent: SentChain, keys: ChainKeys) -> tuple[ChainKey, ...]:
     """The keys of the chains that a request may continue; the first that is known counts. They are that of its last
-    answer and, where that may be a prefill, that of the answer before."""
+    answer and, where that may be a prefill, that of the answer before. `whole` is empty where no tool step was sent."""
     found: list[ChainKey] = []
     for index in range(len(sent.bodies) - 1, -1, -1):
         body = sent.bodies[index]
         if body["role"] != "assistant":
             continue
+        digest = sent.digests[index]
+        has_steps = digest.path != digest.said and any(map(is_step, sent.bodies[: index + 1]))
+        whole = keys.whole(digest.path) if has_steps else b""
         if is_step(body):
-            found.append(chain_key(secret, tenant, people, call_digest(sent.digest(index), body), call_ids(body)))
+            found.append(keys.key(call_digest(sent.digest(index), body), call_ids(body), whole))
         else:
-            found.append(chain_key(secret, tenant, people, sent.digests[index].said))
+            found.append(keys.key(digest.said, whole=whole))
         if not (sent.prefilled and index == len(sent.bodies) - 1):
             break
     return tuple(found)

@@ -6,17 +6,18 @@ from typing import Any
 
 from gateway.errors import InvalidRequest
 from gateway.models.chain import call_ids, says_nothing
-from gateway.models.conversation import ConversationMessage
+from gateway.models.conversation import ConversationMessage, FormNotes
 from gateway.models.tool_steps import RESULT_ROLES, calls_of, take_call, without_calls
 
 
-def check_pairs(messages: Sequence[ConversationMessage], first_sent: int, offset: int) -> None:
+def check_pairs(messages: Sequence[ConversationMessage], first_sent: int, offset: int, whole: int = 0) -> None:
     """Every result follows its call, every call but the last message's is answered.
 
     Args:
         messages: the whole conversation, stored part first.
         first_sent: index of the first message that the client sent.
         offset: index of that message in the client's own `messages`, so that an error can name the field.
+        whole: as many messages are known to pair, and no result follows them.
 
     Raises:
         InvalidRequest: a `tool` message whose call is nowhere, or a call left unanswered; names `messages[i]`.
@@ -32,7 +33,7 @@ def check_pairs(messages: Sequence[ConversationMessage], first_sent: int, offset
             text = f"The tool call {call!r} has no result after {name(at)}."
             raise InvalidRequest(text, param=name(at), code="tool_call_unanswered")
 
-    for index, message in enumerate(messages):
+    for index, message in enumerate(messages[whole:], whole):
         if message.role == "tool":
             answered = str(message.body.get("tool_call_id"))
             match = next((call for call in open_calls if call[0] == answered), None)
@@ -47,15 +48,20 @@ def check_pairs(messages: Sequence[ConversationMessage], first_sent: int, offset
     all_answered()
 
 
-def check_answered(bodies: Sequence[dict[str, Any]], offset: int) -> None:
+def check_answered(bodies: Sequence[dict[str, Any]], offset: int, known: int = 0) -> None:
     """Who sends a call again sends its results, too, whatever is stored.
+
+    Args:
+        known: as many of them were in an earlier request, which was answered.
 
     Raises:
         InvalidRequest: a call is left unanswered; names `messages[i]`, counted from `offset`.
     """
     open_calls: list[str] = []
-    at = 0
-    for index, body in enumerate((*bodies, {"role": "end"})):
+    at = first = max(0, min(known, len(bodies)) - 1)
+    while first and bodies[first]["role"] in RESULT_ROLES:
+        at = first = first - 1
+    for index, body in enumerate((*bodies[first:], {"role": "end"}), first):
         if body["role"] == "tool":
             answered = str(body.get("tool_call_id"))
             open_calls = [call for call in open_calls if call != answered]
@@ -65,6 +71,37 @@ def check_answered(bodies: Sequence[dict[str, Any]], offset: int) -> None:
             text = f"The tool call {open_calls[0]!r} has no result after {name}."
             raise InvalidRequest(text, param=name, code="tool_call_unanswered")
         open_calls, at = call_ids(body), index
+
+
+def whole_until(messages: Sequence[ConversationMessage], notes: FormNotes) -> int:
+    """How many messages of a stored path, from the first on, `regrouped` and `forwardable` leave as they are, whatever
+    follows, and no result follows them. Of a path that has grown, only what is new is looked at.
+
+    Args:
+        notes: of the path; what is found is noted.
+    """
+    last, count = notes.whole
+    if count > len(messages) or (count and messages[count - 1].message_id != last):
+        count = 0
+    open_calls: list[dict[str, Any]] = []
+    for index in range(count, len(messages)):
+        message = messages[index]
+        if message.role == "tool":
+            if not take_call(open_calls, message.body):
+                break
+            continue
+        if (
+            open_calls
+            or message.role == "function"
+            or message.body.get("function_call")
+            or message.status != "complete"
+        ):
+            break
+        count = index
+        open_calls = calls_of(message.body)
+    if count:
+        notes.whole = messages[count - 1].message_id, count
+    return count
 
 
 def regrouped(path: Sequence[ConversationMessage]) -> list[ConversationMessage]:

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 
 from gateway.base import jsons
 from gateway.base.ids import new_id
-from gateway.errors import GatewayError, InternalError, MethodNotAllowed, NotFound, ShuttingDown
+from gateway.errors import GatewayError, InternalError, MethodNotAllowed, NotFound, ShuttingDown, UpstreamError
 from gateway.telemetry.logs import get_logger
 from gateway.telemetry.metrics import Metrics
 
@@ -24,6 +24,8 @@ log = get_logger("gateway.http")
 EVENT_STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 STREAM_END = b"data: [DONE]\n\n"
 CHAT_PATH = "/v1/chat/completions"
+CLIENT_LEFT = "gateway.client_left"
+"""The key of the scope under which the server tells whether a request's connection has been closed: a function."""
 NOTHING_SENT = 499
 """Status in logs and metrics of a request whose client left before its answer began."""
 
@@ -111,7 +113,7 @@ class Edge:
             log_facts["error_code"] = "client_disconnected"
         except Exception as error:  # the last place where a fault can still become an answer
             fault = _as_gateway_error(error, request_id)
-            log_facts["error_code"] = fault.code
+            note_fault(log_facts, fault)
             if begun:
                 raise  # the answer has begun: all that is left is to break the connection
             await send_json(marked, fault.status, fault.body(), fault.headers)
@@ -121,6 +123,15 @@ class Edge:
             duration = round(1000 * seconds, 1)
             line = {"method": scope["method"], "path": scope["path"], "status": status, "duration_ms": duration}
             log.info("request", **line, **log_facts)
+
+
+def note_fault(log_facts: dict[str, Any], fault: GatewayError) -> None:
+    """Puts an error on its request's line of the log."""
+    log_facts["error_code"] = fault.code
+    if fault.is_logged:
+        log_facts["reason"] = fault.message
+    if isinstance(fault, UpstreamError) and fault.host:
+        log_facts["upstream"] = fault.host
 
 
 def _as_gateway_error(error: Exception, request_id: str) -> GatewayError:
@@ -136,7 +147,11 @@ def _as_gateway_error(error: Exception, request_id: str) -> GatewayError:
 
 async def send_json(send: Send, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
     """One JSON answer."""
-    content = jsons.dumps(body)
+    await send_json_bytes(send, status, jsons.dumps(body), headers)
+
+
+async def send_json_bytes(send: Send, status: int, content: bytes, headers: dict[str, str] | None = None) -> None:
+    """One JSON answer that has been written."""
     described = {"content-type": "application/json", "content-length": str(len(content))}
     await send_start(send, status, {**(headers or {}), **described})
     await send({"type": "http.response.body", "body": content})
@@ -149,8 +164,14 @@ async def send_start(send: Send, status: int, headers: dict[str, str]) -> None:
 
 
 def event(data: object) -> bytes:
-    """A server-sent event as chat clients take it: `data:` alone, never a name (guarantee §6)."""
-    return b"data: " + jsons.dumps(data) + b"\n\n"
+    """A server-sent event as chat clients take it: `data:` alone, never a name (guarantee §6).
+
+    Line separators and control characters are escaped: many clients split the stream at them, too.
+    """
+    content = jsons.dumps(data)
+    if not content.isascii() or b"\x7f" in content:
+        content = jsons.SEPARATORS.sub(jsons.escaped, content)
+    return b"data: " + content + b"\n\n"
 
 
 def answer_headers(conversation_id: str | None, cost: Decimal | None = None) -> dict[str, str]:

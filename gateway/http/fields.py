@@ -1,7 +1,7 @@
 """Field types of request bodies; a body that breaks them is a 400 that names the field (guarantee §7)."""
 
-import re
-from typing import Annotated, Any, TypeVar
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
@@ -10,10 +10,35 @@ from gateway.errors import InvalidRequest
 T = TypeVar("T")
 REQUIRED = "missing_required_parameter"
 MAX_SESSION_CHARS = 256
-OBJECTS = ("model_type", "dict_type", "model_attributes_type")
-"""pydantic's types of an error where an object was expected: its words name classes of ours."""
-SUBJECT = re.compile(r"^(?:[A-Z]\w* should|Value error,) ")
-"""What stands before the rule in pydantic's messages: "String should have at most…", "Value error, be one of…"."""
+RULES = {
+    "greater_than": "be greater than {gt}",
+    "greater_than_equal": "be at least {ge}",
+    "less_than": "be less than {lt}",
+    "less_than_equal": "be at most {le}",
+    "string_too_short": "have at least {min_length} character(s)",
+    "string_too_long": "have at most {max_length} characters",
+    "string_pattern_mismatch": "match {pattern}",
+    "bytes_too_short": "have at least {min_length} byte(s)",
+    "bytes_too_long": "have at most {max_length} bytes",
+    "too_short": "have at least {min_length} member(s)",
+    "too_long": "have at most {max_length} members",
+    "finite_number": "be a finite number",
+    "int_from_float": "be a whole number",
+    "int_parsing_size": "be a smaller number",
+    "dataclass_type": "be an object",
+    "model_type": "be an object",
+    "model_attributes_type": "be an object",
+    "dict_type": "be an object",
+    "bool_type": "be true or false",
+}
+"""By pydantic's types of errors: its own words name Python's types and classes of ours."""
+RULES_BY_ENDING = (
+    (("bool_parsing",), "be true or false"),
+    (("string_type", "string_unicode", "string_sub_type", "bytes_type"), "be a string"),
+    (("int_type", "int_parsing"), "be a whole number"),
+    (("float_type", "float_parsing", "decimal_type", "decimal_parsing", "number"), "be a number"),
+    (("list_type", "tuple_type", "set_type", "iterable_type"), "be a list"),
+)
 
 
 class Fields(BaseModel):
@@ -45,16 +70,52 @@ def read(adapter: TypeAdapter[T], value: Any, where: str = "", *, required: str 
     try:
         return adapter.validate_python(value)
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_context=False)[0]
-    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in problem["loc"])
+        problem = error.errors(include_url=False)[0]
+    place = list(problem["loc"])
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place)
     param = (where + path).lstrip(".")
     if problem["type"] == "extra_forbidden":
-        raise invalid(param, "is not known")
-    if problem["type"] in OBJECTS:
-        raise invalid(param, "must be an object")
+        known = _known_fields(adapter, place[:-1])
+        raise invalid(param, f"is not known; known are {', '.join(known)}" if known else "is not known")
     if problem["type"] == "missing" or (problem["input"] is None and path and problem["type"] != "value_error"):
         raise InvalidRequest(f"{param} is required.", param=param, code=required)
-    raise invalid(param, SUBJECT.sub("must ", problem["msg"], count=1))
+    raise invalid(param, f"must {rule_of(problem)}")
+
+
+def rule_of(problem: Any) -> str:
+    """What a value must be, in plain words, for one of pydantic's errors; `must` stands before it."""
+    kind, context = problem["type"], problem.get("ctx", {})
+    if kind == "value_error":
+        return str(context["error"])
+    if kind in ("literal_error", "enum"):
+        return f"be {'' if ' or ' in context['expected'] else 'exactly '}{context['expected']}"
+    if kind in RULES:
+        return RULES[kind].format(**context)
+    for ending, rule in RULES_BY_ENDING:
+        if kind.endswith(ending):
+            return rule
+    return "be of another type"
+
+
+def _known_fields(adapter: TypeAdapter[Any], place: list[int | str]) -> list[str]:
+    """The fields of the object at that place of what the adapter reads."""
+    kinds: list[Any] = [adapter._type]
+    for step in place:
+        members = [kind for kind in _flat(kinds) if hasattr(kind, "model_fields")]
+        if isinstance(step, str):
+            kinds = [member.model_fields[step].annotation for member in members if step in member.model_fields]
+        else:
+            kinds = [argument for kind in _flat(kinds) for argument in get_args(kind)]
+    return [name for kind in _flat(kinds) for name in getattr(kind, "model_fields", ())]
+
+
+def _flat(kinds: list[Any]) -> list[Any]:
+    """The types themselves, out of unions and annotations."""
+    found = []
+    for kind in kinds:
+        inner = get_args(kind) if get_origin(kind) in (Annotated, Union, UnionType) else ()
+        found += _flat(list(inner)) if inner else [kind]
+    return found
 
 
 def is_session_name(value: Any) -> bool:

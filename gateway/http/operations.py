@@ -2,16 +2,18 @@
 
 import asyncio
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from gateway import __version__
-from gateway.errors import ModelNotFound, StorageUnavailable
+from gateway.errors import StorageUnavailable
 from gateway.http.auth import Authenticator
 from gateway.http.edge import Draining, Receive, Scope, Send, send_json, send_start
 from gateway.http.receive import header
 from gateway.storage.store import ConversationStore
 from gateway.telemetry.metrics import SECONDS, Counts, Histogram, Metrics
+from gateway.telemetry.shared_counts import SharedCounts
 from gateway.upstream.openai.resources import UpstreamModels
 
 
@@ -53,22 +55,22 @@ class Models:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller = await self._auth.caller(scope)
-        models = await self._directory.models(caller)
         wanted = scope["path_params"].get("model")
         if wanted is None:
-            await send_json(send, 200, {"object": "list", "data": models})
-            return
-        for model in models:
-            if model.get("id") == wanted:
-                await send_json(send, 200, model)
-                return
-        raise ModelNotFound(f"The model {wanted!r} does not exist here.", param="model")
+            found: Any = {"object": "list", "data": await self._directory.models(caller)}
+        else:
+            found = await self._directory.model(wanted, caller)
+        await send_json(send, 200, found)
 
 
 class MetricsPage:
     """Open to anyone who reaches the port, or with `server.metrics: key` to holders of a key."""
 
-    def __init__(self, metrics: Metrics, auth: Authenticator, *, open_to_all: bool) -> None:
+    def __init__(
+        self, metrics: Metrics, auth: Authenticator, *, open_to_all: bool, shared: SharedCounts | None = None
+    ) -> None:
+        """`shared`: the counts of all workers, where there are several."""
+        self._shared = shared
         self._metrics = metrics
         self._auth = auth
         self._open_to_all = open_to_all
@@ -77,34 +79,50 @@ class MetricsPage:
         if not self._open_to_all:
             await self._auth.caller(scope)
         # In a thread: loading the library and writing thousands of lines would hold up running streams.
-        content, kind = await asyncio.to_thread(render, self._metrics.snapshot(), header(scope, b"accept") or "")
+        content, kind = await asyncio.to_thread(self._page, self._metrics.snapshot(), header(scope, b"accept") or "")
         await send_start(send, 200, {"content-type": kind, "content-length": str(len(content))})
         await send({"type": "http.response.body", "body": content})
 
+    def _page(self, own: Counts, accept: str) -> tuple[bytes, str]:
+        if self._shared is None:
+            return render(own, accept)
+        return render(self._shared.sum(own), accept, self._shared.pids())
 
-def render(counts: Counts, accept: str) -> tuple[bytes, str]:
-    """The counts as text, and its media type: Prometheus' or OpenMetrics', as `accept` says."""
+
+def render(counts: Counts, accept: str, pids: Sequence[int] = ()) -> tuple[bytes, str]:
+    """The counts as text, and its media type: Prometheus' or OpenMetrics', as `accept` says.
+
+    Args:
+        pids: the processes whose memory, processor time and files are told; this one alone without any.
+    """
     from prometheus_client import CollectorRegistry, ProcessCollector
     from prometheus_client.exposition import choose_encoder
     from prometheus_client.registry import Collector
 
     class Page(Collector):
         def collect(self) -> Iterable[Any]:
-            return _families(counts)
+            yield from _families(counts)
+            if pids:
+                yield from _of_processes(pids)
 
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Page())
-    ProcessCollector(registry=registry)
+    if not pids:
+        ProcessCollector(registry=registry)
     encode, kind = choose_encoder(accept)
     return encode(registry), kind
 
 
 def _families(counts: Counts) -> Iterable[Any]:
-    from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 
     about = {"version": __version__, "python": platform.python_version()}
     yield InfoMetricFamily("gateway_build", "What is running.", about)
     yield GaugeMetricFamily("gateway_requests_in_flight", "Requests being answered now.", counts.in_flight)
+    text = "Memory of conversations that are kept in the process."
+    yield GaugeMetricFamily("gateway_kept_conversation_bytes", text, counts.kept_bytes)
+    text = "Requests that began with the bytes of an earlier one."
+    yield CounterMetricFamily("gateway_requests_recognised", text, counts.recognised)
     labels = ["endpoint", "method", "model", "stream", "status"]
     yield _counter("gateway_requests", "Requests answered; 499: the client left.", labels, counts.requests)
     text = "From a request's arrival to the end of its answer."
@@ -121,6 +139,24 @@ def _families(counts: Counts) -> Iterable[Any]:
     text = "Errors that upstreams gave instead of an answer."
     yield _counter("gateway_upstream_errors", text, ["model", "code"], counts.upstream_errors)
     yield from _of_planning(counts)
+
+
+def _of_processes(pids: Sequence[int]) -> Iterable[Any]:
+    """What Prometheus' library tells of a process, of several: sums, and when the first began."""
+    from prometheus_client import ProcessCollector
+
+    found: dict[str, Any] = {}
+    for pid in pids:
+        for family in ProcessCollector(pid=partial(int, pid), registry=None).collect():
+            known = found.setdefault(family.name, family)
+            if known is family:
+                continue
+            pick = min if family.name.endswith("start_time_seconds") else float.__add__
+            known.samples = [
+                one._replace(value=pick(float(one.value), float(other.value)))
+                for one, other in zip(known.samples, family.samples, strict=True)
+            ]
+    return found.values()
 
 
 def _of_planning(counts: Counts) -> Iterable[Any]:

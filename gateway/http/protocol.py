@@ -15,7 +15,7 @@ from gateway.base import jsons
 from gateway.base.ids import new_id
 from gateway.config.settings import ServerSettings
 from gateway.errors import GatewayError, HeadersTooLarge, InvalidHttp, RequestTimeout, RequestTooLarge
-from gateway.http.edge import CHAT_PATH
+from gateway.http.edge import CHAT_PATH, CLIENT_LEFT
 from gateway.telemetry.logs import get_logger
 
 MAX_HEAD_BYTES = 2**16
@@ -100,6 +100,8 @@ class LimitedProtocol(HttpToolsProtocol):
         if (self._much or self._received) and self._head_bytes() > MAX_HEAD_BYTES:
             raise HeadersTooLarge(f"The head of a request may have {MAX_HEAD_BYTES} bytes.")
         super().on_headers_complete()
+        cycle = self.cycle
+        cast(dict[str, Any], self.scope)[CLIENT_LEFT] = lambda: cycle.disconnected
         self._in_head = False
         self.headers = _TRAILERS
         # An answer that begins before the request is complete says `connection: close`.

@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Coroutine
+from io import BytesIO
 from typing import Any, TypeVar
 
 from gateway.base import jsons
 from gateway.errors import InvalidRequest, RequestTooLarge, UnsupportedMediaType
+from gateway.http.admission import Place
 from gateway.http.edge import ClientDisconnected, Receive, Scope
 
 T = TypeVar("T")
@@ -15,17 +17,25 @@ LARGE_BODY = 2**20
 """Bytes from which a body is parsed, checked and digested in a thread: streams of other requests must not wait."""
 
 
-async def read_body(scope: Scope, receive: Receive, max_bytes: int) -> bytes:
+async def read_body(scope: Scope, receive: Receive, max_bytes: int, place: Place | None = None) -> bytes:
     """The whole body. `http/protocol.py` limits how long it may take.
 
+    Args:
+        place: what it holds of the budget for large bodies.
+
     Raises:
+        Overloaded: it is large, and there is no room for it.
+        UnsupportedMediaType: it is encoded, whatever it then holds.
         RequestTooLarge: by its declared length before it is read, else as soon as it is too long.
         ClientDisconnected: the client left before it was complete.
     """
+    check_encoding(scope)
     declared = header(scope, b"content-length")
-    if declared and declared.isdigit() and int(declared) > max_bytes:
+    expected = int(declared) if declared and declared.isdigit() else max_bytes
+    if expected > max_bytes:
         raise RequestTooLarge(f"The request body exceeds {max_bytes} bytes.")
-    pieces: list[bytes] = []
+    whole: BytesIO | None = None
+    piece: bytes
     size = 0
     while True:
         message = await receive()
@@ -35,22 +45,27 @@ async def read_body(scope: Scope, receive: Receive, max_bytes: int) -> bytes:
         size += len(piece)
         if size > max_bytes:
             raise RequestTooLarge(f"The request body exceeds {max_bytes} bytes.")
+        if whole is None:
+            if not message.get("more_body"):
+                return piece
+            whole = BytesIO()
+        if place is not None:
+            await place.grow(size, expected)
+        whole.write(piece)
         if not message.get("more_body"):
-            return b"".join((*pieces, piece)) if pieces else piece
-        pieces.append(piece)
+            return whole.getvalue()  # without a copy, which joined pieces would be
 
 
-def json_body(raw: bytes, scope: Scope) -> dict[str, Any]:
+def json_body(raw: bytes) -> dict[str, Any]:
     """A body as a JSON object; no body is an empty one.
 
     Raises:
         InvalidRequest: it is no JSON object.
-        UnsupportedMediaType: it is compressed.
     """
     try:
         return an_object(jsons.loads_exact(raw or b"{}"))
     except jsons.JSONDecodeError as error:
-        raise no_json(scope, error) from None
+        raise no_json(error) from None
 
 
 def an_object(body: Any) -> dict[str, Any]:
@@ -63,12 +78,24 @@ def an_object(body: Any) -> dict[str, Any]:
     return body
 
 
-def no_json(scope: Scope, error: Exception) -> InvalidRequest:
-    """The error for a body that cannot be parsed: it may be compressed."""
-    encoding = header(scope, b"content-encoding")
-    if encoding and encoding.lower() != "identity":
-        return UnsupportedMediaType("Request bodies may not be compressed.", param="content-encoding")
+def no_json(error: Exception) -> InvalidRequest:
+    """The error for a body that cannot be parsed."""
     return InvalidRequest(f"The request body is not valid JSON: {error}.", code="invalid_json")
+
+
+def check_encoding(scope: Scope) -> None:
+    """No encoding is decoded, and what says that it is encoded is not taken for plain text.
+
+    Raises:
+        UnsupportedMediaType: it says so.
+    """
+    for name, value in scope["headers"]:
+        encoding = value.strip().lower() if name == b"content-encoding" else b""
+        if encoding not in (b"", b"identity"):
+            text = "The Content-Encoding of the request is not decoded here; send the body as it is (identity)."
+            error = UnsupportedMediaType(text, param="content-encoding")
+            error.headers = {"accept-encoding": "identity"}
+            raise error
 
 
 def header(scope: Scope, name: bytes) -> str | None:

@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
-from gateway.accounting.cost import is_figure
+from gateway.accounting.cost import is_figure, price_internal
 from gateway.errors import GatewayError, UpstreamError, UpstreamRefused
 from gateway.internal_models.breaker import UnknownModelBreaker, is_unknown, model_at
 from gateway.internal_models.budget import CallBudget
@@ -52,7 +53,7 @@ class InternalModels:
         deployment = self._router.internal(name, chosen, primary, caller)
         if deployment is None or self._breaker.is_open(deployment):
             return None
-        return BilledModel(self, deployment, self._router.facts(name), bill)
+        return BilledModel(self, deployment, self._router.facts(name, deployment), bill)
 
     async def complete(self, deployment: Deployment, ask: InternalRequest) -> dict[str, Any]:
         """The answer's body, in the strictest format that the upstream takes; which that is, is remembered.
@@ -111,6 +112,11 @@ class BilledModel:
     @property
     def max_output_tokens(self) -> int | None:
         return self.facts.max_output_tokens
+
+    def price(self, ask: InternalRequest) -> Decimal | None:
+        """What the call costs in USD if its answer takes all of `max_tokens`; None for an unknown price."""
+        usage = _usage(self._prompt_tokens(ask), ask.max_tokens)
+        return price_internal(self.call(ask.purpose, usage, estimated=True)).total
 
     async def ask(self, ask: InternalRequest) -> InternalAnswer:
         """The text of its answer.

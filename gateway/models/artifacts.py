@@ -30,7 +30,7 @@ class ContextGoal(StrEnum):
     SYNTHESIS = "synthesis"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # frozen it would be four times as dear to make, for each message
 class Place:
     """Where an artifact is in the conversation.
 
@@ -45,9 +45,17 @@ class Place:
     span: tuple[int, int] | None = None
 
 
+IN_NONE = Place()
+"""In no message."""
+
+
 def cache_group(tenant: str, digest: str) -> str:
     """The cache group of what is derived from a tenant's content (texts, summaries), by the digest of that content."""
     return f"{tenant}:{digest}"
+
+
+DEFAULT_KIND = "document"
+"""The `attachment_type` of an attachment that names none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +66,7 @@ class ToolCall:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # frozen it would be four times as dear to make, for each message
 class Artifact:
     """One tool result or document.
 
@@ -78,7 +86,7 @@ class Artifact:
     timestamp: datetime | None = None
     title: str | None = None
     historical: bool = False
-    place: Place = Place()
+    place: Place = IN_NONE
     label: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     call: ToolCall | None = None
@@ -94,6 +102,22 @@ class Artifact:
     def content_id(self) -> str:
         """Its id without the number that is added to repeats of the same content."""
         return self.artifact_id.partition("-")[0]
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a file inside a message, of which a whole part is shown as text."""
+        return self.place.part is not None and self.place.span is None
+
+    @property
+    def origin(self) -> str | None:
+        """Where the client that attached it says it is from; it is a label and is never fetched."""
+        return self.metadata.get("label")
+
+    @property
+    def kind(self) -> str | None:
+        """What the client that attached it says it is, if that is more than a document."""
+        kind = self.metadata.get("attachment_type")
+        return kind if kind != DEFAULT_KIND else None
 
     @property
     def search_label(self) -> str:
@@ -137,4 +161,4 @@ class RequestAttachment(BaseModel):
     content: str | None = None
     title: str | None = None
     source: str | None = None
-    attachment_type: str = "document"
+    attachment_type: str = DEFAULT_KIND

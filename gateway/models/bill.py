@@ -1,7 +1,7 @@
 """The bill: references and figures only, never content (guarantee §6)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -29,7 +29,7 @@ class Comparison:
         return self.saving > self.planning_cost + (self.invalidation_cost or Decimal(0))
 
     def as_economics(self, *, applied: bool) -> dict[str, Any]:
-        """The bill's `economics`; `applied`: the plan was followed."""
+        """The bill's `economics`, an estimate (`pending`); `applied`: the plan was followed."""
         return {
             "saved_tokens": self.saved_tokens,
             "expected_requests": self.expected_requests,
@@ -39,7 +39,20 @@ class Comparison:
             "invalidation_cost": self.invalidation_cost,
             "pays": self.pays,
             "applied": applied,
+            "pending": True,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Tokens that a request would have had more with everything included (guarantee §5)."""
+
+    tokens: int
+    """Below 0 where labels and excerpts take more than was left out."""
+    fresh: int
+    """Of these, what this request would have sent for the first time."""
+    unchanged: int = 0
+    """Of the prompt, what begins as an earlier request began."""
 
 
 Purpose = Literal["planner", "summarizer", "embedder"]
@@ -62,10 +75,12 @@ PICO = Decimal("0.000000000001")
 """Each call's prompt and completion cost is rounded to this (guarantee §6)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # frozen it would be four times as dear to make, for each message
 class ArtifactUsageRecord:
     """How one artifact was used; `processed_size_chars` counts the characters of it that were forwarded. `guarded`: a
-    plan excludes it, and it is shown all the same (guarantee §5); on the bill only if true."""
+    plan excludes it, and it is shown all the same (guarantee §5). `reason` is `recalled` where this question brought
+    back what had been left out. `standing`: nothing was decided or changed, it stands as an earlier request left it.
+    These are on the bill only where they say something."""
 
     artifact_id: str
     source: str
@@ -75,6 +90,23 @@ class ArtifactUsageRecord:
     processed_size_chars: int
     cache_hit: bool = False
     guarded: bool = False
+    reason: str | None = None
+    standing: bool = False
+    attachment_type: str | None = None
+    """As its client named it, if that is more than `document`."""
+    attachment_source: str | None = None
+    """Where its client says that it is from."""
+    untouched: bool = False
+    """It is in its message as it came; not on the bill."""
+
+
+CLIENTS_WORDS = ("attachment_type", "attachment_source")
+"""Fields of a record that are a client's own words."""
+
+
+def anonymous(record: ArtifactUsageRecord) -> ArtifactUsageRecord:
+    """The record without what somebody wrote."""
+    return replace(record, source=nameless(record.source), attachment_type=None, attachment_source=None)
 
 
 def nameless(source: str) -> str:
@@ -149,18 +181,18 @@ class ContextPlanningCost:
 
 @dataclass(slots=True)
 class ContextUtilizationMetadata:
-    """How the window was used. Tokens throughout; `context_window` and `budget_tokens` are None if unknown."""
+    """How the window was used. Tokens throughout; `context_window` and `budget_tokens` are None if unknown. Nothing is
+    counted in mode `off`."""
 
     model_name: str
     strategy: str = "passthrough"
     goal: str = "synthesis"
     context_window: int | None = None
     budget_tokens: int | None = None
-    tokens_used: int = 0
+    tokens_used: int | None = None
+    tokens_estimated: bool = False
     utilization: float | None = None
-    breakdown: dict[str, int] = field(
-        default_factory=lambda: {"system": 0, "tools": 0, "history": 0, "artifacts": 0, "current": 0}
-    )
+    breakdown: dict[str, int] | None = None
     messages_included: int = 0
     messages_excluded: int = 0
     llm_planning_used: bool = False
@@ -170,7 +202,8 @@ class ContextUtilizationMetadata:
     planning_usage: ContextPlanningUsage = field(default_factory=ContextPlanningUsage)
     planning_cost: ContextPlanningCost = field(default_factory=ContextPlanningCost)
     economics: dict[str, Any] | None = None
-    """What a plan saves beside what it costs (a `Comparison`); on the bill only where a plan was made."""
+    """What a plan saves beside what it costs (a `Comparison`), and what this request saved; on the bill only where a
+    plan was made or something is left out."""
     cache_stats: dict[str, int] = field(default_factory=lambda: {"hits": 0, "misses": 0})
     warnings: list[str] = field(default_factory=list)
 

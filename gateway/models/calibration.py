@@ -1,4 +1,4 @@
-"""By how much a model's own count of tokens exceeds the gateway's, learned from its upstream's reports (ADR 13)."""
+"""By how much a model's own count of tokens differs from the gateway's, learned from upstream's reports (ADR 13)."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -10,24 +10,50 @@ LARGE, LARGE_SHARE = 4000, 0.25
 """Tokens, or the share of a small window, from which a prompt teaches: what providers add to each dominates smaller."""
 RAISED, LOWERED = 0.5, 0.05
 """Of the way to what was reported: quickly up, since an overflow costs a call, slowly down."""
+CALL_TOKENS = 13
+"""What frames a tool call beside its name and arguments, at most: as much as in OpenAI's open models (harmony)."""
+MESSAGE_TOKENS = 4
+"""What frames a message, its role included (OpenAI's cookbook)."""
+SPARE = 1
+"""Tokens of a call's frame that stay counted, whatever was reported."""
+CONSISTENT = 8
+"""Reports in a row that have to show that calls take fewer tokens than is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """`margin`: the model's tokens for one token as counted. `samples`: how many reports it was learned from."""
+    """What is known of a model.
+
+    Attributes:
+        margin: the model's tokens for one token as counted.
+        samples: how many reports it was learned from.
+        saved_per_call: tokens that a tool call takes less than it is counted with.
+        calls_seen: calls of the largest prompt that has shown so.
+        streak: the latest reports in a row that show a larger saving, the least of these, and the most calls in one of
+            them.
+    """
 
     margin: float
     samples: int
     updated_at: datetime
+    saved_per_call: int = 0
+    calls_seen: int = 0
+    streak: tuple[int, int, int] = (0, 0, 0)
+
+    def saved(self, calls: int) -> int:
+        """Tokens to take off for each of so many calls: together no more than was seen in one prompt, since what looked
+        like the frame of calls may have been that of something else."""
+        return self.saved_per_call if calls <= self.calls_seen else self.saved_per_call * self.calls_seen // calls
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """What became of one prompt.
 
-    `counted`: its tokens by the gateway, exactly and without any margin. `reported`: by upstream, cached tokens
-    included. `budget`: those that it was to fit. `window`: the model's. `cached`: whether some came from a cache (some
-    upstreams leave them out of the sum). `refused`: upstream said that it, or a longer form of it, overflows.
+    `counted`: its tokens by the gateway, exactly and without any margin or saving. `reported`: by upstream, cached
+    tokens included. `budget`: those that it was to fit. `window`: the model's. `cached`: whether some came from a cache
+    and may be missing in the sum. `refused`: upstream said that it, or a longer form of it, overflows. `messages`,
+    `calls`: how many it has.
     """
 
     counted: int
@@ -36,6 +62,18 @@ class Report:
     window: int | None = None
     cached: bool = False
     refused: bool = False
+    messages: int = 0
+    calls: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was too long, by upstream's word or by its figures."""
+        return self.refused or self.reported > self.budget
+
+    @property
+    def is_of_its_texts(self) -> bool:
+        """Whether upstream reports at least the tokens of its texts: no frame takes fewer than none."""
+        return self.reported >= self.counted - CALL_TOKENS * self.calls - MESSAGE_TOKENS * (self.messages + 1)
 
     @property
     def is_large(self) -> bool:
@@ -48,13 +86,37 @@ def calibrated(known: Calibration, report: Report, now: datetime, *, exact: bool
 
     Args:
         known: what was known until now.
-        exact: the model's own tokenizer counted: only an overflow shows that it is another, and nothing lowers it.
+        exact: the model's own tokenizer counted: only an overflow shows that it is another, and its texts take what was
+            counted. What frames tool calls is learned instead.
     """
     if report.counted <= 0 or report.reported <= 0:
         return known
     margin = _margin(known.margin, report, exact=exact)
     margin = min(MOST_MARGIN, max(1.0 if exact else LEAST_MARGIN, margin))
-    return known if margin == known.margin else Calibration(margin, known.samples + 1, now)
+    learned = replace(known, margin=margin)
+    if exact and report.calls:
+        learned = _of_calls(learned, report)
+    return known if learned == known else replace(learned, samples=known.samples + 1, updated_at=now)
+
+
+def _of_calls(known: Calibration, report: Report) -> Calibration:
+    """What is known of the frame of tool calls. One report takes back what it does not bear out; only several in a row
+    make the count smaller, by the least that any of them shows."""
+    if report.is_over:
+        return replace(known, saved_per_call=0, calls_seen=0, streak=(0, 0, 0))
+    shown = min(CALL_TOKENS, (report.counted - report.reported) // report.calls) - SPARE
+    if shown < known.saved_per_call:
+        return replace(known, saved_per_call=max(0, shown), streak=(0, 0, 0))
+    if report.cached or not report.is_of_its_texts:
+        return known
+    seen = max(known.calls_seen, report.calls) if known.saved_per_call else known.calls_seen
+    if shown <= max(0, known.saved_per_call):
+        return replace(known, calls_seen=seen, streak=(0, 0, 0))
+    number, least, most_calls = known.streak
+    streak = (number + 1, min(least, shown) if number else shown, max(most_calls, report.calls))
+    if streak[0] < CONSISTENT:
+        return replace(known, calls_seen=seen, streak=streak)
+    return replace(known, saved_per_call=streak[1], calls_seen=streak[2], streak=(0, 0, 0))
 
 
 def _margin(margin: float, report: Report, *, exact: bool) -> float:
@@ -63,7 +125,7 @@ def _margin(margin: float, report: Report, *, exact: bool) -> float:
         return max(margin, ratio)
     if not LEAST_PLAUSIBLE <= ratio <= MOST_PLAUSIBLE or not report.is_large:
         return margin
-    if report.reported > report.budget:
+    if report.is_over:
         return max(margin, ratio)
     if ratio > margin:
         return margin if exact else margin + RAISED * (ratio - margin)
@@ -71,12 +133,19 @@ def _margin(margin: float, report: Report, *, exact: bool) -> float:
 
 
 def merged(mine: Calibration, base: Calibration | None, stored: Calibration | None) -> Calibration:
-    """What this process learned since it last looked, and what another did in the meantime: the larger margin, so that
-    nobody forgets an overflow.
+    """What this process learned since it last looked, and what another did in the meantime: the larger margin and the
+    smaller saving, so that nobody forgets an overflow.
 
     Args:
         base: what was stored when this process last looked.
     """
     if stored is None or stored == base:
         return mine
-    return replace(mine, margin=max(mine.margin, stored.margin), samples=max(mine.samples, stored.samples))
+    lower = min(mine, stored, key=lambda each: (each.saved_per_call, each.calls_seen))
+    return replace(
+        mine,
+        margin=max(mine.margin, stored.margin),
+        samples=max(mine.samples, stored.samples),
+        saved_per_call=lower.saved_per_call,
+        calls_seen=lower.calls_seen,
+    )

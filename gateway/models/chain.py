@@ -43,11 +43,15 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChainKey:
-    """What an answered request leaves for recognition (guarantee §3.2): keyed digests of its chain with its tenant and
-    user, and of the ids of the answer's tool calls (empty without any)."""
+    """What an answered request leaves for recognition (guarantee §3.2): keyed digests, each with its tenant and user.
+
+    `digest` is that of what was said, `calls` that of the ids of the answer's tool calls (empty without any). `whole`
+    is that of all messages, tool steps included, with that of everything attached behind it (nothing without any).
+    """
 
     digest: bytes
     calls: bytes = b""
+    whole: bytes = b""
 
 
 def content_text(content: Any) -> str | None:
@@ -79,16 +83,20 @@ def identity(message: Mapping[str, Any]) -> list[Any]:
     """What makes a message the same as another (guarantee §3.1): outer white space is ignored, and so is what clients
     drop: reasoning, annotations, empty fields."""
     words = message.get("content")
-    text = content_text(words)
+    text = words if type(words) is str else content_text(words)
     content = text.strip() if text is not None else words
     found: list[Any] = [message.get("role"), content or ""]
-    for call in message.get("tool_calls") or ():
-        function = call.get("function") or {}
-        found.append([call.get("id"), function.get("name"), function.get("arguments"), call.get("custom")])
-    audio = message.get("audio")
-    said = {name: message[name] for name in SAID_FIELDS if message.get(name)}
-    if isinstance(audio, dict) and audio.get("id"):
-        said["audio"] = audio["id"]
+    said: dict[str, Any] = {}
+    if len(message) > 2:
+        for call in message.get("tool_calls") or ():
+            function = call.get("function") or {}
+            found.append([call.get("id"), function.get("name"), function.get("arguments"), call.get("custom")])
+        for name in SAID_FIELDS:
+            if value := message.get(name):
+                said[name] = value
+        audio = message.get("audio")
+        if isinstance(audio, dict) and audio.get("id"):
+            said["audio"] = audio["id"]
     found.append(said)
     return found
 
@@ -102,16 +110,22 @@ def message_digest(message: Mapping[str, Any]) -> str:
 
 
 def extended(
-    digest: ChainDigest, message: Mapping[str, Any], *, status: str = "complete", reworded: bool = False
+    digest: ChainDigest,
+    message: Mapping[str, Any],
+    *,
+    status: str = "complete",
+    reworded: bool = False,
+    who: list[Any] | None = None,
 ) -> ChainDigest:
     """The digest after one more message.
 
     Args:
         reworded: another form of the message was forwarded, so that its words are not all there is of it.
+        who: the identity of the message, where that is known.
     """
     if says_nothing(message, status):
         return digest
-    who = identity(message)
+    who = identity(message) if who is None else who
     words = _plain_words(who)
     path = _hash(digest.path, words if words is not None else jsons.canonical(who))
     plain = digest.plain and not reworded and words is not None and is_bare(message)
@@ -148,30 +162,51 @@ def following(
     Answers next to each other count as one: a prefill and its completion have the digest of the one message that is
     stored of both (guarantee §3.4).
     """
-    text = _answer_text(message)
+    if len(message) == 3 and status == "complete" and not reworded and (step := _bare_step(message)) is not None:
+        return ChainDigest(_hash(digest.path, jsons.canonical(step)), digest.said, plain=False), None
+    who = identity(message)
+    text = _answer_text(message, who)
     if text is None:
-        after = extended(digest, message, status=status, reworded=reworded)
+        after = extended(digest, message, status=status, reworded=reworded, who=who)
         return after, run if after == digest else None
     if run is None:
-        return extended(digest, message, status=status, reworded=reworded), Run(digest, text)
+        return extended(digest, message, status=status, reworded=reworded, who=who), Run(digest, text)
     run = Run(run.before, run.text + text)
     return extended(run.before, {"role": "assistant", "content": run.text})._replace(plain=False), run
+
+
+def _bare_step(message: Mapping[str, Any]) -> list[Any] | None:
+    """The identity of a tool's result, or of calls without words, that are nothing but that; None for any other. It is
+    the same as `identity` says, said shorter."""
+    role, content = message.get("role"), message.get("content")
+    if role == "tool":
+        call = message.get("tool_call_id")
+        return ["tool", content.strip(), {"tool_call_id": call}] if type(content) is str and call else None
+    calls = message.get("tool_calls")
+    if role != "assistant" or content or not calls or "content" not in message:
+        return None
+    who: list[Any] = ["assistant", ""]
+    for call in calls:
+        function = call.get("function") or {}
+        who.append([call.get("id"), function.get("name"), function.get("arguments"), call.get("custom")])
+    who.append({})
+    return who
 
 
 def is_continued(messages: Sequence[Mapping[str, Any]], index: int) -> bool:
     """Whether a message is an answer that the next one goes on with."""
     pair = messages[index : index + 2]
-    return len(pair) == 2 and all(_answer_text(each) is not None for each in pair)
+    return len(pair) == 2 and all(_answer_text(each, identity(each)) is not None for each in pair)
 
 
-def plain_chain_digests(roles: Sequence[str], texts: Sequence[str]) -> list[ChainDigest]:
+def plain_chain_digests(roles: Sequence[str], texts: Sequence[str], digest: ChainDigest = START) -> list[ChainDigest]:
     """`chain_digests` for plain messages: the same, said shorter."""
     sha = hashlib.sha256
-    path, plain = b"", True
+    path, plain = digest.path, digest.plain
     found: list[ChainDigest] = []
     adjacent = any(one == other == "assistant" for one, other in pairwise(roles))
-    if adjacent or not set(roles) <= SAYING_ROLES.keys():
-        return chain_digests({"role": role, "content": text} for role, text in zip(roles, texts, strict=True))
+    if adjacent or digest.said != path or not set(roles) <= SAYING_ROLES.keys():
+        return chain_digests(({"role": role, "content": text} for role, text in zip(roles, texts, strict=True)), digest)
     try:
         for role, text in zip(roles, texts, strict=True):
             words = text.strip()
@@ -179,7 +214,7 @@ def plain_chain_digests(roles: Sequence[str], texts: Sequence[str]) -> list[Chai
             path = sha(path + SAYING_ROLES[role] + words.encode()).digest()[:SIZE]
             found.append(ChainDigest(path, path, plain))
     except UnicodeEncodeError:  # half of a surrogate pair
-        return chain_digests({"role": role, "content": text} for role, text in zip(roles, texts, strict=True))
+        return chain_digests(({"role": role, "content": text} for role, text in zip(roles, texts, strict=True)), digest)
     return found
 
 
@@ -194,14 +229,33 @@ def call_ids(message: Mapping[str, Any]) -> list[str]:
     return [str(call.get("id")) for call in message.get("tool_calls") or ()]
 
 
-def chain_key(secret: bytes, tenant: str, people: Sequence[str], said: bytes, calls: Sequence[str] = ()) -> ChainKey:
-    """The keyed digests of a chain: without the secret nobody can tell its words."""
-    who = jsons.canonical([tenant, list(people)])
-    digest = hmac.digest(secret, b"chain\0%b\0%b" % (who, said), "sha256")[:SIZE]
-    if not calls:
-        return ChainKey(digest)
-    ids = jsons.canonical(sorted(calls))
-    return ChainKey(digest, hmac.digest(secret, b"calls\0%b\0%b" % (who, ids), "sha256")[:SIZE])
+@dataclass(frozen=True, slots=True)
+class ChainKeys:
+    """Makes the keyed digests of chains: without the secret nobody can tell their words. Chains are recognised for the
+    same tenant and the same `people` alone."""
+
+    secret: bytes
+    tenant: str
+    people: Sequence[str] = ()
+
+    def key(self, said: bytes, calls: Sequence[str] = (), whole: bytes = b"") -> ChainKey:
+        """The key of a chain that says so much.
+
+        Args:
+            calls: the ids of the tool calls that its last message makes.
+            whole: what `whole` gives for it.
+        """
+        keyed = self._keyed(b"calls", jsons.canonical(sorted(calls))) if calls else b""
+        return ChainKey(self._keyed(b"chain", said), keyed, whole)
+
+    def whole(self, path: bytes, attached: Sequence[str] = ()) -> bytes:
+        """The keyed digest of a chain with all its messages, and of what is attached to it, in whatever order."""
+        keyed = self._keyed(b"path", path)
+        return keyed + self._keyed(b"attached", jsons.canonical(sorted(attached))) if attached else keyed
+
+    def _keyed(self, kind: bytes, value: bytes) -> bytes:
+        who = jsons.canonical([self.tenant, list(self.people)])
+        return hmac.digest(self.secret, b"%b\0%b\0%b" % (kind, who, value), "sha256")[:SIZE]
 
 
 def joined(messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -209,11 +263,10 @@ def joined(messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"role": "assistant", "content": "".join(content_text(each.get("content")) or "" for each in messages)}
 
 
-def _answer_text(message: Mapping[str, Any]) -> str | None:
-    """The text of a final answer that says nothing but that."""
-    if message.get("role") != "assistant":
+def _answer_text(message: Mapping[str, Any], who: list[Any]) -> str | None:
+    """The text of a final answer that says nothing but that; `who` is its identity."""
+    if who[0] != "assistant":
         return None
-    who = identity(message)
     return content_text(message.get("content")) if len(who) == 3 and not who[2] else None
 
 

@@ -1,12 +1,12 @@
 """Conversations as the steps see them: messages with their reasoning, and where a request continues."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from gateway.models.artifacts import Artifact
-from gateway.models.chain import START, ChainDigest, ChainKey, message_digest
+from gateway.models.chain import START, ChainDigest, ChainKey
 from gateway.models.frames import Frame
 
 INSTRUCTION_ROLES = ("system", "developer")
@@ -27,7 +27,7 @@ class ReasoningStepRecord:
     answered_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # frozen it would be four times as dear to make, for each message
 class TokenCounts:
     """Tokens of a message by tokenizer. They are those of the very object `of`, the form in which the message is
     forwarded again; of any other form they say nothing."""
@@ -36,9 +36,9 @@ class TokenCounts:
     by: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # frozen it would be four times as dear to make, for each message
 class ConversationMessage:
-    """A message with its reasoning context preserved.
+    """A message of a conversation.
 
     `unproven`: it was brought along by a request that continued a conversation without anything to show for it (§3.2).
 
@@ -50,7 +50,6 @@ class ConversationMessage:
 
     role: str
     body: dict[str, Any]
-    reasoning_steps: tuple[ReasoningStepRecord, ...] = ()
     sequence_number: int | None = None
     message_id: str | None = None
     status: str = "complete"
@@ -66,6 +65,11 @@ class ConversationMessage:
     def content(self) -> Any:
         return self.body.get("content")
 
+    @property
+    def is_stored_form(self) -> bool:
+        """Whether `body` is the very object that was read from the storage, and is what is forwarded."""
+        return self.tokens is not None and self.tokens.of is self.body
+
     def stored_as(self, message_id: str, created_at: datetime) -> "ConversationMessage":
         """A new message under its id; by hand, since `dataclasses.replace` costs ten times as much."""
         return ConversationMessage(
@@ -78,9 +82,26 @@ class ConversationMessage:
         )
 
 
+@dataclass(slots=True)
+class FormNotes:
+    """What was worked out of messages in the forms in which they are forwarded, each by the id of the form, which is
+    kept with it so that no other object can have that id. A path that is kept in the process keeps its notes; they say
+    nothing that could not be worked out anew.
+
+    `sizes` are bytes of a form's JSON, where it has no media (their tokens depend on the model: here 0), `results` the
+    artifact id, text, tool and arguments of a tool's result. `whole` is the id of a message, and how many messages the
+    path has up to it: in these, every call is answered, and every result is where it belongs.
+    """
+
+    sizes: dict[int, tuple[dict[str, Any], tuple[int, int]]] = field(default_factory=dict)
+    results: dict[int, tuple[dict[str, Any], tuple[str, str, str, str]]] = field(default_factory=dict)
+    whole: tuple[str | None, int] = (None, 0)
+
+
 def new_message(body: dict[str, Any], number: int | None = None) -> ConversationMessage:
-    """A message as it arrived, not stored yet; `number` is its position in the conversation, where that is known."""
-    return ConversationMessage(role=body["role"], body=body, sequence_number=number, digest=message_digest(body))
+    """A message as it arrived, not stored yet; `number` is its position in the conversation, where that is known. Its
+    digest is made with its row: most messages of a resend are not stored."""
+    return ConversationMessage(role=body["role"], body=body, sequence_number=number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +170,8 @@ NOWHERE = ResumePoint(None)
 class StoredConversation:
     """What a request needs of a stored conversation: the point where it resumes, and the end of the path that leads
     there, oldest message first. `instructions` are the system messages in force there. `read` is False where the path
-    was not needed. `frame` is what the model was sent of it before, where that is something else."""
+    was not needed. `frame` is what the model was sent of it before, where that is something else. `notes` are those of
+    the path."""
 
     conversation_id: str
     head_id: str | None
@@ -160,6 +182,7 @@ class StoredConversation:
     read: bool = True
     updated_at: datetime | None = None
     frame: Frame | None = None
+    notes: FormNotes = field(default_factory=FormNotes)
 
     @property
     def unread(self) -> int:
@@ -176,9 +199,9 @@ class History:
     says that this was the conversation's latest message.
 
     `base` is the digest of the messages before the new ones as the client sent them; `digests` are those after each
-    new one. `stored_base` is the digest of the same messages as they are stored, if it differs and these are
-    forwarded, else None. `unproven`: the conversation was recognised, and nothing shows that it is the client's own
-    (guarantee §3.2).
+    new one. `stored_base` is the digest of the same messages as they are stored, if it differs, else None. `unproven`:
+    the conversation was recognised, and nothing shows that it is the client's own (guarantee §3.2);
+    `unsent_attachments` are those of its chain, which are not forwarded then.
 
     `as_sent`: it is what the client sent and nothing else. `restored_ids` are the stored messages that the client did
     not send (None: all of them), `restored_count` is how many of them are in `messages`. `branch_restores`: what was
@@ -186,7 +209,8 @@ class History:
     `frame` is what the model was sent of it before, where that is something else (guarantee §4 I7).
 
     `unread` messages are older than the stored message `read_from`, the first that was read; `earlier` are those of
-    them in which something to be recalled is sought, None if nobody has read them.
+    them in which something to be recalled is sought, None if nobody has read them. `notes` are those of the stored
+    path.
     """
 
     conversation_id: str | None
@@ -198,6 +222,7 @@ class History:
     at_head: bool = True
     session: str | None = None
     attachments: tuple[Artifact, ...] = ()
+    unsent_attachments: tuple[Artifact, ...] = ()
     restored_count: int = 0
     unread: int = 0
     base: ChainDigest = START
@@ -210,6 +235,7 @@ class History:
     frame: Frame | None = None
     read_from: str | None = None
     earlier: Earlier | None = None
+    notes: FormNotes = field(default_factory=FormNotes)
 
     @property
     def new_messages(self) -> tuple[ConversationMessage, ...]:

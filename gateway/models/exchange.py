@@ -1,6 +1,6 @@
 """One exchange with a model: what is asked, of whom, and what came back."""
 
-from collections.abc import AsyncGenerator, AsyncIterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any, Literal, Protocol
 
 from gateway.models.artifacts import ContextGoal, RequestAttachment
+from gateway.models.chain import ChainDigest
 from gateway.models.conversation import ConversationRef
 from gateway.models.turn import Claim
 
@@ -42,10 +43,28 @@ class PlainMessages:
     lengths: list[int]
 
 
+@dataclass(slots=True)
+class KnownMessages:
+    """What is known of a request's messages from an earlier one: that the first `count` of them were in it, as they
+    are here. `digests` are chain digests after each message that is no leading system message, as far as they are
+    known; once they have been computed, all of them. `source` is for whoever recognised the request."""
+
+    count: int = 0
+    digests: Sequence[ChainDigest] = ()
+    source: object = None
+
+
+def stays() -> bool:
+    """Of a client of which nothing is known: it is still there."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
     """A validated chat request. `forward` is the body without the gateway's own fields, `messages` apart; `size` are
-    the bytes of the whole body as it came; `claim` says that it is to be answered once."""
+    the bytes of the whole body as it came; `claim` says that it is to be answered once; `log_facts` are the fields of
+    its line in the log; `has_left` tells whether its client has closed the connection, and nobody else wants the
+    answer; `known` is what an earlier request tells of its messages."""
 
     request_id: str
     caller: Caller
@@ -65,11 +84,19 @@ class ChatRequest:
     size: int
     plain: PlainMessages | None = None
     claim: Claim | None = None
+    log_facts: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    has_left: Callable[[], bool] = field(default=stays, repr=False, compare=False)
+    known: KnownMessages = field(default_factory=KnownMessages, repr=False, compare=False)
 
     @property
     def keeps_content(self) -> bool:
         """Whether what its user and its model write is stored."""
-        return self.store and self.options.mode != "off"
+        return self.store and not self.is_proxied
+
+    @property
+    def is_proxied(self) -> bool:
+        """Whether it goes up as it came, and leaves its bill alone: in mode `off`, with no conversation named."""
+        return self.options.mode == "off" and self.conversation == ConversationRef()
 
 
 @dataclass(frozen=True, slots=True)

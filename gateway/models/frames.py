@@ -28,6 +28,8 @@ class Frame:
     is not shown again. `unsent` are the messages whose forms show something that the client did not send as a message:
     it goes only to a client who has shown that the conversation is theirs (guarantee §3.2). `counts` are the tokens of
     forms.
+    `asked` is the message that began the last turn for which a planner was asked: one turn asks once (guarantee §5).
+    `left_out_tokens` are those that the whole conversation would take more than what was forwarded.
     `additions` says of how many stored frames, beside the full one, it was put together; `borrowed`, that some of them
     belong to a branch that the client has left, so that this one has none of its own yet.
     """
@@ -40,6 +42,8 @@ class Frame:
     decided: frozenset[str] = frozenset()
     unsent: frozenset[str] = frozenset()
     counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    asked: str | None = None
+    left_out_tokens: int = 0
     additions: int = 0
     borrowed: bool = False
 
@@ -54,6 +58,8 @@ class Frame:
             decided=self.decided | later.decided,
             unsent=self.unsent | later.unsent,
             counts={**self.counts, **later.counts},
+            asked=later.asked or self.asked,
+            left_out_tokens=later.left_out_tokens,
             additions=self.additions + 1,
         )
 
@@ -72,6 +78,8 @@ class Frame:
             decided=frozenset(map(name, self.decided)),
             unsent=frozenset(map(name, self.unsent)),
             counts={name(key): value for key, value in self.counts.items()},
+            asked=name(self.asked) if self.asked is not None else None,
+            left_out_tokens=self.left_out_tokens,
         )
 
 
@@ -99,6 +107,8 @@ def body_of(frame: Frame) -> dict[str, Any]:
         "decided": sorted(frame.decided),
         "foreign": sorted(frame.unsent),
         "counts": {key: dict(counts) for key, counts in frame.counts.items() if counts},
+        "asked": frame.asked,
+        "left_out_tokens": frame.left_out_tokens,
     }
     return {name: value for name, value in fields.items() if value}
 
@@ -120,4 +130,6 @@ def frame_of(body: Mapping[str, Any]) -> Frame:
         decided=frozenset(body.get("decided", ())),
         unsent=frozenset(body.get("foreign", ())),
         counts=body.get("counts", {}),
+        asked=body.get("asked"),
+        left_out_tokens=body.get("left_out_tokens", 0),
     )

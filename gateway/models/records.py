@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from decimal import Decimal
+from typing import Any, Self
 
+from gateway.models.artifacts import Artifact
 from gateway.models.conversation import ConversationMessage
 
 KIND = "conversation.export"
@@ -23,7 +25,6 @@ class ImportedMessage:
     request: str
     choice: int | None
     restored: bool | None
-    events: list[dict[str, Any]] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,55 @@ class Imported:
 
     conversation_id: str
     taken_names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What requests took: tokens of the primary model, and USD for all models. A cost is None as soon as the price of
+    one call is not known."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: Decimal | None = Decimal(0)
+    planning_cost: Decimal | None = Decimal(0)
+    estimated: bool = False
+
+    def plus(self, other: Self) -> "Spending":
+        """Both together."""
+        return Spending(
+            self.requests + other.requests,
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            _sum(self.cost, other.cost),
+            _sum(self.planning_cost, other.planning_cost),
+            estimated=self.estimated or other.estimated,
+        )
+
+
+def _sum(one: Decimal | None, other: Decimal | None) -> Decimal | None:
+    return None if one is None or other is None else one + other
+
+
+@dataclass(frozen=True, slots=True)
+class TurnTotal:
+    """What one turn took, all requests of its tool loop together; `number` counts from 1, over all branches. `status`
+    is that of its last request."""
+
+    number: int
+    request_ids: tuple[str, ...]
+    status: str
+    created_at: datetime
+    spent: Spending
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationTotals:
+    """What a conversation took so far: how many turns, all together, and each of the latest turns."""
+
+    turns: int
+    spent: Spending
+    latest: tuple[TurnTotal, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +155,24 @@ class ItemQuery:
     limit: int = 20
     after: str | None = None
     newest_first: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentRecord:
+    """An attached document with its number in the conversation and its client's `attachment_type`."""
+
+    document: Artifact
+    number: int
+    kind: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentPage:
+    """Attached documents, and whether there are more behind them."""
+
+    found: tuple[AttachmentRecord, ...]
+    has_more: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,12 +90,14 @@ class Source:
 @dataclass(frozen=True, slots=True)
 class Passage:
     """Characters `start` to `end` of a source's content. Scores of one call are comparable; 0 means irrelevant.
-    `heading` must stand above the passage for it to be understood: a table's first row, the headings of its section."""
+    `heading` must stand above the passage for it to be understood: a table's first row, the headings of its section.
+    `called`: the query asks for it by itself, not merely rather than for others."""
 
     start: int
     end: int
     score: float
     heading: str = ""
+    called: bool = True
 
 
 Relevance = Callable[[Query, Sequence[Source]], list[list[Passage]]]

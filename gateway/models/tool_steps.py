@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from gateway.models.chain import is_step
 from gateway.models.conversation import ConversationMessage, ReasoningStepRecord
 
 RESULT_ROLES = ("tool", "function")
@@ -56,39 +55,12 @@ def _answers(result: Mapping[str, Any], call: Mapping[str, Any]) -> bool:
     return str(call.get("id")) == str(result.get("tool_call_id"))
 
 
-def reasoning_events(
-    messages: Sequence[ConversationMessage], answered_at: datetime, message_ids: Sequence[str | None]
-) -> list[dict[str, Any]]:
-    """The tool steps that led to an answer: those at the end of `messages`, since the assistant's last text.
-
-    An event refers to the message that holds its result (`result_message_id`), so that the result is stored once.
-    """
+def open_step(messages: Sequence[ConversationMessage]) -> tuple[ConversationMessage, ...]:
+    """The last message that is no tool's result, and the results that follow it: its calls may still be answered."""
     start = len(messages)
-    while start and is_step(messages[start - 1].body):
+    while start and messages[start - 1].role in RESULT_ROLES:
         start -= 1
-    events: list[dict[str, Any]] = []
-    calls: list[dict[str, Any]] = []
-    called_at: datetime | None = None
-    step = 0
-    for message, message_id in zip(messages[start:], message_ids[start:], strict=True):
-        if message.role == "assistant":
-            step += 1
-            calls, called_at = calls_of(message.body), message.created_at
-            continue
-        call = take_call(calls, message.body)
-        function = call.get("function") or {}
-        event = {
-            "type": "tool_step",
-            "step": step,
-            "tool": function.get("name", ""),
-            "tool_call_id": message.body.get("tool_call_id") or message.body.get("name"),
-            "arguments": function.get("arguments", ""),
-            "result_message_id": message_id,
-            "called_at": called_at.isoformat() if call and called_at else None,
-            "answered_at": (message.created_at or answered_at).isoformat(),
-        }
-        events.append(event)
-    return events
+    return tuple(messages[max(0, start - 1) :])
 
 
 def parse_reasoning_events_to_steps(

@@ -79,7 +79,7 @@ TurnStatus = Literal["complete", "partial", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class NewAnswer:
-    """One choice of the answer as it is stored, with the tool steps that led to it.
+    """One choice of the answer as it is stored.
 
     `digest` is that of the chain that ends with it as its client sees it; `other_digests` are those of other forms in
     which the client may send it again (after a prefill, guarantee §3.4).
@@ -87,7 +87,6 @@ class NewAnswer:
 
     message: ConversationMessage
     choice: int
-    reasoning_events: list[dict[str, Any]] = field(default_factory=list)
     digest: ChainDigest = START
     other_digests: tuple[ChainDigest, ...] = ()
 
@@ -107,13 +106,15 @@ class LedgerEntry:
     metadata: dict[str, Any]
     calls: tuple[CallCost, ...]
     error_code: str | None = None
+    end_user: str | None = None
+    """Whom the request named (`user`, else `safety_identifier`)."""
     document: bytes | None = None
     """`metadata` as JSON, where it has been written already."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTurn:
-    """The part of a turn that holds content; absent with `store: false` and in mode `off`.
+    """The part of a turn that holds content; absent with `store: false`, and in mode `off` without a name.
 
     `base` and `digests` are those of the chain as its client sees it: before the new messages, and after each.
     `branch_restores`: what the client does not send comes back in this branch from now on.
@@ -129,6 +130,8 @@ class StoredTurn:
     attachments: tuple[Artifact, ...] = ()
     completion: dict[str, Any] | None = None
     completion_metadata: dict[str, str] | None = None
+    completion_plan: dict[str, Any] | None = None
+    """What the planner said of the artifacts and why: content, like the answer."""
     prefilled: bool = False
     cached: tuple[str, ...] = ()
     """Digests of contents that the cache keeps something of, until the last conversation that holds them is deleted."""
@@ -136,6 +139,8 @@ class StoredTurn:
     digests: tuple[ChainDigest, ...] = ()
     branch_restores: bool = False
     unproven: bool = False
+    open_step: tuple[ConversationMessage, ...] = ()
+    """The stored message whose calls the first new messages may answer, and the results that followed it."""
     counts: tuple[tuple[str, Mapping[str, int]], ...] = ()
     """Token counts of messages, by id, that were stored without."""
     frame: NewFrame | None = None
@@ -161,6 +166,7 @@ class StoredCompletion:
     ledger: LedgerEntry
     completion: dict[str, Any] | None = None
     completion_metadata: dict[str, str] | None = None
+    plan: dict[str, Any] | None = None
 
     @property
     def whole(self) -> bool:
@@ -175,13 +181,14 @@ LARGEST_KEPT = (2**63 - 1) * PICO
 
 @dataclass(frozen=True, slots=True)
 class LedgerQuery:
-    """Which rows: from `since` on, before `until` (both in UTC), of one model, tenant or conversation."""
+    """Which rows: from `since` on, before `until` (both in UTC), of one model, tenant, conversation or user."""
 
     since: datetime | None = None
     until: datetime | None = None
     model: str | None = None
     tenant: str | None = None
     conversation_id: str | None = None
+    end_user: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

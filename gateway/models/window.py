@@ -235,7 +235,9 @@ class Fitted:
     """A selection that fits, as it will be sent.
 
     Attributes:
-        tokens: the prompt's tokens, counted if `exact`, else estimated; the sum of `breakdown`.
+        tokens: the prompt's tokens, the sum of `breakdown`.
+        exact: the budget was held against them; else it is certain by other means that they fit.
+        estimated: they are not a count with the model's own tokenizer (guarantee §6).
         new_pass: something had to leave, so that one pass decided everything anew (guarantee §4 I7).
         guarded: ids of artifacts that the plan excludes and that are shown all the same (guarantee §5).
     """
@@ -247,3 +249,4 @@ class Fitted:
     breakdown: dict[str, int]
     new_pass: bool = False
     guarded: frozenset[str] = frozenset()
+    estimated: bool = False

@@ -9,7 +9,7 @@ from datetime import UTC
 from decimal import Decimal
 from typing import Any, TextIO
 
-from gateway.accounting.audit import Audit, Totals, figures
+from gateway.accounting.audit import GROUPS, Audit, Totals, figures
 from gateway.base.clock import parse_when
 from gateway.config.settings import Settings
 from gateway.errors import StorageUnavailable
@@ -37,9 +37,15 @@ COLUMNS = (
     "priced",
     "estimated",
     "balanced",
+    "user",
 )
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-HEADINGS = ("requests", "partial", "failed", "prompt tokens", "completion tokens", "cost USD", "unpriced", "estimated")
+HEADINGS = (
+    *("requests", "partial", "failed", "prompt tokens", "completion tokens"),
+    *("cost USD", "planning USD", "unpriced", "estimated"),
+)
+SAVED = "saved USD"
+"""A further column, where leaving out has saved anything."""
 MAX_NAME_WIDTH = 60
 
 
@@ -47,15 +53,16 @@ def audit(settings: Settings, options: argparse.Namespace, clock: Clock, out: Te
     """Writes the report to `out`; returns 0 if all balances, 1 if not or if the storage cannot be read.
 
     Raises:
-        ValueError: `--since` or `--until` is no time, or `--since` is not before `--until`.
+        ValueError: `--since` or `--until` is no time, or `--since` is not before `--until`; `--by` names no group.
     """
     now = clock.now()
     since, until = parse_when("--since", options.since, now), parse_when("--until", options.until, now)
     if since is not None and until is not None and since >= until:
         raise ValueError("--since must be before --until")
-    query = LedgerQuery(since, until, options.model, options.tenant, options.conversation)
+    query = LedgerQuery(since, until, options.model, options.tenant, options.conversation, options.user)
+    found = Audit(by={group: {} for group in groups(options.by)})
     try:
-        return asyncio.run(_audit(settings, query, csv=options.csv, out=out, err=err))
+        return asyncio.run(_audit(settings, query, found, csv=options.csv, out=out, err=err))
     except StorageUnavailable as error:
         where = shown(settings.storage.url)
         cause = f" ({type(error.__cause__).__name__})" if error.__cause__ else ""
@@ -63,8 +70,20 @@ def audit(settings: Settings, options: argparse.Namespace, clock: Clock, out: Te
         return 1
 
 
-async def _audit(settings: Settings, query: LedgerQuery, *, csv: bool, out: TextIO, err: TextIO) -> int:
-    found = Audit()
+def groups(text: str) -> list[str]:
+    """The groups that `--by` names, in their order.
+
+    Raises:
+        ValueError: there is no such group.
+    """
+    found = [name.strip() for name in text.split(",") if name.strip()]
+    for name in found:
+        if name not in GROUPS:
+            raise ValueError(f"--by: {name!r} is no group; say {', '.join(GROUPS)}")
+    return list(dict.fromkeys(found))
+
+
+async def _audit(settings: Settings, query: LedgerQuery, found: Audit, *, csv: bool, out: TextIO, err: TextIO) -> int:
     transactions = open_ledger(settings.storage)
     if csv:
         out.write(csv_line(COLUMNS))
@@ -96,15 +115,14 @@ def csv_row(row: LedgerRow, *, balanced: bool) -> str:
     tokens = (entry.status, entry.stream, row.prompt_tokens, row.completion_tokens)
     costs = (_usd(cost.get(f"{part}_cost")) for part in ("prompt", "completion", "planning", "total"))
     flags = (cost.get("currency"), cost.get("priced"), row.estimated, balanced)
-    return csv_line((*who, *tokens, *costs, *flags))
+    return csv_line((*who, *tokens, *costs, *flags, entry.end_user))
 
 
 def summary(audit: Audit) -> Iterable[str]:
-    """Totals by model and by tenant, the grand total, and whether all balances; lines without their end."""
-    yield from _table("model", audit.by_model)
-    yield ""
-    yield from _table("tenant", audit.by_tenant)
-    yield ""
+    """Totals by each group, the grand total, and whether all balances; lines without their end."""
+    for group, totals in audit.by.items():
+        yield from _table(group, totals)
+        yield ""
     yield from _table("", {"total": audit.total})
     yield ""
     yield from verdict(audit)
@@ -131,8 +149,11 @@ def printable(text: str) -> str:
 
 
 def _table(title: str, totals: dict[str, Totals]) -> Iterable[str]:
-    lines: list[tuple[str, ...]] = [(title, *HEADINGS)]
-    lines += [(printable(name)[:MAX_NAME_WIDTH], *_columns(totals[name])) for name in sorted(totals)]
+    saved = any(each.saved for each in totals.values())
+    lines: list[tuple[str, ...]] = [(title, *HEADINGS, *((SAVED,) if saved else ()))]
+    for name in sorted(totals):
+        more = (_usd(totals[name].saved),) if saved else ()
+        lines.append((printable(name)[:MAX_NAME_WIDTH], *_columns(totals[name]), *more))
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     for line in lines:
         rest = (text.rjust(width) for text, width in zip(line[1:], widths[1:], strict=True))
@@ -141,14 +162,16 @@ def _table(title: str, totals: dict[str, Totals]) -> Iterable[str]:
 
 def _columns(t: Totals) -> tuple[str, ...]:
     counts = (t.requests, t.partial, t.failed, t.prompt_tokens, t.completion_tokens)
-    return (*map(str, counts), _sum(t), str(t.unpriced), str(t.estimated))
+    whole = _sum(t.cost, t.unpriced, is_known=t.is_known)
+    planning = _sum(t.planning, t.planning_unpriced, is_known=bool(t.planning))
+    return (*map(str, counts), whole, planning, str(t.unpriced), str(t.estimated))
 
 
-def _sum(t: Totals) -> str:
-    """The cost; `>=` marks a sum without calls whose price is not known."""
-    if t.unpriced and not t.is_known:
+def _sum(cost: Decimal, unpriced: int, *, is_known: bool) -> str:
+    """A cost; `>=` marks a sum without calls whose price is not known."""
+    if unpriced and not is_known:
         return "unknown"
-    return f"{'>=' if t.unpriced else ''}{_usd(t.cost)}"
+    return f"{'>=' if unpriced else ''}{_usd(cost)}"
 
 
 def _usd(value: Any) -> str:

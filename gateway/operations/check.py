@@ -8,16 +8,22 @@ from dataclasses import dataclass
 import httpx
 
 from gateway.accounting.cost import price_internal
+from gateway.base.clock import SystemClock
+from gateway.config.exposure import refusal
+from gateway.config.litellm_names import GROUPS
 from gateway.config.settings import ContextSettings, Settings
 from gateway.errors import GatewayError, Unauthorized
 from gateway.models.bill import InternalCall
 from gateway.models.exchange import Caller, Deployment
 from gateway.planning.processor import DEFAULT_INTERNAL
 from gateway.storage.database.engine import open_transactions
-from gateway.storage.database.migrate import SchemaState, migrate, schema_state, shown
+from gateway.storage.database.finish import finish
+from gateway.storage.database.migrate import SchemaState, migrate, require_own, schema_state, shown
+from gateway.storage.turns.steps import results_apart
 from gateway.upstream.http.client import new_client
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.openai.resources import ProbeResult, probed, reach
+from gateway.upstream.openai.told_facts import ToldFacts, lacks
 from gateway.upstream.routing.catalogue import Catalogue
 from gateway.upstream.routing.providers import unsupported
 from gateway.upstream.routing.router import ConfiguredRouter
@@ -25,6 +31,7 @@ from gateway.upstream.routing.router import ConfiguredRouter
 CALLER = Caller("check")
 MOST_NAMED = 5
 """Models named in one line of the report."""
+SET = "set model_info.max_input_tokens"
 OWN_KEY = "the client's own key will be used"
 WITHOUT = {
     "planner": "contexts are made without a plan (`no_planner`)",
@@ -48,10 +55,19 @@ class Reaching:
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
         self._known: dict[tuple[str, str | None], ProbeResult] = {}
+        self._told: set[tuple[str, str | None]] = set()
 
     def knows(self, deployment: Deployment) -> bool:
         """Whether it has been probed."""
         return (deployment.api_base, deployment.api_key) in self._known
+
+    def told(self, deployment: Deployment) -> bool:
+        """Whether the report has a line for it."""
+        return (deployment.api_base, deployment.api_key) in self._told
+
+    def tell(self, deployment: Deployment) -> None:
+        """Notes that the report has one."""
+        self._told.add((deployment.api_base, deployment.api_key))
 
     async def reached(self, deployment: Deployment) -> ProbeResult:
         """The result of the probe."""
@@ -110,7 +126,8 @@ async def _served(
     except Unauthorized:
         where, places = f"in model_list; {OWN_KEY}", []
     except GatewayError as error:
-        yield Result(internal.title, False, f"{error.message} {internal.without}", optional=not internal.chosen)
+        text = f"{_clause(error.message)}: {internal.without}"
+        yield Result(internal.title, False, text, optional=not internal.chosen)
         return
     if not where:
         text = f"not in model_list, and not at the upstream of a model in it: {internal.without}"
@@ -118,12 +135,15 @@ async def _served(
         return
     for place in places:
         asked = probed(place)
-        found = await reaching.reached(asked) if asked else None
-        if found and found.problem:
-            text = f"{where}: {found.problem}: {internal.without}"
-            yield Result(internal.title, False, text, optional=not internal.chosen)
+        if asked is None:
+            continue
+        found = await reaching.reached(asked)
+        if found.problem:
+            # The upstream's own line fails the check already where a model that clients ask for is served there.
+            text = f"{where}, which is not reached: {internal.without}"
+            yield Result(internal.title, False, text, optional=not internal.chosen or reaching.told(asked))
             return
-        if found and found.lacks(place.provider_model):
+        if found.lacks(place.provider_model):
             text = f"{where}, whose list of models does not have {place.provider_model}"
             yield Result(internal.title, False, text, optional=True)
             return
@@ -182,9 +202,13 @@ def check(settings: Settings) -> list[Result]:
     return asyncio.run(_collect(_check, settings))
 
 
-def migrate_now(settings: Settings) -> list[Result]:
-    """Upgrades the schema; safe from any number of processes at once."""
-    return asyncio.run(_collect(_migrate, settings))
+def migrate_now(settings: Settings, *, finishing: bool = False) -> list[Result]:
+    """Upgrades the schema; safe from any number of processes at once.
+
+    Args:
+        finishing: also what has to wait until no older version runs any more.
+    """
+    return asyncio.run(_collect(_finish if finishing else _migrate, settings))
 
 
 async def _collect(work: Callable[[Settings], AsyncIterator[Result]], settings: Settings) -> list[Result]:
@@ -206,10 +230,31 @@ async def _migrate(settings: Settings) -> AsyncIterator[Result]:
         await transactions.close()
 
 
+async def _finish(settings: Settings) -> AsyncIterator[Result]:
+    async for result in _migrate(settings):
+        yield result
+        if not result.ok:
+            return
+    transactions = open_transactions(settings.storage)
+    try:
+        moved = await finish(transactions)
+        yield Result("tool steps", True, f"results moved to reasoning_events: {moved}; older versions may not run now")
+    except GatewayError as error:
+        yield Result("tool steps", False, f"{_reason(error)}: run it again, it goes on from there")
+    finally:
+        await transactions.close()
+
+
 async def _check(settings: Settings) -> AsyncIterator[Result]:
     yield Result("configuration", True, f"{len(settings.model_list)} models")
+    if (reason := refusal(settings)) is not None:
+        yield Result("server", False, reason)
     for warning in settings.warnings:
         yield Result("configuration", False, warning, optional=True)
+    for group in GROUPS:
+        for fate in settings.moved:
+            if fate.group == group:
+                yield Result(f"LiteLLM, {group}", group != "not supported", f"{fate.path}: {fate.text}", optional=True)
     async for result in _check_storage(settings):
         yield result
     if settings.cache.url:
@@ -225,14 +270,24 @@ async def _check(settings: Settings) -> AsyncIterator[Result]:
         yield result
 
 
+UNFINISHED = (
+    "older versions may run beside this one, so results of tool steps stay in their messages: "
+    "run `gateway migrate --finish` once none does any more"
+)
+
+
 async def _check_storage(settings: Settings) -> AsyncIterator[Result]:
     where = shown(settings.storage.url)
     transactions = open_transactions(settings.storage)
     try:
         state = await transactions.run(schema_state)
+        if state.revision is None:
+            await transactions.run(require_own)
         missing = "" if state.serves else f": {_missing(state)}"
         can_be = settings.storage.auto_migrate and state.older
         yield Result(f"storage {where}", state.serves or can_be, f"reached, schema {state}{missing}")
+        if state.serves and not await transactions.run(results_apart):
+            yield Result("schema", False, UNFINISHED, optional=True)
     except GatewayError as error:
         yield Result(f"storage {where}", False, _reason(error))
     finally:
@@ -247,7 +302,8 @@ def _missing(state: SchemaState) -> str:
 
 async def _check_upstreams(settings: Settings) -> AsyncIterator[Result]:
     client = new_client(ConnectionPool(10))
-    router, reaching = ConfiguredRouter(settings, Catalogue()), Reaching(client)
+    told = ToldFacts(client, SystemClock())
+    router, reaching = ConfiguredRouter(settings, Catalogue(), told), Reaching(client)
     names: list[str | None] = [entry.model_name for entry in settings.model_list if unsupported(entry) is None]
     try:
         for name in names or [None]:
@@ -265,13 +321,42 @@ async def _check_upstreams(settings: Settings) -> AsyncIterator[Result]:
                 continue
             if reaching.knows(asked):
                 continue
-            problem = (await reaching.reached(asked)).problem
+            problem = _clause((await reaching.reached(asked)).problem)
+            reaching.tell(asked)
             text = problem or ("reached" if asked.api_key is not None else f"reached; {OWN_KEY}")
-            yield Result(f"upstream {_address(asked.api_base)}", problem is None, text, optional=name is None)
+            yield Result(f"upstream {_address(asked.api_base)}", not problem, text, optional=name is None)
+        async for result in _check_facts(settings, router, reaching):
+            yield result
         async for result in check_planning(settings, router, reaching):
             yield result
     finally:
+        await told.close()
         await client.aclose()
+
+
+async def _check_facts(settings: Settings, router: ConfiguredRouter, reaching: Reaching) -> AsyncIterator[Result]:
+    """Models whose window or price is not configured and not in the price map: what their upstreams tell."""
+    for name in router.names:
+        if not lacks(router.facts(name)) or settings.context.embedding_model == name:
+            continue
+        try:
+            deployment = router.deployment(name, CALLER)
+        except GatewayError:  # named by the other checks
+            continue
+        asked = probed(deployment)
+        if asked is None or (reaching.knows(asked) and (await reaching.reached(asked)).problem):
+            continue
+        await router.learn(name, deployment)
+        facts = router.facts(name, deployment)
+        window, price = facts.context_window or facts.max_input_tokens, facts.prices
+        texts = [f"window {window:,} tokens" if window else f"its window is not known, so it is not managed: {SET}"]
+        texts.append("priced" if price else "its price is not known, so no cost is told: set its prices in model_info")
+        yield Result(f"model {name}", bool(window and price), "; ".join(texts), optional=True)
+
+
+def _clause(sentence: str | None) -> str:
+    """A sentence as a part of another."""
+    return (sentence or "").rstrip(". ")
 
 
 def _address(base: str) -> str:

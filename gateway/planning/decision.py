@@ -1,8 +1,10 @@
-"""Whether a planner is asked: `should_use_llm_planning()` and the facts that it looks at (guarantee §5)."""
+"""Whether a planner is asked: `should_use_llm_planning()` and the facts that it looks at; then `weighed()`, whether its
+plan can earn its price (guarantee §5, ADR 16)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from typing import NamedTuple
 
 from gateway.config.settings import ContextSettings
@@ -87,6 +89,56 @@ TABLE = (
 def should_use_llm_planning(facts: PlanningFacts, settings: ContextSettings) -> Decision:
     """The first row of the table that holds; a pure function."""
     return next(Decision(row.use, row.reason) for row in TABLE if row.holds(facts, settings))
+
+
+@dataclass(frozen=True, slots=True)
+class Prospects:
+    """What asking a planner would cost and could bring. Money in USD, None where a price is unknown."""
+
+    must_leave: bool
+    """Something has to leave the window anew: a plan decides what."""
+    asked_this_turn: bool
+    """An earlier step of the same turn has asked a planner."""
+    stands: bool
+    """What is decided now can hold in later requests; not with `store: false`."""
+    price: Decimal | None = None
+    """Of the planner's call."""
+    saving: Decimal | None = None
+    """The most that a plan could save, over all requests in which it is expected to stand."""
+    resting: bool = False
+    """The planner's last answers to this tenant were unusable."""
+
+    @property
+    def cannot_pay(self) -> bool:
+        """Whether the price is more than what could be saved; unknown prices do not count."""
+        return self.price is not None and self.saving is not None and self.price > self.saving
+
+
+class Objection(NamedTuple):
+    """One reason not to ask, in words and as a function. `also_forced`: it holds against `planning: always`, too."""
+
+    condition: str
+    holds: Callable[[Prospects], bool]
+    reason: str
+    also_forced: bool = False
+
+
+OBJECTIONS = (
+    Objection("this turn has asked already", lambda p: p.asked_this_turn, "asked_this_turn", also_forced=True),
+    Objection("nothing that is decided could stand", lambda p: not p.stands, "nothing_stands"),
+    Objection("asking costs more than it could save", lambda p: p.cannot_pay, "cannot_pay"),
+    Objection("the planner's last answers were unusable", lambda p: p.resting, "planner_resting"),
+)
+"""They count while nothing has to leave; the first that holds is the reason."""
+
+
+def weighed(decision: Decision, prospects: Prospects) -> Decision:
+    """The table's decision, or not to ask for the first objection that holds; a pure function."""
+    if not decision.use or prospects.must_leave:
+        return decision
+    forced = decision.reason == FORCED
+    counted = (each for each in OBJECTIONS if each.also_forced or not forced)
+    return next((Decision(False, each.reason) for each in counted if each.holds(prospects)), decision)
 
 
 def facts_of(

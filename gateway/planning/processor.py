@@ -101,6 +101,19 @@ class ArtifactProcessor:
         Raises:
             InternalModelFailed: no answer in time, or rubbish; the message is the `fallback_reason`.
         """
+        ask, ids = self._request(task, planner)
+        answer = await planner.ask(ask)
+        try:
+            return read_plan(answer.text, ids)
+        except InvalidPlan as rubbish:
+            raise InternalModelFailed(str(rubbish)) from None
+
+    def price(self, task: PlannerTask, planner: InternalModel) -> Decimal | None:
+        """What asking for such a plan costs in USD, with an answer as long as its ids make it; None if unknown."""
+        return planner.price(self._request(task, planner)[0])
+
+    def _request(self, task: PlannerTask, planner: InternalModel) -> tuple[InternalRequest, Sequence[str]]:
+        """The call, and the ids that its plan may name."""
         most = most_tokens(planner)
         room = prompt_chars(planner, self._settings.planner_prompt_chars)
         messages, ids = planner_messages(task, room, max(MIN_SHOWN, (most - QUERIES_TOKENS) // DECISION_TOKENS))
@@ -112,11 +125,7 @@ class ArtifactProcessor:
             schema=plan_schema(ids),
             is_useful=lambda text: is_plan(text, ids),
         )
-        answer = await planner.ask(ask)
-        try:
-            return read_plan(answer.text, ids)
-        except InvalidPlan as rubbish:
-            raise InternalModelFailed(str(rubbish)) from None
+        return ask, ids
 
     async def execute_plan(
         self, plan: ArtifactPlan, artifacts: Sequence[Artifact], summarizer: Summarizer | None, seconds: float

@@ -1,13 +1,17 @@
 """What was decided for each artifact, by earlier requests and by this one, as records for the metadata."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from gateway.models.artifacts import Artifact, ProcessingStrategy
 from gateway.models.bill import ArtifactUsageRecord, nameless
 from gateway.models.frames import FrozenDecision
 from gateway.models.window import Fitted, Material, Recalled, Rendering, Unreduced
 
+RECALLED = "recalled"
+"""Reason of a record: the question brought back something of what had been left out."""
+NAME_CHARS = 200
+"""The longest of a client's own words on the bill."""
 REDUCED = (ProcessingStrategy.RAG_EXTRACT, ProcessingStrategy.SUMMARIZE)
 STRATEGIES = {each.value: each for each in ProcessingStrategy}
 STRONGEST = (ProcessingStrategy.SUMMARIZE, ProcessingStrategy.RAG_EXTRACT, ProcessingStrategy.INCLUDE_FULL)
@@ -55,6 +59,8 @@ class WindowContents:
 
     def decided(self, artifact: Artifact) -> FrozenDecision | None:
         """What earlier requests decided, where that still holds: for its message, and beside it for blocks."""
+        if not self.decisions:
+            return None
         name = artifact.content_id
         beside = self.decisions.get((None, name))
         if artifact.place.message is None or artifact.place.message not in self.indexes:
@@ -114,12 +120,44 @@ def together(one: FrozenDecision, other: FrozenDecision) -> FrozenDecision:
     return FrozenDecision(one.artifact_id, strongest, one.shown_chars + other.shown_chars)
 
 
-def records_of(material: Material, fitted: Fitted, *, named: bool = True) -> list[ArtifactUsageRecord]:
+@dataclass(frozen=True, slots=True)
+class EarlierWindow:
+    """How earlier requests left the artifacts that they had: as far as nothing is decided anew, that stands."""
+
+    window: WindowContents
+    stored: int
+    """How many messages are of earlier requests."""
+    new: frozenset[str]
+    """Ids of documents that came with this request."""
+
+    @classmethod
+    def of(cls, material: Material, unreduced: Unreduced, stored: int, new: Iterable[Artifact] = ()) -> "EarlierWindow":
+        """The window before this request, out of everything that may be forwarded."""
+        window = WindowContents.of(material, replace(unreduced, new_pass=False))
+        return cls(window, stored, frozenset(artifact.artifact_id for artifact in new))
+
+    def left(self, artifact: Artifact, strategy: ProcessingStrategy, shown: int) -> bool:
+        """Whether an earlier request left it like that."""
+        index = artifact.place.message
+        if artifact.artifact_id in self.new or (index is not None and index >= self.stored):
+            return False
+        if (decided := self.window.decided(artifact)) is not None:
+            return (decided.strategy, min(artifact.size_chars, decided.shown_chars)) == (strategy.value, shown)
+        is_in_block = artifact.block_name in self.window.in_earlier_blocks
+        if is_in_block or (index is not None and index in self.window.indexes):
+            return strategy is ProcessingStrategy.INCLUDE_FULL
+        return strategy is ProcessingStrategy.EXCLUDE
+
+
+def records_of(
+    material: Material, fitted: Fitted, *, named: bool = True, earlier_window: EarlierWindow | None = None
+) -> list[ArtifactUsageRecord]:
     """One record per artifact that the window holds or that was decided on: references and sizes, never content
     (guarantee §6). What is shown as an earlier request decided is reported as decided then.
 
     Args:
         named: whether a source may name the title or tool, which somebody wrote: not with `store: false` (§2).
+        earlier_window: what stands as it was there; without it nothing does.
     """
     records = []
     window = WindowContents.of(material, fitted)
@@ -139,6 +177,7 @@ def records_of(material: Material, fitted: Fitted, *, named: bool = True) -> lis
             if artifact.block_name not in window.decided_on:
                 continue  # it left with its turn, which `messages_excluded` counts
             strategy, shown = ProcessingStrategy.EXCLUDE, 0
+        kind, origin = (artifact.kind, artifact.origin) if named else (None, None)
         record = ArtifactUsageRecord(
             artifact_id=artifact.artifact_id,
             source=artifact.source if named else nameless(artifact.source),
@@ -147,6 +186,11 @@ def records_of(material: Material, fitted: Fitted, *, named: bool = True) -> lis
             original_size_chars=artifact.size_chars,
             processed_size_chars=shown,
             guarded=artifact.artifact_id in fitted.guarded,
+            reason=RECALLED if beside else None,
+            standing=not beside and earlier_window is not None and earlier_window.left(artifact, strategy, shown),
+            attachment_type=kind and kind[:NAME_CHARS],
+            attachment_source=origin and origin[:NAME_CHARS],
+            untouched=rendering is None and strategy is ProcessingStrategy.INCLUDE_FULL,
         )
         records.append(record)
     turns = fitted.selection.turns

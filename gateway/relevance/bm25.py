@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gateway.relevance.corpus import Corpus, Hits, Scores
 from gateway.relevance.term_ids import Numbers
-from gateway.relevance.terms import PIECE_OF, Terms
+from gateway.relevance.terms import PIECE_OF, PLAIN, Terms
 
 K1, B = 1.2, 0.6
 """BM25's saturation and length normalisation, in the range that its authors recommend (Robertson and Zaragoza, 2009: k1
@@ -23,6 +23,8 @@ PIECE_SHARE = 0.6
 """Weight of `user` in `user_id`, as a fraction of the word `user` alone. Tuned (ADR 11)."""
 TOGETHER_SHARE = 0.5
 """Weight of two terms that stand side by side in question and chunk, as a fraction of the two alone. Tuned (ADR 11)."""
+OTHER_WORDS = 0.5
+"""What an ordinary word of a question that no chunk holds says, as a fraction of one that a single chunk would hold."""
 NEAR = 4
 """Terms within which two terms of a chunk stand side by side: a word or two may come between them."""
 COVERAGE = 0.5
@@ -54,6 +56,26 @@ def lexical(corpus: Corpus, terms: Terms, weights: Mapping[str, float] | None = 
     of_labels = LABEL_SHARE * _product(in_labels, rarity(in_labels.sum(0), len(corpus.sources)) * weight)
     total: Scores = scores + of_labels[corpus.source_of]
     return total
+
+
+def share_held(corpus: Corpus, terms: Terms, *, labels: bool = True) -> Scores:
+    """For each chunk how much of what the terms say it or its source's label holds, from 0 to 1: a rare term says more
+    than a common one. What no chunk holds says the most if it names something; an ordinary word may stand there as
+    another."""
+    kinds = dict(reversed(terms))
+    order = list(dict.fromkeys(term for term, _ in terms))[:MOST_TERMS]
+    if not order or not corpus.count:
+        return np.zeros(corpus.count)
+    hits = corpus.seek(order)
+    held = np.zeros((corpus.count, len(order)), bool)
+    held[hits.chunks, hits.terms] = True
+    holders = held.sum(0)
+    worth = np.log(1 + (corpus.count - holders + 0.5) / (holders + 0.5))
+    ordinary = np.array([kinds[term] in (PLAIN, PIECE_OF) for term in order])
+    worth[(holders == 0) & ordinary] *= OTHER_WORDS
+    if labels:
+        held |= corpus.labels(order)[corpus.source_of]
+    return _product(held, worth) / float(worth.sum())
 
 
 def saturated(counts: NDArray[Any], length: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -97,6 +119,8 @@ class Ranking:
 
     scores: Scores
     weight: float = 1.0
+    calls: bool = False
+    """What is ranked is what the question asks for: it holds what is named there, or stands where it points."""
 
 
 def fuse(rankings: Sequence[Ranking], count: int) -> Scores:

@@ -1,7 +1,7 @@
 """Indexes of contents, kept in the process for later questions on the same texts."""
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -100,9 +100,18 @@ class PassageFinder:
         self._digests: dict[str, None] = {}
 
     def __call__(self, query: Query, sources: Sequence[Source]) -> list[list[Passage]]:
+        from gateway.relevance.large import is_large, search_by_regions
         from gateway.relevance.rank import relevance
 
-        return relevance(query, sources, self._indexes)
+        if not any(map(is_large, sources)):
+            return relevance(query, sources, self._indexes)
+        whole = {source.content for source in sources if not is_large(source)}
+
+        def indexes(texts: Sequence[str], lexicon: "Lexicon") -> "list[ContentIndex]":
+            """Regions are not kept: each question has its own, and the deletion of their text would miss them."""
+            return self._indexes(texts, lexicon, kept=whole)
+
+        return search_by_regions(lambda parts: relevance(query, parts, indexes), query, sources)
 
     @property
     def digests(self) -> tuple[str, ...]:
@@ -115,18 +124,28 @@ class PassageFinder:
             built = {digest: index.alone() for digest, index in self._built.items()}
             self._kept.keep(self._tenant, built, self._since)
 
-    def _indexes(self, texts: Sequence[str], lexicon: "Lexicon") -> "list[ContentIndex]":
+    def _indexes(
+        self, texts: Sequence[str], lexicon: "Lexicon", kept: Container[str] | None = None
+    ) -> "list[ContentIndex]":
+        """An index of each text; `kept` are those that may be kept, None: all."""
         from gateway.relevance.corpus import index_texts
 
-        new = [text for text in dict.fromkeys(texts) if text not in self._known and not self._is_kept(text)]
+        def may_be_kept(text: str) -> bool:
+            return self._kept is not None and len(text) >= KEPT_CHARS and (kept is None or text in kept)
+
+        new = [
+            text
+            for text in dict.fromkeys(texts)
+            if text not in self._known and not (may_be_kept(text) and self._is_kept(text))
+        ]
         for text, index in zip(new, index_texts(new, lexicon), strict=True):
             self._known[text] = index
-            if self._kept is not None and len(text) >= KEPT_CHARS:
+            if may_be_kept(text):
                 self._built[content_digest(text)] = index
         return [self._known[text] for text in texts]
 
     def _is_kept(self, text: str) -> bool:
-        if self._kept is None or len(text) < KEPT_CHARS:
+        if self._kept is None:
             return False
         digest = content_digest(text)
         self._digests[digest] = None

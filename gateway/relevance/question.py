@@ -9,7 +9,7 @@ import numpy as np
 from gateway.models.relevance import Source
 from gateway.relevance.bm25 import rarity
 from gateway.relevance.corpus import Corpus, Scores
-from gateway.relevance.terms import IDENTIFIER, NAME, NUMBER, PLAIN, Lexicon, words
+from gateway.relevance.terms import IDENTIFIER, NAME, NUMBER, PLAIN, Lexicon, Terms, words
 
 SPEAKER = re.compile(r"(?:\[[^\]\n]{1,60}\] ?)?([^\W\d_][\w.'-]{0,30}(?: [^\W\d_][\w.'-]{0,30}){0,2}): ")
 """The beginning of a turn in a chat log: a time in brackets perhaps, then the speaker's name."""
@@ -90,6 +90,8 @@ RECENT = 6
 """Messages before the question from which a pronoun borrows terms."""
 RECENT_CHARS = 4000
 """Characters of each of them that are read: a pronoun refers to what a message begins with more than to its end."""
+EXCHANGE = 2
+"""The latest messages, in which stands what a pronoun means most of the time."""
 FADING = 0.6
 """Weight of a message's terms as a fraction of those of the next later one. Tuned (ADR 11)."""
 MOST_BORROWED = 24
@@ -121,6 +123,15 @@ def borrowed_terms(question: str, recent: Sequence[str], lexicon: Lexicon) -> di
     for term, _ in own:
         found.pop(term, None)
     return dict(sorted(found.items(), key=lambda item: -item[1])[:MOST_BORROWED])
+
+
+def named_before(question: str, recent: Sequence[str], lexicon: Lexicon) -> Terms:
+    """The names and identifiers of the latest exchange, one of which a pronoun of the question stands for; none if it
+    has no such pronoun, and words of its own."""
+    if lexicon.question(question) and not _refers_back(question, lexicon):
+        return []
+    found = [term for text in recent[-EXCHANGE:] for term in lexicon.question(text[:RECENT_CHARS])]
+    return [term for term in found if term[1] in (IDENTIFIER, NAME)]
 
 
 def _refers_back(question: str, lexicon: Lexicon) -> bool:

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gateway.models.relevance import Passage, Query, Source
-from gateway.relevance.bm25 import Ranking, fuse, lexical
+from gateway.relevance.bm25 import Ranking, fuse, lexical, share_held
 from gateway.relevance.corpus import ContentIndex, Corpus, Scores, index_texts
 from gateway.relevance.links import linked, named_records
 from gateway.relevance.positions import position_scores
-from gateway.relevance.question import borrowed_terms, quotation_scores, speaker_weights
+from gateway.relevance.question import borrowed_terms, named_before, quotation_scores, speaker_weights
 from gateway.relevance.superlatives import superlative_scores
 from gateway.relevance.terms import Lexicon
 from gateway.relevance.topics import topic_scores
@@ -24,6 +25,8 @@ THIRD_ROUND = 0.5
 """Weight of a link from what the second round found, as a fraction of one from the first."""
 EXACT_WEIGHT = 4.0
 """Weight of the record at the position or with the value that is asked for: before all that only shares words."""
+LEAST_HELD = 0.3
+"""Share of what a question says that a passage holds where the question calls for it. Chosen by hand."""
 CURRENT_WEIGHT = 1.15
 """Weight of what the current turn fetched, as a multiple of the same in older turns."""
 NEIGHBOUR_SHARES = (0.3, 0.21, 0.15, 0.09)
@@ -40,10 +43,14 @@ def relevance(query: Query, sources: Sequence[Source], indexed: Indexed = index_
     """For each source its passages in document order, scored as one corpus (see `models.relevance.Relevance`)."""
     lexicon = Lexicon()
     corpus = Corpus(sources, indexed([source.content for source in sources], lexicon), lexicon)
-    scores = fuse(rankings(query, corpus), corpus.count)
+    ranked = rankings(query, corpus)
+    scores = fuse(ranked, corpus.count)
+    calls = iter(called(query, corpus, ranked).tolist())
     by_speaker = speaker_weights(corpus, query.question)
     each = iter((scores if by_speaker is None else scores * by_speaker).tolist())
-    return [[Passage(c.start, c.end, next(each), c.heading) for c in index.chunks] for index in corpus.indexes]
+    return [
+        [Passage(c.start, c.end, next(each), c.heading, next(calls)) for c in index.chunks] for index in corpus.indexes
+    ]
 
 
 def rankings(query: Query, corpus: Corpus) -> list[Ranking]:
@@ -59,14 +66,31 @@ def rankings(query: Query, corpus: Corpus) -> list[Ranking]:
     found = [Ranking(with_neighbours(corpus, main))]
     named = named_records(corpus, terms, weights)
     if named is not None:
-        found.append(Ranking(named, NAMED_WEIGHT))
+        found.append(Ranking(named, NAMED_WEIGHT, calls=True))
     found += linked(corpus, question, main)
     third = linked(corpus, question, fuse(found, corpus.count)) if len(found) > 1 else []
     found += [Ranking(each.scores, THIRD_ROUND * each.weight) for each in third]
     for exact in (position_scores(corpus, query.question), superlative_scores(corpus, query.question)):
         if exact is not None:
-            found.append(Ranking(exact, EXACT_WEIGHT))
+            found.append(Ranking(exact, EXACT_WEIGHT, calls=True))
     return found + _of_searches(corpus, query.searches, {term for term, _ in question})
+
+
+def called(query: Query, corpus: Corpus, ranked: Sequence[Ranking]) -> NDArray[np.bool_]:
+    """For each chunk whether the query asks for it by itself: it holds a good part of what the question or a further
+    search says, or of what a pronoun stands for, or is what they name or point at. Short turns of a conversation say
+    little by themselves, so a word in common is enough for them."""
+    lexicon = corpus.lexicon
+    asked = [lexicon.question(text) for text in (query.question, *query.searches)]
+    found: NDArray[np.bool_] = corpus.is_turn.copy()
+    for terms in asked:
+        found |= share_held(corpus, terms) >= LEAST_HELD
+    names = named_before(query.question, query.recent, lexicon)
+    found |= share_held(corpus, names, labels=False) >= LEAST_HELD
+    for ranking in ranked:
+        if ranking.calls:
+            found |= ranking.scores > 0
+    return found
 
 
 def with_neighbours(corpus: Corpus, scores: Scores) -> Scores:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from gateway.relevance.chunks.split import fields_of
-from gateway.relevance.corpus import Corpus, Scores
+from gateway.relevance.chunks.split import fields_of, passages
+from gateway.relevance.corpus import SHORT, Corpus, Scores
 from gateway.relevance.quantities import quantity
 from gateway.relevance.terms import Lexicon
 
@@ -177,6 +177,9 @@ def superlative_scores(corpus: Corpus, question: str) -> Scores | None:
 
 def _records(corpus: Corpus, source: int) -> list[_Record]:
     content, chunks, begin = corpus.sources[source].content, list(corpus.indexes[source].chunks), corpus.begins[source]
+    if len(content) <= SHORT:  # one chunk, whose records are told apart here alone
+        firsts = {chunk.record: chunk for chunk in reversed(passages(content)) if chunk.ordinal >= 0}
+        return [_Record([int(begin)], fields_of(content, chunk)) for chunk in firsts.values()]
     return [_Record(numbers, fields_of(content, chunks[numbers[0] - begin])) for numbers in corpus.records(source)]
 
 

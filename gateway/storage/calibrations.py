@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -11,6 +12,7 @@ from gateway.storage.database.schema import calibrations
 from gateway.storage.rows import utc
 
 MOST_READ = 1000
+FIGURES = ("margin", "samples", "updated_at", "saved_per_call", "calls_seen")
 
 
 class SqlCalibrations:
@@ -34,20 +36,20 @@ class SqlCalibrations:
 
 def _load(connection: sa.Connection) -> dict[str, Calibration]:
     query = sa.select(calibrations).order_by(calibrations.c.updated_at.desc()).limit(MOST_READ)
-    return {
-        row.model: Calibration(min(MOST_MARGIN, max(LEAST_MARGIN, row.margin)), row.samples, utc(row.updated_at))
-        for row in connection.execute(query)
-    }
+    return {row.model: _calibration(row) for row in connection.execute(query)}
+
+
+def _calibration(row: Any) -> Calibration:
+    margin = min(MOST_MARGIN, max(LEAST_MARGIN, row.margin))
+    return Calibration(margin, row.samples, utc(row.updated_at), row.saved_per_call, row.calls_seen)
 
 
 def _save(connection: sa.Connection, learned: dict[str, Calibration]) -> None:
     insert = insert_for(connection.dialect, calibrations)
-    names = ("margin", "samples", "updated_at")
     upsert = insert.on_conflict_do_update(
-        index_elements=["model"], set_={name: insert.excluded[name] for name in names}
+        index_elements=["model"], set_={name: insert.excluded[name] for name in FIGURES}
     )
     rows = [  # in one order, so that two processes never wait for each other
-        {"model": key, "margin": each.margin, "samples": each.samples, "updated_at": each.updated_at}
-        for key, each in sorted(learned.items())
+        {"model": key, **{name: getattr(each, name) for name in FIGURES}} for key, each in sorted(learned.items())
     ]
     connection.execute(upsert, rows)

@@ -9,6 +9,7 @@ from gateway.ports import CacheBackend, Clock
 from gateway.storage.conversations.delete import delete_locked
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
+from gateway.storage.lookup.path_cache import PathCache
 
 BATCH = 20
 """Conversations that one transaction deletes: writers wait for no more than that."""
@@ -20,10 +21,14 @@ Conditions = Sequence[sa.ColumnElement[bool]]
 class Retention:
     """Deletes in small transactions. Any number of processes may do this at once."""
 
-    def __init__(self, transactions: Transactions, clock: Clock, cache: CacheBackend) -> None:
+    def __init__(
+        self, transactions: Transactions, clock: Clock, cache: CacheBackend, paths: PathCache | None = None
+    ) -> None:
+        """`paths`: where this process keeps what it read lately."""
         self._transactions = transactions
         self._clock = clock
         self._cache = cache
+        self._paths = paths
 
     async def expire_conversations(self, before: datetime, tenant: str | None = None) -> int:
         """Deletes the conversations, of one tenant or of all, to which nothing was added since `before`. One that a
@@ -42,6 +47,8 @@ class Retention:
                     await self._cache.evict(*groups)
         finally:
             if deleted:
+                if self._paths is not None:
+                    self._paths.forget()
                 await self._transactions.wipe()
         return deleted
 

@@ -8,7 +8,6 @@ from gateway.base import jsons
 from gateway.models.artifacts import Artifact, ArtifactType
 from gateway.models.bill import PICO, CallCost
 from gateway.models.conversation import ConversationMessage, TokenCounts
-from gateway.models.tool_steps import RESULT_ROLES, parse_reasoning_events_to_steps
 from gateway.models.turn import LedgerEntry
 
 MOST = 2**63 - 1
@@ -34,17 +33,25 @@ def utc(value: datetime) -> datetime:
     return value if value.tzinfo else value.replace(tzinfo=UTC)
 
 
-def message_of(row: Any, results: dict[str, Any]) -> ConversationMessage:
-    """A stored message; `results` maps ids of messages to contents, for the reasoning events that refer to them."""
-    body = jsons.loads_stored(row.body)
-    if row.role in RESULT_ROLES:
-        results[row.id] = body.get("content")
-    events = jsons.loads_stored(row.reasoning_events) if row.reasoning_events else ()
+def lost_result(role: str) -> dict[str, Any]:
+    """What stands in the chain for a tool's result that `reasoning_events` no longer has: it answers no call, and is
+    forwarded to nobody."""
+    return {"role": role, "name" if role == "function" else "tool_call_id": "", "content": ""}
+
+
+def body_of(row: Any) -> dict[str, Any]:
+    """The body of a stored message."""
+    body: dict[str, Any] = lost_result(row.role) if row.body is None else jsons.loads_stored(row.body)
+    return body
+
+
+def message_of(row: Any) -> ConversationMessage:
+    """A stored message."""
+    body = body_of(row)
     rendered = jsons.loads_stored(row.rendered) if row.rendered else None
     return ConversationMessage(
         role=row.role,
         body=body,
-        reasoning_steps=tuple(parse_reasoning_events_to_steps(events, results)) if events else (),
         sequence_number=row.sequence_number,
         message_id=row.id,
         status=row.status,
@@ -104,6 +111,7 @@ def entry_of(row: Any, calls: tuple[CallCost, ...] = ()) -> LedgerEntry:
         metadata=_figures(row.response_metadata),
         calls=calls,
         error_code=row.error_code,
+        end_user=row.end_user,
     )
 
 

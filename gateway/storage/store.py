@@ -3,6 +3,7 @@
 import secrets as random
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -15,8 +16,15 @@ from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions, insert_if_new
 from gateway.storage.database.migrate import schema_state
 from gateway.storage.lookup.find import conversation_row, find, read_earlier
+from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.turns.commit import CommitGroup, record
-from gateway.storage.turns.completions import read_completion, read_page
+from gateway.storage.turns.completions import (
+    delete_completion,
+    read_completion,
+    read_input,
+    read_page,
+    write_metadata,
+)
 
 USED_FOR = timedelta(hours=1)
 """How long retention leaves a conversation alone that a request is at work on: longer than any request takes."""
@@ -36,11 +44,14 @@ class ConversationStore:
         clock: Clock,
         cache: CacheBackend | None = None,
         retention_days: float | None = None,
+        paths: PathCache | None = None,
     ) -> None:
+        """`paths`: where paths that were read lately are kept."""
         self._transactions = transactions
         self._clock = clock
         self._cache = cache
         self._retention_days = retention_days
+        self._paths = paths
         self._secret: bytes | None = None
         self._group = CommitGroup(self._write)
 
@@ -64,7 +75,7 @@ class ConversationStore:
     ) -> StoredConversation | None:
         """The conversation to continue, with the path to where the request resumes it (`ports.ConversationReader`)."""
         while True:
-            found = await self._transactions.run(lambda c: find(c, tenant, ref, lookup, max_bytes, model))
+            found = await self._transactions.run(lambda c: find(c, tenant, ref, lookup, max_bytes, model, self._paths))
             if found is None or await self._keeps(found):
                 return found
 
@@ -124,6 +135,9 @@ class ConversationStore:
     async def _write(self, commits: list[TurnCommit]) -> None:
         now = self._clock.now()
         await self._evict(await record(self._transactions, commits, now))
+        for commit in commits:
+            if self._paths is not None and commit.turn is not None and commit.turn.counts:
+                self._paths.drop(commit.turn.conversation_id)  # its messages are kept without these counts
 
     async def _evict(self, groups: Sequence[str]) -> None:
         """Deletes what the cache keeps of contents that no conversation holds any more."""
@@ -141,6 +155,33 @@ class ConversationStore:
         if "\x00" in f"{query.conversation_id}{query.model}{query.after}":
             return CompletionPage((), has_more=False) if query.after is None else None
         return await self._transactions.run(lambda connection: read_page(connection, tenant, query))
+
+    async def update_completion(
+        self, tenant: str, completion_id: str, metadata: dict[str, str]
+    ) -> StoredCompletion | None:
+        """A tenant's stored completion with this metadata in place of what it had; None if there is none."""
+        if "\x00" in completion_id:
+            return None
+        return await self._transactions.run(
+            lambda connection: write_metadata(connection, tenant, completion_id, metadata), write=True
+        )
+
+    async def delete_completion(self, tenant: str, completion_id: str) -> bool:
+        """Deletes a tenant's stored completion; its bill stays, and the conversation. False if there is none."""
+        if "\x00" in completion_id:
+            return False
+        found = await self._transactions.run(
+            lambda connection: delete_completion(connection, tenant, completion_id), write=True
+        )
+        if found:
+            await self._transactions.wipe()
+        return found
+
+    async def completion_input(self, tenant: str, completion_id: str) -> list[tuple[str, dict[str, Any]]] | None:
+        """The messages that a tenant's stored completion answers, with their ids; None if there is no such one."""
+        if "\x00" in completion_id:
+            return None
+        return await self._transactions.run(lambda connection: read_input(connection, tenant, completion_id))
 
     async def has_conversation(self, tenant: str, conversation_id: str) -> bool:
         """Whether this tenant has that conversation."""
@@ -160,6 +201,8 @@ class ConversationStore:
         )
         if gone is None:
             return False
+        if self._paths is not None:
+            self._paths.forget()
         await self._evict(gone)
         await self._transactions.wipe()
         return True

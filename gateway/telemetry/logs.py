@@ -1,20 +1,20 @@
-"""Structured logs: one JSON object a line on stderr, without content and without keys.
+"""Structured logs on stderr, without content and without keys: lines for people on a terminal, elsewhere JSON.
 
 The standard library's logging with a formatter of our own: structlog costs a tenth of a second at import.
 """
 
 import logging
-import re
 import sys
 import time
-from datetime import UTC, datetime
+from collections.abc import Callable
 from typing import Any, TextIO
 
-from gateway.base import jsons
+from gateway.telemetry.lines import TextLine, json_line
 
-SECRETS = re.compile(r"(?i)(bearer\s+|\bsk-|://[^:/@\s]*:(?=[^@/\s]+@))[^\s'\"@,;]+")
+Line = Callable[[float, str, str, str, dict[str, Any]], str]
+"""Makes a line of when, level, logger, event and fields."""
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
-QUIET = ("httpx", "httpcore", "uvicorn.access", "alembic", "asyncio", "aiohttp")
+QUIET = ("httpx", "httpcore", "uvicorn.access", "uvicorn.error", "alembic", "asyncio", "aiohttp")
 
 
 class Log:
@@ -28,7 +28,7 @@ class Log:
         if not self._logger.isEnabledFor(logging.INFO):
             return
         handlers = self._logger.root.handlers
-        if len(handlers) == 1 and isinstance(handlers[0], JsonHandler):
+        if len(handlers) == 1 and isinstance(handlers[0], LineHandler):
             handlers[0].write("info", self._logger.name, event, fields)
         else:
             self._logger.info(event, extra={"fields": fields})
@@ -36,6 +36,10 @@ class Log:
     def warning(self, event: str, **fields: Any) -> None:
         """What an operator should know of."""
         self._logger.warning(event, extra={"fields": fields})
+
+    def failure(self, event: str, **fields: Any) -> None:
+        """What ended the work, said in its fields."""
+        self._logger.error(event, extra={"fields": fields})
 
     def fault(self, event: str, error: BaseException, **fields: Any) -> None:
         """What should not have happened, with the fault's traceback."""
@@ -47,39 +51,41 @@ def get_logger(name: str) -> Log:
     return Log(name)
 
 
-class JsonHandler(logging.StreamHandler[TextIO]):
-    """One JSON object a record; what looks like a key or a password is masked."""
+class LineHandler(logging.StreamHandler[TextIO]):
+    """Writes each record as a line (with what stands below it), by `line` of `telemetry.lines`."""
+
+    def __init__(self, stream: TextIO, line: Line) -> None:
+        super().__init__(stream)
+        self._line = line
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as a line."""
         fields: dict[str, Any] = dict(getattr(record, "fields", {}))
         if record.exc_info:
             fields["exception"] = logging.Formatter().formatException(record.exc_info)
-        return _line(record.created, record.levelname.lower(), record.name, record.getMessage(), fields)
+        return self._line(record.created, record.levelname.lower(), record.name, record.getMessage(), fields)
 
     def write(self, level: str, name: str, event: str, fields: dict[str, Any]) -> None:
         """Does what `emit` does without making a record: this writes the line of every request."""
         try:
-            self.stream.write(_line(time.time(), level, name, event, fields) + "\n")
+            self.stream.write(self._line(time.time(), level, name, event, fields) + "\n")
         except (OSError, ValueError):  # a closed log is no reason not to answer
             return
 
 
-def _line(created: float, level: str, name: str, event: str, fields: dict[str, Any]) -> str:
-    stamp = datetime.fromtimestamp(created, UTC).isoformat(timespec="milliseconds")
-    text = jsons.dumps_text({"timestamp": stamp, "level": level, "logger": name, "event": event, **fields})
-    lower = text.lower()
-    if "sk-" in lower or "bearer" in lower or "://" in lower:
-        return SECRETS.sub(r"\1***", text)
-    return text
+def configure(level: str, form: str = "auto", *, colour: bool = True) -> None:
+    """Sends the gateway's own logs and those of its libraries the same way.
 
-
-def configure(level: str) -> None:
-    """Sends the gateway's own logs and those of its libraries the same way."""
+    Args:
+        form: `text`, `json`, or `auto`: text if the log is a terminal.
+        colour: whether text may be coloured, if the log is a terminal.
+    """
     # Not looked up for each record, since nothing here shows them (the standard library's how-to: "Optimization").
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None
-    handler = JsonHandler(sys.stderr)
+    is_terminal = sys.stderr.isatty()
+    as_text = form == "text" or (form == "auto" and is_terminal)
+    handler = LineHandler(sys.stderr, TextLine(colour=colour and is_terminal) if as_text else json_line)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(LEVELS[level])

@@ -7,7 +7,7 @@ tenant.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
@@ -70,6 +70,10 @@ class Counts:
     """Everything counted since the process began; the keys are the labels' values in the order named."""
 
     in_flight: int = 0
+    kept_bytes: int = 0
+    """Memory of conversations that are kept to go on with."""
+    recognised: int = 0
+    """Requests that began with the bytes of an earlier one."""
     requests: Counter[tuple[str, str, str, str, str]] = field(default_factory=Counter)
     """By endpoint, method, model, stream (`true` or `false`) and status; 499: the client left before an answer."""
     durations: dict[tuple[str, str, str], Histogram] = field(default_factory=dict)
@@ -106,6 +110,8 @@ class Metrics:
         self._counts = Counts()
         self._labels = {name: name for name in listed}
         self._most_labels = len(self._labels) + MOST_UNLISTED
+        self.kept: Callable[[], tuple[int, int]] = lambda: (0, 0)
+        """Tells bytes of conversations in memory, and requests that were recognised."""
 
     def began(self) -> None:
         """A request has come."""
@@ -155,8 +161,11 @@ class Metrics:
     def snapshot(self) -> Counts:
         """A copy of the counts, for another thread."""
         now = self._counts
+        kept_bytes, recognised = self.kept()
         return replace(
             now,
+            kept_bytes=kept_bytes,
+            recognised=recognised,
             requests=now.requests.copy(),
             durations={key: each.copy() for key, each in now.durations.items()},
             first_chunks={key: each.copy() for key, each in now.first_chunks.items()},

@@ -42,14 +42,18 @@ class Margins:
 
     def of(self, facts: ModelFacts, counted_by: str) -> float:
         """The model's tokens for each one counted; until something is learned, as configured."""
-        known = self._known.get(key_of(facts.name, facts.served_at, facts.tokenizer, counted_by))
+        known = self.known(facts, counted_by)
         return known.margin if known is not None else facts.token_margin
+
+    def known(self, facts: ModelFacts, counted_by: str) -> Calibration | None:
+        """All that was learned of the model."""
+        return self._known.get(key_of(facts.name, facts.served_at, facts.tokenizer, counted_by))
 
     def learn(self, facts: ModelFacts, report: Report, counted_by: str, *, exact: bool) -> None:
         """One more report.
 
         Args:
-            exact: whether the model's own tokenizer counted: only an overflow shows that it is another, then.
+            exact: whether the model's own tokenizer counted (see `calibrated`).
         """
         key = key_of(facts.name, facts.served_at, facts.tokenizer, counted_by)
         now = self._clock.now()
@@ -103,7 +107,10 @@ class Margins:
 
     def _differs(self, key: str) -> bool:
         known, stored = self._known.get(key), self._stored.get(key)
-        return known is not None and (stored is None or abs(known.margin - stored.margin) >= WORTH_WRITING)
+        if known is None or stored is None:
+            return known is not None
+        calls = (known.saved_per_call, known.calls_seen) != (stored.saved_per_call, stored.calls_seen)
+        return calls or abs(known.margin - stored.margin) >= WORTH_WRITING
 
 
 @lru_cache(maxsize=1024)

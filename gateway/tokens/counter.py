@@ -1,11 +1,12 @@
 """Token counts, offline: tiktoken with the vocabularies of litellm's wheel (ADR 3).
 
-The vocabulary is loaded at the first count (0.3 s, 76 MB), never at import: requests that surely fit do not need one.
+A vocabulary is loaded (0.3 s, 76 MB) once the server answers, or at the first count; never at import.
 """
 
 import importlib.util
 import os
 from collections import OrderedDict
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from math import ceil
 from pathlib import Path
@@ -13,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.base import jsons
 from gateway.base.clock import SystemClock
-from gateway.models.calibration import Report
+from gateway.models.calibration import CALL_TOKENS, MESSAGE_TOKENS, Calibration, Report
 from gateway.models.exchange import ModelFacts
 from gateway.tokens.calibration import Margins
+from gateway.tokens.estimate import estimated_tokens
 from gateway.tokens.images import image_tokens
 
 if TYPE_CHECKING:
@@ -24,20 +26,18 @@ if TYPE_CHECKING:
 DEFAULT_ENCODING = "o200k_base"
 AVAILABLE = ("o200k_base", "o200k_harmony", "cl100k_base", "p50k_base")
 """The vocabularies in litellm's wheel."""
-COUNTING_VERSION = 1
+COUNTING_VERSION = 2
 """Raised whenever a message's count changes: stored counts are kept with the version that made them."""
 COUNTED_BY = f"{DEFAULT_ENCODING}/{COUNTING_VERSION}"
 """What margins are learned on: another way to count would need other margins."""
-MESSAGE_TOKENS = 4
-"""What frames a message, its role included (OpenAI's cookbook)."""
-CALL_TOKENS = 6
-"""What frames a tool call; an estimate, as its framing is not published."""
 TOOL_TOKENS, PARAMETER_TOKENS, TOOLS_END_TOKENS = 7, 3, 12
 """What OpenAI's cookbook adds for a tool, for its parameters and each of them, and for the end of all tools."""
 AUDIO_BYTES_PER_TOKEN, AUDIO_TOKENS = 1600, 10
 """An estimate of a recording by its base64, since its length is not read; and a few tokens for any."""
 PIECE_CHARS = 100_000
 """Longer texts are encoded in pieces of this size; a cut may cost a token or two."""
+BOUND_CHARS = 2**18
+"""Characters that a lower bound looks at at once."""
 MAX_REMEMBERED = 50_000
 """Texts whose counts are kept for each encoding."""
 
@@ -47,10 +47,21 @@ class CounterRegistry:
 
     def __init__(self, margins: Margins | None = None) -> None:
         self._margins = margins or Margins(SystemClock())
+        self._loaded: set[str] = set()
 
     def counter(self, facts: ModelFacts) -> "TiktokenCounter":
         """The counter of a model."""
-        return TiktokenCounter(facts, self._margins.of(facts, COUNTED_BY))
+        return TiktokenCounter(facts, self._margins.of(facts, COUNTED_BY), self._margins.known(facts, COUNTED_BY))
+
+    def is_loaded(self, facts: ModelFacts) -> bool:
+        """Whether the vocabulary that counts for the model is in memory."""
+        return encoding_name(facts)[0] in self._loaded
+
+    def load(self, facts: ModelFacts) -> None:
+        """Loads that vocabulary. It takes half a second, for which other requests must not wait."""
+        name = encoding_name(facts)[0]
+        _encoding(name)
+        self._loaded.add(name)
 
     def learn(self, facts: ModelFacts, report: Report) -> None:
         """Calibrates the estimate for a model by what its upstream reported (guarantee §4 I1)."""
@@ -61,8 +72,9 @@ class CounterRegistry:
 class TiktokenCounter:
     """Counts with one encoding; `margin` scales the counts for models whose tokenizer is another (ADR 13)."""
 
-    def __init__(self, facts: ModelFacts, margin: float) -> None:
+    def __init__(self, facts: ModelFacts, margin: float, known: Calibration | None = None) -> None:
         self._facts = facts
+        self._calibration = known
         self.margin = margin
 
     @cached_property
@@ -96,31 +108,52 @@ class TiktokenCounter:
         """What `message` gives where `plain` gives this."""
         return plain if self.margin == 1.0 else ceil(plain * self.margin)
 
+    def saved(self, calls: int) -> int:
+        """Tokens that each tool call of a prompt with so many takes less than `plain` says, as upstream has shown."""
+        return self._calibration.saved(calls) if self._calibration is not None and calls else 0
+
+    def estimate(self, messages: Sequence[dict[str, Any]]) -> tuple[int, bool]:
+        """`message` of all of these together, and whether they were counted: of long ones samples are."""
+        frames, media, texts = 0, 0, []
+        for message in messages:
+            frame, said, found = _parts_of(message, self._facts.name)
+            frames, media = frames + frame, media + sum(found)
+            texts += said
+        tokens, counted = estimated_tokens(texts, self._raw, self._piece)
+        return self.with_margin(frames + tokens) + media, counted
+
+    def estimate_texts(self, texts: Sequence[str], lengths: Sequence[int]) -> tuple[int, bool]:
+        """The same of messages that are one text each."""
+        tokens, counted = estimated_tokens(texts, self._raw, self._piece, lengths)
+        return self.with_margin(MESSAGE_TOKENS * len(texts) + tokens), counted
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this is how the model itself counts, as far as is known."""
+        return self.margin == 1.0 and encoding_name(self._facts)[1]
+
     def _measure(self, message: dict[str, Any]) -> tuple[int, list[int]]:
         """Tokens of a message's texts and what frames them, and those of each of its pictures and sounds."""
-        total = MESSAGE_TOKENS
-        content = message.get("content")
-        found: list[int] = []
-        if isinstance(content, str):
-            total += self._raw(content)
-        elif isinstance(content, list):
-            for part in content:
-                text, media = _part(part, self._facts.name)
-                total += self._raw(text) + 1 if text else 0
-                found += [media] if media is not None else []
-        for call in message.get("tool_calls") or ():
-            total += CALL_TOKENS + self._raw(jsons.dumps_text(call.get("function") or call))
-        for key in ("name", "refusal", "reasoning_content", "function_call"):
-            value = message.get(key)
-            if value:
-                total += self._raw(value if isinstance(value, str) else jsons.dumps_text(value))
-        return total, found
+        frame, texts, media = _parts_of(message, self._facts.name)
+        return frame + sum(map(self._raw, texts)), media
 
     def tools(self, forward: dict[str, Any]) -> int:
         """Tokens of tools, functions and response schema.
 
         A tool is counted by OpenAI's published formula (ADR 3); what is nested deeper in it counts as its JSON.
         """
+        extras = [forward.get(name) for name in ("tools", "functions", "response_format")]
+        if not any(extras):
+            return 0
+        written = jsons.dumps(extras)
+        key = (-len(written), hash(written))  # no text has it: clients send the same tools again and again
+        known = _remembered(self._name)
+        count = known.get(key)
+        if count is None:
+            count = known[key] = self._tools(forward)
+        return self.with_margin(count)
+
+    def _tools(self, forward: dict[str, Any]) -> int:
         total = 0
         named = [t.get("function", t) for t in forward.get("tools") or () if isinstance(t, dict)]
         functions = [f for f in (*named, *(forward.get("functions") or ())) if isinstance(f, dict)]
@@ -139,7 +172,11 @@ class TiktokenCounter:
         total += TOOLS_END_TOKENS if functions else 0
         if forward.get("response_format"):
             total += self._raw(jsons.dumps_text(forward["response_format"]))
-        return self.with_margin(total)
+        return total
+
+    def _piece(self, text: str) -> int:
+        """Tokens of a piece of a text, which is not met again."""
+        return len(_encoding(self._name).encode_ordinary(text))
 
     def _raw(self, text: str) -> int:
         if not text:
@@ -157,14 +194,52 @@ class TiktokenCounter:
         return count
 
 
+def _parts_of(message: dict[str, Any], model: str) -> tuple[int, list[str], list[int]]:
+    """The tokens that frame a message and its parts, its texts, and the tokens of its pictures and sounds."""
+    frame, texts, media = MESSAGE_TOKENS, [], []
+    content = message.get("content")
+    if isinstance(content, str):
+        texts.append(content)
+    elif isinstance(content, list):
+        for part in content:
+            text, found = _part(part, model)
+            if text:
+                frame += 1
+                texts.append(text)
+            if found is not None:
+                media.append(found)
+    for call in message.get("tool_calls") or ():
+        name, arguments = _call(call)
+        frame += CALL_TOKENS
+        texts += [name, arguments]
+    for key in ("name", "refusal", "reasoning_content", "function_call"):
+        value = message.get(key)
+        if value:
+            texts.append(value if isinstance(value, str) else jsons.dumps_text(value))
+    return frame, texts, media
+
+
+def _call(call: Any) -> tuple[str, str]:
+    """Name and arguments of a tool call; of one in another shape its JSON."""
+    function = call.get("function") if isinstance(call, dict) else None
+    if isinstance(function, dict):
+        name, arguments = function.get("name"), function.get("arguments")
+        if isinstance(name, str) and isinstance(arguments, str):
+            return name, arguments
+    return "", jsons.dumps_text(function or call)
+
+
 def encoding_name(facts: ModelFacts) -> tuple[str, bool]:
     """The encoding to count a model with, and whether that is the model's own."""
-    if facts.tokenizer:
-        return facts.tokenizer, True
+    return (facts.tokenizer, True) if facts.tokenizer else _encoding_of(facts.name)
+
+
+@lru_cache(maxsize=1024)
+def _encoding_of(model: str) -> tuple[str, bool]:
     from tiktoken.model import encoding_name_for_model
 
     try:
-        name = encoding_name_for_model(facts.name.rsplit("/", 1)[-1])
+        name = encoding_name_for_model(model.rsplit("/", 1)[-1])
     except KeyError:
         return DEFAULT_ENCODING, False
     return (name, True) if name in AVAILABLE else (DEFAULT_ENCODING, False)
@@ -210,6 +285,8 @@ def _part(part: Any, model: str) -> tuple[str, int | None]:
     return (text if isinstance(text, str) else jsons.dumps_text(part)), None
 
 
+_BOUNDS: OrderedDict[tuple[int, int], int] = OrderedDict()
+"""Lower bounds by text, oldest forgotten first, as with `_remembered`."""
 OTHER, LETTER, DIGIT = 0, 1, 2
 KINDS = bytes(
     LETTER if byte > 127 or chr(byte).isalpha() else DIGIT if chr(byte).isdigit() else OTHER for byte in range(256)
@@ -225,12 +302,25 @@ def least_tokens(text: str) -> int:
     """
     if len(text) < 2:
         return 0
+    key = (len(text), hash(text))
+    known = _BOUNDS.get(key)
+    if known is None:
+        known = _BOUNDS[key] = _least_tokens(text)
+        if len(_BOUNDS) > MAX_REMEMBERED:
+            _BOUNDS.popitem(last=False)
+    return known
+
+
+def _least_tokens(text: str) -> int:
     import numpy as np  # a quarter of a second to load, and not needed for what is small
 
-    data = text.encode("utf-8", "replace")
-    kinds = np.frombuffer(data.translate(KINDS), np.uint8)
-    begun = np.count_nonzero((kinds[1:] != kinds[:-1]) & (kinds[1:] != OTHER))
-    return max(0, int(begun) - data.count(b"'"))
+    total = 0
+    for start in range(0, len(text), BOUND_CHARS):  # in pieces: the whole would take four times its memory
+        data = text[start : start + BOUND_CHARS].encode("utf-8", "replace")
+        kinds = np.frombuffer(data.translate(KINDS), np.uint8)
+        begun = np.count_nonzero((kinds[1:] != kinds[:-1]) & (kinds[1:] != OTHER))
+        total += max(0, int(begun) - data.count(b"'"))
+    return total
 
 
 def least_of(message: dict[str, Any]) -> int:

@@ -17,8 +17,8 @@ from gateway.window.budget import Budget
 class Exchange:
     """One request between its preparation and its settlement.
 
-    `history` and `built` are None until they are made. Both stay None in mode `off`; `history` does where nothing that
-    is stored, or will be, belongs to the request.
+    `history` and `built` are None until they are made. Both stay None where a request is only passed on; `history` does
+    where nothing that is stored, or will be, belongs to it.
     """
 
     request: ChatRequest

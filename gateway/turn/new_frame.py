@@ -1,6 +1,7 @@
 """Records the messages that a request forwarded, where they differ from those that are stored: a frame (ADR 12)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gateway.context.report import BuiltContext
 from gateway.models.conversation import ConversationMessage, History
@@ -23,12 +24,16 @@ def new_frame(
         new: the request's messages under their ids, as they will be stored.
     """
     request = _Request(history, material, built.fitted, built.counting, new)
-    added = request.added()
+    added = replace(
+        request.added(),
+        asked=request.begins_turn if built.plan is not None else None,
+        left_out_tokens=built.left_out.tokens if built.left_out else 0,
+    )
     before = history.frame
     if built.fitted.new_pass or (before is None and history.unread):
         return NewFrame(model, full=True, frame=request.whole(added))
     is_borrowed = before is not None and before.borrowed
-    if not (added.forms or added.decisions or is_borrowed):
+    if not (added.forms or added.decisions or added.asked or is_borrowed):
         return None
     if before is not None and (is_borrowed or before.additions >= MOST_ADDITIONS):
         return NewFrame(model, full=True, frame=request.within(before.followed_by(added)))
@@ -52,6 +57,11 @@ class _Request:
         known = len(material.messages) - len(new)
         old = [message.message_id for message in material.messages[:known]]
         self._names = [*old, *(message.message_id for message in new)]
+
+    @property
+    def begins_turn(self) -> str | None:
+        """The id of the message that begins the current turn."""
+        return self._names[self._material.current] if self._names else None
 
     def added(self) -> Frame:
         """What was forwarded otherwise than is stored, or, unless everything was decided anew, is frozen already."""
@@ -85,18 +95,21 @@ class _Request:
         first = self._names[selection.first] if (selection.first or self._unread) and self._names else None
         return Frame(
             first=first,
-            left_out=frozenset(name for i in selection.left_out if (name := self._names[i]) is not None),
+            left_out=self._before.left_out
+            | frozenset(name for i in selection.left_out if (name := self._names[i]) is not None),
             forms=added.forms,
             shown_in_full=added.shown_in_full,
             decisions={**self._kept_decisions(), **added.decisions},
             decided=frozenset(a.block_name for a in (*material.restored, *material.attached)) | self._before.decided,
             unsent=added.unsent,
             counts=added.counts,
+            asked=added.asked or self._before.asked,
+            left_out_tokens=added.left_out_tokens,
         )
 
     def _kept_decisions(self) -> dict[str, tuple[FrozenDecision, ...]]:
         """Those for what stands in the block of the turn under way, where that was kept."""
-        name = self._names[self._material.current] if self._names else None
+        name = self.begins_turn
         if name is None or not self._fitted.selection.keeps_block:
             return {}
         return {name: self._before.decisions.get(name, ())}
@@ -113,11 +126,15 @@ class _Request:
             decided=frame.decided,
             unsent=frame.unsent & here,
             counts={name: counts for name, counts in frame.counts.items() if name in here},
+            asked=frame.asked,
+            left_out_tokens=frame.left_out_tokens,
         )
 
     def _is_known(self, name: str, index: int, sent: dict[str, object]) -> bool:
         """Whether a message would be forwarded in that form again with nothing more said about it."""
         stored, shown = self._stored[name], self._material.messages[index]
+        if sent is stored.body and stored.rendered is None and name not in self._before.forms:
+            return True  # as most are
         if sent.get("tool_calls") != stored.body.get("tool_calls"):
             return True  # calls that nobody answered, or that are told as text: that shows from the messages themselves
         if not self._new_pass and name in self._before.forms:

@@ -2,8 +2,9 @@
 
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import partial
 from typing import Any, TypeVar
 
 from gateway.assembly.body import request_body, with_output_limit
@@ -11,7 +12,7 @@ from gateway.assembly.cache_breakpoints import wants_breakpoints, with_breakpoin
 from gateway.config.settings import ContextSettings
 from gateway.context.manager import ContextManager, PlannerAccess
 from gateway.context.report import BuiltContext
-from gateway.errors import ConversationNotFound, InvalidRequest, UpstreamOverflow, UpstreamRefused
+from gateway.errors import InvalidRequest, UpstreamOverflow, UpstreamRefused
 from gateway.history.frames import for_origin
 from gateway.history.rebuild import (
     RebuildOptions,
@@ -20,7 +21,7 @@ from gateway.history.rebuild import (
     new_history,
     starts_conversation,
 )
-from gateway.models.exchange import ChatRequest, JsonAnswer
+from gateway.models.exchange import ChatRequest, Deployment, JsonAnswer
 from gateway.ports import FileStore, Upstream
 from gateway.storage.store import ConversationStore
 from gateway.turn.exchange import Exchange, Outcome
@@ -110,9 +111,10 @@ class Pipeline:
 
     async def _prepare(self, request: ChatRequest) -> Exchange:
         """Steps 1 to 5: everything that happens before the primary model is called."""
-        exchange = self._open_exchange(request)
-        if request.options.mode == "off":
-            await self._check_conversation(request)
+        deployment = self._router.deployment(request.model, request.caller)
+        await self._router.learn(request.model, deployment)
+        exchange = self._open_exchange(request, deployment)
+        if request.is_proxied:
             return exchange
         async with self._settlement.recording_failure(exchange):
             started, clock = request.started, self._settlement.clock
@@ -123,10 +125,11 @@ class Pipeline:
             exchange.timings = {"rebuild": rebuilt - started, "plan": clock.monotonic() - rebuilt}
             exchange.conversation_id = exchange.history.conversation_id if exchange.history else None
             await self._reserve(exchange)
+            self._settlement.running.enter(exchange)
         return exchange
 
-    def _open_exchange(self, request: ChatRequest) -> Exchange:
-        deployment, facts = self._router.deployment(request.model, request.caller), self._router.facts(request.model)
+    def _open_exchange(self, request: ChatRequest, deployment: Deployment) -> Exchange:
+        facts = self._router.facts(request.model, deployment)
         if request.attachments and not _can_attach(request):
             text = "Attachments need a user message to stand with, and a context.mode other than off."
             raise InvalidRequest(text, param="attachments", code="invalid_value")
@@ -139,28 +142,33 @@ class Pipeline:
         """Step 1. If the request surely fits and its client sent all of the conversation, this also sets `built`: its
         messages are forwarded as they came, and steps 2 to 5 are skipped."""
         request, budget = exchange.request, exchange.budget
-        as_sent = self._context.as_sent(request, exchange.facts, budget)
+        as_sent = await self._context.as_sent(request, exchange.facts, budget)
         if as_sent is None or request.store or not starts_conversation(request, self._match):
             exchange.request = request = await self._context.with_content(request, self._files)
             fits = as_sent is not None
-            options = RebuildOptions(request.store, self._match, fits_as_sent=fits, budget_tokens=budget.tokens)
+            options = RebuildOptions(
+                request.store,
+                self._match,
+                fits_as_sent=fits,
+                budget_tokens=budget.tokens,
+                before_lookup=partial(self._settlement.running.ended, request),
+            )
             exchange.history = await build_llm_messages(request, self._store, options)
         if exchange.history is None or exchange.history.as_sent:
             exchange.built = as_sent
 
     async def _build(self, exchange: Exchange, budget: Budget) -> BuiltContext:
-        """Steps 2 to 5. `exchange.history` stays without frames: `new_frame` compares against it."""
+        """Steps 2 to 5. `exchange.history` stays without frames: `new_frame` compares against it.
+
+        In mode `off` the named conversation is put in front, and nothing is managed: no window, no model is asked.
+        """
         request = exchange.request
+        if request.options.mode == "off":
+            request = replace(request, options=replace(request.options, mode="simple", planning="never"))
         history = exchange.history or new_history(request)
         exchange.history = for_origin(history, exchange.deployment.origin)
         access = PlannerAccess(exchange.deployment, exchange.internal, exchange.built.plan if exchange.built else None)
         return await self._context.build(request, exchange.history, exchange.facts, budget, access)
-
-    async def _check_conversation(self, request: ChatRequest) -> None:
-        """Mode `off` does not look into conversations, but an unknown one is unknown all the same."""
-        conversation_id = request.conversation.conversation_id
-        if conversation_id and not await self._store.has_conversation(request.caller.tenant, conversation_id):
-            raise ConversationNotFound("No such conversation.", param="conversation")
 
     async def _reserve(self, exchange: Exchange) -> None:
         """Makes sure, before the model is paid for, that the turn can be stored (guarantee §3.6)."""
@@ -181,8 +189,11 @@ class Pipeline:
             try:
                 return await call(exchange)
             except UpstreamOverflow as overflow:
-                if exchange.refused_budget or exchange.built is None:
+                is_managed = exchange.request.options.mode != "off"
+                if exchange.refused_budget or exchange.built is None or not is_managed:
                     self._settlement.learn_refusal(exchange)
+                    counted = exchange.built.fitted.tokens if exchange.built else None
+                    overflow.explain(exchange.facts.context_window or exchange.facts.max_input_tokens, counted)
                     raise
                 self._settlement.metrics.upstream_failed(exchange.request.model, overflow)
                 await self._refit(exchange, exchange.built, overflow)
@@ -227,7 +238,7 @@ def _body(exchange: Exchange) -> dict[str, Any]:
     """The body that goes upstream. Providers that want it are told where to cache, and how long the answer may be."""
     request, messages, forward = exchange.request, exchange.messages, exchange.request.forward
     deployment, facts, budget, built = exchange.deployment, exchange.facts, exchange.budget, exchange.built
-    if built is not None:
+    if built is not None and request.options.mode != "off":
         if wants_breakpoints(deployment, facts):
             goes_on = bool(exchange.conversation_id or any(message["role"] == "assistant" for message in messages))
             translated = deployment.protocol == "litellm"

@@ -9,12 +9,23 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.accounting.cost import estimated_cost, price_call, price_internal, total_cost
-from gateway.accounting.metadata import add_bill, add_planning, extended_usage, response_metadata
+from gateway.accounting.economics import as_realised
+from gateway.accounting.metadata import (
+    add_bill,
+    add_planning,
+    begun,
+    extended_usage,
+    figures,
+    in_answer,
+    response_metadata,
+    with_plan,
+)
 from gateway.accounting.stream import StreamRecord
 from gateway.base import jsons
 from gateway.base.tasks import BackgroundTasks, offload_if
 from gateway.errors import GatewayError, InternalError, StorageUnavailable
-from gateway.models.bill import CallCost, ContextUtilizationMetadata, ResponseMetadata, nameless
+from gateway.history.recognition import end_user_of
+from gateway.models.bill import CallCost, ContextUtilizationMetadata, ResponseMetadata, anonymous
 from gateway.models.chain import ChainKey
 from gateway.models.conversation import INLINE_MESSAGES
 from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
@@ -25,7 +36,8 @@ from gateway.telemetry.metrics import Metrics
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.exchange import Exchange, Outcome
 from gateway.turn.late_bills import LateBills, named
-from gateway.turn.stored_turn import chain_keys, stored_turn
+from gateway.turn.running import RunningTurns
+from gateway.turn.stored_turn import chain_keys, plan_of, stored_turn
 from gateway.turn.usage import UsageCount
 from gateway.window.budget import output_limit
 
@@ -38,8 +50,8 @@ CHAIN_BYTES = 2**20
 class Bill:
     """The figures of a settled exchange, as its client gets them.
 
-    `document` is `response_metadata` as JSON, written once for the answer and for the ledger; `usage` has OpenAI's
-    fields and the cost; `total` is in USD, None if a price is unknown.
+    `document` is `response_metadata` as JSON, written once for the answer and for the ledger where both have the same;
+    `usage` has OpenAI's fields and the cost; `total` is in USD, None if a price is unknown.
     """
 
     document: bytes
@@ -70,6 +82,7 @@ class Settlement:
         self.clock = clock
         self._tasks = BackgroundTasks()
         self._late = LateBills(store)
+        self.running = RunningTurns()
         self._settling: dict[str, Exchange] = {}
         self._committing: dict[str, LedgerEntry] = {}
 
@@ -77,7 +90,7 @@ class Settlement:
         """The fields of a stream's first chunk: ids, plan and budget."""
         metadata = self._metadata(exchange)
         add_planning(metadata, exchange.internal)
-        return _answer_fields(response_metadata(metadata), exchange.conversation_id)
+        return _answer_fields(begun(response_metadata(metadata)), exchange.conversation_id)
 
     async def settle(self, exchange: Exchange, outcome: Outcome) -> Bill:
         """Prices the call and commits turn and bill in one transaction.
@@ -108,9 +121,15 @@ class Settlement:
         sums = total_cost(calls)
         known = self._metadata(exchange)
         add_bill(known, calls, sums)
+        if exchange.built is not None and exchange.called:
+            used, left = exchange.built.utilization, exchange.built.left_out
+            used.economics = as_realised(used.economics, left, usage, exchange.facts.prices)
+        exchange.request.log_facts.update(figures(known))
         metadata = response_metadata(known)
         document = jsons.dumps(metadata)
         await self._commit(exchange, outcome, metadata, document, calls)
+        if (told := in_answer(metadata)) is not metadata:
+            document = jsons.dumps(told)
         return Bill(document, extended_usage(usage, calls, sums), exchange.conversation_id, sums[0].total_cost)
 
     @asynccontextmanager
@@ -156,7 +175,7 @@ class Settlement:
             "object": "context.dry_run",
             "model": exchange.request.model,
             "messages": exchange.messages,
-            "response_metadata": response_metadata(metadata),
+            "response_metadata": with_plan(response_metadata(metadata), plan_of(exchange)),
             "estimated_cost": costs,
         }
 
@@ -165,7 +184,7 @@ class Settlement:
         (guarantee §5)."""
         if exchange.internal and exchange.built:
             used = exchange.built.utilization
-            records = [replace(record, source=nameless(record.source)) for record in used.artifacts_processed]
+            records = [anonymous(record) for record in used.artifacts_processed]
             utilization = replace(used, artifacts_processed=records)
             exchange.built = replace(exchange.built, utilization=utilization)
             exchange.conversation_id = None
@@ -220,6 +239,8 @@ class Settlement:
             exchange.built = None
             with contextlib.suppress(StorageUnavailable):
                 await self.settle(exchange, Outcome("failed", error_code=code))
+        finally:
+            self.running.leave(exchange)
         return False
 
     async def _commit(
@@ -246,15 +267,20 @@ class Settlement:
             document=document,
             calls=calls,
             error_code=outcome.error_code,
+            end_user=end_user_of(request.forward),
         )
         exchange.committing = True  # from here on it runs to its end, whoever leaves
         self._committing[request.request_id] = entry
+        await self._tasks.finished(self._written(exchange, TurnCommit(entry, turn, chains, request.claim)))
+
+    async def _written(self, exchange: Exchange, commit: TurnCommit) -> None:
+        entry, turn, request = commit.ledger, commit.turn, exchange.request
         try:
-            await self._store.commit(TurnCommit(entry, turn, chains, request.claim))
+            await self._store.commit(commit)
         except StorageUnavailable:
             billed_alone = replace(entry, error_code=entry.error_code or "turn_not_stored")
             claim = request.claim if turn is None else None
-            self._late.add(TurnCommit(billed_alone, chains=chains, claim=claim, again=True))
+            self._late.add(TurnCommit(billed_alone, chains=commit.chains, claim=claim, again=True))
             if turn is not None:
                 raise
             log.warning("bill_not_recorded_yet", request_id=request.request_id, waiting=len(self._late))
@@ -266,6 +292,7 @@ class Settlement:
             del self._committing[request.request_id]
             if exchange.committing:
                 self.metrics.billed(entry)
+                self.running.leave(exchange)
         if self._late:
             self._tasks.start(self._late.record())
 
@@ -290,7 +317,10 @@ class Settlement:
         timings = {name: round(1000 * seconds, 3) for name, seconds in exchange.timings.items()}
         timings["upstream"] = round(1000 * (now - exchange.sent_at), 3) if exchange.sent_at is not None else 0.0
         timings["total"] = round(1000 * (now - request.started), 3)
-        off = ContextUtilizationMetadata(request.model, goal=request.options.goal.value)
+        utilization = exchange.built.utilization if exchange.built else None
+        if utilization is None or request.options.mode == "off":
+            strategy = utilization.strategy if utilization else "passthrough"
+            utilization = ContextUtilizationMetadata(request.model, strategy, request.options.goal.value)
         return ResponseMetadata(
             request_id=request.request_id,
             conversation_id=exchange.conversation_id,
@@ -299,6 +329,6 @@ class Settlement:
             routing_path=[request.model, exchange.deployment.route],
             usage=None,
             cost=None,
-            context_utilization=exchange.built.utilization if exchange.built else off,
+            context_utilization=utilization,
             timings_ms={"rebuild": 0.0, "plan": 0.0, **timings},
         )

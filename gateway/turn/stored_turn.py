@@ -1,4 +1,4 @@
-"""The part of an exchange that is stored: new messages, answers with their reasoning, attachments, chain keys."""
+"""The part of an exchange that is stored: new messages, answers, attachments, chain keys."""
 
 from dataclasses import dataclass, replace
 from itertools import product
@@ -11,10 +11,10 @@ from gateway.models.chain import (
     START,
     ChainDigest,
     ChainKey,
+    ChainKeys,
     call_digest,
     call_ids,
     chain_digests,
-    chain_key,
     content_text,
     extended,
     is_step,
@@ -22,7 +22,7 @@ from gateway.models.chain import (
     says_nothing,
 )
 from gateway.models.conversation import ConversationMessage, History, TokenCounts
-from gateway.models.tool_steps import reasoning_events, without_calls
+from gateway.models.tool_steps import RESULT_ROLES, open_step, without_calls
 from gateway.models.turn import NewAnswer, StoredTurn
 from gateway.models.window import Material
 from gateway.turn.exchange import Exchange, Outcome
@@ -37,7 +37,7 @@ def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
     """
     request, history, built = exchange.request, exchange.history, exchange.built
     if history is None or built is None or exchange.conversation_id is None:
-        raise ValueError("an exchange in mode off or with store: false leaves no turn")
+        raise ValueError("an exchange without a conversation leaves no turn")
     new = [m.stored_as(new_id("msg_"), request.arrived_at) for m in history.new_messages]
     frame = None
     if built.material is not None:
@@ -46,13 +46,9 @@ def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
     prefill = new.pop() if new and new[-1].role == "assistant" and outcome.status != "failed" else None
     chain = chain_of(exchange)
     digests = (*chain.digests, *(chain.end for _ in new[len(chain.digests) :]))  # the prefill of a failed turn is kept
-    messages = [*history.messages[: history.stored], *new]
-    events: list[dict[str, Any]] = []  # roles and texts alone have none
-    if not built.is_as_sent:
-        events = reasoning_events(messages, request.arrived_at, [m.message_id for m in messages])
     choices = (outcome.completion or {}).get("choices", ()) if outcome.status != "failed" else ()
     answers = [
-        _new_answer(choice, number, outcome, chain, exchange.deployment.origin, events)
+        _new_answer(choice, number, outcome, chain, exchange.deployment.origin)
         for number, choice in enumerate(choices)
         if isinstance(choice.get("message"), dict)
     ]
@@ -68,6 +64,7 @@ def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
         attachments=built.new_attachments,
         completion=_completion(exchange, outcome),
         completion_metadata=request.metadata,
+        completion_plan=plan_of(exchange),
         prefilled=prefill is not None,
         cached=built.cached,
         base=chain.base,
@@ -75,6 +72,7 @@ def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
         branch_restores=history.branch_restores,
         unproven=history.unproven,
         frame=frame,
+        open_step=open_step(history.messages[: history.stored]) if new and new[0].role in RESULT_ROLES else (),
     )
     return with_counts(turn, built.counting)
 
@@ -83,18 +81,28 @@ def chain_keys(exchange: Exchange, outcome: Outcome, secret: bytes) -> tuple[Cha
     """The keys by which an answered request is recognised: keyed digests of its chain with each of its answers."""
     if outcome.status == "failed" or outcome.completion is None:
         return ()
-    tenant, people = exchange.request.caller.tenant, users_of(exchange.request.forward)
+    keys = ChainKeys(secret, exchange.request.caller.tenant, users_of(exchange.request.forward))
+    chains, attached = _chains_of(exchange), _attached(exchange)
     found: list[ChainKey] = []
     answers = [choice for choice in outcome.completion.get("choices", ()) if isinstance(choice.get("message"), dict)]
-    for chain, choice in product(_chains_of(exchange), answers):
+    for chain, choice in product(chains, answers):
         message, answer, status = _messages(choice, outcome, chain.prefill)
+        whole = keys.whole(extended(chains[-1].end, message, status=status).path, attached)
         if is_step(message):
             ids = call_ids(message)
-            found += [chain_key(secret, tenant, people, said, ids) for said in chain.call_digests(message, answer)]
+            found += [keys.key(said, ids, whole) for said in chain.call_digests(message, answer)]
         elif not says_nothing(message, status):
             digests = chain.digests_after(message, answer, status)
-            found += [chain_key(secret, tenant, people, digest.said) for digest in digests]
+            found += [keys.key(digest.said, whole=whole) for digest in digests]
     return tuple(dict.fromkeys(found))
+
+
+def _attached(exchange: Exchange) -> list[str]:
+    """What is attached to the chain of an exchange, each by its content and title."""
+    history, built = exchange.history, exchange.built
+    known = (*history.attachments, *history.unsent_attachments) if history is not None else ()
+    new = built.new_attachments if built is not None else ()
+    return [f"{artifact.content_id} {artifact.title or ''}" for artifact in (*known, *new)]
 
 
 def _with_block(
@@ -107,6 +115,12 @@ def _with_block(
     if block.rendered is not None and 0 <= current < len(new) and not is_in_frame:
         new[current] = replace(new[current], rendered=block.rendered, shown_in_full=block.shown_in_full)
     return new
+
+
+def plan_of(exchange: Exchange) -> dict[str, Any] | None:
+    """What the planner said, followed or not; None where none was asked or none answered. It is content."""
+    result = exchange.built.plan if exchange.built else None
+    return result.planned.plan.model_dump(mode="json") if result is not None and result.planned is not None else None
 
 
 def _completion(exchange: Exchange, outcome: Outcome) -> dict[str, Any] | None:
@@ -207,14 +221,13 @@ def _new_answer(
     outcome: Outcome,
     chain: Chain,
     origin: str | None,
-    events: list[dict[str, Any]],
 ) -> NewAnswer:
     body, answer, status = _messages(choice, outcome, chain.prefill)
     digest, *others = chain.digests_after(body, answer, status)
     message = ConversationMessage(
         "assistant", body, message_id=new_id("msg_"), status=status, digest=message_digest(body), origin=origin
     )
-    return NewAnswer(message, choice.get("index", number), events, digest, tuple(others))
+    return NewAnswer(message, choice.get("index", number), digest, tuple(others))
 
 
 def _messages(

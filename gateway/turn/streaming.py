@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.accounting.stream import ChunkRelay
-from gateway.errors import UpstreamInterrupted, UpstreamTimeout
+from gateway.errors import UpstreamInterrupted, UpstreamInvalidResponse, UpstreamTimeout
 from gateway.models.exchange import ChunkStream
 from gateway.turn.exchange import Exchange, Outcome
 from gateway.turn.settlement import Settlement
@@ -58,6 +58,8 @@ async def relayed(
             if sent := relay.push(batch, first_fields):
                 yield sent
                 exchange.delivered = True
+        if opened.done and not relay.record.begun:
+            raise UpstreamInvalidResponse("The upstream ended its stream without any choices.")
         if not (relay.record.begun_are_finished or opened.done):
             raise UpstreamInterrupted("The upstream closed the stream before the answer was finished.")
         relay.conclude()

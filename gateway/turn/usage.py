@@ -24,7 +24,7 @@ class UsageCount:
             return {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}, False
         reported = outcome.usage or {}
         if is_figure(reported.get("prompt_tokens")) and is_figure(reported.get("completion_tokens")):
-            self._learn(exchange, reported["prompt_tokens"], cached=_is_cached(reported))
+            self._learn(exchange, reported["prompt_tokens"], cached=_cached_tokens(reported))
             return reported, False
         # It loads a vocabulary at first, and an answer may be long: streams of other requests must not wait for that.
         return await asyncio.to_thread(self._counted, exchange, outcome, reported), True
@@ -33,18 +33,28 @@ class UsageCount:
         """Learns that a prompt has more tokens than the budget, however few were counted: upstream refused it twice.
         Errors often name no figures, or those of prompt and answer together."""
         if exchange.refused_budget is not None and exchange.refused_budget.tokens is not None:
-            self._learn(exchange, exchange.refused_budget.tokens + 1, cached=False)
+            self._learn(exchange, exchange.refused_budget.tokens + 1, cached=0)
 
-    def _learn(self, exchange: Exchange, reported: int, *, cached: bool) -> None:
-        """Calibrates by prompts that were counted exactly and hold text alone: pictures are counted by formulas."""
+    def _learn(self, exchange: Exchange, reported: int, *, cached: int) -> None:
+        """Calibrates by prompts that were counted exactly and hold text alone: pictures are counted by formulas. More
+        than was counted cannot be without the cached tokens, where the model's own tokenizer counted."""
         built, budget = exchange.built, exchange.budget.tokens
         if built is None or built.counting is None or not built.fitted.exact or budget is None:
             return
         if any(map(_has_media, exchange.messages)):
             return
-        counted = round(built.fitted.tokens / built.counting.margin)
-        window, refused = exchange.budget.context_window, exchange.refused_budget is not None
-        report = Report(counted, reported, budget, window, cached=cached, refused=refused)
+        calls = sum(len(message.get("tool_calls") or ()) for message in exchange.messages)
+        counted = round(built.fitted.tokens / built.counting.margin) + built.counting.saved_per_call * calls
+        report = Report(
+            counted,
+            reported,
+            budget,
+            exchange.budget.context_window,
+            cached=cached > 0 and not (built.counting.is_own and reported + cached > counted),
+            refused=exchange.refused_budget is not None,
+            messages=len(exchange.messages),
+            calls=calls,
+        )
         self._counters.learn(exchange.facts, report)
 
     def _counted(self, exchange: Exchange, outcome: Outcome, reported: dict[str, Any]) -> dict[str, Any]:
@@ -72,14 +82,13 @@ class UsageCount:
         return REPLY_TOKENS + tools + sum(counter.message(message) for message in exchange.messages)
 
 
-def _is_cached(usage: dict[str, Any]) -> bool:
-    """Whether a part of the prompt was read from a cache or written to it."""
+def _cached_tokens(usage: dict[str, Any]) -> int:
+    """Tokens of the prompt that were read from a cache or written to it, at least."""
     details = usage.get("prompt_tokens_details")
     found = {**usage, **(details if isinstance(details, dict) else {})}
-    return any(is_figure(found.get(name)) and found[name] > 0 for name in CACHED)
+    return max((int(found[name]) for name in CACHED if is_figure(found.get(name))), default=0)
 
 
 def _has_media(message: dict[str, Any]) -> bool:
     content = message.get("content")
-    parts = content if isinstance(content, list) else ()
-    return any(isinstance(part, dict) and part.get("type") in MEDIA for part in parts)
+    return isinstance(content, list) and any(isinstance(p, dict) and p.get("type") in MEDIA for p in content)

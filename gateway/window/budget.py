@@ -42,12 +42,14 @@ class Limits:
         low_water: tokens to which the window is filled once something had to leave, so that nothing has to leave for
             several turns (guarantee §4 I7); None for the whole budget.
         estimated: tokens are counted with another model's tokenizer, and corrected by what upstream reported.
+        window: the model's, where it is known.
     """
 
     tokens: int | None
     history_share: float
     low_water: int | None = None
     estimated: bool = False
+    window: int | None = None
 
     @property
     def usable(self) -> int | None:
@@ -78,8 +80,8 @@ def budget_for(facts: ModelFacts, forward: dict[str, Any], requested: int | None
             longest = facts.max_output_tokens or window
             reserved = min(longest, settings.reserved_output_tokens, window // OUTPUT_DIVISOR)
         if window - reserved <= 0:
-            text = f"{field} = {reserved} leaves no room for a prompt in the model's window of {window} tokens."
-            raise ContextLengthExceeded(text, param=field)
+            text = f"This model's maximum context length is {window} tokens. However, {field} = {reserved} of them"
+            raise ContextLengthExceeded(f"{text} for the answer leave no room for your messages.", param=field)
         limits.append(window - reserved)
     return Budget(min(limits) if limits else None, window, reserved if window else 0, field is not None)
 

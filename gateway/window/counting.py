@@ -1,35 +1,40 @@
-"""Tokens of what is forwarded: exact where it matters, a bound and an estimate from its bytes where it does not."""
+"""Tokens of what is forwarded: exact where it matters, a bound from its bytes and an estimate where it does not."""
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from gateway.base import jsons
-from gateway.models.conversation import INSTRUCTION_ROLES
+from gateway.models.conversation import INSTRUCTION_ROLES, FormNotes
 from gateway.models.tool_steps import RESULT_ROLES
 from gateway.models.window import Forwarded, Material
 from gateway.ports import TokenCounter
 
 REPLY_TOKENS = 3
 """Tokens with which each reply is primed (OpenAI's cookbook, "How to count tokens with tiktoken")."""
-FRAME_TOKENS = 4
-"""Tokens around each message, for estimates: role and separators."""
 MOST_FRAME_TOKENS = 12
 """More tokens than any tokenizer here puts around a message, for bounds."""
-BYTES_PER_TOKEN = 4
-"""Bytes of an average token, JSON's own among them: OpenAI's rule of thumb."""
 MEDIA = ("image_url", "input_audio")
+GUESSED = ("input_audio", "file")
+COUNTED_BYTES = 30_000
+"""Messages with fewer bytes that are not known yet are counted rather than estimated."""
 ANSWER_BYTES = 20_000
 """Longer answers are not counted for later requests: that would keep other requests waiting for milliseconds."""
+MOST_STALE = 1000
+"""Noted sizes of forms that are not forwarded any more, until all are measured anew."""
 MOST_NEW_COUNTS = 250
 """Counts of older messages that one request stores at most; the next requests store the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptCount:
-    """`total` is the sum of `breakdown` (guarantee §6)."""
+    """`total` is the sum of `breakdown` (guarantee §6); `estimated` if any of it is not a count."""
 
     total: int
     breakdown: dict[str, int]
+    estimated: bool
 
 
 class PromptCounter:
@@ -38,7 +43,15 @@ class PromptCounter:
     Messages are known by identity: candidates share most of them, and each is counted once.
     """
 
-    def __init__(self, counter: TokenCounter, forward: dict[str, Any], material: Material, margin: float) -> None:
+    def __init__(
+        self,
+        counter: TokenCounter,
+        forward: dict[str, Any],
+        material: Material,
+        margin: float,
+        notes: FormNotes | None = None,
+    ) -> None:
+        """`notes`: what is known of stored messages, and is to be known of them later."""
         self._counter = counter
         self._forward = forward
         self._material = material
@@ -49,11 +62,29 @@ class PromptCounter:
         self._known: dict[int, tuple[dict[str, Any], int]] = {}
         self._plain: dict[int, tuple[dict[str, Any], int]] | None = None
         self._sizes: dict[int, tuple[dict[str, Any], tuple[int, int]]] = {}
+        self._noted = notes.sizes if notes is not None else {}
+        self._lasting = {id(message.body) for message in material.messages if message.is_stored_form}
+        if len(self._noted) > len(self._lasting) + MOST_STALE:
+            self._noted.clear()
         self._bounds: dict[int, tuple[dict[str, Any], int]] = {}
+        self._least_texts: dict[int, tuple[str, int]] = {}
+        self._total: tuple[Forwarded, int] | None = None
+        self._bound: tuple[Forwarded, float] | None = None
 
     def text(self, text: str) -> int:
         """Tokens of a text."""
         return self._counter.text(text)
+
+    def least_text(self, text: str) -> int:
+        """A lower bound of a text's tokens."""
+        known = self._least_texts.get(id(text))
+        if known is None:
+            known = self._least_texts[id(text)] = (text, self._counter.least({"content": text}))
+        return known[1]
+
+    def texts(self, texts: Sequence[str]) -> int:
+        """About the tokens of all these texts."""
+        return self._counter.estimate_texts(texts, list(map(len, texts)))[0]
 
     def message(self, message: dict[str, Any]) -> int:
         """Exact tokens of a message; those of a stored form are read from the store."""
@@ -73,36 +104,93 @@ class PromptCounter:
     def up_to(self, forwarded: Forwarded, tokens: float) -> int:
         """The exact count if it is at most `tokens`, else a number between `tokens` and the count. Counting stops once
         that is certain: a prompt that is far too long takes longer to count than to reduce."""
+        if self._total is not None and self._total[0] is forwarded:
+            return self._total[1]
         least = [self._least(message) for message in forwarded.messages]
         total = REPLY_TOKENS + self._tool_tokens() + sum(least)
         for message, bound in zip(reversed(forwarded.messages), reversed(least), strict=True):
             if total > tokens:
                 break
             total += self.message(message) - bound
+        else:
+            if total <= tokens:  # every message was counted
+                self._total = forwarded, total
         return total
+
+    def nearly(self, forwarded: Forwarded) -> int:
+        """About the exact count, within a few per cent: known messages as counted, samples of the others. However long
+        these are, it costs some milliseconds."""
+        counts = self._plain_counts()
+        unknown = [m for m in forwarded.messages if id(m) not in self._known and id(m) not in counts]
+        if sum(self._size(message)[0] for message in unknown) <= COUNTED_BYTES:
+            return self.total(forwarded)
+        skipped = {id(message) for message in unknown}
+        known = sum(self.message(m) for m in forwarded.messages if id(m) not in skipped)
+        return REPLY_TOKENS + self._tool_tokens() + known + self._estimated(unknown)[0]
+
+    def _estimated(self, messages: list[dict[str, Any]]) -> tuple[int, bool]:
+        """About the tokens of messages, and whether they were counted."""
+        tokens, counted = self._counter.estimate(messages)
+        return tokens - self._counter.with_margin(self.saved_per_call * sum(map(_calls, messages))), counted
 
     def exact(self, forwarded: Forwarded) -> PromptCount:
         """Counted with the model's tokenizer, or with another one and a margin learned from upstream's reports."""
         block = self._counter.text(forwarded.block) if forwarded.block else 0
         counts = [self.message(message) for message in forwarded.messages]
-        return self._sum(forwarded, counts, self._tool_tokens(), block)
+        parts = self._parts()
+        for message, index, tokens in zip(forwarded.messages, forwarded.indexes, counts, strict=True):
+            self._add(parts, index, tokens, block if message is forwarded.rendered else 0)
+        return self._sum(parts, estimated=any(map(_has_guess, forwarded.messages)))
 
     def estimate(self, forwarded: Forwarded) -> PromptCount:
-        """Estimated from bytes, for figures, not for decisions. Media count as the tokenizer counts them."""
-        sizes = [self._size(message) for message in forwarded.messages]
-        counts = [size // BYTES_PER_TOKEN + media + FRAME_TOKENS for size, media in sizes]
-        tools = self._extra_bytes // BYTES_PER_TOKEN
-        return self._sum(forwarded, counts, tools, len(forwarded.block) // BYTES_PER_TOKEN)
+        """For figures, not for decisions: of each part of the breakdown, samples are counted where it is long."""
+        parts, estimated = self._parts(), any(map(_has_guess, forwarded.messages))
+        groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        stored = self._stored_counts()
+        for message, index in zip(forwarded.messages, forwarded.indexes, strict=True):
+            known = stored.get(id(message))
+            if message is forwarded.rendered and forwarded.block:
+                tokens, counted = self._counter.estimate([message])
+                block, whole = self._counter.estimate_texts([forwarded.block], [len(forwarded.block)])
+                estimated |= not (counted and whole)
+                self._add(parts, index, tokens, block)
+            elif known is not None:
+                self._add(parts, index, self._as_taken(message, known[1]))
+            else:
+                groups[self._part_of(index)].append(message)
+        for part, messages in groups.items():
+            tokens, counted = self._estimated(messages)
+            estimated |= not counted
+            parts[part] += tokens
+        return self._sum(parts, estimated=estimated)
 
     def upper_bound(self, forwarded: Forwarded) -> float:
         """Never less than the exact count: no token of a byte-level vocabulary is shorter than one byte."""
-        framed = sum(sum(self._size(message)) + MOST_FRAME_TOKENS for message in forwarded.messages)
-        return (framed + self._extra_bytes + REPLY_TOKENS) * self._margin
+        if self._bound is not None and self._bound[0] is forwarded:
+            return self._bound[1]
+        framed = MOST_FRAME_TOKENS * len(forwarded.messages)
+        for size, media in map(self._size, forwarded.messages):
+            framed += size + media
+        bound = (framed + self._extra_bytes + REPLY_TOKENS) * self._margin
+        self._bound = forwarded, bound
+        return bound
 
     @property
     def margin(self) -> float:
         """Tokens of the model per token counted, as known when this request was counted."""
         return self._counter.margin
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the model itself counts like this, as far as is known."""
+        return self._counter.is_own
+
+    @cached_property
+    def saved_per_call(self) -> int:
+        """Tokens that each tool call takes less than its stored count says, as upstream has shown (ADR 13)."""
+        if not self._counter.saved(1):
+            return 0
+        return self._counter.saved(sum(_calls(message.body) for message in self._material.messages))
 
     @property
     def is_exact(self) -> bool:
@@ -144,7 +232,11 @@ class PromptCounter:
             if plain is None:
                 return self._counter.message(message)
             known = counts[id(message)] = (message, plain)
-        return self._counter.with_margin(known[1])
+        return self._as_taken(message, known[1])
+
+    def _as_taken(self, message: dict[str, Any], plain: int) -> int:
+        """Tokens of a message with this plain count."""
+        return self._counter.with_margin(plain - self.saved_per_call * _calls(message))
 
     def _least(self, message: dict[str, Any]) -> int:
         """The message's tokens if they are known already, else a bound that is never more."""
@@ -158,33 +250,44 @@ class PromptCounter:
     def _plain_counts(self) -> dict[int, tuple[dict[str, Any], int]]:
         """Counts without a margin by form of a message, beginning with those that were stored."""
         if self._plain is None:
-            name = self._counter.tokenizer
-            stored = [m.tokens for m in self._material.messages if m.tokens is not None]
-            self._plain = {id(known.of): (known.of, known.by[name]) for known in stored if name in known.by}
+            self._plain = self._stored_counts()
+            if self._counter.margin == 1.0 and not self.saved_per_call:  # then that is what they take
+                self._known.update(self._plain)
         return self._plain
 
-    def _sum(self, forwarded: Forwarded, counts: list[int], tools: int, block: int) -> PromptCount:
-        parts = {"system": REPLY_TOKENS, "tools": tools, "history": 0, "artifacts": 0, "current": 0}
-        for index, tokens in zip(forwarded.indexes, counts, strict=True):
-            role = self._material.messages[index].role if index >= 0 else "system"
-            if role in INSTRUCTION_ROLES:
-                parts["system"] += tokens
-            elif role in RESULT_ROLES:
-                parts["artifacts"] += tokens
-            elif index < self._material.current:
-                parts["history"] += tokens
-            elif index == self._material.current and block:
-                parts["artifacts"] += min(block, tokens)
-                parts["current"] += max(0, tokens - block)
-            else:
-                parts["current"] += tokens
-        return PromptCount(sum(parts.values()), parts)
+    def _stored_counts(self) -> dict[int, tuple[dict[str, Any], int]]:
+        name = self._counter.tokenizer
+        stored = [m.tokens for m in self._material.messages if m.tokens is not None]
+        return {id(known.of): (known.of, known.by[name]) for known in stored if name in known.by}
+
+    def _parts(self) -> dict[str, int]:
+        return {"system": REPLY_TOKENS, "tools": self._tool_tokens(), "history": 0, "artifacts": 0, "current": 0}
+
+    def _add(self, parts: dict[str, int], index: int, tokens: int, block: int = 0) -> None:
+        """Adds a message's tokens to its part of the breakdown; those of its block are artifacts'."""
+        shown = min(block, tokens)
+        parts["artifacts"] += shown
+        parts[self._part_of(index)] += tokens - shown
+
+    def _part_of(self, index: int) -> str:
+        role = self._material.messages[index].role if index >= 0 else "system"
+        if role in INSTRUCTION_ROLES:
+            return "system"
+        if role in RESULT_ROLES:
+            return "artifacts"
+        return "history" if index < self._material.current else "current"
+
+    def _sum(self, parts: dict[str, int], *, estimated: bool) -> PromptCount:
+        return PromptCount(sum(parts.values()), parts, estimated or not self._counter.is_own)
 
     def _size(self, message: dict[str, Any]) -> tuple[int, int]:
         """Bytes of a message as JSON without its media, and the tokens of its media."""
-        known = self._sizes.get(id(message))
+        name = id(message)
+        known = self._noted.get(name) or self._sizes.get(name)
         if known is None:
-            known = self._sizes[id(message)] = (message, self._measure(message))
+            known = message, self._measure(message)
+            lasts = name in self._lasting and not known[1][1]  # pictures are counted for this model
+            (self._noted if lasts else self._sizes)[name] = known
         return known[1]
 
     def _measure(self, message: dict[str, Any]) -> tuple[int, int]:
@@ -195,3 +298,23 @@ class PromptCounter:
             return len(jsons.dumps(message)), 0
         rest = [part for part in parts if not (isinstance(part, dict) and part.get("type") in MEDIA)]
         return len(jsons.dumps({**message, "content": rest})), self._counter.message({"content": media})
+
+
+def _calls(message: dict[str, Any]) -> int:
+    """Its tool calls."""
+    return len(message.get("tool_calls") or ())
+
+
+def _has_guess(message: dict[str, Any]) -> bool:
+    """Whether it holds what can only be guessed: sounds, files that the model itself reads, pictures at addresses."""
+    content = message.get("content")
+    return isinstance(content, list) and any(map(_is_guess, content))
+
+
+def _is_guess(part: Any) -> bool:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind != "image_url":
+        return kind in GUESSED
+    image = part.get("image_url")
+    url = image.get("url") if isinstance(image, dict) else image
+    return not (isinstance(url, str) and url.startswith("data:"))

@@ -11,7 +11,7 @@ from gateway.models.artifacts import Artifact
 from gateway.models.window import Fitted, Material, Planned, Rendering, Selection, Unreduced
 from gateway.window.budget import Limits
 from gateway.window.counting import PromptCounter
-from gateway.window.fitting import NO_PLAN, Fitting, Tools, in_full
+from gateway.window.fitting import NO_PLAN, Fitting, Tools, in_full, without_hopeless
 from gateway.window.greedy_fit import run_of_turns
 from gateway.window.plan import followed, guarded
 from gateway.window.recall import with_recalled
@@ -62,8 +62,11 @@ def count_unreduced(
         shares: shares of the budget. It must be certain on which side of each the count is, and of the budget itself.
     """
     selection = _frozen(material)
-    forwarded = tools.assemble(material, selection)
     budget, usable = limits.tokens, limits.usable
+    possible, hopeless = without_hopeless(selection, counting, budget) if budget is not None else (selection, 0)
+    forwarded = tools.assemble(material, possible)
+    if hopeless:
+        return Unreduced(selection, forwarded, counting.estimate(forwarded).total + hopeless, new_pass=True)
     if budget is None or usable is None:
         return Unreduced(selection, forwarded, counting.estimate(forwarded).total)
     if counting.upper_bound(forwarded) <= min([usable, *(share * budget for share in shares)]):
@@ -106,6 +109,8 @@ def _old_blocks_gone(fitting: Fitting) -> Fitted | None:
 
 
 def _within_goal(fitting: Fitting, selection: Selection) -> Fitted | None:
+    if without_hopeless(selection, fitting.counting, fitting.limits.goal)[1]:
+        return None
     fitted = fitting.fitted_within(fitting.limits.goal, selection)
     return followed(fitting, fitted) if fitted else None
 
@@ -137,7 +142,7 @@ def _new_in_block(material: Material) -> list[Artifact]:
 
 def _files(material: Material) -> list[Artifact]:
     """Files inside messages that the model gets as text."""
-    return [a for a in material.placed if a.place.part is not None and a.place.span is None]
+    return [a for a in material.placed if a.is_file]
 
 
 def _is_shorter(artifact: Artifact) -> bool:

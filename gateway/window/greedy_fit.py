@@ -51,11 +51,15 @@ class Turn:
 
 def run_of_turns(material: Material) -> list[Turn]:
     """The turns before the current one that can be in an unbroken run with it, oldest first. A turn that has lost tool
-    steps ends the run: none before it is in the list."""
+    steps ends the run: none before it is in the list. Beside a block that is fixed no turn comes back: the block may
+    quote it."""
     starts = [i for i in range(material.current) if material.messages[i].role == "user"]
     if material.current and (not starts or starts[0] > 0):
         starts.insert(0, 0)
     gap = max(material.left, default=-1)
+    if material.has_block and material.frame is not None and material.frame.first is not None:
+        frozen = (i for i, message in enumerate(material.messages) if message.message_id == material.frame.first)
+        starts = [start for start in starts if start >= next(frozen, 0)]
     turns = (Turn(start, end) for start, end in pairwise([*starts, material.current]))
     return [turn for turn in turns if turn.end > gap]
 

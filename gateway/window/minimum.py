@@ -3,7 +3,7 @@
 from collections import defaultdict
 from dataclasses import replace
 
-from gateway.errors import ContextLengthExceeded
+from gateway.errors import ContextLengthExceeded, overflow_text
 from gateway.models.artifacts import Artifact, ProcessingStrategy
 from gateway.models.conversation import INSTRUCTION_ROLES
 from gateway.models.window import Material, Rendering, Selection
@@ -18,8 +18,8 @@ LATEST_SHARE = 0.4
 """Share of the room for the results of the latest tool step, which the model has not seen yet. Chosen by hand."""
 MOST_NAMED = 20
 """Attached documents that are named in the block although nothing of them is shown."""
-POINTER_CHARS = 2 * LABEL_TOKENS
-"""Artifacts up to this length stay in full: the label that says what was left out takes about as many tokens."""
+POINTER_CHARS = 8 * LABEL_TOKENS
+"""A longer artifact has more tokens than the label that says what was left out."""
 
 
 class Minimum:
@@ -101,8 +101,9 @@ class Minimum:
                 self.left_out, steps = self._material.left, tool_steps(self._material)
                 self.pointers = self._pointers()
             else:
-                text = f"System messages, the current message and its latest tool step take at least {tokens} tokens"
-                raise ContextLengthExceeded(f"{text}; the budget is {self._budget}.", param="messages")
+                text = overflow_text(self._fitting.limits.window or self._budget, tokens)
+                why = "System messages, the current message and its latest tool step cannot be made shorter"
+                raise ContextLengthExceeded(f"{text} {why}; their budget is {self._budget} tokens.", param="messages")
 
     def _selection(self, first: int, pointers: dict[str, Rendering]) -> Selection:
         left_out = frozenset(index for index in self.left_out if index >= first)
@@ -113,7 +114,7 @@ class Minimum:
         enough if all messages fit and leave `OLD_SHARE` for the best of the old content."""
         current = self._material.current
         new = [a for a in (*self._material.attached, *self._material.placed) if not a.historical]
-        spared = [a for a in of_each_content(new, current) if self._is_reduced(a)]
+        spared = [a for a in of_each_content(new, current) if self.is_reduced(a)]
         has_old = any(a.historical for a in self._material.searched)
         if not (spared and has_old) or any(index >= current for index in self.left_out):
             return False
@@ -124,7 +125,8 @@ class Minimum:
             self.pointers, self.spares_current = pointers, True
         return self.spares_current
 
-    def _is_reduced(self, artifact: Artifact) -> bool:
+    def is_reduced(self, artifact: Artifact) -> bool:
+        """Whether the minimum does not show it in full, and something of it can be taken above that."""
         pointer = self.pointers.get(artifact.artifact_id)
         if pointer is None:  # one of too many to be named, or shown in a block that is fixed
             return not (self.keeps_block or self.block_fixed)
@@ -150,10 +152,13 @@ class Minimum:
             placed = tuple(a for a in placed if a.place.message != self._material.current)
         if self.block_fixed:
             attached = []
-        return {a.artifact_id: _pointer(a) for a in (*placed, *attached)}
+        return {a.artifact_id: self._pointer(a) for a in (*placed, *attached)}
 
-
-def _pointer(artifact: Artifact) -> Rendering:
-    if len(artifact.content) <= POINTER_CHARS and artifact.place.message is not None:
-        return in_full(artifact)
-    return Rendering(artifact, ProcessingStrategy.EXCLUDE)
+    def _pointer(self, artifact: Artifact) -> Rendering:
+        """Its label alone; in full where that takes no more tokens."""
+        label, whole = Rendering(artifact, ProcessingStrategy.EXCLUDE), in_full(artifact)
+        if len(artifact.content) > POINTER_CHARS or artifact.place.message is None:
+            return label
+        worded, tokens = self._fitting.tools.worded, self._fitting.counting.text
+        shown, full = (tokens(worded(each, as_item=artifact.is_file)) for each in (label, whole))
+        return whole if full <= shown else label

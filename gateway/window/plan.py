@@ -264,6 +264,7 @@ def _renderings(fitting: Fitting, guide: PlanGuide, covered: list[Artifact]) -> 
         if decision.strategy is ProcessingStrategy.INCLUDE_FULL:
             continue
         rendering = extract(artifact, [*taken[name], *guide.passages_of(decision, left[name], inf)])
+        rendering = fitting.unless_longer(rendering, in_block=artifact.place.message is None)
         is_full = rendering.strategy is ProcessingStrategy.INCLUDE_FULL
         if not is_full and artifact.size_chars - rendering.shown_chars > LABEL_CHARS:
             found[name] = rendering

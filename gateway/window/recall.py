@@ -1,8 +1,9 @@
 """What the frozen window does not hold and a new question needs: extracts in the block (guarantee §4 I6, I7)."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from gateway.models.artifacts import Artifact, ProcessingStrategy
 from gateway.models.window import Excerpt, Fitted, Material, Recalled, Rendering, Selection, head_of
@@ -20,8 +21,14 @@ LEAST_SHARE = 0.015
 """Share of the budget: with less room than this nothing useful can be recalled, so that something has to leave."""
 BEST_FACTOR = 2
 """The one best passage may take this many times what may be recalled."""
+BEST_SHARE = 0.5
+"""Share of what a pass fills: a best passage that takes no more is worth one, where there is room for a part of it."""
+NEVER_CACHED = 1024
+"""Tokens of a prompt below which no provider caches it: there a pass costs nothing."""
 LEAST_RECALL_SCORE = 0.4
 """Minimum score of a recalled passage, as a fraction of the best. Chosen by hand."""
+REPEATED_CHARS = 80
+"""Characters in a row that are a repetition, not a coincidence."""
 MOST_RECOUNTS = 4
 """Counts of a selection whose tokens were guessed wrongly."""
 ESCAPES = (("&lt;", "<"), ("\\[", "["))
@@ -41,7 +48,8 @@ def with_recalled(fitting: Fitting, frozen: Fitted) -> Fitted | None:
         return frozen
     found = candidates(material, artifacts, quotable, fitting.tools.relevance, fitting.searches)
     least = LEAST_RECALL_SCORE * max((c.passage.score for c in found), default=0.0)
-    found = _unseen(material, frozen, [c for c in found if c.passage.score > 0 and c.passage.score >= least])
+    wanted = [c for c in found if c.passage.called and c.passage.score > 0 and c.passage.score >= least]
+    found = _unseen(material, frozen, wanted)
     if not found:
         return frozen
     before = counting.total(frozen.forwarded)
@@ -50,25 +58,50 @@ def with_recalled(fitting: Fitting, frozen: Fitted) -> Fitted | None:
         return None
     allowed = min(room, max(usable * MOST_SHARE, MOST_TOKENS))
     taken = GreedyFit(counting, frozen.selection.first, [], lambda turn: 0, run_ended=True)
-    best = min(room, allowed * BEST_FACTOR)
-    if taken.add(found[:1], best):
-        taken.add_parts(found[:1], best)
-        if not _unseen(material, frozen, taken.passages()):
-            taken.shrink(taken.used)
+
+    def tokens_of_taken() -> float:
+        selection = _selection(fitting, frozen.selection, quotable, taken.passages())
+        return counting.total(fitting.assemble(selection)) - before
+
+    best, limit = found[0], min(room, allowed * BEST_FACTOR)
+    _take_best(taken, best, limit, tokens_of_taken)
+    goal = fitting.limits.goal
+    in_part = limit == room and best not in taken.passages()
+    if in_part and goal < before < NEVER_CACHED and counting.text(best.text) <= goal * BEST_SHARE:
+        return None  # only its beginning has room beside what stands, and a pass shows it whole for nothing
+    if not _unseen(material, frozen, taken.passages()):
+        taken.shrink(taken.used)
     allowed = max(allowed, taken.used)
     taken.add(found[1:], allowed)
     for _ in range(MOST_RECOUNTS):
         if not taken.taken:
             room_was_limit = allowed == room
-            pass_frees_more = room < (usable - fitting.limits.goal) * ROOM_SHARE
+            pass_frees_more = room < (usable - goal) * ROOM_SHARE
             return None if room_was_limit and pass_frees_more else frozen
-        selection = _selection(frozen.selection, quotable, taken.passages())
+        selection = _selection(fitting, frozen.selection, quotable, taken.passages())
         forwarded = fitting.assemble(selection)
         excess = counting.total(forwarded) - before - allowed
         if excess <= 0:
             return fitting.fitted(selection, forwarded)
         taken.shrink(excess)
     return frozen
+
+
+def _take_best(taken: GreedyFit, best: Candidate, limit: float, tokens_of_taken: Callable[[], float]) -> None:
+    """Takes the best passage, or a part of it, up to `limit` tokens. The block around it is guessed first, then
+    counted, and again for a part, which has marks of its own: what was guessed too low would give the only passage up.
+    """
+    around = 0.0
+    for _ in range(MOST_RECOUNTS):
+        if taken.add([best], limit - around):
+            taken.add_parts([best], limit - around)
+        if not taken.taken:
+            return
+        around = max(0.0, tokens_of_taken() - taken.used)
+        if taken.used + around <= limit:
+            taken.used += around
+            return
+        taken.shrink(taken.used)
 
 
 def absent(material: Material, frozen: Fitted) -> tuple[list[Artifact], list[TranscriptMessage]]:
@@ -93,21 +126,30 @@ def _is_in_full(artifact: Artifact, material: Material, selection: Selection, in
         return artifact.block_name in in_blocks
     if index < selection.first or index in selection.left_out:
         return False
-    message, frame = material.messages[index], material.frame
-    reduced = frame is not None and message.message_id in frame.decisions
-    return not reduced or artifact.artifact_id in selection.renderings
+    if artifact.artifact_id in selection.renderings or material.frame is None:
+        return True
+    decided = material.frame.decisions.get(material.messages[index].message_id or "", ())
+    here = [each.strategy for each in decided if each.artifact_id == artifact.content_id]
+    return all(strategy == ProcessingStrategy.INCLUDE_FULL for strategy in here)  # compacted at most
 
 
 def _unseen(material: Material, frozen: Fitted, found: Iterable[Candidate]) -> list[Candidate]:
     """Those that no block and no extract of the window shows."""
+    pairs = zip(frozen.forwarded.indexes, frozen.forwarded.messages, strict=True)
+    return not_shown(found, [m for index, m in pairs if index >= 0 and material.messages[index].rendered is not None])
+
+
+def not_shown(
+    found: Iterable[Candidate], messages: Iterable[Mapping[str, Any]], *, by_line: bool = False
+) -> list[Candidate]:
+    """Those whose words stand in none of the messages, blocks included; with `by_line`, none of their long lines."""
     shown: list[str] = []
-    for index, message in zip(frozen.forwarded.indexes, frozen.forwarded.messages, strict=True):
-        if index >= 0 and material.messages[index].rendered is not None:
-            content = message.get("content")
-            parts = content if isinstance(content, list) else [{"text": content}]
-            texts = [str(part["text"]) for part in parts if isinstance(part, dict) and part.get("text")]
-            shown += [*texts, *(plain for text in texts if (plain := _unescaped(text)) != text)]
-    return [c for c in found if not any(_as_shown(c) in text for text in shown)]
+    for message in messages:
+        content = message.get("content")
+        parts = content if isinstance(content, list) else [{"text": content}]
+        texts = [str(part["text"]) for part in parts if isinstance(part, dict) and part.get("text")]
+        shown += [*texts, *(plain for text in texts if (plain := _unescaped(text)) != text)]
+    return [c for c in found if not any(piece in text for text in shown for piece in _pieces(c, by_line))]
 
 
 def _unescaped(text: str) -> str:
@@ -116,17 +158,26 @@ def _unescaped(text: str) -> str:
     return text
 
 
+def _pieces(candidate: Candidate, by_line: bool) -> list[str]:
+    """The passage, and if wanted those of its lines that are no coincidence in another text."""
+    text = _as_shown(candidate)
+    return [text, *(line for line in text.split("\n") if len(line) >= REPEATED_CHARS)] if by_line else [text]
+
+
 def _as_shown(candidate: Candidate) -> str:
     """A passage as a block would show it: a message's head may be written once for several."""
     text = candidate.text
     return (text if isinstance(candidate.of, Artifact) else text.removeprefix(head_of(text))).strip()
 
 
-def _selection(frozen: Selection, quotable: list[TranscriptMessage], passages: list[Candidate]) -> Selection:
+def _selection(
+    fitting: Fitting, frozen: Selection, quotable: list[TranscriptMessage], passages: list[Candidate]
+) -> Selection:
     chosen: dict[int, list[Candidate]] = defaultdict(list)
     for candidate in passages:
         chosen[id(candidate.of)].append(candidate)
-    extracts = [extract(own[0].of, own) for own in chosen.values() if isinstance(own[0].of, Artifact)]
+    found = [extract(own[0].of, own) for own in chosen.values() if isinstance(own[0].of, Artifact)]
+    extracts = [fitting.unless_longer(each, in_block=True) for each in found]
     quoted = [c for c in passages if isinstance(c.of, TranscriptMessage)]
     renderings = {rendering.artifact.artifact_id: rendering for rendering in extracts}
     names = frozenset(renderings)
@@ -147,6 +198,24 @@ def extract(artifact: Artifact, taken: Iterable[Candidate]) -> Rendering:
     if summary is None or len(summary.summary) + shown.extract_chars >= len(artifact.content):
         return shown if spans else Rendering(artifact, ProcessingStrategy.EXCLUDE)
     return replace(shown, strategy=ProcessingStrategy.SUMMARIZE, text=summary.summary, focus=summary.focus)
+
+
+def without_repeated(rendering: Rendering, window: Sequence[str]) -> Rendering | None:
+    """What the block shows of an artifact, without the passages that stand word for word in a text of the window; None
+    if nothing is left."""
+
+    def is_there(text: str) -> bool:
+        return len(text) >= REPEATED_CHARS and any(text in each for each in window)
+
+    content = rendering.artifact.content
+    if rendering.strategy is ProcessingStrategy.INCLUDE_FULL:
+        return None if is_there(rendering.text.strip()) else rendering
+    places = range(len(rendering.spans))
+    kept = [at for at in places if not is_there(content[slice(*rendering.spans[at])].strip())]
+    if len(kept) == len(rendering.spans):
+        return rendering
+    spans, headings = tuple(rendering.spans[at] for at in kept), tuple(rendering.headings[at] for at in kept)
+    return replace(rendering, spans=spans, headings=headings) if spans or rendering.text else None
 
 
 def recalled(quotable: Sequence[TranscriptMessage], taken: Iterable[Candidate]) -> Recalled | None:

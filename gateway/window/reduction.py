@@ -2,12 +2,14 @@
 back as excerpts (guarantee §4 I2, I5, I6; the heuristic of §5)."""
 
 from collections import defaultdict
+from dataclasses import replace
 from functools import cache
 from itertools import chain
 from math import inf
 
 from gateway.models.artifacts import Artifact, ProcessingStrategy
-from gateway.models.window import Fitted, Selection
+from gateway.models.tool_steps import text_of
+from gateway.models.window import SYSTEM_INDEX, Fitted, Rendering, Selection
 from gateway.window.candidates import (
     Candidate,
     TranscriptMessage,
@@ -21,7 +23,7 @@ from gateway.window.fitting import CHARS_PER_TOKEN, LABEL_TOKENS, Fitting
 from gateway.window.greedy_fit import BLOCK_TOKENS, GreedyFit, run_of_turns, tool_steps
 from gateway.window.minimum import LATEST_SHARE, Minimum
 from gateway.window.plan import PlanGuide
-from gateway.window.recall import extract, recalled
+from gateway.window.recall import extract, not_shown, recalled, without_repeated
 
 # Shares of the room above the minimum. Recall is not sensitive to them: measured at budgets of 2,000 to 8,000 tokens
 # on 350 requests with known evidence, half or twice of each changes it by 0.3 points, none of `KEPT_SHARE` by 0.6.
@@ -39,6 +41,10 @@ ROOMY_TOKENS = 1000
 """Room in which the tokens of labels hardly matter."""
 FULL_SHARE = 0.99
 """Share of the goal from which a window counts as filled."""
+NEEDED_SCORE = 0.4
+"""Minimum score of an old artifact's passage, as a fraction of the best, while current artifacts are reduced, too."""
+OLD_PART = 0.5
+"""Part of an old artifact that may be shown while current ones are reduced; its best passage may be in any case."""
 MOST_CORRECTIONS = 6
 """Counts of a selection whose tokens were guessed wrongly; more than three are rare."""
 
@@ -118,6 +124,9 @@ class Reduction:
         """Passages not taken yet that are relevant to the question, in the order in which they are tried."""
         self._rest: list[Candidate] = []
         """All others, latest first."""
+        self._late: list[Candidate] = []
+        """Passages of old artifacts that wait until nothing of the current turn does (guarantee §4 I5)."""
+        self._late_ids: frozenset[int] = frozenset()
 
     def run(self) -> Fitted:
         """The fullest selection that fits.
@@ -137,11 +146,11 @@ class Reduction:
                 self._give_up(tokens - goal)
                 tried, limit = limit - (tokens - goal), taken.used
                 continue
-            more = self._relevant or self._rest or (taken.turns and not taken.run_ended)
+            more = self._relevant or self._rest or self._late or (taken.turns and not taken.run_ended)
             if tokens >= FULL_SHARE * goal or not more:
                 break
             limit = min(taken.used + goal - tokens, tried)  # beyond `tried` it would be too much once more
-        return self._fitting.fitted(self._best)
+        return self._fitting.fitted(self._without_repetition(self._best))
 
     def _begin(self, room: float) -> None:
         """Takes what has a share of the room of its own; what competes for the rest waits, in its order."""
@@ -163,7 +172,32 @@ class Reduction:
             found = best_first(scored)
         if self._minimum.block_fixed:
             found = [c for c in found if isinstance(c.of, Artifact) and self._can_be_shown_in_place(c)]
+        if self._minimum.keeps_block:
+            found = not_shown(found, [material.messages[material.current].rendered or {}], by_line=True)
+        if not (self._minimum.spares_current or guide.decisions):
+            found = self._old_after_current(found)
         return found, by_plan
+
+    def _old_after_current(self, found: list[Candidate]) -> list[Candidate]:
+        """Without what waits until nothing of the current turn does, while that is reduced: of old artifacts all but
+        what the question needs, and at most a part of each (guarantee §4 I5)."""
+        if not any(isinstance(c.of, Artifact) and not c.historical and self._minimum.is_reduced(c.of) for c in found):
+            return found
+        shown: dict[str, int] = defaultdict(int)
+        now: list[Candidate] = []
+        least = NEEDED_SCORE * max(c.passage.score for c in found)
+        for candidate in found:
+            of, chars = candidate.of, candidate.passage.end - candidate.passage.start
+            if isinstance(of, Artifact) and of.historical:
+                most = OLD_PART * len(of.content) if shown[of.artifact_id] else len(of.content)
+                is_needed = candidate.passage.score > 0 and candidate.passage.score >= least
+                if not is_needed or shown[of.artifact_id] + chars > most:
+                    self._late.append(candidate)
+                    continue
+                shown[of.artifact_id] += chars
+            now.append(candidate)
+        self._late_ids = frozenset(map(id, self._late))
+        return now
 
     def _take_turns_and_best(self, found: list[Candidate], room: float) -> tuple[list[Candidate], list[Candidate]]:
         """Takes the best passages and the latest turns; returns what is left, and that on which the plan decides."""
@@ -235,17 +269,49 @@ class Reduction:
             return
         taken.extend_run(limit)
         self._rest = taken.add(self._shown.absent(self._rest, taken.first), limit)
+        if self._late and all(c.historical for c in chain(self._relevant, self._rest)):
+            self._late = taken.add(self._shown.absent(self._late, taken.first), limit)
         if limit - taken.used > little:
             too_long = (c for c in chain(self._relevant, self._rest) if not self._shown.has(c, taken.first))
             taken.add_parts(too_long, limit)
+
+    def _extract(self, artifact: Artifact, taken: list[Candidate], first: int) -> Rendering:
+        index = artifact.place.message
+        in_block = index is None or index < first or index in self._minimum.left_out
+        return self._fitting.unless_longer(extract(artifact, taken), in_block=in_block)
 
     def _give_up(self, tokens: float) -> None:
         """Gives up what was taken last; it waits again, and so do the passages of a turn that has left again."""
         given_up = self._taken.shrink(tokens)
         back = self._shown.released(self._taken.first)
+        self._late = [c for c in (*given_up, *back) if id(c) in self._late_ids] + self._late
+        given_up, back = ([c for c in some if id(c) not in self._late_ids] for some in (given_up, back))
         self._relevant = given_up + [c for c in back if c.relevant] + self._relevant
         if back:
             self._rest = sorted([*(c for c in back if not c.relevant), *self._rest], key=lambda c: c.age)
+
+    def _without_repetition(self, selection: Selection) -> Selection:
+        """Without what the block would show although another artifact in the window says it word for word (guarantee
+        §4 I6)."""
+        found = {name: selection.renderings[name] for name in selection.recalled}
+        in_block = {name: each for name, each in found.items() if self._is_in_block(each.artifact, selection.first)}
+        if not in_block:
+            return selection
+        forwarded, current = self._fitting.assemble(selection), self._material.current
+        pairs = zip(forwarded.indexes, forwarded.messages, strict=True)
+        window = [text_of(message.get("content")) for index, message in pairs if index not in (current, SYSTEM_INDEX)]
+        kept = {name: without_repeated(each, window) for name, each in in_block.items()}
+        gone = {name for name, each in kept.items() if each is None}
+        renderings = selection.renderings | {name: each for name, each in kept.items() if each is not None}
+        renderings = {name: each for name, each in renderings.items() if name not in gone}
+        return replace(selection, renderings=renderings, recalled=selection.recalled - gone)
+
+    def _is_in_block(self, artifact: Artifact, first: int) -> bool:
+        """Whether what is taken of it stands in the block; attached documents, whatever else says the same, apart."""
+        index = artifact.place.message
+        if index is None:
+            return artifact.call is not None
+        return index < first or index in self._minimum.left_out
 
     def _selection(self) -> Selection:
         first, left_out = self._taken.first, self._minimum.left_out
@@ -261,7 +327,7 @@ class Reduction:
             else:
                 chosen[candidate.of.artifact_id].append(candidate)
         artifacts = {a.artifact_id: a for a in self._material.searched}
-        extracts = {key: extract(artifacts[key], taken) for key, taken in chosen.items()}
+        extracts = {key: self._extract(artifacts[key], taken, first) for key, taken in chosen.items()}
         outside = [m for m in self._quotable if m.index < first or m.index in left_out]
         return Selection(
             first,

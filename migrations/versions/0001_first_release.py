@@ -26,6 +26,8 @@ def upgrade() -> None:
         sa.Column("margin", sa.Float(), nullable=False),
         sa.Column("samples", sa.Integer(), nullable=False),
         sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("saved_per_call", sa.Integer(), nullable=False),
+        sa.Column("calls_seen", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("model", name=op.f("pk_calibrations")),
     )
     revisions = op.create_table(
@@ -167,9 +169,11 @@ def _create_recognition() -> None:
         sa.Column("digest", sa.LargeBinary(), nullable=False),
         sa.Column("calls", sa.LargeBinary(), nullable=False),
         sa.Column("conversation_id", sa.String(length=64), nullable=False),
+        sa.Column("whole", sa.LargeBinary(), nullable=False),
         sa.Column("tenant", sa.String(length=128), nullable=False),
+        sa.Column("request_id", sa.String(length=64), nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
-        sa.PrimaryKeyConstraint("digest", "calls", "conversation_id", name=op.f("pk_chains")),
+        sa.PrimaryKeyConstraint("digest", "calls", "conversation_id", "whole", name=op.f("pk_chains")),
         sqlite_with_rowid=False,
     )
 
@@ -191,6 +195,7 @@ def _create_ledger() -> None:
         sa.Column("estimated", sa.Boolean(), nullable=False),
         sa.Column("response_metadata", sa.Text(), nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("end_user", sa.String(length=256), nullable=True),
         sa.PrimaryKeyConstraint("request_id", name=op.f("pk_ledger")),
         sa.UniqueConstraint("completion_id", name=op.f("uq_ledger_completion_id")),
     )
@@ -216,6 +221,7 @@ def _create_ledger() -> None:
         sa.Column("conversation_id", sa.String(length=64), nullable=False),
         sa.Column("body", sa.Text(), nullable=False),
         sa.Column("metadata", sa.Text(), nullable=True),
+        sa.Column("plan", sa.Text(), nullable=True),
         _of_conversation("completions"),
         _of_request("completions"),
         sa.PrimaryKeyConstraint("request_id", name=op.f("pk_completions")),

@@ -213,7 +213,7 @@ def test_s3_an_abandoned_stream_runs_again(gateway: GatewayProcess, upstream: Mo
             answers.append(client.post("/chat/completions", json=body, headers=keyed("left")))
             return bool(answers[-1].status_code == 200)
 
-        wait_until(is_free, 10, "the end of the stream that was left")
+        wait_until(is_free, "the end of the stream that was left")
     again = answers[-1]
     assert again.text.rstrip().endswith("[DONE]")
     assert "idempotent-replayed" not in again.headers
@@ -285,7 +285,7 @@ def test_s3_a_keyed_answer_is_finished_for_a_client_that_left(gateway: GatewayPr
         )
     meanwhile = ask(gateway, ASK, "left-early")
     assert (meanwhile.status_code, meanwhile.json()["error"]["code"]) == (409, "idempotency_key_in_use")
-    wait_until(lambda: ask(gateway, ASK, "left-early").status_code == 200, 10, "the answer is stored")
+    wait_until(lambda: ask(gateway, ASK, "left-early").status_code == 200, "the answer is stored")
     again = ask(gateway, ASK, "left-early")
     assert again.headers["idempotent-replayed"] == "true"
     assert again.json()["choices"][0]["message"]["content"] == "late"

@@ -39,7 +39,12 @@ def test_s4_i7_ten_turns_of_an_agent_that_fit(
     session = AgentSession(upstream, [one_gateway], how, stream, model="gpt-4o", name=f"fits {how} {stream}")
     talk(session, range(10), words=1500)
     assert breaks(session.forwarded) == []
-    assert session.forwarded[-1] == session.said[:-1]
+    assert session.forwarded[-1] == [without_empty_text(message) for message in session.said[:-1]]
+
+
+def without_empty_text(message: dict[str, Any]) -> dict[str, Any]:
+    """As it is stored and forwarded: no text beside calls is null, as a whole answer has it."""
+    return {**message, "content": None} if message.get("tool_calls") and not message["content"] else message
 
 
 @pytest.mark.parametrize(("how", "stream"), WAYS)
@@ -83,7 +88,7 @@ def test_s4_i7_a_restart_and_two_processes_change_nothing(
     count = len(session.forwarded)
     first.terminate()
     first.start()
-    talk(session, range(50, 52), words=30)
+    talk(session, range(50, 52), words=10)
     assert [number for number in breaks(session.forwarded) if number >= count] == []
 
 
@@ -125,7 +130,7 @@ def test_s4_i7_two_models_in_one_conversation(one_gateway: GatewayProcess, upstr
     sent: dict[str, Any] = {"small": session.forwarded[-1], "gpt-4o": []}
     for turn, model in enumerate(("gpt-4o", "small", "gpt-4o", "small"), 70):
         session.model = model
-        talk(session, range(turn, turn + 1), words=8, steps=1)
+        talk(session, range(turn, turn + 1), words=2, steps=1)
         for forwarded in session.forwarded[-2:]:
             assert begins_with(forwarded, sent[model]), (turn, model)
             sent[model] = forwarded

@@ -25,6 +25,7 @@ from tests.support.postgres import Postgres
 from tests.support.process import wait_until
 
 ASK = [user("hello there")]
+NOTHING = "0.000000000000"
 ALICE, BOB = "sk-gateway-alice", "sk-gateway-bob"
 MODELS: dict[str, Json] = {
     "plain": {"input_cost_per_token": "3.7e-07", "output_cost_per_token": "1.1e-06"},
@@ -92,8 +93,8 @@ def ask_for_everything(
     upstream.clear()
     answers: dict[str, Json] = {}
     cases: list[tuple[str, str, Json, Json]] = [
-        ("plain", ALICE, usage_of(1001, 3), {"model": "plain"}),
-        ("cached", ALICE, CACHED, {"model": "tiered"}),
+        ("plain", ALICE, usage_of(1001, 3), {"model": "plain", "user": "ann"}),
+        ("cached", ALICE, CACHED, {"model": "tiered", "safety_identifier": "ann"}),
         ("above", BOB, ABOVE, {"model": "tiered"}),
         ("unpriced", BOB, usage_of(7, 5), {"model": "unpriced"}),
         ("dear", BOB, usage_of(1, 1), {"model": "dear"}),
@@ -116,7 +117,7 @@ def ask_for_everything(
         upstream.reply(text="one two three", stall_after=3)
         with client.stream("POST", "/chat/completions", json={"model": "plain", "messages": ASK, "stream": True}) as s:
             next(s.iter_lines())
-    wait_until(lambda: upstream.in_flight == 0, 5, "the abandoned call's end")
+    wait_until(lambda: upstream.in_flight == 0, "the abandoned call's end")
     expected = {
         "plain": 1001 * Decimal("3.7e-07") + 3 * Decimal("1.1e-06"),
         "cached": 300 * Decimal("1e-06") + 600 * Decimal("1e-07") + 100 * Decimal("1.25e-06") + 10 * Decimal("2e-06"),
@@ -130,18 +131,39 @@ def ask_for_everything(
 
 def test_s6_all_rows_balance(shop: Shop) -> None:
     """Every kind of request: exit code 0, totals by model and tenant, and the verdict."""
-    wait_until(lambda: len(shop.rows()) == 10, 5, "all bills")
+    wait_until(lambda: len(shop.rows()) == 10, "all bills")
     done = shop.audit()
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert lines[-1] == "all 10 rows balance"
     assert not done.stderr
     unpriced = next(line.split() for line in lines if line.startswith("unpriced"))
-    assert unpriced == ["unpriced", "1", "0", "0", "7", "5", "unknown", "1", "0"]
+    assert unpriced == ["unpriced", "1", "0", "0", "7", "5", "unknown", NOTHING, "1", "0"]
     bob = next(line.split() for line in lines if line.startswith("bob"))
     known = [shop.expected[name] for name in ("above", "dear")]
-    assert bob == ["bob", "3", "0", "0", "300008", "16", f">={sum(c for c in known if c):.12f}", "1", "0"]
+    assert bob == ["bob", "3", "0", "0", "300008", "16", f">={sum(c for c in known if c):.12f}", NOTHING, "1", "0"]
     assert next(line.split() for line in lines if line.startswith("total"))[1:4] == ["10", "2", "1"]
+
+
+def test_s6_sums_by_day_and_user(shop: Shop) -> None:
+    """The groups that were asked for, in their order, each adding up to the whole."""
+    wait_until(lambda: len(shop.rows()) == 10, "all bills")
+    lines = shop.audit("--by", "user,day").stdout.splitlines()
+    titles = [line.split()[0] for line in lines if "requests" in line]
+    assert titles[:2] == ["user", "day"]
+    assert "model" not in titles
+    ann = next(line.split() for line in lines if line.startswith("ann"))
+    assert ann[1:7] == [
+        "2",
+        "0",
+        "0",
+        "2001",
+        "13",
+        f"{(shop.expected['plain'] or 0) + (shop.expected['cached'] or 0):.12f}",
+    ]
+    days = [line.split() for line in lines if line.startswith("20")]
+    nobody = next(line.split() for line in lines if line.startswith("(none)"))
+    assert sum(int(day[1]) for day in days) == int(ann[1]) + int(nobody[1]) == 10
 
 
 def test_s6_csv_says_what_clients_were_told(shop: Shop) -> None:
@@ -178,7 +200,9 @@ def test_s6_rows_are_chosen(shop: Shop) -> None:
     assert {row["model"] for row in shop.rows("--model", "tiered")} == {"tiered"}
     assert len(shop.rows("--tenant", "bob")) == 3
     assert [row["conversation_id"] for row in shop.rows("--conversation", conversation)] == [conversation]
+    assert len(shop.rows("--user", "ann")) == 2
     assert len(shop.rows("--since", "1h")) == 10
+    assert len(shop.rows("--since", "yesterday")) == 10
     assert len(shop.rows("--since", "2026-01-01", "--until", "2999-01-01T00:00+02:00")) == 10
     assert shop.rows("--until", "2001-01-01") == []
     done = shop.audit("--tenant", "nobody")
@@ -187,7 +211,13 @@ def test_s6_rows_are_chosen(shop: Shop) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [("--since", "yesterday"), ("--until", "2026-13-01"), ("--since", "1h", "--until", "2h"), ("--colour", "x")],
+    [
+        ("--since", "someday"),
+        ("--by", "colour"),
+        ("--until", "2026-13-01"),
+        ("--since", "1h", "--until", "2h"),
+        ("--colour", "x"),
+    ],
 )
 def test_s6_arguments_that_cannot_be_used(shop: Shop, options: tuple[str, ...]) -> None:
     """Exit code 2, and words that name the option."""

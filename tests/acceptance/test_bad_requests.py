@@ -200,3 +200,22 @@ def test_s7_a_body_too_large(module_narrow: GatewayProcess, upstream: MockUpstre
         assert answer.json()["error"]["code"] == "request_too_large"
         assert not upstream.chats
         assert client.post("/chat/completions", json={"model": "gpt-4o", "messages": ASK}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("change", "allowed"),
+    [
+        ({"context": {"mood": "auto"}}, ["mode", "planning", "max_input_tokens"]),
+        ({"context": {"mode": "fast"}}, ["auto", "simple", "off"]),
+        ({"attachments": [{"text": "x"}]}, ["content", "attachment_id"]),
+        ({"messages": [{"role": "robot", "content": "x"}]}, ["system", "user", "assistant", "tool"]),
+    ],
+)
+def test_s7_bad_input_is_told_what_is_allowed(one_gateway: GatewayProcess, change: Json, allowed: list[str]) -> None:
+    """A wrong name or word, with those that there are; never a name of the gateway's own insides."""
+    with http(one_gateway) as client:
+        answer = client.post("/chat/completions", json={"model": "small", "messages": ASK, **change})
+    message = answer.json()["error"]["message"]
+    assert answer.status_code == 400
+    assert all(word in message for word in allowed), message
+    assert "Request" not in message

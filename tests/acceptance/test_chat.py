@@ -217,7 +217,7 @@ def test_s6_a_stored_completion(gateway: GatewayProcess, upstream: MockUpstream,
 def test_s9_models(one_gateway: GatewayProcess, own_key_gateway: GatewayProcess, make_client: ClientFactory) -> None:
     """The configured models; without any, the default upstream's own list."""
     client = make_client(one_gateway)
-    assert [model.id for model in client.models.list()] == ["gpt-4o", "gpt-4o-mini", "small"]
+    assert [model.id for model in client.models.list()] == ["gpt-4o", "gpt-4o-mini", "small", "bench"]
     assert client.models.retrieve("small").object == "model"
     with pytest.raises(NotFoundError) as caught:
         client.models.retrieve("large")

@@ -96,3 +96,43 @@ def test_s9_the_file_of_a_litellm_proxy(upstream: MockUpstream, tmp_path: Path) 
     assert answer["response_metadata"]["context_utilization"]["budget_tokens"] == 750
     assert any("drop_params" in str(line.get("warning")) for line in gateway.log_lines())
     assert not any(key in gateway.log_text() for key in ("sk-house", "sk-master-key"))
+
+
+PRODUCTION = Path(__file__).parents[1] / "unit/config/litellm/production.yaml"
+
+
+def test_s9_a_litellm_file_is_accounted_for_in_three_groups(tmp_path: Path) -> None:
+    """`gateway check` tells each setting once: kept, replaced or not supported."""
+    env = {"LITELLM_MASTER_KEY": "sk-1234"}
+    said = gateway_command("check", "--config", str(PRODUCTION), directory=tmp_path, env=env).stdout
+    lines = [line for line in said.splitlines() if "LiteLLM, " in line]
+    groups = [line[6:].partition(": ")[0] for line in lines]
+    assert groups == sorted(groups, key=["LiteLLM, kept", "LiteLLM, replaced", "LiteLLM, not supported"].index)
+    assert len(set(lines)) == len(lines) > 30
+    assert "ok    LiteLLM, kept: general_settings.master_key: a key of tenant `master`" in lines
+    assert "FAIL  model gpt-4o: the environment has no AZURE_API_KEY_EU" in said.splitlines()
+    assert ".:" not in said
+    assert "sk-1234" not in said
+
+
+def test_s9_a_litellm_file_serves(upstream: MockUpstream, tmp_path: Path) -> None:
+    """With the short key of LiteLLM's documents; a model without its key says which variable is missing, and the
+    others serve."""
+    env = {"LITELLM_MASTER_KEY": "sk-1234", "TEAM_BASE": upstream.base_url, "GATEWAY_CONFIG": str(PRODUCTION)}
+    with GatewayProcess(None, env, directory=tmp_path) as gateway, http(gateway, "sk-1234") as client:
+        body = {"messages": [user("hello")]}
+        assert client.post("/chat/completions", json={**body, "model": "team"}).status_code == 200
+        refused = client.post("/chat/completions", json={**body, "model": "gpt-4o"})
+        assert refused.status_code == 404
+        assert "AZURE_API_KEY_EU" in refused.json()["error"]["message"]
+    assert any("fallbacks" in str(line.get("warning")) for line in gateway.log_lines())
+    assert "sk-1234" not in gateway.log_text()
+
+
+@pytest.mark.parametrize("command", ["audit", "purge", "migrate"])
+def test_s9_a_command_says_which_database_it_takes(tmp_path: Path, command: str) -> None:
+    """Without a configuration that is a file in the working directory, which may be another than was meant."""
+    said = gateway_command(command, directory=tmp_path).stderr
+    assert f"sqlite:///context-gateway.db in {tmp_path}" in said
+    said = gateway_command(command, directory=tmp_path, env={"GATEWAY_STORAGE_URL": "sqlite:///other.db"}).stderr
+    assert "the storage is the default" not in said

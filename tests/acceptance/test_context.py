@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from openai import BadRequestError, OpenAI
 
-from tests.support.answers import Json, conversation_of, used, user
+from tests.support.answers import Json, all_used, conversation_of, used, user
 from tests.support.documents import keeper, lamps, prompt_tokens, prose, text_of, tokens
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
@@ -54,7 +54,7 @@ def test_s2_a_short_attachment_is_whole(client: OpenAI, upstream: MockUpstream) 
     assert record["artifact_id"] in message["content"]
 
 
-def test_s4_a_document_longer_than_the_window(client: OpenAI, upstream: MockUpstream) -> None:
+def test_s4_a_document_longer_than_the_window(gateway: GatewayProcess, client: OpenAI, upstream: MockUpstream) -> None:
     """Reduced and labelled; the fact that is asked for stands in what is forwarded, and so at the next turn by id."""
     attached = [{"title": "The lamps", "content": DOCUMENT, "source": "https://example.invalid/lamps"}]
     answer = ask(client, user("Who is the keeper of lamp 233?"), attachments=attached)
@@ -76,7 +76,8 @@ def test_s4_a_document_longer_than_the_window(client: OpenAI, upstream: MockUpst
     again = ask(client, user("And who is the keeper of lamp 17?"), conversation=conversation_of(answer))
     assert keeper(17) in text_of(upstream.last.body)
     assert prompt_tokens(upstream.last.body) <= BUDGET
-    assert used(again)["artifacts_processed"][0]["artifact_id"] == record["artifact_id"]
+    assert used(again)["artifacts_standing"] == {"count": 1, "chars": record["processed_size_chars"]}
+    assert all_used(gateway, again.model_dump())["artifacts_processed"][0]["artifact_id"] == record["artifact_id"]
     ask(client, user("Is lamp 290 kept at all?"), conversation=conversation_of(answer))
     assert keeper(290) in text_of(upstream.last.body)
 

@@ -1,5 +1,6 @@
 """The Conversations API through the official SDK, on both storages: conversations as such (guarantee §3, §7, §8)."""
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -11,7 +12,7 @@ import pytest
 from openai import OpenAI
 from openai.types.conversations import Conversation
 
-from tests.support.answers import Json, conversation_of, extra, http, user
+from tests.support.answers import Json, bill_of, conversation_of, exact, extra, http, usage_of, user
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import GatewayProcess
@@ -66,7 +67,8 @@ def test_s3_a_conversation_is_made_read_changed_and_deleted(client: OpenAI) -> N
     assert made.object == "conversation"
     assert abs(made.created_at - time.time()) < 60
     assert made.metadata == {"topic": "rivers", "ünï": 'a"b'}
-    assert client.conversations.retrieve(made.id) == made
+    found = client.conversations.retrieve(made.id)
+    assert found.model_dump(exclude={"totals", "turns"}) == made.model_dump()
     changed = client.conversations.update(made.id, metadata={"other": "lakes"})
     assert (changed.id, changed.metadata, changed.created_at) == (made.id, {"other": "lakes"}, made.created_at)
     assert client.conversations.update(made.id, metadata=None).metadata == {}
@@ -282,3 +284,43 @@ def test_s3_6_storage_down_is_a_503(start_gateway: GatewayFactory, chaos_postgre
         ):
             answer = raw.request(method, path, json={} if method == "POST" else None)
             assert refusal(answer)[:2] == (503, "storage_unavailable"), (method, path)
+
+
+def test_s6_what_a_conversation_took_so_far(gateway: GatewayProcess, client: OpenAI, upstream: MockUpstream) -> None:
+    """Turns, tokens and cost, together and by turn: all steps of a tool loop are one, and lists have none of it."""
+    tool: Any = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
+    call = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    upstream.reply(tool_calls=[call], usage=usage_of(10, 2))
+    first = client.chat.completions.create(model="small", messages=[user("Look.")], tools=tool)
+    same: Json = {"conversation": conversation_of(first)}
+    result: Any = {"role": "tool", "tool_call_id": "call_1", "content": "a lamp"}
+    upstream.reply(text="A lamp.", usage=usage_of(20, 3))
+    second = client.chat.completions.create(model="small", messages=[result], tools=tool, extra_body=same)
+    upstream.reply(text="Yes.", usage=usage_of(40, 5))
+    third = client.chat.completions.create(model="small", messages=[user("Sure?")], extra_body=same)
+    costs = [exact(json.dumps(bill_of(each)["cost"]))["total_cost"] for each in (first, second, third)]
+    with http(gateway, client.api_key) as raw:
+        told = exact(raw.get(f"/conversations/{conversation_of(first)}").text)
+        (listed,) = raw.get("/conversations").json()["data"]
+    assert (told["totals"]["turns"], told["totals"]["requests"]) == (2, 3)
+    assert told["totals"]["usage"] == {"prompt_tokens": 70, "completion_tokens": 10, "total_tokens": 80}
+    assert told["totals"]["cost"]["total_cost"] == sum(costs) > 0
+    assert told["totals"]["cost"]["priced"] is True
+    assert [turn["number"] for turn in told["turns"]] == [1, 2]
+    assert [turn["usage"]["prompt_tokens"] for turn in told["turns"]] == [30, 40]
+    assert [turn["cost"]["total_cost"] for turn in told["turns"]] == [costs[0] + costs[1], costs[2]]
+    assert told["turns"][0]["request_ids"] == [bill_of(each)["request_id"] for each in (first, second)]
+    assert "totals" not in listed
+
+
+def test_s6_a_price_that_is_not_known_makes_no_sum(client: OpenAI, gateway: GatewayProcess) -> None:
+    """Neither 0 nor the sum of the rest."""
+    first = client.chat.completions.create(model="small", messages=[user("One.")])
+    client.chat.completions.create(
+        model="bench", messages=[user("Two.")], extra_body={"conversation": conversation_of(first)}
+    )
+    with http(gateway, client.api_key) as raw:
+        told = raw.get(f"/conversations/{conversation_of(first)}").json()
+    assert told["totals"]["cost"]["total_cost"] is None
+    assert told["totals"]["cost"]["priced"] is False
+    assert [turn["cost"]["priced"] for turn in told["turns"]] == [True, False]

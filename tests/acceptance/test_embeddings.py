@@ -134,14 +134,14 @@ def test_s6_a_request_that_fails_before_the_primary_call_pays_for_the_embedder(
     head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: g\r\ncontent-length: {len(body)}\r\n"
     with socket.create_connection(("127.0.0.1", gateway.port)) as client:
         client.sendall(head.encode() + b"content-type: application/json\r\n\r\n" + body)
-        wait_until(lambda: bool(asked(upstream)), 30, "the call of the embedder")
+        wait_until(lambda: bool(asked(upstream)), "the call of the embedder")
 
     def audit(*options: str) -> str:
         return gateway_command(
             "audit", *options, "--config", str(gateway.config_path), directory=gateway.directory
         ).stdout
 
-    wait_until(lambda: "all 1 rows balance" in audit(), 60, "the bill", interval=0.5)
+    wait_until(lambda: "all 1 rows balance" in audit(), "the bill", interval=0.5)
     gate.set()
     assert not upstream.chats
     csv = audit("--csv")
@@ -239,7 +239,7 @@ def test_s5_vectors_are_kept_for_the_next_question_and_go_with_the_conversation(
     first = ask(gateway)
     everything = sum(len((record.body or {})["input"]) for record in asked(upstream)) // 2
     assert everything > 60
-    wait_until(lambda: len(vectors()) == everything, 10, "the vectors that a stored request leaves")
+    wait_until(lambda: len(vectors()) == everything, "the vectors that a stored request leaves")
     upstream.requests.clear()
     again = ask(gateway)
     assert not asked(upstream)
@@ -269,7 +269,7 @@ def test_s5_a_model_on_this_machine_finds_by_meaning_without_any_provider(
     def found() -> bool:
         return not warned(chat(hasty, **again)) and SECRET in json.dumps(upstream.last.body)
 
-    wait_until(found, 60, "vectors of the whole document", interval=1)
+    wait_until(found, "vectors of the whole document", interval=1)
 
 
 def test_s9_an_embedder_may_be_one_that_a_wildcard_serves(

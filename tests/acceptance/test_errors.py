@@ -1,5 +1,6 @@
 """Upstream's errors as the SDK's error classes, and the gateway's own (guarantee §7)."""
 
+import re
 from typing import Any
 
 import httpx
@@ -163,4 +164,6 @@ def test_s7_overflow_errors_of_all_providers_become_one(
         with pytest.raises(openai.BadRequestError) as caught:
             client.chat.completions.create(model="gpt-4o", messages=ASK, extra_body={"attachments": papers})
         assert caught.value.code == "context_length_exceeded", body
+        message = caught.value.body["message"]  # type: ignore[index]
+        assert re.match(r"This model's maximum context length is \d+ tokens", message), message
         assert upstream.queued == 0, "one refit, no more"

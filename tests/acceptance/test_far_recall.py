@@ -1,11 +1,12 @@
 """What is too old to be read for the window is recalled where a question needs it (guarantee §4 I6)."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateway.base import jsons
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json, chat, http, user
 from tests.support.documents import prompt_tokens, prose, text_of
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -135,3 +136,25 @@ def test_s4_i6_what_was_deleted_is_never_recalled(
     ask(limited, long_talk, f"Once more: {QUESTION}")
     assert FACT not in text_of(upstream.last.body)
     assert "7741" not in text_of(upstream.last.body)
+
+
+HANDBOOK = (Path(__file__).parents[2] / "deploy" / "demo" / "handbook.md").read_text()
+
+
+@pytest.mark.parametrize("budget", [1000, 1200, 1300, 1500, 1600, 2000])
+def test_s4_a_follow_up_is_shown_what_it_asks_about_in_small_windows_too(
+    start_gateway: GatewayFactory, upstream: MockUpstream, budget: int
+) -> None:
+    """§4 I6: beside what stands, in part where that holds it, or by a pass; never nothing because a label was guessed
+    too short."""
+    params = {"model": "openai/tiny", "api_base": upstream.base_url, "api_key": "sk-upstream"}
+    info = {"max_input_tokens": 8192, "max_output_tokens": 400, "token_margin": 1.3}
+    gateway = start_gateway({"model_list": [{"model_name": "tiny", "litellm_params": params, "model_info": info}]})
+    small = {"model": "tiny", "context": {"max_input_tokens": budget}}
+    asked = [user("How long do the batteries carry the light alone?")]
+    upstream.reply(text="For nine hours.")
+    first = chat(gateway, **small, messages=asked, attachments=[{"title": "Handbook", "content": HANDBOOK}])
+    assert "alone for nine hours" in text_of(upstream.last.body)
+    call_sign = [user("What is the radio call sign of the station?")]
+    chat(gateway, **small, messages=call_sign, conversation=first["conversation"]["id"])
+    assert "Copper Heron" in text_of(upstream.last.body)

@@ -154,10 +154,22 @@ def test_s1_headers_go_up(one_gateway: GatewayProcess, upstream: MockUpstream, m
     assert found["authorization"] == "Bearer sk-upstream"
 
 
+@pytest.fixture(scope="module")
+def module_relaying_gateway(module_start_gateway: GatewayFactory) -> GatewayProcess:
+    return module_start_gateway({"upstream": {"unlisted": "relay"}})
+
+
+@pytest.fixture
+def relaying_gateway(module_relaying_gateway: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
+    """A gateway whose default upstream is asked for models that are not listed."""
+    return module_relaying_gateway
+
+
 @pytest.mark.parametrize("mode", MODES)
-def test_s1_a_model_that_is_not_listed(one_gateway: GatewayProcess, upstream: MockUpstream, mode: str) -> None:
-    """Falls through to the default upstream under its own name, with the client's key; its cost is unknown, not 0."""
-    with http(one_gateway, "sk-client") as client:
+def test_s1_a_model_that_is_not_listed(relaying_gateway: GatewayProcess, upstream: MockUpstream, mode: str) -> None:
+    """Relayed, it goes to the default upstream under its own name, with the client's key; its cost is unknown, not
+    0."""
+    with http(relaying_gateway, "sk-client") as client:
         body = {"model": "vendor/new-model:free", "messages": [user("hi")], "context": {"mode": mode}}
         answer = client.post("/chat/completions", json=body).json()
     assert upstream.last.body == {"model": "vendor/new-model:free", "messages": [user("hi")]}

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import Json, exact, http, user
-from tests.support.documents import docx, file_part, keeper, lamps, pdf, prompt_tokens, prose, text_of
+from tests.support.answers import Json, all_used, exact, http, user
+from tests.support.documents import docx, file_part, keeper, lamps, locked_pdf, pdf, prompt_tokens, prose, text_of
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
@@ -139,6 +139,29 @@ def test_s7_a_file_that_cannot_be_read(
     assert not upstream.chats
 
 
+@pytest.mark.parametrize("modern", [False, True], ids=["RC4", "AES-256"])
+@pytest.mark.parametrize("by_id", [False, True], ids=["in the request", "by its id"])
+def test_s7_a_pdf_with_a_password_says_so(
+    own_key_gateway: GatewayProcess, upstream: MockUpstream, modern: bool, by_id: bool
+) -> None:
+    """A 400 that names the field, and the file's id where it was sent by one; nothing goes up."""
+    locked = locked_pdf(["hello"], modern=modern)
+    upstream.files["file-locked"] = locked
+    upstream.routes["GET /v1/files/file-locked"] = Reply(json={"id": "file-locked", "filename": "a.pdf"})
+    part = file_part("a.pdf", locked, "application/pdf")
+    body: Json = {"model": "no-pdf", "messages": [user("hi" if by_id else [part])]}
+    where = "attachments[0].attachment_id" if by_id else "messages[0].content[0].file"
+    if by_id:
+        body["attachments"] = [{"attachment_id": "file-locked"}]
+    with http(own_key_gateway) as client:
+        answer = client.post("/chat/completions", json=body)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, where)
+    assert "protected by a password" in error["message"]
+    assert not by_id or "'file-locked'" in error["message"]
+    assert not upstream.chats
+
+
 def test_s7_a_stored_file_that_cannot_be_read_does_not_end_its_conversation(
     one_gateway: GatewayProcess, upstream: MockUpstream
 ) -> None:
@@ -223,5 +246,6 @@ def test_i7_a_file_stands_in_later_turns_as_it_was_forwarded_first(
     assert len(after) == len(before) + 2
     assert str(after).count("Ines") == 1
     assert str(after).count("Lamp 4 is out") == attached
-    records = second["response_metadata"]["context_utilization"]["artifacts_processed"]
+    assert second["response_metadata"]["context_utilization"]["artifacts_processed"] == []
+    records = all_used(one_gateway, second)["artifacts_processed"]
     assert records[0]["source"].startswith("history:msg_0:file:")

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import time
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -119,14 +118,12 @@ def base(path: tuple[Any, ...]) -> Json:
 
 
 def asked(client: httpx.Client, body: Any, headers: dict[str, str] | None = None) -> httpx.Response:
-    """The answer, which is never a fault of the gateway's, and comes within two seconds."""
-    began = time.monotonic()
+    """The answer, which is never a fault of the gateway's."""
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     answer = client.post("/chat/completions", content=raw, headers=headers)
     assert answer.status_code == 200 or 400 <= answer.status_code < 500, (answer.status_code, answer.text[:500])
     if answer.status_code != 200:
         assert {"message", "type", "param", "code"} <= set(answer.json()["error"])
-    assert time.monotonic() - began < 2, "an answer within two seconds"
     return answer
 
 
@@ -290,6 +287,10 @@ def test_s7_compressed_bodies_are_refused(one_gateway: GatewayProcess, upstream:
             answer = asked(client, bomb, {"content-encoding": encoding})
             assert answer.status_code == 415
             assert answer.json()["error"]["param"] == "content-encoding"
+            plain = asked(client, shaped(), {"content-encoding": encoding})
+            assert (plain.status_code, plain.headers["accept-encoding"]) == (415, "identity"), "whatever the body holds"
+            made = client.post("/conversations", content=b"{}", headers={"content-encoding": encoding})
+            assert made.status_code == 415
         assert asked(client, shaped(), {"content-encoding": "identity"}).status_code == 200
 
 

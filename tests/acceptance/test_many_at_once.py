@@ -108,8 +108,11 @@ def test_s6_a_provider_that_ignores_n(one_gateway: GatewayProcess, upstream: Moc
 
 
 def test_s2_conversation_with_mode_off(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    """A plain proxy adds no history and takes the gateway's own fields out all the same."""
+    """A conversation that is named is put in front, and the gateway's own fields are taken out all the same."""
     first = chat(one_gateway, **CHAT)
     extras: Json = {"conversation": first["conversation"], "attachments": [], "context": {"mode": "off"}}
     chat(one_gateway, model="small", messages=[user("again")], **extras)
-    assert upstream.last.body == {"model": "small", "messages": [user("again")]}
+    assert upstream.last.body == {
+        "model": "small",
+        "messages": [*CHAT["messages"], {"role": "assistant", "content": "echo: hello"}, user("again")],
+    }

@@ -164,23 +164,27 @@ def test_s3_2_calls_count_as_an_answer(client: Client) -> None:
 
 
 def test_s3_2_ids_of_calls_decide_between_several(client: Client) -> None:
-    """§3.2: two loops that began with the same words are told apart by their `tool_call_id`s; equal ids do not."""
-    one, two, three = (client.ask(user("hello"), reply=call(each)) for each in ("t1", "t2", "call_0"))
+    """§3.2: two loops that began with the same words are told apart by their `tool_call_id`s; of those with equal ids
+    the latest goes on."""
+    one, two, _ = (client.ask(user("hello"), reply=call(each)) for each in ("t1", "t2", "call_0"))
     four = client.ask(user("hello"), reply=call("call_0"))
     assert client.ask(user("hello"), call("t2"), result("t2", "x")) == two
     assert client.ask(user("hello"), call("t1"), result("t1", "x")) == one
-    assert client.ask(user("hello"), call("call_0"), result("call_0", "x")) not in (one, two, three, four)
+    assert client.ask(user("hello"), call("call_0"), result("call_0", "x")) == four
 
 
-@pytest.mark.parametrize("streamed", [False, True])
-def test_s3_2_two_that_share_the_chain(client: Client, streamed: bool) -> None:
-    """§3.2: two people may have said the same: a new conversation; from then on it is known by what it says."""
-    both = [client.ask(user("hello"), reply="hi") for _ in range(2)]
-    chain = [user("hello"), assistant("hi"), user("more")]
-    third = client.ask(*chain, reply="of what?")
+def test_s3_2_two_that_share_the_chain(client: Client) -> None:
+    """§3.2: two people may have said the same, and both gone on: a new conversation; from then on it is known by what
+    it says."""
+    chain = [user("hello"), assistant("hi")]
+    both = []
+    for word in ("tea", "coffee"):
+        both.append(client.ask(chain[0], reply="hi"))
+        assert client.ask(*chain, user(word), reply="yes") == both[-1]
+    third = client.ask(*chain, user("more"), reply="of what?")
     assert third not in both
-    assert client.forwarded == chain
-    assert client.ask(*chain, assistant("of what?"), user("tea")) == third
+    assert client.forwarded == [*chain, user("more")]
+    assert client.ask(*chain, user("more"), assistant("of what?"), user("tea")) == third
 
 
 def test_s3_2_the_same_twice_in_one_conversation_is_one_match(client: Client) -> None:
@@ -192,22 +196,29 @@ def test_s3_2_the_same_twice_in_one_conversation_is_one_match(client: Client) ->
 
 
 def test_s3_2_store_false_leaves_its_digest(client: Client) -> None:
-    """§3.2: what was answered with `store: false` is no conversation, but makes the same words doubtful."""
+    """§3.2: what was answered with `store: false` is no conversation, but makes the same words doubtful where all else
+    is not equal."""
     chain = [user("hello"), assistant("hi"), user("more")]
     assert client.ask(user("hello"), reply="hi", store=False) is None
-    first = client.ask(user("hello"), reply="hi")
+    first = client.ask(user("hello"), reply="hi", attachments=[{"content": "the secret paper"}])
     assert client.ask(*chain) not in (None, first)
+    assert client.ask(user("as was"), reply="hi", store=False) is None
+    equal = client.ask(user("as was"), reply="hi")
+    assert client.ask(user("as was"), assistant("hi"), user("more")) == equal
     assert client.ask(user("only here"), reply="hi", store=False) is None
     assert client.ask(user("only here"), assistant("hi"), user("more")) is not None
 
 
 def test_s3_2_deleted_conversations_leave_their_digests(client: Client) -> None:
-    """§3.2: after deletion, too: alone it begins anew, beside a living one it makes doubtful."""
+    """§3.2: after deletion, too: alone it begins anew, beside a living one that is not equal it makes doubtful."""
     chain = [user("hello"), assistant("hi"), user("more")]
-    gone = client.ask(user("hello"), reply="hi")
+    gone = client.ask(user("hello"), reply="hi", attachments=[{"content": "the secret paper"}])
     client.delete(gone)
     second = client.ask(user("hello"), reply="hi")
     assert client.ask(*chain) not in (gone, second)
+    client.delete(client.ask(user("as was"), reply="hi"))
+    equal = client.ask(user("as was"), reply="hi")
+    assert client.ask(user("as was"), assistant("hi"), user("more")) == equal
     alone = client.ask(user("alone"), reply="hi")
     client.delete(alone)
     assert client.ask(user("alone"), assistant("hi"), user("more")) != alone

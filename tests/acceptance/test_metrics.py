@@ -56,7 +56,7 @@ def counted(start_gateway: GatewayFactory, upstream: MockUpstream) -> GatewayPro
             next(stream.iter_lines())
         assert client.post("/chat/completions", json=CHAT | {"messages": "none"}).status_code == 400
         client.get("/nothing-of-the-kind")
-    wait_until(lambda: total(scrape(gateway), "gateway_bills_total") == 6, 5, "all bills")
+    wait_until(lambda: total(scrape(gateway), "gateway_bills_total") == 6, "all bills")
     return gateway
 
 

@@ -115,4 +115,4 @@ def test_s3_6_without_storage(
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "storage_unavailable")
     assert send(gateway, asking("away", store=False)).status_code == 200
     chaos_postgres.start()
-    wait_until(lambda: send(gateway, asking("lost"), **key("lost")).status_code == 200, 5, "the key", interval=0.1)
+    wait_until(lambda: send(gateway, asking("lost"), **key("lost")).status_code == 200, "the key", interval=0.1)

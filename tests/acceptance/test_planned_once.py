@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import Json, chat, used, user
+from tests.support.answers import Json, all_used, chat, used, user
 from tests.support.documents import prose
 from tests.support.factory import GatewayFactory
 from tests.support.internal_models import InternalModels, every
@@ -40,14 +40,14 @@ def test_s5_a_long_session_is_planned_only_where_something_is_new_or_has_to_leav
         more = {"conversation": answer["conversation"]}
         now = models.answered[-1]["messages"]
         anew = now[: len(before)] != before
-        told = used(answer)
+        told, records = used(answer), all_used(gateway, answer)["artifacts_processed"]
         if models.planned:
             assert new or anew, (turn, told["planning_reason"])
         if not (new or anew):
             assert (told["planning_reason"], told["planning_cost"]["total_cost"]) == ("standing", 0), turn
             free += 1
-            left_out += any(record["strategy"] == "exclude" for record in told["artifacts_processed"])
-        documents = {record["source"] for record in told["artifacts_processed"] if "attachment" in record["source"]}
+            left_out += any(record["strategy"] == "exclude" for record in records)
+        documents = {record["source"] for record in records if "attachment" in record["source"]}
         assert len(documents) == sum(come <= turn for come in COMES), "each of the conversation is told"
         before = now
     assert (free >= 3, left_out >= 1) == (True, True), (free, left_out)

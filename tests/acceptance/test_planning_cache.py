@@ -209,8 +209,8 @@ def test_s5_what_was_summarized_for_a_client_that_left_is_forgotten(
     asked = {"model": "small", "messages": [user("What is kept?")], "attachments": documents}
     with socket.create_connection(("127.0.0.1", gateway.port), timeout=10) as client:
         client.sendall(raw_request(asked, "sk-tenant-a"))
-        wait_until(lambda: len(models.summarized) == 2 and bool(kept(valkey)), 10, "the first of two summaries")
-    wait_until(lambda: not kept(valkey), 10, "the summary to be forgotten")
+        wait_until(lambda: len(models.summarized) == 2 and bool(kept(valkey)), "the first of two summaries")
+    wait_until(lambda: not kept(valkey), "the summary to be forgotten")
     gate.set()
     assert models.answered == []
 

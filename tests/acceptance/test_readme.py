@@ -96,7 +96,7 @@ def test_the_quickstart_of_an_agent(shipped: GatewayProcess, upstream: MockUpstr
 
 
 def test_the_quickstart_of_a_local_model(upstream: MockUpstream, tmp_path: Path) -> None:
-    """`gateway check` takes the file, its model is managed by the window that it names, and other names stay local."""
+    """`gateway check` takes the file, its model is managed by the window that it names, and other names are refused."""
     text = block(INTEGRATING, "Local model", "yaml").replace("http://127.0.0.1:8080/v1", upstream.base_url)
     (tmp_path / "local.yaml").write_text(text)
     command = re.search(r"gateway (check .*)", block(INTEGRATING, "Local model", "bash"))
@@ -106,7 +106,10 @@ def test_the_quickstart_of_a_local_model(upstream: MockUpstream, tmp_path: Path)
     with GatewayProcess(yaml.safe_load(text), directory=tmp_path) as running:
         bodies = [{"model": model, "messages": [{"role": "user", "content": "hello"}]} for model in ("gpt-4o", "local")]
         curl = f"curl -s {ADDRESS}/v1/chat/completions -H 'Content-Type: application/json' -d "
-        _, answer = (json.loads(run(f"{curl}'{json.dumps(body)}'", running, tmp_path, "bash", "-c")) for body in bodies)
-    assert [chat.body["model"] for chat in upstream.chats] == ["gpt-4o", "qwen3"]
+        refused, answer = (
+            json.loads(run(f"{curl}'{json.dumps(body)}'", running, tmp_path, "bash", "-c")) for body in bodies
+        )
+    assert refused["error"]["code"] == "model_not_found"
+    assert [chat.body["model"] for chat in upstream.chats] == ["qwen3"]
     assert answer["response_metadata"]["cost"]["total_cost"] == 0
     assert answer["response_metadata"]["context_utilization"]["context_window"] == 8192

@@ -213,7 +213,7 @@ def test_s1_what_the_gateway_serves_is_not_relayed(own_key_gateway: GatewayProce
     with http(own_key_gateway) as plain:
         assert plain.put("/chat/completions", json={}).json()["error"]["code"] == "method_not_allowed"
         assert plain.get("/chat/completions/chatcmpl-none").json()["error"]["code"] == "completion_not_found"
-        assert plain.delete("/chat/completions/chatcmpl-none").status_code == 405
+        assert plain.put("/chat/completions/chatcmpl-none", json={}).status_code == 405
         assert plain.get(f"{own_key_gateway.url}/v2/files").json()["error"]["code"] == "not_found"
         assert plain.get(f"{own_key_gateway.url}/admin").status_code == 404
     assert not upstream.requests

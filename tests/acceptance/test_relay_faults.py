@@ -38,6 +38,13 @@ def gateway_before(module_start_gateway: GatewayFactory, module_listener: Listen
     return module_start_gateway({"model_list": [], "upstream": upstream, "server": server})
 
 
+@pytest.fixture(scope="module")
+def patient_gateway(module_start_gateway: GatewayFactory, module_listener: Listener) -> GatewayProcess:
+    """Gives no upstream up by itself within a test."""
+    upstream = {"api_base": module_listener.base_url, "first_byte": 600, "idle": 600}
+    return module_start_gateway({"model_list": [], "upstream": upstream})
+
+
 @pytest.fixture
 def client(gateway_before: GatewayProcess) -> Iterator[Connection]:
     connection = connect(gateway_before.port)
@@ -164,8 +171,11 @@ def test_s7_a_connection_that_fails_before_any_byte_is_tried_once_more(
 
 
 @pytest.mark.parametrize("begun", [False, True])
-def test_s7_a_client_that_leaves_cancels_the_upstream(client: Connection, listener: Listener, begun: bool) -> None:
-    """Within two seconds, before and after the answer has begun."""
+def test_s7_a_client_that_leaves_cancels_the_upstream(
+    patient_gateway: GatewayProcess, listener: Listener, begun: bool
+) -> None:
+    """At once, before and after the answer has begun: no timeout of the gateway is awaited."""
+    client = connect(patient_gateway.port)
     client.send(f"POST /v1/responses HTTP/1.1\r\n{HEAD}Content-Length: 0\r\n\r\n".encode())
     server = listener.accept()
     server.read_until(b"\r\n\r\n")
@@ -173,9 +183,7 @@ def test_s7_a_client_that_leaves_cancels_the_upstream(client: Connection, listen
         server.send(EVENTS + chunk(b"data: 1\n\n"))
         client.read_until(b"data: 1")
     client.close()
-    started = time.monotonic()
-    server.seconds_to_end(2)
-    assert time.monotonic() - started < 0.6, "sooner than any timeout of this gateway"
+    server.seconds_to_end()
 
 
 def test_s7_a_client_that_leaves_while_it_sends(client: Connection, listener: Listener) -> None:

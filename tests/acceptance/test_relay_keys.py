@@ -65,6 +65,7 @@ def module_operator_gateway(module_start_gateway: GatewayFactory, module_upstrea
         {
             "model_list": [
                 {"model_name": "embedder", "litellm_params": {**params, "dimensions": 8}},
+                {"model_name": "m", "litellm_params": {"model": "openai/m"}},
                 {"model_name": "claude", "litellm_params": {"model": "anthropic/claude-sonnet-4-5", "api_key": "k"}},
                 {"model_name": "local-embedder", "litellm_params": keyless},
             ],
@@ -80,6 +81,18 @@ def operator(module_operator_gateway: GatewayProcess, upstream: MockUpstream) ->
     return module_operator_gateway
 
 
+@pytest.fixture(scope="module")
+def module_relaying(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> GatewayProcess:
+    """As before, and models that are not listed go to the default upstream."""
+    upstream = {"api_base": module_upstream.base_url, "api_key": OWN, "unlisted": "relay"}
+    return module_start_gateway({"upstream": upstream, "auth": {"keys": [{"key": KEY, "tenant": "acme"}]}})
+
+
+@pytest.fixture
+def relaying(module_relaying: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
+    return module_relaying
+
+
 @pytest.mark.parametrize("path", PAID)
 def test_s1_what_an_operators_key_pays_for(operator: GatewayProcess, upstream: MockUpstream, path: str) -> None:
     """POST embeddings, moderations, audio, images, completions, responses: with the operator's key."""
@@ -87,7 +100,10 @@ def test_s1_what_an_operators_key_pays_for(operator: GatewayProcess, upstream: M
     headers = {"x-api-key": KEY, "x-copy": f"key={KEY}", "cookie": "a=b", "openai-project": "p"}
     with http(operator, KEY) as plain:
         assert plain.post(f"/{path}", json={"model": "m"}, headers=headers).json() == {"ok": True}
+        unnamed = plain.post(f"/{path}", json={"input": "a"})
+    assert (unnamed.status_code, unnamed.json()["error"]["param"]) == (400, "model"), "the upstream would choose one"
     sent = upstream.requests[-1]
+    assert len(upstream.requests) == 1
     assert sent.headers["authorization"] == f"Bearer {OWN}"
     assert sent.headers["openai-project"] == "p"
     assert KEY not in str(sent.headers)
@@ -147,10 +163,10 @@ def test_s1_a_listed_model_of_another_protocol(operator: GatewayProcess, upstrea
 
 
 @pytest.mark.parametrize("raw", [b'{"model": "m",  "input": 1.0}', b'{"model": 1}', b"[1]", b"no JSON", b"{" * 5000])
-def test_s1_another_models_body_is_untouched(operator: GatewayProcess, upstream: MockUpstream, raw: bytes) -> None:
-    """Byte for byte; what is no JSON is for the upstream to refuse."""
+def test_s1_another_models_body_is_untouched(relaying: GatewayProcess, upstream: MockUpstream, raw: bytes) -> None:
+    """`upstream.unlisted: relay`: byte for byte; what is no JSON is for the upstream to refuse."""
     upstream.routes["POST /v1/embeddings"] = Reply(text="", json={})
-    with http(operator, KEY) as plain:
+    with http(relaying, KEY) as plain:
         plain.post("/embeddings", content=raw, headers={"content-type": "application/json"})
     assert upstream.requests[-1].raw == raw
     assert upstream.requests[-1].headers["content-length"] == str(len(raw))
@@ -171,7 +187,7 @@ def test_s7_a_refused_operators_key(operator: GatewayProcess, upstream: MockUpst
     """502 `upstream_auth`, without the body: it may name the key."""
     upstream.routes["POST /v1/embeddings"] = Reply(status=status, body=f'{{"error": "{OWN} is wrong"}}'.encode())
     with http(operator, KEY) as plain:
-        answer = plain.post("/embeddings", json={})
+        answer = plain.post("/embeddings", json={"model": "m"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_auth")
     assert OWN not in answer.text
 
@@ -180,7 +196,7 @@ def test_s7_no_error_names_the_operators_key(operator: GatewayProcess, upstream:
     """An upstream that quotes the key in another error."""
     upstream.routes["POST /v1/embeddings"] = Reply(status=400, json={"error": {"message": f"bad: {OWN}", "code": "c"}})
     with http(operator, KEY) as plain:
-        answer = plain.post("/embeddings", json={})
+        answer = plain.post("/embeddings", json={"model": "m"})
     assert (answer.status_code, answer.json()["error"]) == (400, {"message": "bad: ***", "code": "c"})
 
 
@@ -189,9 +205,9 @@ def test_s8_with_keys_and_no_key_for_the_upstream(start_gateway: GatewayFactory,
     gateway = start_gateway({"auth": {"keys": [{"key": KEY, "tenant": "acme"}]}})
     upstream.routes["POST /v1/moderations"] = Reply(json={"results": []})
     with http(gateway, KEY) as plain:
-        for path in ("/embeddings", "/files", "/responses"):
+        for path, code in (("/embeddings", "model_not_found"), ("/files", "not_relayed"), ("/batches", "not_relayed")):
             answer = plain.post(path, json={"model": "unlisted"})
-            assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_relayed")
+            assert (answer.status_code, answer.json()["error"]["code"]) == (404, code)
         assert not upstream.requests
         assert plain.post("/moderations", json={"model": "gpt-4o"}).json() == {"results": []}
     assert upstream.requests[-1].headers["authorization"] == "Bearer sk-upstream"
@@ -211,7 +227,7 @@ def test_s8_an_operators_model_beside_the_clients_own_upstream(
     one_gateway: GatewayProcess, upstream: MockUpstream
 ) -> None:
     """Listed models with the operator's key, all else with the client's: each call has one of the two."""
-    for call in ("POST moderations", "POST files", "GET files"):
+    for call in ("POST moderations", "POST batches", "POST files", "GET files"):
         upstream.routes[call.replace(" ", " /v1/")] = Reply(json={})
     credentials = {"x-api-key": "sk-client", "api-key": "other"}
     with http(one_gateway, "sk-client") as plain:
@@ -219,23 +235,26 @@ def test_s8_an_operators_model_beside_the_clients_own_upstream(
         assert upstream.requests[-1].headers["authorization"] == "Bearer sk-upstream"
         assert not set(credentials) & set(upstream.requests[-1].headers)
         for method, path, body in (
-            ("POST", "/moderations", {"model": "unlisted"}),
+            ("POST", "/batches", {"endpoint": "/v1/embeddings"}),
             ("POST", "/files", {"model": "gpt-4o"}),
             ("GET", "/files", None),
         ):
             assert plain.request(method, path, json=body, headers=credentials).json() == {}
             sent = upstream.requests[-1]
             assert sent.headers["authorization"] == "Bearer sk-client"
-            assert {name: sent.headers[name] for name in credentials} == credentials
+            assert not set(credentials) & set(sent.headers)
             assert sent.body == body
+        unlisted = plain.post("/moderations", json={"model": "unlisted"})
+    assert unlisted.json()["error"]["code"] == "model_not_found"
 
 
 def test_s1_another_way_to_say_who_asks(own_key_gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    """A client that names its key in a header of another provider's: it goes up, and no other is made of it."""
+    """A client that names its key in a header of another provider's: it was not meant for the default upstream, and
+    no other is made of it."""
     upstream.routes["POST /v1/messages"] = Reply(json={"type": "message"})
     with http(own_key_gateway, None) as plain:
         assert plain.post("/messages", json={}, headers={"x-api-key": "sk-ant"}).json() == {"type": "message"}
-    assert upstream.requests[-1].headers["x-api-key"] == "sk-ant"
+    assert "sk-ant" not in str(upstream.requests[-1].headers)
     assert "authorization" not in upstream.requests[-1].headers
 
 

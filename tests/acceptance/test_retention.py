@@ -32,7 +32,7 @@ def test_what_nothing_was_added_to_goes_by_itself(start_gateway: GatewayFactory,
     """`conversation.retention_days`; afterwards its id is a 404, and its bill stays."""
     gateway = start_gateway({"conversation": {"retention_days": 2e-5}, "storage": {"url": storage_url}})
     conversation = start(gateway)
-    wait_until(lambda: not known(gateway, conversation), 20, "the conversation is still there")
+    wait_until(lambda: not known(gateway, conversation), "the conversation is still there")
     with http(gateway) as client:
         answer = client.post("/chat/completions", json={**BODY, "conversation": conversation})
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "conversation_not_found")
@@ -61,10 +61,10 @@ def test_what_a_request_is_at_work_on_stays(
         asked = [pool.submit(ask, more) for more in ({"conversation": used}, named)]
         upstream.wait_for_chats(2)
         gone = f"/conversations/{unused}"
-        wait_until(lambda: client.get(gone).status_code == 404, 20, "the other one is still there")
+        wait_until(lambda: client.get(gone).status_code == 404, "the other one is still there")
         gate.set()
         assert [each.result()["kept"] for each in asked] == [200, 200]
-    wait_until(lambda: not known(gateway, used), 20, "its time is over, too")
+    wait_until(lambda: not known(gateway, used), "its time is over, too")
 
 
 def test_purge_says_how_many_and_deletes_them(gateway: GatewayProcess) -> None:

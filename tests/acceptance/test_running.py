@@ -15,7 +15,7 @@ from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.postgres import Postgres
-from tests.support.process import wait_until
+from tests.support.process import PATIENCE, wait_until
 
 ASK: Any = [user("hello")]
 
@@ -105,7 +105,7 @@ def _until_refused(gateway: GatewayProcess) -> None:
             except httpx.TransportError:
                 return True
 
-    wait_until(refused, 5, "new requests are still taken")
+    wait_until(refused, "new requests are still taken")
 
 
 def test_s9_what_outlives_the_grace_is_cut(
@@ -117,7 +117,7 @@ def test_s9_what_outlives_the_grace_is_cut(
     stream = make_client(gateway).chat.completions.create(model="gpt-4o", messages=ASK, stream=True)
     seen = [next(stream) for _ in range(3)]
     assert gateway.terminate(timeout=10) == 0
-    assert upstream.last.disconnected.wait(2)
+    assert upstream.last.disconnected.wait(PATIENCE)
     with pytest.raises((openai.APIError, httpx.TransportError)):
         list(stream)
     gateway.start()
@@ -202,7 +202,7 @@ def test_s9_migrate(
     env = {"DATABASE_URL": url, "GATEWAY_STORAGE_AUTO_MIGRATE": "false"}
     gateway = start_gateway({"storage": {"url": url, "auto_migrate": False}}, start=False)
     gateway.spawn_only()
-    wait_until(lambda: _get(f"{gateway.url}/health/live") == 200, 20, "the server")
+    wait_until(lambda: _get(f"{gateway.url}/health/live") == 200, "the server")
     assert _get(f"{gateway.url}/health/ready") == 503
     first = gateway_command("migrate", directory=tmp_path, env=env)
     assert first.returncode == 0, first.stdout + first.stderr
@@ -210,7 +210,7 @@ def test_s9_migrate(
     again = gateway_command("migrate", directory=tmp_path, env=env)
     assert again.returncode == 0
     assert "already" in again.stdout
-    wait_until(lambda: _get(f"{gateway.url}/health/ready") == 200, 5, "readiness")
+    wait_until(lambda: _get(f"{gateway.url}/health/ready") == 200, "readiness")
 
 
 def _get(url: str) -> int:

@@ -78,13 +78,13 @@ def test_s3_6_storage_down_before_the_call(
     with http(on_postgres) as plain:
         assert plain.get(f"{on_postgres.url}/health/live").status_code == 200
     up_again(chaos_postgres)
-    wait_until(lambda: ready(on_postgres).status_code == 200, 10, "readiness")
+    wait_until(lambda: ready(on_postgres).status_code == 200, "readiness")
     client.chat.completions.create(model="gpt-4o", messages=[user("again")], extra_body=body)
     assert upstream.last.body["messages"] == [*ASK, assistant("one"), user("again")]
     request_id = bill_of(answer)["request_id"]
     with http(on_postgres) as plain:  # the bill of what worked meanwhile is not lost
         path = f"/chat/completions/{request_id}"
-        wait_until(lambda: plain.get(path).status_code == 200, 5, "the late bill")
+        wait_until(lambda: plain.get(path).status_code == 200, "the late bill")
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -118,10 +118,10 @@ def test_s3_6_storage_down_at_the_commit(
         assert answer.json()["error"]["code"] == "storage_unavailable"
         assert "lost answer" not in answer.text
     chaos_postgres.start()
-    wait_until(lambda: ready(on_postgres).status_code == 200, 10, "readiness")
+    wait_until(lambda: ready(on_postgres).status_code == 200, "readiness")
     client.chat.completions.create(model="gpt-4o", messages=[user("again")], extra_body=body)
     assert upstream.last.body["messages"] == [*ASK, assistant("one"), user("again")]
-    wait_until(lambda: len(stored_of(on_postgres, body["conversation"])) == 3, 5, "the late bill")
+    wait_until(lambda: len(stored_of(on_postgres, body["conversation"])) == 3, "the late bill")
     late = stored(on_postgres, answer.headers["x-request-id"])
     assert late["response_metadata"]["cost"]["total_cost"] > 0
     assert late["choices"] == []
@@ -144,7 +144,7 @@ def test_s6_the_bill_comes_by_itself_when_the_storage_is_back(
     chaos_postgres.start()
     name = answer.headers["x-request-id"]
     query = f"SELECT status, total_cost_picousd FROM ledger WHERE request_id = '{name}'"
-    wait_until(lambda: len(rows(url, query)) == 1, 11, "the late bill", interval=0.1)
+    wait_until(lambda: len(rows(url, query)) == 1, "the late bill", interval=0.1)
     (bill,) = rows(url, query)
     assert bill["status"] == "complete"
     assert bill["total_cost_picousd"] > 0
@@ -166,13 +166,13 @@ def test_s9_a_start_without_storage(
         except httpx.TransportError:
             return False
 
-    wait_until(live, 20, "the server")
+    wait_until(live, "the server")
     assert ready(gateway).status_code == 503
     client = make_client(gateway)
     client.chat.completions.create(model="gpt-4o", messages=ASK, store=False)
     assert len(upstream.chats) == 1
     chaos_postgres.start()
-    wait_until(lambda: ready(gateway).status_code == 200, 15, "readiness")
+    wait_until(lambda: ready(gateway).status_code == 200, "readiness")
     assert conversation_of(client.chat.completions.create(model="gpt-4o", messages=ASK))
 
 

@@ -216,3 +216,103 @@ def test_s8_nobody_lists_what_is_anonymous(own_key_gateway: GatewayProcess) -> N
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "conversation")
         listed = client.get("/chat/completions", params={"conversation": made["conversation"]["id"]}).json()
         assert [each["id"] for each in listed["data"]] == [made["id"]]
+
+
+@pytest.fixture
+def kept(shop: Shop, upstream: MockUpstream) -> ChatCompletion:
+    """A stored completion behind a system message, a tool step and a message of parts."""
+    call: Any = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    messages: Any = [
+        {"role": "system", "content": "Be brief."},
+        user("Look."),
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "a lamp"},
+        {"role": "user", "content": [{"type": "text", "text": "And?"}, {"type": "text", "text": "Now?"}]},
+    ]
+    upstream.reply(text="A lamp.")
+    made: ChatCompletion = shop.alice.chat.completions.create(model="small", messages=messages, metadata={"a": "1"})
+    return made
+
+
+def test_s6_metadata_is_replaced(shop: Shop, kept: ChatCompletion) -> None:
+    """`update`: as a whole; it is what lists filter by; the bill stays as it was."""
+    api = shop.alice.chat.completions
+    changed = api.update(kept.id, metadata={"b": "2"})
+    assert extra(changed, "metadata") == {"b": "2"}
+    assert bill_of(changed) == bill_of(api.retrieve(kept.id))
+    assert changed.choices[0].message.content == "A lamp."
+    assert shop.ids(metadata={"b": "2"}) == [kept.id]
+    assert shop.ids(metadata={"a": "1"}) == []
+    assert extra(api.update(kept.id, metadata=None), "metadata") == {}
+
+
+def test_s6_the_messages_that_it_answers(shop: Shop, kept: ChatCompletion) -> None:
+    """`messages.list`: in their order, over pages, tool steps included, without the answer."""
+    found = list(shop.alice.chat.completions.messages.list(kept.id, limit=2))
+    assert [each.role for each in found] == ["system", "user", "assistant", "tool", "user"]
+    assert [each.content for each in found[:2]] == ["Be brief.", "Look."]
+    assert found[2].tool_calls is not None
+    assert found[2].tool_calls[0].id == "call_1"
+    assert found[4].content == "And?\nNow?"
+    assert [getattr(part, "text", "") for part in found[4].content_parts or []] == ["And?", "Now?"]
+    assert len({each.id for each in found}) == 5
+    newest = list(shop.alice.chat.completions.messages.list(kept.id, order="desc"))
+    assert [each.id for each in newest] == [each.id for each in found[::-1]]
+    assert list(shop.alice.chat.completions.messages.list(kept.id, after=found[3].id)) == found[4:]
+
+
+def test_s6_a_deleted_completion_leaves_its_bill(shop: Shop, kept: ChatCompletion) -> None:
+    """`delete`: it is in no list and has no content; the bill is found by the request's id, and the conversation goes
+    on."""
+    api = shop.alice.chat.completions
+    bill = bill_of(kept)
+    assert api.delete(kept.id).deleted is True
+    for gone in (api.retrieve, api.delete, lambda name: list(api.messages.list(name))):
+        with pytest.raises(openai.NotFoundError) as unknown:
+            gone(kept.id)
+        assert unknown.value.code == "completion_not_found"
+    assert kept.id not in shop.ids()
+    found = api.retrieve(bill["request_id"])
+    assert (found.choices, bill_of(found)["cost"]) == ([], bill["cost"])
+    items = shop.alice.conversations.items.list(conversation_of(kept))
+    assert any("A lamp." in str(item) for item in items)
+
+
+def test_s8_another_tenants_are_not_changed(shop: Shop, kept: ChatCompletion) -> None:
+    """Nor read, nor deleted: they do not exist."""
+    api = shop.bob.chat.completions
+    for attempt in (
+        lambda: api.update(kept.id, metadata={"b": "2"}),
+        lambda: api.delete(kept.id),
+        lambda: api.messages.list(kept.id),
+    ):
+        with pytest.raises(openai.NotFoundError) as unknown:
+            attempt()
+        assert unknown.value.code == "completion_not_found"
+    assert extra(shop.alice.chat.completions.retrieve(kept.id), "metadata") == {"a": "1"}
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({}, "metadata"),
+        ({"metadata": {"a": 1}}, "metadata"),
+        ({"metadata": "x"}, "metadata"),
+        ({"model": "x"}, "model"),
+    ],
+)
+def test_s7_a_bad_update_names_its_field(shop: Shop, body: Any, param: str) -> None:
+    with http(shop.gateway, ALICE) as client:
+        answer = client.post(f"/chat/completions/{shop.first.id}", json=body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+
+
+def test_s6_what_was_not_stored_can_be_neither_changed_nor_deleted(shop: Shop) -> None:
+    """Its bill stays."""
+    api = shop.alice.chat.completions
+    for name in (shop.unstored.id, shop.failed):
+        with pytest.raises(openai.NotFoundError):
+            api.update(name, metadata={})
+        with pytest.raises(openai.NotFoundError):
+            api.delete(name)
+        assert api.retrieve(name).choices == []

@@ -23,7 +23,7 @@ from tests.support.answers import (
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
-from tests.support.process import wait_until
+from tests.support.process import PATIENCE, wait_until
 
 ASK: Any = [user("count for me")]
 CHAT = {"model": "small", "messages": ASK}
@@ -150,7 +150,7 @@ def test_s3_6_an_abandoned_stream(gateway: GatewayProcess, upstream: MockUpstrea
     stream = client.chat.completions.create(model="small", messages=ASK, stream=True)
     seen = [next(stream) for _ in range(4)]
     stream.close()
-    assert upstream.last.disconnected.wait(2), "the upstream call goes on"
+    assert upstream.last.disconnected.wait(PATIENCE), "the upstream call goes on"
     bill = wait_for_bill(gateway, seen[0].id)
     assert bill["status"] == "partial"
     assert bill["response_metadata"]["cost"]["estimated"] is True
@@ -191,8 +191,8 @@ def test_s3_6_abandoned_before_any_byte(
         client.with_options(timeout=0.3).chat.completions.create(
             model="small", messages=[user("lost")], extra_body=body, stream=streamed
         )
-    assert upstream.last.disconnected.wait(2), "the upstream call goes on"
-    wait_until(lambda: len(stored_of(gateway, body["conversation"])) == 2, 5, "the bill")
+    assert upstream.last.disconnected.wait(PATIENCE), "the upstream call goes on"
+    wait_until(lambda: len(stored_of(gateway, body["conversation"])) == 2, "the bill")
     bill = stored_of(gateway, body["conversation"])[1]
     assert bill["status"] == "failed"
     assert bill["response_metadata"]["cost"]["estimated"] is True
@@ -214,7 +214,7 @@ def test_s3_6_an_abandoned_stream_frees_what_it_held(
     ids = [next(stream).id for stream in streams]
     for stream in streams:
         stream.close()
-    wait_until(lambda: upstream.in_flight == 0, 2, "the end of all upstream calls")
+    wait_until(lambda: upstream.in_flight == 0, "the end of all upstream calls")
     assert all(chat.disconnected.is_set() for chat in upstream.chats)
     assert {wait_for_bill(one_gateway, each)["status"] for each in ids} == {"partial"}
 

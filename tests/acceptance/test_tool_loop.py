@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from openai import BadRequestError, OpenAI
 
-from tests.support.answers import Json, assistant, bill_of, conversation_of, http, user
+from tests.support.answers import Json, assistant, bill_of, conversation_of, http, read_stream, stored_of, user
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -75,6 +75,26 @@ def test_s3_1_a_tool_loop_by_deltas(loop: Loop) -> None:
     assert loop.forwarded == [ASK]
     loop.send(LOOP[2], reply=LOOP[3])
     assert loop.forwarded == LOOP[:3]
+
+
+@pytest.mark.parametrize("by_id", [True, False])
+def test_s3_a_streamed_call_has_no_empty_text(gateway: GatewayProcess, loop: Loop, by_id: bool) -> None:
+    """§3.3: a stream whose text is empty leaves `content: null` beside its calls, as a plain answer does: stored, and
+    forwarded again. Some providers refuse an empty text."""
+    ask = user(f"What is the weather in Bern? {by_id}")
+    loop.upstream.reply(message=calls(call("c1")))
+    wire = read_stream(gateway, {"model": "gpt-4o", "messages": [ask], "tools": TOOLS})
+    assert any(c["delta"].get("content") == "" for chunk in wire.chunks for c in chunk["choices"]), "it was sent empty"
+    found = wire.chunks[0]["conversation"]["id"]
+    [completion] = stored_of(gateway, found)
+    assert completion["choices"][0]["message"]["content"] is None
+    with http(gateway) as client:
+        sent = (
+            [result("c1", "12 degrees")] if by_id else [ask, calls(call("c1"), content=""), result("c1", "12 degrees")]
+        )
+        body = {"model": "gpt-4o", "messages": sent, "tools": TOOLS, **({"conversation": found} if by_id else {})}
+        assert client.post("/chat/completions", json=body).json()["conversation"]["id"] == found
+    assert loop.forwarded == [ask, calls(call("c1")), result("c1", "12 degrees")]
 
 
 def test_s3_tool_results_come_back_in_the_next_turn(loop: Loop) -> None:

@@ -9,7 +9,7 @@ from tests.support.answers import Json, stored, user
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
-from tests.support.process import free_port
+from tests.support.process import PATIENCE, free_port
 
 ASK: Any = [user("hello")]
 
@@ -115,6 +115,6 @@ def test_s7_too_slow(
     with pytest.raises(openai.InternalServerError) as caught:
         make_client(module_hasty).chat.completions.create(model="gpt-4o", messages=ASK, stream=streamed)
     assert (caught.value.status_code, caught.value.code) == (504, "upstream_timeout")
-    assert upstream.last.disconnected.wait(2)
+    assert upstream.last.disconnected.wait(PATIENCE)
     assert len(upstream.chats) == 1
     assert stored(module_hasty, caught.value.response.headers["x-request-id"])["status"] == "failed"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from tests.support.answers import Json, assistant, chat, conversation_of, http, user
+from tests.support.answers import Json, assistant, chat, conversation_of, user
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -201,13 +201,3 @@ def test_s2_the_same_attachment_again(client: OpenAI, upstream: MockUpstream) ->
     answer = client.chat.completions.create(model="gpt-4o", messages=[U2], extra_body=body)
     forwarded = "".join(message["content"] for message in upstream.last.body["messages"])
     assert forwarded.count(paper["content"].strip()) == 1
-
-
-def test_s1_an_answer_without_choices(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    """`choices: []` is an answer, too (a filter's): it comes back, and the conversation goes on."""
-    upstream.reply(json={"id": "x", "object": "chat.completion", "created": 1, "model": "gpt-4o", "choices": []})
-    with http(one_gateway) as plain:
-        answer = plain.post("/chat/completions", json={"model": "gpt-4o", "messages": [U1]})
-    assert answer.status_code == 200
-    chat(one_gateway, model="gpt-4o", messages=[U2], conversation=answer.json()["conversation"])
-    assert upstream.last.body["messages"] == [U1, U2]

@@ -1,6 +1,7 @@
 """The budget and the window: never over, contiguous, whole pairs (guarantee §4 I1-I3), and what is not managed."""
 
 import json
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -139,6 +140,10 @@ def test_s4_i1_what_cannot_fit_is_refused(client: OpenAI, upstream: MockUpstream
             ask(client, *messages, **case)
         assert caught.value.code == "context_length_exceeded"
         assert caught.value.type == "invalid_request_error"
+        words = (
+            r"This model's maximum context length is 4096 tokens\. However, (your messages resulted in \d+|max_tokens)"
+        )
+        assert re.match(words, caught.value.body["message"])  # type: ignore[index]  # clients look for it
     assert not upstream.chats
 
 
@@ -168,6 +173,7 @@ def test_s4_i1_upstream_says_overflow_all_the_same(client: OpenAI, upstream: Moc
     with pytest.raises(BadRequestError) as caught:
         ask(client, user("Who is the keeper of lamp 5?"), attachments=[{"content": DOCUMENT}])
     assert caught.value.code == "context_length_exceeded"
+    assert str(caught.value.body).count("This model's maximum context length is") == 1
     assert len(upstream.chats) <= 2, "one refit, no more"
 
 

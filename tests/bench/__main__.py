@@ -6,8 +6,9 @@ import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
-from tests.bench import servers, start
+from tests.bench import first, servers, start
 from tests.bench.cases import CASES
 from tests.bench.report import figures, machine, table
 from tests.bench.rounds import Bench, Plan
@@ -16,13 +17,13 @@ from tests.bench.rounds import Bench, Plan
 def options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one round at 4 connections, under a minute")
+    parser.add_argument("--quick", action="store_true", help="one round at 1 and 4 connections, about a minute")
     parser.add_argument("--rounds", type=int, help="how often all is measured in turn (3); medians are printed")
     parser.add_argument("--minutes", type=float, default=5, help="start no measurement later than this (5)")
     parser.add_argument("--only", action="append", choices=[case.name for case in CASES], help="this case alone")
-    parser.add_argument("--connections", action="append", type=int, choices=(4, 32, 512), help="this number alone")
+    parser.add_argument("--connections", action="append", type=int, choices=(1, 4, 32, 512), help="this number alone")
     parser.add_argument("--server", action="append", help="this server alone, beside the bare relay")
-    parser.add_argument("--no-start", action="store_true", help="leave out start time and memory")
+    parser.add_argument("--no-start", action="store_true", help="leave out start time, memory and first requests")
     parser.add_argument("--json", type=Path, help="where all figures go as JSON")
     return parser.parse_args()
 
@@ -33,7 +34,7 @@ def main() -> int:
     given = options()
     plan = Plan(
         rounds=given.rounds or (1 if given.quick else 3),
-        connections=tuple(given.connections or ((4,) if given.quick else (4, 32, 512))),
+        connections=tuple(given.connections or ((1, 4) if given.quick else (1, 4, 32, 512))),
         seconds=60 * given.minutes,
         cases=tuple(case for case in CASES if not given.only or case.name in given.only),
     )
@@ -41,10 +42,13 @@ def main() -> int:
         bench = running.enter_context(Bench(Path(folder), given.server))
         samples = bench.run(plan)
         memory = bench.memory()
-    found = {"machine": machine(), "figures": figures(samples), "memory_mb": memory}
+    found: dict[str, Any] = {"machine": machine(), "figures": figures(samples), "memory_mb": memory}
     if not given.no_start:
         found["start"] = start.measure(runs=3 if given.quick else 7)
+        found["first"] = first.measure()
     print(table(found))
+    if "first" in found:
+        print(first.table(found["first"]))
     if given.json:
         given.json.write_text(json.dumps(found, indent=1))
     return 1 if any(sample.result.failed for sample in samples if sample.server.startswith("gateway")) else 0

@@ -43,9 +43,11 @@ SPACED = {
     c: Kind("stream", (chunks, spacing, c)) for c, chunks, spacing in ((4, 500, 2), (32, 100, 12), (512, 20, 160))
 }
 CASES = (
-    Case("chat1k", "chat 1 KB", _for_all(Kind("chat")), {4: 500, 32: 500, 512: 768}),
+    Case("chat1k", "chat 1 KB", {1: Kind("chat"), **_for_all(Kind("chat"))}, {1: 300, 4: 500, 32: 500, 512: 768}),
     Case("chat400k", "chat 400 KB", _for_all(Kind("long_chat")), {4: 32, 32: 48, 512: 512}),
     Case("new400k", "chat 400 KB, all new", {4: Kind("long_chat", (True,))}, {4: 32}),
+    Case("agent400k", "agent step of 400 KB", {1: Kind("session"), 32: Kind("session")}, {1: 30, 32: 96}),
+    Case("agent-new", "agent of 400 KB, all new", {1: Kind("session", (True,))}, {1: 24}),
     OPEN,
     Case("chunk", "chunk, apart", SPACED, {4: 4, 32: 32, 512: 512}, per_chunk=True, paced=True),
     Case("burst", "chunk, at once", _for_all(_burst(CHUNKS)), {4: 60, 32: 64, 512: 512}, per_chunk=True),

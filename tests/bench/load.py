@@ -23,6 +23,8 @@ from tests.bench.job import Gathered, Job, Kind, Result, Window
 from tests.bench.processor import cpu_ns
 
 SETTLE_SECONDS = 0.2
+KNOWN_STEPS = 2
+"""Requests of a session before those that are measured."""
 
 
 def bodies(job: Job) -> Iterator[tuple[bytes, int | None]]:
@@ -37,6 +39,13 @@ def bodies(job: Job) -> Iterator[tuple[bytes, int | None]]:
     for number in range(job.requests):
         payload, drop_after = cycle[number % len(cycle)]
         yield payload.body(job.first_number + number), drop_after
+
+
+def steps(job: Job, session: traffic.Session, lane: int, first: int, count: int) -> Iterator[tuple[bytes, int | None]]:
+    """So many requests of a connection's own session."""
+    number = job.first_number * 1000 + lane
+    for step in range(first, first + count):
+        yield session.body(number, step), None
 
 
 async def lane(job: Job, connection: Connection, waiting: Iterator[tuple[bytes, int | None]], into: Gathered) -> None:
@@ -61,12 +70,12 @@ async def run(job: Job) -> Result:
     Raises:
         RuntimeError: the server did not answer the first small chats.
     """
-    waiting = bodies(job)
     connections = [await opened(job) for _ in range(job.connections)]
     small = traffic.chat().body(0)
     answers = await asyncio.gather(*(connection.ask(small) for connection in connections))
     if not all(answer.status == 200 for answer in answers):
         raise RuntimeError(f"the server answers {sorted({answer.status for answer in answers})}")
+    work = await shared_out(job, connections)
     await asyncio.sleep(SETTLE_SECONDS)
     into = Gathered(Result())
     if job.requests == job.connections:
@@ -74,12 +83,27 @@ async def run(job: Job) -> Result:
         for connection in connections:
             connection.on_read = into.window.read
     own, cpu, began = time.process_time_ns(), cpu_ns(job.pid), time.perf_counter()
-    await asyncio.gather(*(lane(job, connection, waiting, into) for connection in connections))
+    await asyncio.gather(*(lane(job, one, waiting, into) for one, waiting in zip(connections, work, strict=True)))
     into.result.seconds = time.perf_counter() - began
     await asyncio.sleep(SETTLE_SECONDS)
     into.result.cpu_ns = cpu_ns(job.pid) - cpu
     into.result.own_cpu_ns = time.process_time_ns() - own
     return into.summed()
+
+
+async def shared_out(job: Job, connections: list[Connection]) -> list[Iterator[tuple[bytes, int | None]]]:
+    """Each connection's requests: out of one row, or those of a session of its own, whose first two are sent before
+    anything is measured."""
+    if job.kinds[0].make != "session":
+        waiting = bodies(job)
+        return [waiting] * len(connections)
+    session = traffic.session(*job.kinds[0].arguments)
+    each = job.requests // len(connections)
+    if not session.first:
+        for number, connection in enumerate(connections):
+            for body, _ in steps(job, session, number, 0, KNOWN_STEPS):
+                await connection.ask(body)
+    return [steps(job, session, number, KNOWN_STEPS, each) for number in range(len(connections))]
 
 
 def main() -> None:

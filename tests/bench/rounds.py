@@ -92,8 +92,8 @@ class Bench:
         """All samples for which there is time, after each server has seen each kind of request."""
         for server in (*self.servers, self._large_pool):
             for case in plan.cases:
-                kind = case.kinds[4]
-                load(server, 4, 16, [kind])
+                connections = min(case.kinds)
+                load(server, connections, 16, [case.kinds[connections]])
         self._warm = {server.name: rss_mb(server.pid) for server in self.servers}
         samples: list[Sample] = []
         deadline = time.monotonic() + plan.seconds

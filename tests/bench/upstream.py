@@ -4,8 +4,8 @@
 
 What it answers is chosen by a mark in the last 2 KB of the request, as `traffic.mark` writes it:
 `[bench chunks=200 spacing=5]` a stream of 200 content chunks 5 ms apart (0: all at once; with ` together=32`, the first
-chunk at once and the others when 32 such streams are open), `[bench status=429]` an error; without one, a small
-completion. `GET /stats` tells what it has seen, as `Stats` names it.
+chunk at once and the others when 32 such streams are open), `[bench status=429]` an error, `[bench call=17]` a tool
+call of that number; without one, a small completion. `GET /stats` tells what it has seen, as `Stats` names it.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from typing import Any, cast
 import httptools
 import uvloop
 
-MARK = re.compile(rb"\[bench (chunks|status)=(\d+)(?: spacing=(\d+))?(?: together=(\d+))?\]")
+MARK = re.compile(rb"\[bench (chunks|status|call)=(\d+)(?: spacing=(\d+))?(?: together=(\d+))?\]")
 TAIL = 2048
 PATIENCE = 60.0
 """Seconds after which a stream no longer waits for others."""
@@ -36,6 +36,13 @@ ANSWER = (
     b'"completion_tokens":32,"total_tokens":%d,"prompt_tokens_details":{"cached_tokens":0,"audio_tokens":0},'
     b'"completion_tokens_details":{"reasoning_tokens":0,"audio_tokens":0}},"service_tier":"default",'
     b'"system_fingerprint":"fp_bench"}'
+)
+CALL = (
+    b'{"id":"chatcmpl-bench","object":"chat.completion","created":1760000000,"model":"bench-model",'
+    b'"choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"call_%010d","type":'
+    b'"function","function":{"name":"read","arguments":"{\\"path\\":\\"notes/%010d.md\\"}"}}],"refusal":null},'
+    b'"logprobs":null,"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":%d,"completion_tokens":24,'
+    b'"total_tokens":%d},"service_tier":"default","system_fingerprint":"fp_bench"}'
 )
 ERROR = b'{"error":{"message":"Refused by the mock.","type":"invalid_request_error","param":null,"code":"refused"}}'
 CHUNK = (
@@ -136,6 +143,8 @@ class Upstream(asyncio.Protocol):
         if mark[1] == b"status":
             return self._json(int(mark[2]), ERROR)
         count = int(mark[2])
+        if mark[1] == b"call":
+            return self._json(200, CALL % (count, count, tokens, tokens + 24))
         usage = framed(LAST % (tokens, count, tokens + count)) if b'"include_usage"' in body else b""
         end = usage + framed(b"data: [DONE]\n\n") + b"0\r\n\r\n"
         return self._stream(count, int(mark[3] or 0), int(mark[4] or 0), end)

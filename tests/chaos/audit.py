@@ -13,7 +13,14 @@ UNANSWERED = """SELECT request_id FROM ledger WHERE status = 'complete' AND conv
 UNKEPT = """SELECT request_id FROM ledger WHERE status = 'complete' AND conversation_id IS NOT NULL
     AND request_id NOT IN (SELECT request_id FROM completions)"""
 UNPRICED = "SELECT request_id FROM ledger WHERE request_id NOT IN (SELECT request_id FROM ledger_calls)"
-DOUBLED = "SELECT request_id, body FROM messages GROUP BY request_id, body HAVING count(*) > 1"
+STEP_OF = "FROM messages m {} JOIN reasoning_events s ON s.conversation_id = m.conversation_id AND s.message_id = m.id"
+BODY = "coalesce(nullif(m.body, ''), s.result)"
+WHOLE = f"SELECT m.*, {BODY} AS body {STEP_OF.format('LEFT')}"
+"""Messages with their bodies, also those that stand with their tool steps: the last column of a name counts."""
+DOUBLED = f"SELECT m.request_id, {BODY} {STEP_OF.format('LEFT')} GROUP BY m.request_id, {BODY} HAVING count(*) > 1"
+STEPLESS = f"SELECT m.id {STEP_OF.format('LEFT')} WHERE m.body = '' AND s.result IS NULL"
+TWICE = f"SELECT m.id {STEP_OF.format('')} WHERE m.body <> '' AND s.result IS NOT NULL"
+LOOSE = """SELECT message_id FROM reasoning_events WHERE message_id NOT IN (SELECT id FROM messages)"""
 ORPHANS = """SELECT id FROM messages WHERE parent_id IS NOT NULL AND parent_id NOT IN (SELECT id FROM messages)"""
 HEADLESS = """SELECT id FROM conversations WHERE
     (head_id IS NOT NULL AND head_id NOT IN (SELECT id FROM messages))
@@ -27,6 +34,9 @@ RULES = {
     "an answered bill without its completion": UNKEPT,
     "a bill without its calls": UNPRICED,
     "a message stored twice by one request": DOUBLED,
+    "a tool's result that is nowhere": STEPLESS,
+    "a tool's result that is stored twice": TWICE,
+    "a tool step without its message": LOOSE,
     "a message whose predecessor is gone": ORPHANS,
     "a conversation whose head is gone": HEADLESS,
     "a conversation whose head is not its end": BEHIND,
@@ -39,7 +49,7 @@ def rows(storage_url: str, sql: str) -> list[dict[str, Any]]:
         connection = sqlite3.connect(storage_url.removeprefix("sqlite:///"), timeout=10)
         try:
             connection.row_factory = sqlite3.Row
-            return [dict(row) for row in connection.execute(sql)]
+            return [dict(zip(row.keys(), row, strict=True)) for row in connection.execute(sql)]
         finally:
             connection.close()
     return Postgres(storage_url).query(storage_url, sql)
@@ -52,4 +62,4 @@ def broken_rules(storage_url: str) -> dict[str, list[dict[str, Any]]]:
 
 def turns_in(storage_url: str, marker: str) -> int:
     """How many stored messages hold the marker."""
-    return len(rows(storage_url, f"SELECT id FROM messages WHERE body LIKE '%{marker}%'"))
+    return len(rows(storage_url, f"{WHOLE} WHERE {BODY} LIKE '%{marker}%'"))

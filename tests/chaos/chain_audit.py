@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from gateway.models.chain import START, ChainDigest, ChainKey, call_digest, call_ids, chain_key, extended, is_step
+from gateway.models.chain import START, ChainDigest, ChainKey, ChainKeys, call_digest, call_ids, extended, is_step
 from tests.chaos.talks import Json
 
 SECRET = "SELECT value FROM secrets WHERE name = 'keyed-hash'"
@@ -58,5 +58,5 @@ def check_recognised(stored: Sequence[Json], chains: Sequence[Json], secret: byt
 
 def _key(message: dict[str, Any], before: ChainDigest, mark: ChainDigest, secret: bytes, tenant: str) -> ChainKey:
     if is_step(message):
-        return chain_key(secret, tenant, (), call_digest(before, message), call_ids(message))
-    return chain_key(secret, tenant, (), mark.said)
+        return ChainKeys(secret, tenant).key(call_digest(before, message), call_ids(message))
+    return ChainKeys(secret, tenant).key(mark.said)

@@ -5,12 +5,12 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from tests.chaos.audit import broken_rules, rows
+from tests.chaos.audit import WHOLE, broken_rules, rows
 from tests.chaos.chain_audit import CHAINS, LINKS, SECRET, check_digests, check_recognised
 from tests.chaos.talks import Acknowledged, Json, Talk
 from tests.support.process import wait_until
 
-MESSAGES = "SELECT * FROM messages WHERE conversation_id IN ({}) ORDER BY sequence_number"
+MESSAGES = WHOLE + " WHERE m.conversation_id IN ({}) ORDER BY m.sequence_number"
 BILLS = """SELECT l.request_id, l.conversation_id, l.tenant, l.status, l.response_metadata, c.body AS completion
     FROM ledger l LEFT JOIN completions c ON c.request_id = l.request_id WHERE l.conversation_id IN ({})"""
 BUSY = """SELECT pid FROM pg_stat_activity
@@ -58,7 +58,7 @@ class HistoryAudit:
 def _wait_for_the_killed(storage_url: str) -> None:
     """PostgreSQL ends by itself what a process had asked of it that is gone: a commit under way may still be done."""
     if not storage_url.startswith("sqlite"):
-        wait_until(lambda: not rows(storage_url, BUSY), 10, "the end of what the killed process had begun")
+        wait_until(lambda: not rows(storage_url, BUSY), "the end of what the killed process had begun")
 
 
 def _check_talk(talk: Talk, stored: list[Json], bills: list[Json]) -> None:

@@ -13,7 +13,7 @@ from tests.chaos.audit import broken_rules, turns_in
 from tests.chaos.told import ask_in_a_thread
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
-from tests.support.process import wait_until
+from tests.support.process import PATIENCE, wait_until
 
 MOMENTS = ("before the call", "while waiting", "in the answer", "around the commit", "committed", "acknowledged")
 WORDS = 12
@@ -103,14 +103,14 @@ class KillLoop:
         elif moment == "acknowledged":
             assert ended.wait(10)
         elif moment == "committed":
-            wait_until(lambda: ended.is_set() or turns_in(self.storage_url, marker) > 0, 10, "a commit", 0.0)
+            wait_until(lambda: ended.is_set() or turns_in(self.storage_url, marker) > 0, "a commit", interval=0.0)
         else:
             record = self.upstream.wait_for_chats(1)[0]
             if moment == "in the answer":
-                wait_until(lambda: record.pieces_sent >= 1, 10, "a piece of the answer", 0.001)
+                wait_until(lambda: record.pieces_sent >= 1, "a piece of the answer", interval=0.001)
                 time.sleep(self.random.uniform(0, 0.01))
             elif moment == "around the commit":
-                assert record.done.wait(10)
+                assert record.done.wait(PATIENCE)
                 time.sleep(self.random.uniform(0, 0.008))
 
     def _check(self, talk: Talk, moment: str) -> None:

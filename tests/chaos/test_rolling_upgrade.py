@@ -68,7 +68,7 @@ def test_a_rolling_upgrade_loses_and_doubles_nothing(
 
     old[1].terminate()
     old[1].spawn_only()  # an upgrade that is taken back
-    wait_until(lambda: lives(old[1]), 20, "the version before")
+    wait_until(lambda: lives(old[1]), "the version before")
     for (whole, _), talk in talks.items():
         assert talk.ask(old[1], whole=whole, by_id=True) == talk.id
     assert (ready(old[1]), revision(url)) == (200, NEXT)

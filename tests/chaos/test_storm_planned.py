@@ -113,7 +113,7 @@ async def test_the_bills_of_four_hundred_planned_requests_are_what_the_provider_
         for _ in range(24):
             clients.create_task(client(http))
     assert statuses == {200: REQUESTS}
-    wait_until(lambda: len(rows(storage_url, LEDGER)) == REQUESTS, 10, "the last bill", interval=0.1)
+    wait_until(lambda: len(rows(storage_url, LEDGER)) == REQUESTS, "the last bill", interval=0.1)
     calls = rows(storage_url, CALLS)
     firm = [row for row in calls if not row["estimated"]]
     billed = sum(int(row["prompt_cost_picousd"]) + int(row["completion_cost_picousd"]) for row in firm)

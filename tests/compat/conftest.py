@@ -23,7 +23,7 @@ def scripted_upstream(module_upstream: MockUpstream) -> Iterator[MockUpstream]:
 
 @pytest.fixture(scope="module")
 def compat_gateway(scripted_upstream: MockUpstream, module_start_gateway: GatewayFactory) -> GatewayProcess:
-    """A gateway that knows `KEY` alone."""
-    return module_start_gateway(
-        {"auth": {"keys": [{"key": KEY, "tenant": "compat"}]}, "upstream": {"api_key": "sk-upstream"}}
-    )
+    """A gateway that knows `KEY` alone, and leaves models that it does not list to its upstream: clients ask for those
+    of embeddings, speech and pictures."""
+    keys = [{"key": KEY, "tenant": "compat"}]
+    return module_start_gateway({"auth": {"keys": keys}, "upstream": {"api_key": "sk-upstream", "unlisted": "relay"}})

@@ -44,7 +44,7 @@ def local_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             [sys.executable, str(SCRIPT), "--port", str(port)], stdin=subprocess.PIPE, stdout=out, stderr=out
         )
     try:
-        wait_until(lambda: process.poll() is not None or _answers(port), 60, "the local model")
+        wait_until(lambda: process.poll() is not None or _answers(port), "the local model")
         assert process.poll() is None, f"run `make compat`: {_end(log)}"
         yield f"http://127.0.0.1:{port}/v1"
     finally:

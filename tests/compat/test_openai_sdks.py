@@ -196,7 +196,7 @@ def test_s2_attachments_and_context_options(results: Results) -> None:
 
 def test_s9_models(results: Results) -> None:
     """§9: `GET /v1/models`."""
-    assert results["models"] == {"listed": ["gpt-4o", MODEL, "small"], "one": MODEL}
+    assert results["models"] == {"listed": ["gpt-4o", MODEL, "small", "bench"], "one": MODEL}
 
 
 def test_s3_6_a_client_that_leaves_cancels_the_upstream(results: Results, sdk: str) -> None:

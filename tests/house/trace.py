@@ -19,6 +19,7 @@ import httpx
 
 from gateway.app import create_app
 from gateway.config.settings import Settings
+from gateway.operations.warm_up import WarmUp
 from tests.support.factory import default_config, sqlite_url
 from tests.support.mock_upstream import MockUpstream
 
@@ -96,6 +97,14 @@ def _user(text: str) -> Json:
     return {"role": "user", "content": text}
 
 
+async def _warm() -> None:
+    """Waits for what a process loads after its start: the threads that load it would be counted as a request's."""
+    (loading,) = [
+        task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__qualname__", "") == WarmUp.run.__qualname__
+    ]
+    await loading
+
+
 @asynccontextmanager
 async def _client(settings: Settings) -> AsyncIterator[Callable[[Json], Any]]:
     app = create_app(settings)
@@ -104,6 +113,7 @@ async def _client(settings: Settings) -> AsyncIterator[Callable[[Json], Any]]:
     await received.put({"type": "lifespan.startup"})
     lifespan = asyncio.ensure_future(app({"type": "lifespan", "state": {}}, received.get, sent.put))
     await sent.get()
+    await _warm()
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway", timeout=60) as client:
 

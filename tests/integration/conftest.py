@@ -9,6 +9,7 @@ from gateway.base.clock import SystemClock
 from gateway.config.settings import StorageSettings
 from gateway.storage.database.engine import Transactions, open_transactions
 from gateway.storage.database.migrate import migrate
+from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.store import ConversationStore
 
 TENANTS = itertools.count()
@@ -33,7 +34,8 @@ async def transactions(module_storage_url: str) -> AsyncIterator[Transactions]:
 @pytest.fixture
 def store(transactions: Transactions) -> ConversationStore:
     """The store under test, as one process has it."""
-    return ConversationStore(transactions, SystemClock())
+    clock = SystemClock()
+    return ConversationStore(transactions, clock, paths=PathCache(2**24, clock))
 
 
 @pytest.fixture

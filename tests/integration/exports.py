@@ -176,7 +176,10 @@ def digest(instructions: list[Json]) -> str:
 
 
 def without_ids(document: Json, *, sessions: bool = True) -> Json:
-    """The document with its conversation's and messages' ids counted through."""
+    """The document with its conversation's and messages' ids counted through, and without tool steps: those are made
+    of its messages."""
+    bare = [{**message, "reasoning_events": None} for message in document["messages"]]
+    document = {**document, "messages": bare}
     names = {message["id"]: f"#{number}" for number, message in enumerate(document["messages"])}
     text = jsons.dumps_text({**document, "id": "", "sessions": document["sessions"] if sessions else []})
     for name, number in names.items():

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 
 import pytest
 
@@ -11,21 +10,9 @@ from gateway.base.ids import new_id
 from gateway.config.settings import CacheSettings
 from gateway.ports import ClaimingCache
 from gateway.storage.cache.memory import MemoryCache, open_cache
+from tests.support.hand_clock import HandClock
 from tests.support.process import free_port
 from tests.support.valkey import Valkey, ValkeyProcess
-
-
-class HandClock:
-    """Time that a test moves."""
-
-    def __init__(self) -> None:
-        self.seconds = 1000.0
-
-    def now(self) -> datetime:
-        return datetime(2026, 11, 21, tzinfo=UTC)
-
-    def monotonic(self) -> float:
-        return self.seconds
 
 
 @pytest.fixture(params=["memory", "valkey"])
@@ -124,7 +111,7 @@ async def test_many_at_once_get_their_own(cache: ClaimingCache) -> None:
 
 
 async def test_memory_forgets_what_was_used_least_recently_and_stays_within_its_bytes() -> None:
-    cache = MemoryCache(1000, HandClock())
+    cache = MemoryCache(1000, HandClock(1000.0))
     for number in range(9):
         await cache.set(f"k{number}", b"x" * 98, 60)
     assert await cache.get("k0") is not None
@@ -136,7 +123,7 @@ async def test_memory_forgets_what_was_used_least_recently_and_stays_within_its_
 
 
 async def test_memory_keeps_a_value_exactly_as_long_as_it_was_told() -> None:
-    clock = HandClock()
+    clock = HandClock(1000.0)
     cache = MemoryCache(1000, clock)
     await cache.set("k", b"v", 10)
     clock.seconds += 9.9
@@ -146,7 +133,7 @@ async def test_memory_keeps_a_value_exactly_as_long_as_it_was_told() -> None:
 
 
 async def test_a_cache_that_is_not_there_is_a_miss_and_left_alone_for_a_moment() -> None:
-    clock = HandClock()
+    clock = HandClock(1000.0)
     cache = open_cache(CacheSettings(url=f"redis://127.0.0.1:{free_port()}/0", timeout=0.2), clock)
     await cache.set("k", b"v", 60)
     assert await cache.get("k") is None
@@ -160,7 +147,7 @@ async def test_a_cache_that_is_not_there_is_a_miss_and_left_alone_for_a_moment()
 
 
 async def test_a_cache_that_hangs_is_a_miss_and_comes_back_by_itself(chaos_valkey: ValkeyProcess) -> None:
-    clock = HandClock()
+    clock = HandClock(1000.0)
     cache = open_cache(CacheSettings(url=chaos_valkey.url, timeout=0.2), clock)
     await cache.set("k", b"v", 60)
     assert await cache.get("k") == b"v"
@@ -176,7 +163,7 @@ async def test_a_cache_that_hangs_is_a_miss_and_comes_back_by_itself(chaos_valke
 
 
 async def test_a_cache_that_was_restarted_is_used_again(chaos_valkey: ValkeyProcess) -> None:
-    clock = HandClock()
+    clock = HandClock(1000.0)
     cache = open_cache(CacheSettings(url=chaos_valkey.url, timeout=1.0), clock)
     await cache.set("k", b"v", 60)
     chaos_valkey.kill9()
@@ -192,7 +179,7 @@ async def test_what_could_not_be_forgotten_is_forgotten_before_the_cache_is_used
     chaos_valkey: ValkeyProcess,
 ) -> None:
     """§5: deleting the last conversation that holds an artifact deletes its cache entries, also just after a fault."""
-    clock = HandClock()
+    clock = HandClock(1000.0)
     cache = open_cache(CacheSettings(url=chaos_valkey.url, timeout=0.2), clock)
     await cache.set("k", b"v", 60, group="g")
     await cache.set("other", b"o", 60, group="h")
@@ -248,7 +235,7 @@ async def test_a_claim_runs_out_by_itself(cache: ClaimingCache) -> None:
 
 
 async def test_a_cache_that_cannot_be_asked_lets_everybody_claim(chaos_valkey: ValkeyProcess) -> None:
-    cache = open_cache(CacheSettings(url=chaos_valkey.url, timeout=0.2), HandClock())
+    cache = open_cache(CacheSettings(url=chaos_valkey.url, timeout=0.2), HandClock(1000.0))
     assert await cache.claim("k", "a", 60)
     chaos_valkey.pause()
     assert await cache.claim("k", "b", 60)

@@ -48,14 +48,9 @@ def full_turn(tenant: str, conversation_id: str, **more: Any) -> TurnCommit:
         message("user", f"about the {WORD}"), rendered={"role": "user", "content": WORD}, shown_in_full=(WORD,)
     )
     steps = (asked, message("assistant", None, tool_calls=[call]), message("tool", WORD, tool_call_id=f"call_{WORD}"))
-    made = turn(tenant, conversation_id, answers=(f"the {WORD} is", WORD), new_messages=steps,
+    return turn(tenant, conversation_id, answers=(f"the {WORD} is", WORD), new_messages=steps,
                 instructions=({"role": "system", "content": WORD},), attachments=(document(WORD, WORD),),
                 completion_metadata={WORD: WORD}, entry=figures(conversation_id, tenant), **more)  # fmt: skip
-    assert made.turn is not None
-    answer = made.turn.answers[0]
-    events = [{"type": "tool_step", "tool": WORD, "arguments": WORD, "result": WORD}]
-    answers = (replace(answer, reasoning_events=events), *made.turn.answers[1:])
-    return TurnCommit(made.ledger, replace(made.turn, answers=answers))
 
 
 async def rows(transactions: Transactions, table: sa.Table, **equal: Any) -> list[Any]:
@@ -75,7 +70,8 @@ async def test_nothing_of_what_was_said_is_left_in_any_table(
     await store.commit(turn(tenant, other, "mine stays", created=True))
     before = await traces(transactions, WORD)
     assert {"messages.body", "attachments.body", "instructions.body", "completions.metadata", "sessions.name",
-            "ledger.response_metadata", "messages.reasoning_events", "messages.rendered"} <= set(before)  # fmt: skip
+            "ledger.response_metadata", "reasoning_events.arguments", "reasoning_events.result",
+            "messages.rendered"} <= set(before)  # fmt: skip
     assert await store.delete_conversation(tenant, mine)
     assert await traces(transactions, WORD) == []
     assert contents(await store.find_conversation(tenant, ConversationRef(other), max_bytes=None))[0] == "mine stays"
@@ -169,7 +165,8 @@ async def test_keyed_digests_of_its_chains_stay(
     """§3.2: every answered request leaves its keyed digest, also after deletion."""
     mine = f"conv_{tenant}"
     await store.commit(turn(tenant, mine, created=True))
-    row = {"digest": b"d", "calls": b"", "conversation_id": mine, "tenant": tenant, "created_at": NOW}
+    row: dict[str, Any] = {"digest": b"d", "calls": b"", "conversation_id": mine, "whole": b"w", "tenant": tenant}
+    row |= {"request_id": "req_1", "created_at": NOW}
     await transactions.run(lambda connection: connection.execute(schema.chains.insert().values(**row)), write=True)
     await store.delete_conversation(tenant, mine)
     assert len(await rows(transactions, schema.chains, tenant=tenant)) == 1

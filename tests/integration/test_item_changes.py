@@ -15,8 +15,6 @@ from gateway.http.conversations.items import parse_items
 from gateway.models.conversation import ConversationRef
 from gateway.models.items import Item
 from gateway.models.records import ItemQuery
-from gateway.models.tool_steps import reasoning_events
-from gateway.models.turn import TurnCommit
 from gateway.storage import rows
 from gateway.storage.cache.memory import open_cache
 from gateway.storage.conversations.records import ConversationRecords
@@ -24,7 +22,7 @@ from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions, open_transactions
 from gateway.storage.lookup.digests import backfill_digests
 from gateway.storage.store import ConversationStore
-from tests.integration.commits import NOW, contents, message, turn
+from tests.integration.commits import contents, message, turn
 
 SECRET = "secret-8c1f"
 
@@ -98,12 +96,9 @@ async def test_s3_words_of_deleted_items_are_nowhere(
     rules = ({"role": "system", "content": f"{SECRET}-4"}, {"role": "system", "content": "stays"})
     first = turn(tenant, name, created=True, new_messages=steps, instructions=rules)
     assert first.turn is not None
-    answer = first.turn.answers[0]
-    ids = [each.message_id for each in first.turn.new_messages]
-    answer = replace(answer, reasoning_events=reasoning_events(list(first.turn.new_messages), NOW, ids))
-    await store.commit(TurnCommit(first.ledger, replace(first.turn, answers=(answer,))))
+    await store.commit(first)
     quoting = replace(message("user", "next"), rendered={"role": "user", "content": f"<block>{SECRET}</block>next"})
-    head = answer.message.message_id
+    head = first.turn.answers[0].message.message_id
     second = turn(tenant, name, parent_id=head, new_messages=(quoting,), instructions=rules)
     await store.commit(second)
     assert SECRET in await everything(transactions)
@@ -168,9 +163,9 @@ async def test_s3_a_page_reads_its_own_bodies(
     read: list[str] = []
     message_of = rows.message_of
 
-    def counted(row: Any, results: dict[str, Any]) -> Any:
+    def counted(row: Any) -> Any:
         read.append(row.id)
-        return message_of(row, results)
+        return message_of(row)
 
     monkeypatch.setattr(rows, "message_of", counted)
     page = await listed(records, tenant, name, limit=10, newest_first=newest_first)

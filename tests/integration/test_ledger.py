@@ -20,6 +20,7 @@ from gateway.storage.database.engine import Transactions
 from gateway.storage.ledger import ledger_pages, open_ledger
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, bill
+from tests.support.process import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("transactions")
 
@@ -124,7 +125,7 @@ async def test_an_audit_writes_nothing_and_waits_for_no_writer(
     def write(connection: sa.Connection) -> bool:
         connection.execute(schema.ledger.update().where(schema.ledger.c.tenant == tenant).values(status="failed"))
         begun.set()
-        return seen.wait(10) if not transactions.remote else True
+        return seen.wait(PATIENCE) if not transactions.remote else True
 
     writing = asyncio.ensure_future(transactions.run(write, write=True))
     await asyncio.to_thread(begun.wait, 10)

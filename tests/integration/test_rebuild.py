@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateway.base.ids import new_id
 from gateway.errors import ConversationNotFound, InvalidRequest
 from gateway.history.rebuild import RebuildOptions, build_llm_messages
-from gateway.models.chain import START, chain_digests, chain_key
+from gateway.models.chain import START, ChainKeys, chain_digests
 from gateway.models.conversation import ConversationRef, History, new_message
 from gateway.models.exchange import Caller
 from gateway.storage.store import ConversationStore
@@ -32,7 +32,7 @@ async def grown(store: ConversationStore, tenant: str, path: Sequence[Json]) -> 
     messages = tuple(replace(new_message(body), message_id=new_id("msg_")) for body in path)
     commit = turn(tenant, ref.conversation_id or "", answers=(), new_messages=messages, created=True)
     said = (chain_digests(path) or [START])[-1].said
-    await store.commit(replace(commit, chains=(chain_key(await store.secret(), tenant, (), said),)))
+    await store.commit(replace(commit, chains=(ChainKeys(await store.secret(), tenant).key(said),)))
     return ref
 
 

@@ -9,7 +9,6 @@ import pytest
 from gateway.base.clock import SystemClock
 from gateway.base.ids import new_id
 from gateway.models.conversation import ConversationRef, Earlier, TokenCounts
-from gateway.models.tool_steps import reasoning_events
 from gateway.models.turn import TurnCommit
 from gateway.storage.cache.memory import MemoryCache
 from gateway.storage.conversations.records import ConversationRecords
@@ -82,31 +81,6 @@ async def test_a_count_leaves_with_the_form_that_it_is_of(
     found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None)
     assert found is not None
     assert [(m.rendered, m.tokens) for m in found.path[1:]] == [(None, TokenCounts(m.body, {})) for m in found.path[1:]]
-
-
-async def test_the_tool_steps_of_an_answer_come_back_with_arguments_result_and_times(
-    store: ConversationStore, tenant: str
-) -> None:
-    call = {"id": "call_1", "type": "function", "function": {"name": "search", "arguments": '{"q": 1}'}}
-    steps = (
-        message("user", "find it"),
-        message("assistant", None, tool_calls=[call]),
-        message("tool", "found", tool_call_id="call_1"),
-    )
-    first = turn(tenant, "conv_t" + tenant, created=True, new_messages=steps)
-    assert first.turn is not None
-    events = reasoning_events(steps, NOW, [m.message_id for m in steps])
-    answer = replace(first.turn.answers[0], reasoning_events=events)
-    await store.commit(TurnCommit(first.ledger, replace(first.turn, answers=(answer,))))
-    found = await store.find_conversation(tenant, ConversationRef("conv_t" + tenant), max_bytes=None)
-    assert found is not None
-    assert [m.role for m in found.path] == ["user", "assistant", "tool", "assistant"]
-    (step,) = found.path[-1].reasoning_steps
-    assert (step.step, step.tool, step.tool_call_id, step.arguments, step.result) == (
-        1, "search", "call_1", '{"q": 1}', "found",
-    )  # fmt: skip
-    assert (step.called_at, step.answered_at) == (NOW, NOW)
-    assert all(not m.reasoning_steps for m in found.path[:-1])
 
 
 async def test_turns_are_appended_and_instructions_in_force_are_the_latest(

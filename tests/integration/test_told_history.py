@@ -11,7 +11,7 @@ import pytest
 from tests.bench.history.forms import FORMS
 from tests.bench.history.talk import TOOLS, Client, Talk, answering
 from tests.bench.traffic import MODEL
-from tests.chaos.audit import rows
+from tests.chaos.audit import WHOLE, rows
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 
@@ -48,7 +48,7 @@ def test_a_history_told_at_once_is_stored_as_one_that_grew(
 def _stored(storage_url: str, conversation_id: Any) -> tuple[list[dict[str, Any]], dict[bytes, int]]:
     """The messages of a conversation without what names them, and where its links lead to."""
     where = f"WHERE conversation_id = '{conversation_id}'"
-    found = rows(storage_url, f"SELECT * FROM messages {where} ORDER BY sequence_number")
+    found = rows(storage_url, f"{WHOLE} WHERE m.conversation_id = '{conversation_id}' ORDER BY m.sequence_number")
     numbers = {row["id"]: row["sequence_number"] for row in found}
     links = rows(storage_url, f"SELECT * FROM message_links {where}")
     kept = []

@@ -38,7 +38,7 @@ def test_s4_i7_a_turn_reads_and_writes_no_more_however_long_the_conversation(for
             done = {talk: _work(talk, client, database) for talk in (short, long)}
             client.close()
     few, many = done[short], done[long]
-    assert many.statements == few.statements > 0
+    assert 0 < many.statements <= few.statements
     assert many.rows <= 1.2 * few.rows
     assert many.written <= 1.3 * few.written
 

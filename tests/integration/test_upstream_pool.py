@@ -9,7 +9,8 @@ import httpx
 import pytest
 
 from gateway.upstream.http.connection import END
-from gateway.upstream.http.pool import ConnectionPool, Origin
+from gateway.upstream.http.faults import Origin
+from gateway.upstream.http.pool import ConnectionPool
 from tests.support.http_server import Answer, Record, ThreadedHttpServer
 
 REQUEST = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"

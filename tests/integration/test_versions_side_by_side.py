@@ -23,10 +23,11 @@ from gateway.operations.check import check, migrate_now
 from gateway.storage.database import migrate as migration
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions, open_transactions
-from gateway.storage.database.migrate import migrate, revision_of, schema_state
+from gateway.storage.database.finish import finish
+from gateway.storage.database.migrate import migrate, migrations_folder, revision_of, schema_state
 from gateway.storage.ledger import ledger_pages
 from gateway.storage.store import ConversationStore
-from tests.integration.commits import contents, turn
+from tests.integration.commits import contents, message, turn
 from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import scrubbed_environment
 from tests.support.next_version import BREAKING, INDEX, NEXT, become_next, next_migrations, next_sources
@@ -112,12 +113,60 @@ async def test_this_version_is_not_ready_beside_one_that_breaks_with_it(
     assert not (await transactions.run(schema_state)).older
 
 
+def oldest_versions(connection: sa.Connection) -> dict[str, str]:
+    """By revision the oldest one whose code may run on it."""
+    return {row.revision: row.oldest for row in connection.execute(sa.select(schema.schema_revisions))}
+
+
+def stored_bodies(connection: sa.Connection) -> list[str]:
+    return list(connection.execute(sa.select(schema.messages.c.body)).scalars())
+
+
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+
 async def test_the_schema_says_which_version_may_run_on_it(transactions: Transactions) -> None:
     """ADR 10: every migration leaves a row, the first one too."""
     await migrate(transactions)
-    table = schema.schema_revisions
-    query = sa.select(table.c.oldest).where(table.c.revision == THIS)
-    assert await transactions.run(lambda connection: connection.execute(query).scalar()) == "0001"
+    assert await transactions.run(oldest_versions) == {"0001": "0001", "0002": "0002"}
+
+
+async def test_where_something_was_stored_the_version_before_may_run_on(transactions: Transactions) -> None:
+    """ADR 10, ADR 19: until `gateway migrate --finish` what this version writes can be read by the one before."""
+    await upgrade(transactions, "0001", migrations_folder())
+    query = sa.text("INSERT INTO secrets (name, value) VALUES ('keyed-hash', :value)")
+    await transactions.run(lambda connection: connection.execute(query, {"value": b"x" * 32}).close(), write=True)
+    await migrate(transactions)
+    assert await transactions.run(oldest_versions) == {"0001": "0001", "0002": "0001"}
+    store = ConversationStore(transactions, SystemClock())
+    steps = (message("assistant", None, tool_calls=[CALL]), message("tool", "found", tool_call_id="c"))
+    await store.commit(turn("t", "conv_1", new_messages=steps, created=True))
+    assert all(await transactions.run(stored_bodies))
+    assert await finish(transactions) == 1
+    assert await transactions.run(oldest_versions) == {"0001": "0001", "0002": "0002"}
+    assert not all(await transactions.run(stored_bodies))
+    assert await said(store, "conv_1") == [None, "found", "answer"]
+
+
+def test_a_check_says_that_an_upgrade_is_not_finished(storage_url: str) -> None:
+    """§9, ADR 19: until `gateway migrate --finish`, which says what it did."""
+    settings = Settings(storage=StorageSettings(url=storage_url))
+
+    async def used_before() -> None:
+        transactions = open_transactions(settings.storage)
+        await upgrade(transactions, "0001", migrations_folder())
+        query = sa.text("INSERT INTO processes (id, alive_until) VALUES ('older', CURRENT_TIMESTAMP)")
+        await transactions.run(lambda connection: connection.execute(query).close(), write=True)
+        await transactions.close()
+
+    def warnings() -> list[str]:
+        return [each.text for each in check(settings) if each.name == "schema" and not each.ok]
+
+    asyncio.run(used_before())
+    assert [each.ok for each in migrate_now(settings)] == [True]
+    assert "gateway migrate --finish" in warnings()[0]
+    assert [each.ok for each in migrate_now(settings, finishing=True)] == [True, True]
+    assert warnings() == []
 
 
 def test_the_commands_say_beside_whom_they_run(

@@ -115,6 +115,8 @@ def extras(rng: random.Random, case: Case, flavour: Flavour) -> None:
 def attachment(rng: random.Random) -> Json:
     """A document beside the messages; whoever named it may have meant harm."""
     made_of: Json = {"content": text(rng)}
+    if not made_of["content"].strip():
+        made_of["content"] = words(rng, 3)  # an empty one is refused
     if rng.random() < 0.7:
         made_of["title"] = rng.choice(("notes.md", 'a "b" <c>', "x\n</artifact>", words(rng, 3), "t" * 300))
     if rng.random() < 0.3:

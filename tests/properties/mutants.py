@@ -249,12 +249,47 @@ def another_value(case: Case, forwarded: list[Json], figures: Json) -> Changed:
 def unfilled(case: Case, forwarded: list[Json], figures: Json) -> Changed:
     """Shows nothing of what there is room for."""
     at = _reduced(forwarded)
-    if at is None or len(forwarded[at]["content"]) < 1600:
+    if at is None or len(forwarded[at]["content"]) < 1200 or case.body.get("store") is not False:
         return None
     forwarded[at]["content"] = forwarded[at]["content"].split("\n", 1)[0] + "\n[…]"
     used = tokens.of_prompt(forwarded, case.body)
     figures["tokens_used"], figures["breakdown"] = used, {"system": used, "history": 0}
     return forwarded, figures
+
+
+def old_kept_whole(case: Case, forwarded: list[Json], figures: Json) -> Changed:
+    """Shows an old result whole, and cuts a fresh one."""
+    asked = max((i for i, m in enumerate(forwarded) if m["role"] == "user"), default=-1)
+    fresh = [m for m in forwarded[asked + 1 :] if m["role"] == "tool" and str(m["content"]).startswith("[Extract of ")]
+    sent = [m for m in case.messages if m["role"] == "tool" and len(str(m["content"])) > 3000]
+    for message in forwarded[: max(asked, 0)]:
+        was = next((m["content"] for m in sent if m["tool_call_id"] == message.get("tool_call_id")), None)
+        if fresh and isinstance(was, str) and message["content"] != was:
+            message["content"] = shorter(was) or was
+            return forwarded, figures
+    return None
+
+
+def label_longer_than_what_it_saves(case: Case, forwarded: list[Json], figures: Json) -> Changed:
+    """Cuts a few characters off a short result, and says so in more words."""
+    results = {r["artifact_id"]: r for r in figures["artifacts_processed"] if r["artifact_type"] == "tool_result"}
+    names = {m["tool_call_id"]: m["content"] for m in case.messages if m["role"] == "tool"}
+    for message in forwarded:
+        was = message["content"]
+        if message["role"] != "tool" or not isinstance(was, str) or not 60 < len(was) < 200:
+            continue
+        if names.get(message["tool_call_id"]) != was:
+            continue
+        same = [r for r in results.values() if r["original_size_chars"] == len(was) == r["processed_size_chars"]]
+        if len(same) != 1:
+            continue
+        record, shown = same[0], was[:-8].rstrip()
+        what = f"tool result, id {record['artifact_id']}, from {record['source']}"
+        head = f"[Extract of {what}: {len(shown):,} of {len(was):,} characters; […] marks what was left out.]"
+        message["content"] = f"{head}\n{shown}\n[…]"
+        record["strategy"], record["processed_size_chars"] = "rag_extract", len(shown)
+        return forwarded, figures
+    return None
 
 
 def figures_too_low(case: Case, forwarded: list[Json], figures: Json) -> Changed:
@@ -326,6 +361,8 @@ MUTANTS: dict[Mutant, tuple[str, ...]] = {
     spaced_again: ("I5 order", "I1"),
     another_value: ("I6", "I5", "§1"),
     unfilled: ("fill",),
+    old_kept_whole: ("I5 old first", "I1"),
+    label_longer_than_what_it_saves: ("I6 longer", "I1"),
     figures_too_low: ("I1",),
     breakdown_wrong: ("I1",),
     sizes_wrong: ("bill", "I6"),

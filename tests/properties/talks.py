@@ -35,6 +35,7 @@ class Talk:
     own: list[str] = field(default_factory=list)
     requests: int = 0
     standing: dict[int, list[Json]] = field(default_factory=dict)
+    left: set[int] = field(default_factory=set)
 
 
 class Player:
@@ -107,11 +108,13 @@ class Player:
             check_refusal(case, originals)
             return False
         forwarded = copy.deepcopy(self._gateway.upstream.sent[-1]["messages"])
-        figures = answered["response_metadata"]["context_utilization"]
+        figures = await self._gateway.bill(answered["id"], f"tenant {talk.seed}")
         if talk.requests > 1:
             forwarded, figures = self._mutant(case, forwarded, figures) or (forwarded, figures)
         seen = check_answer(case, originals, forwarded, figures, talk.standing)
         append.check(seen, talk.before)
+        append.check_left(seen, talk.left)
+        talk.left |= append.left_steps(seen)
         talk.before = seen
         shown = dict(zip(seen.indexes, seen.forwarded, strict=True))
         for index in range(len(originals)):
@@ -150,6 +153,7 @@ def _edit(talk: Talk) -> None:
     talk.view = talk.view[:at]
     until = len(talk.system) + at
     talk.standing = {i: m for i, m in talk.standing.items() if i < until}
+    talk.left = set()
     before = talk.before
     if before is not None and (before.figures["messages_excluded"] or _reduced(before)):
         talk.before = before = None  # in another branch what had left may stand again

@@ -32,7 +32,8 @@ def test_s4_the_invariants_hold_on_the_wire(start_gateway: GatewayFactory, upstr
                 check_refusal(case, case.messages)
                 continue
             assert answer.status_code == 200, answer.text
-            figures = answer.json()["response_metadata"]["context_utilization"]
+            found = client.get(f"/chat/completions/{answer.json()['id']}").json()
+            figures = found["response_metadata"]["context_utilization"]
             sent = upstream.last.body or {}
             try:
                 check_answer(case, case.messages, sent["messages"], figures)

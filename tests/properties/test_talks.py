@@ -5,6 +5,9 @@ from tests.properties.running import check_talks
 CONVERSATIONS = 130
 REQUESTS = 600
 BRANCH_WITH_A_FROZEN_EXTRACT = 10_028_115
+FOUND = (10_108_015, 10_218_212, 10_228_031)
+"""Conversations that once showed a fault: the block said what another artifact in the window says; room was made for
+what the window held compacted."""
 
 
 def test_s4_the_invariants_hold_from_turn_to_turn() -> None:
@@ -15,3 +18,7 @@ def test_s4_the_invariants_hold_from_turn_to_turn() -> None:
 def test_s4_i7_an_extract_stays_frozen_on_a_shorter_branch_that_fits_whole() -> None:
     """A client goes back to a time before the conversation overflowed: what was forwarded then is forwarded again."""
     assert check_talks([BRANCH_WITH_A_FROZEN_EXTRACT]) > 3
+
+
+def test_s4_conversations_that_once_showed_a_fault() -> None:
+    assert check_talks(FOUND) > len(FOUND)

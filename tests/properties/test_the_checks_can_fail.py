@@ -8,9 +8,10 @@ from contextlib import suppress
 import pytest
 
 from tests.properties.cases import FLAVOURS, Case, Json, single
+from tests.properties.checks import append
 from tests.properties.checks.budget import check_refusal
 from tests.properties.checks.everything import check_answer
-from tests.properties.checks.seen import Broken
+from tests.properties.checks.seen import Broken, Seen
 from tests.properties.mutants import MUTANTS, Mutant, changed_prefix, copied
 from tests.properties.running import both, gateway, outcome
 from tests.properties.talks import Player, Script
@@ -67,6 +68,16 @@ def test_who_refuses_what_would_fit_is_found(answered: list[Answered]) -> None:
             check_refusal(case, case.messages)
             missed += 1
     assert missed < len(reduced) / 2
+
+
+def test_a_step_that_comes_back_is_found() -> None:
+    said: list[Json] = [{"role": role, "content": "x"} for role in ("user", "assistant", "tool", "assistant", "tool")]
+    before = Seen(single(1), said, [said[0], *said[3:]], {}, indexes=[0, 3, 4])
+    left = append.left_steps(before)
+    assert left == {1, 2}
+    append.check_left(before, left)
+    with pytest.raises(Broken, match="I2"):
+        append.check_left(Seen(single(1), said, said, {}, indexes=[0, 1, 2, 3, 4]), left)
 
 
 def test_a_changed_prefix_is_found() -> None:

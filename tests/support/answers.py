@@ -57,6 +57,21 @@ def used(answer: Json | BaseModel) -> Json:
     return found
 
 
+def all_used(gateway: GatewayProcess, answer: Json) -> Json:
+    """The same as it is stored: with the artifacts that stand, and with what a planner said."""
+    return used(stored(gateway, answer["id"]))
+
+
+def as_told(bill: Json) -> Json:
+    """A bill without what only the stored one has: the artifacts that stand, and what a planner said."""
+    utilization = bill.get("context_utilization")
+    if not utilization:
+        return bill
+    known = {name: value for name, value in utilization.items() if name not in ("plan", "artifacts_omitted")}
+    listed = [record for record in known["artifacts_processed"] if not record.get("standing")]
+    return {**bill, "context_utilization": {**known, "artifacts_processed": listed}}
+
+
 def exact(text: str | bytes) -> Any:
     """JSON with its numbers as they are written."""
     return json.loads(text, parse_float=Decimal)
@@ -100,11 +115,11 @@ def stored_of(gateway: GatewayProcess, conversation_id: str, token: str = "sk-te
     return found
 
 
-def wait_for_bill(gateway: GatewayProcess, completion_id: str, seconds: float = 5) -> Json:
+def wait_for_bill(gateway: GatewayProcess, completion_id: str) -> Json:
     """The stored completion once it is there: an abandoned one is recorded after its client has left."""
     with http(gateway) as client:
         path = f"/chat/completions/{completion_id}"
-        wait_until(lambda: client.get(path).status_code == 200, seconds, f"the bill of {completion_id}")
+        wait_until(lambda: client.get(path).status_code == 200, f"the bill of {completion_id}")
     return stored(gateway, completion_id)
 
 

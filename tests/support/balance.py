@@ -27,7 +27,7 @@ def check_balance(
     and its cost fit each other by the provider's price list.
     """
     requests, books = provider.requests, provider.account
-    wait_until(lambda: len(rows(storage_url, LEDGER)) >= len(requests), 10, "the last bill", interval=0.1)
+    wait_until(lambda: len(rows(storage_url, LEDGER)) >= len(requests), "the last bill", interval=0.1)
     ledger = {row["request_id"]: row for row in rows(storage_url, LEDGER)}
     calls = {row["request_id"]: row for row in rows(storage_url, CALLS)}
     assert len(ledger) == len(calls) == len(requests), "one row for each request, whatever became of it"

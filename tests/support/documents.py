@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import tiktoken
+from pypdf import PdfWriter
 
 from tests.support.answers import Json
 
@@ -111,6 +112,22 @@ def pdf(lines: list[str]) -> bytes:
     """A PDF of one page with these lines, in Helvetica."""
     shown = " T* ".join(f"({line}) Tj" for line in lines)
     return pdf_of(f"BT /F1 12 Tf 14 TL 50 750 Td {shown} ET".encode("latin-1"))
+
+
+def locked_pdf(lines: list[str], *, modern: bool) -> bytes:
+    """The same behind a password: by a cipher that anyone can read with it, or (`modern`) by AES-256."""
+    whole = pdf(lines)
+    if modern:
+        head, trailer, rest = whole.rpartition(b"trailer\n<< ")
+        names = {"O": 48, "U": 48, "OE": 32, "UE": 32, "Perms": 16}
+        said = " ".join(f"/{name} <{'5a' * size}>" for name, size in names.items())
+        cipher = "/CF << /StdCF << /CFM /AESV3 /AuthEvent /DocOpen /Length 32 >> >> /StmF /StdCF /StrF /StdCF"
+        lock = f"/ID [<5a><5a>] /Encrypt << /Filter /Standard /V 5 /R 6 /Length 256 /P -4 {said} {cipher} >> "
+        return head + trailer + lock.encode() + rest
+    writer, out = PdfWriter(clone_from=io.BytesIO(whole)), io.BytesIO()
+    writer.encrypt("a password", algorithm="RC4-128")
+    writer.write(out)
+    return out.getvalue()
 
 
 def pdf_of(content: bytes, fields: bytes = b"", kids: bytes = b"3 0 R") -> bytes:

@@ -32,6 +32,7 @@ def default_config(upstream: MockUpstream, storage_url: str) -> dict[str, Any]:
             deployment("gpt-4o"),
             deployment("gpt-4o-mini"),
             deployment("small", model_info=dict(SMALL_MODEL_INFO)),
+            deployment("bench"),  # of which nobody knows the window
         ],
         "storage": {"url": storage_url},
         # What is queued for a primary model must not answer a planner; tests of planning say `planning: auto`.

@@ -120,7 +120,7 @@ class GatewayProcess(ChildProcess, Closing):
             found[:] = [line for line in lines if line.get("request_id") == request_id]
             return bool(found)
 
-        wait_until(is_there, 10, f"the log of {request_id}")
+        wait_until(is_there, f"the log of {request_id}")
         (line,) = found
         return line
 

@@ -106,6 +106,19 @@ class Trace:
     beside: str | None
     """The text of an answer with calls."""
     talk: Talk | None
+    whole: list[str]
+    """All messages that led to it, itself included, tool steps too."""
+    node: Node
+
+    @property
+    def living(self) -> bool:
+        """Whether it belongs to a conversation that is still there."""
+        return self.talk is not None and not self.talk.deleted
+
+    @property
+    def at_head(self) -> bool:
+        """Whether its conversation ends with it, or with another answer to the same request."""
+        return self.living and self.talk is not None and self.node in (self.talk.head.beside or (self.talk.head,))
 
 
 @dataclass
@@ -186,11 +199,13 @@ class Model:
         else:
             node = _root()
         seen = said_in(plan.node.path())
+        whole = [_identity(node.body) for node in plan.node.path()]
         for body in plan.new[:-1] if prefill else plan.new:
             node = node.add(body, plan.instructions)
             node.restored = node.restored or plan.restored
             node.unproven = plan.unproven
             seen += said_in([node])
+            whole.append(_identity(body))
         latest = node
         choices: list[Node] = []
         before = plan.node
@@ -209,6 +224,8 @@ class Model:
                     frozenset(call_ids([body])),
                     text_of(body) if body.get("tool_calls") else None,
                     talk if plan.ask.store else None,
+                    [*whole, _identity(body)],
+                    made,
                 )
             )
         for choice in choices:
@@ -260,7 +277,7 @@ class Model:
         return Plan(ask, talk, node, new, instructions, forwarded, run, node is talk.head)
 
     def _matched(self, ask: Ask) -> tuple[Talk, list[Json]] | None:
-        """§3.2: the conversation of the chain up to the last answer, if there is exactly one; and the chain."""
+        """§3.2: the conversation of the chain up to the last answer, and the chain."""
         for chain in _chains(ask.messages[ask.offset :]):
             calls = frozenset(call_ids(chain[-1:]))
             said = [(m["role"], _words(m)) for m in chain if _is_said(m)]
@@ -269,8 +286,8 @@ class Model:
             found = [trace for trace in found if _fits(trace.said, said)]
             if len({trace.talk for trace in found}) > 1 and calls:
                 found = [trace for trace in found if trace.calls == calls]
-            talk = found[0].talk if len({trace.talk for trace in found}) == 1 else None
             if found:
+                talk = found[0].talk if len({trace.talk for trace in found}) == 1 else _of_several(found, chain)
                 return (talk, chain) if talk is not None and not talk.deleted else None
         return None
 
@@ -295,6 +312,19 @@ class Model:
         else:
             plan.unproven = True
         return plan
+
+
+def _of_several(found: Sequence[Trace], chain: Sequence[Json]) -> Talk | None:
+    """§3.2: of several conversations the one that ends with the chain; the latest of those that are equal.
+
+    Who sent tool steps means those. What was not stored, or is deleted, may have ended there, too.
+    """
+    ends = [trace for trace in found if trace.at_head or not trace.living]
+    if any(message["role"] == "tool" or message.get("tool_calls") for message in chain):
+        sent = [_identity(message) for message in chain]
+        ends = [trace for trace in ends if trace.whole == sent] or ends
+    heads = [trace for trace in ends if trace.at_head]
+    return heads[-1].talk if heads and all(trace.whole == ends[0].whole for trace in ends) else None
 
 
 def furthest(node: Node, sent: Sequence[Json], at: int) -> tuple[Node, int]:

@@ -121,7 +121,6 @@ class World(Closing):
         try:
             wait_until(
                 lambda: all(n in self._arrived or f.done() for n, f in zip(numbers, made, strict=True)),
-                WAIT_SECONDS,
                 "two requests at once",
                 interval=0.002,
             )
@@ -185,7 +184,7 @@ class World(Closing):
         headers = {"authorization": f"Bearer {key}"}
         path = f"/chat/completions/{request_id}"
         found = lambda: self._client.get(path, headers=headers).status_code == 200  # noqa: E731
-        wait_until(found, WAIT_SECONDS, "the bill of a broken stream", interval=0.005)
+        wait_until(found, "the bill of a broken stream", interval=0.005)
 
 
 TWICE = """SELECT a.id, b.id AS other, a.body FROM messages a JOIN messages b ON a.conversation_id = b.conversation_id

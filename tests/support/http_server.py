@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.support.process import PATIENCE
 from tests.support.raw import BrokenOffError, Step, break_off, perform
 
 _MAX_HEAD_BYTES = 1 << 20
@@ -108,7 +109,7 @@ class ThreadedHttpServer:
             target=lambda: asyncio.run(self._main(listener, listening)), name="mock-upstream", daemon=True
         )
         self._thread.start()
-        if not listening.wait(10):
+        if not listening.wait(PATIENCE):
             raise RuntimeError("the mock upstream does not start")
 
     def stop(self) -> None:

@@ -11,17 +11,20 @@ from typing import Any
 
 from gateway.artifacts.files import FileReader
 from gateway.base import jsons
+from gateway.base.clock import SystemClock
 from gateway.base.ids import new_id
 from gateway.config.settings import Settings
 from gateway.context.manager import ContextManager
 from gateway.errors import NotFound
 from gateway.http.chat.messages import plain_messages
+from gateway.http.chat.resends import Resends, read_chat_request
 from gateway.http.chat.validation import Arrival, parse_chat_request
-from gateway.models.exchange import Caller, ChunkStream, Deployment, JsonAnswer, ModelFacts, StoredFile
+from gateway.models.exchange import Caller, ChatRequest, ChunkStream, Deployment, JsonAnswer, ModelFacts, StoredFile
 from gateway.relevance.index_cache import ContentIndexes, IndexedCache
 from gateway.storage.cache.memory import MemoryCache
 from gateway.storage.database.engine import open_transactions
 from gateway.storage.database.migrate import migrate
+from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.store import ConversationStore
 from gateway.telemetry.metrics import Metrics
 from gateway.tokens.counter import CounterRegistry
@@ -34,26 +37,17 @@ Answers = Callable[[Json], Json]
 """A provider: from the body that it is sent to the assistant's message."""
 
 
-class Clock:
-    """The machine's."""
-
-    def now(self) -> datetime:
-        return datetime.now(UTC)
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-
 class OneProvider(ConfiguredRouter):
     """Every model is served by the same function; facts by the model's name."""
 
     def __init__(self, facts: dict[str, ModelFacts]) -> None:
         self._facts = facts
+        self._told = None
 
     def deployment(self, model: str, caller: Caller) -> Deployment:
         return Deployment(model, model, f"openai/{model}", "http://127.0.0.1:9/v1", "sk-test", operator_key=True)
 
-    def facts(self, model: str) -> ModelFacts:
+    def facts(self, model: str, deployment: Deployment | None = None) -> ModelFacts:
         return self._facts[model]
 
 
@@ -88,14 +82,19 @@ class NoFiles:
 class InProcess:
     """`ask` is what `POST /v1/chat/completions` does, without HTTP. To be made and closed in one event loop."""
 
-    def __init__(self, settings: Settings, facts: dict[str, ModelFacts], answers: Answers) -> None:
-        clock, counters = Clock(), CounterRegistry()
+    def __init__(
+        self, settings: Settings, facts: dict[str, ModelFacts], answers: Answers, *, remembers: bool = False
+    ) -> None:
+        """`remembers`: it keeps conversations in the process, as a server does."""
+        clock, counters = SystemClock(), CounterRegistry()
+        self.resends = Resends(settings.cache.conversation_bytes // 2 if remembers else 1, clock)
+        self.paths = PathCache(settings.cache.conversation_bytes // 2 if remembers else 1, clock)
         self.indexes = ContentIndexes(2**24, 60.0, clock)
         cache = IndexedCache(MemoryCache(2**20, clock), self.indexes)
         self.settings = settings
-        self._transactions = open_transactions(settings.storage)
+        self.transactions = open_transactions(settings.storage)
         self.upstream = Function(answers)
-        self.store = store = ConversationStore(self._transactions, clock, cache, None)
+        self.store = store = ConversationStore(self.transactions, clock, cache, None, self.paths)
         reader = FileReader(cache, 60.0)
         self.context = ContextManager(settings.context, counters, reader, None, self.indexes, store=store)
         match = settings.conversation.match
@@ -108,7 +107,7 @@ class InProcess:
 
     async def prepare(self) -> "InProcess":
         """Makes the schema."""
-        await migrate(self._transactions, 10.0)
+        await migrate(self.transactions, 10.0)
         return self
 
     async def ask(self, body: Json, tenant: str = "tenant") -> Json:
@@ -120,14 +119,34 @@ class InProcess:
         size = len(json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass"))
         plain = plain_messages(body["messages"])
         arrival = Arrival(new_id("req_"), datetime.now(UTC), time.monotonic(), size)
-        request = parse_chat_request(body, {}, Caller(tenant), self.settings, arrival, plain)
+        return await self._answer(parse_chat_request(body, {}, Caller(tenant), self.settings, arrival, plain))
+
+    async def send(self, raw: bytes, tenant: str = "tenant") -> Json:
+        """The same of a body as it comes over HTTP.
+
+        Raises:
+            GatewayError: what an HTTP client would get as an error.
+        """
+        arrival = Arrival(new_id("req_"), datetime.now(UTC), time.monotonic(), len(raw))
+        request = read_chat_request(self.resends, raw, {}, Caller(tenant), self.settings, arrival)
+        with self.resends.holding(raw, request):
+            return await self._answer(request)
+
+    async def _answer(self, request: ChatRequest) -> Json:
         if request.options.dry_run:
             return await self._pipeline.dry_run(request)
         answer = await self._pipeline.answer(replace(request, stream=False))
         answered: Json = json.loads(jsons.dumps(answer.body))
         return answered
 
+    async def bill(self, completion_id: str, tenant: str = "tenant") -> Json:
+        """The stored bill's `context_utilization`, which has every artifact."""
+        found = await self.store.find_completion(tenant, completion_id)
+        assert found is not None
+        bill: Json = json.loads(jsons.dumps(found.ledger.metadata))["context_utilization"]
+        return bill
+
     async def close(self) -> None:
         """Lets go of the storage."""
         await self._settlement.drain(5.0)
-        await asyncio.wait_for(self._transactions.close(), 5.0)
+        await asyncio.wait_for(self.transactions.close(), 5.0)

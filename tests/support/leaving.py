@@ -54,19 +54,19 @@ def check_that_cancelled_streams_leave_no_trace(
     at once, no descriptor is lost, and the upstream holds no call."""
     upstream.handler = _stalling_reply
     asyncio.run(_finish(gateway, max_connections))  # all that is made once is made
-    wait_until(lambda: upstream.in_flight == 0, 5, "the end of all calls")
+    wait_until(lambda: upstream.in_flight == 0, "the end of all calls")
     files = gateway.open_files()
     upstream.clear()
     upstream.handler = _stalling_reply
     asyncio.run(_cancel(gateway, number))
-    wait_until(lambda: upstream.in_flight == 0, 2, "the end of all cancelled calls")
+    wait_until(lambda: upstream.in_flight == 0, "the end of all cancelled calls")
     assert len(upstream.chats) == number
     assert upstream.connections_open <= max_connections
     upstream.clear()
     upstream.handler = _stalling_reply
     asyncio.run(_finish(gateway, max_connections))
     assert upstream.max_in_flight == max_connections, "every connection can still be used"
-    wait_until(lambda: gateway.open_files() <= files + FEW_FILES, 5, "the end of all descriptors")
+    wait_until(lambda: gateway.open_files() <= files + FEW_FILES, "the end of all descriptors")
 
 
 def _slow_reply(record: Record) -> Reply:
@@ -80,12 +80,12 @@ def _stalling_reply(record: Record) -> Reply:
 
 
 def _settle(gateway: GatewayProcess, upstream: MockUpstream, storage_url: str) -> None:
-    wait_until(lambda: upstream.in_flight == 0, 10, "the end of all calls")
+    wait_until(lambda: upstream.in_flight == 0, "the end of all calls")
     if not storage_url.startswith("sqlite"):
-        wait_until(lambda: not rows(storage_url, BUSY), 10, "the end of all transactions", interval=0.1)
+        wait_until(lambda: not rows(storage_url, BUSY), "the end of all transactions", interval=0.1)
     calls = len(upstream.chats)
     bills = "SELECT request_id FROM ledger"
-    wait_until(lambda: len(rows(storage_url, bills)) >= calls, 10, "the bills of all calls", interval=0.1)
+    wait_until(lambda: len(rows(storage_url, bills)) >= calls, "the bills of all calls", interval=0.1)
 
 
 async def _at_once(

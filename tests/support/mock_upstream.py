@@ -141,9 +141,9 @@ class MockUpstream(Closing):
         self._server.connections_opened = 0
         self._server.resets_at_accept = 0
 
-    def wait_for_chats(self, number: int, timeout: float = 10.0) -> list[Record]:
+    def wait_for_chats(self, number: int) -> list[Record]:
         """Wait until at least `number` chat requests have arrived, and return them all."""
-        wait_until(lambda: len(self.chats) >= number, timeout, f"{number} chat requests", interval=0.002)
+        wait_until(lambda: len(self.chats) >= number, f"{number} chat requests", interval=0.002)
         return self.chats
 
     def stop(self) -> None:

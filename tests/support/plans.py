@@ -21,8 +21,9 @@ MESSAGES = """INSERT INTO messages (id, conversation_id, parent_id, sequence_num
     FROM messages, generate_series(1, {copies}) n"""
 LINKS = """INSERT INTO message_links SELECT conversation_id || '-' || n, digest, message_id || '-' || n
     FROM message_links, generate_series(1, {copies}) n"""
-CHAINS = """INSERT INTO chains (digest, calls, conversation_id, tenant, created_at)
-    SELECT sha256(digest || n::text::bytea), calls, conversation_id || '-' || n, tenant || '-' || n, created_at
+CHAINS = """INSERT INTO chains (digest, calls, conversation_id, whole, tenant, request_id, created_at)
+    SELECT sha256(digest || n::text::bytea), calls, conversation_id || '-' || n, whole, tenant || '-' || n,
+        request_id || '-' || n, created_at
     FROM chains, generate_series(1, {copies}) n"""
 LEDGER = """INSERT INTO ledger SELECT (jsonb_populate_record(l, jsonb_build_object('request_id', request_id || '-' || n,
         'completion_id', completion_id || '-' || n, 'conversation_id', conversation_id || '-' || n))).*

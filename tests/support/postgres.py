@@ -121,7 +121,7 @@ class PostgresProcess(Postgres, ChildProcess):
             super().pause()  # it starts no other backend after these are killed
             backends = self._signal_backends(signal.SIGKILL)
         super().kill9()
-        wait_until(lambda: not any(map(_runs, backends)), 10, "the end of PostgreSQL's backends")
+        wait_until(lambda: not any(map(_runs, backends)), "the end of PostgreSQL's backends")
 
     def _signal_backends(self, number: int) -> list[int]:
         listed = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text("ascii")

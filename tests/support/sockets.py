@@ -17,7 +17,7 @@ PIECE_BYTES = 65536
 class Connection(Closing):
     """One TCP connection; `received` is all that has been read. Reading gives up after `timeout` seconds."""
 
-    def __init__(self, sock: socket.socket, timeout: float = 10.0) -> None:
+    def __init__(self, sock: socket.socket, timeout: float = 30.0) -> None:
         sock.settimeout(timeout)
         self.socket = sock
         self.received = b""
@@ -114,7 +114,7 @@ class RawAnswer:
 class RawClient(Connection):
     """A client of a gateway that sends whatever bytes a test likes, and reads the answers one by one."""
 
-    def __init__(self, at: GatewayProcess, timeout: float = 5.0) -> None:
+    def __init__(self, at: GatewayProcess, timeout: float = 30.0) -> None:
         super().__init__(socket.create_connection(("127.0.0.1", at.port)), timeout)
         self._rest = b""
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.support.mock_upstream import MockUpstream, Record, Reply
-from tests.support.process import wait_until
+from tests.support.process import PATIENCE, wait_until
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "one two three"}], "stream": True}
 
@@ -45,7 +45,7 @@ def test_cuts(mock: MockUpstream, http: httpx.Client, reset: bool) -> None:
     mock.reply(cut_after=10, reset=reset)
     with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)):
         http.post("/chat/completions", json=CHAT | {"stream": False})
-    assert all(record.done.wait(1) and not record.disconnected.is_set() for record in mock.chats)
+    assert all(record.done.wait(PATIENCE) and not record.disconnected.is_set() for record in mock.chats)
 
 
 def test_a_stall_lasts_until_the_peer_hangs_up(mock: MockUpstream, http: httpx.Client) -> None:
@@ -53,11 +53,11 @@ def test_a_stall_lasts_until_the_peer_hangs_up(mock: MockUpstream, http: httpx.C
     with http.stream("POST", "/chat/completions", json=CHAT) as response:
         lines = response.iter_lines()
         assert next(lines).startswith("data: ")
-        wait_until(lambda: mock.last.pieces_sent == 2, 2, "two events")
+        wait_until(lambda: mock.last.pieces_sent == 2, "two events")
         assert mock.in_flight == 1
         assert not mock.last.disconnected.is_set()
-    assert mock.last.disconnected.wait(2)
-    assert mock.last.done.wait(1)
+    assert mock.last.disconnected.wait(PATIENCE)
+    assert mock.last.done.wait(PATIENCE)
     assert mock.last.pieces_sent == 2
 
 
@@ -69,7 +69,7 @@ def test_a_gate_opens_and_a_stall_is_released(mock: MockUpstream, http: httpx.Cl
         mock.wait_for_chats(1)
         assert mock.last.pieces_sent == 0
         gate.set()
-        wait_until(lambda: mock.last.pieces_sent == 1, 2, "one event")
+        wait_until(lambda: mock.last.pieces_sent == 1, "one event")
         assert not answer.done()
         mock.release()
         assert answer.result(5).text.endswith("data: [DONE]\n\n")
@@ -81,7 +81,7 @@ def test_a_peer_that_does_not_wait_is_noticed_before_the_answer(mock: MockUpstre
         mock.handler = lambda _, script=script: script
         with pytest.raises(httpx.ReadTimeout):
             http.post("/chat/completions", json=CHAT, timeout=0.05)
-        assert mock.last.disconnected.wait(2)
+        assert mock.last.disconnected.wait(PATIENCE)
 
 
 def test_it_can_go_down_and_come_back(mock: MockUpstream, http: httpx.Client) -> None:

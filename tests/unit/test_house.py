@@ -6,10 +6,17 @@ SMALL_WITH_REASON = {
     "__main__.py": "`python -m gateway`",
     "base/clock.py": "the one clock, passed in everywhere",
     "base/ids.py": "ids and digests",
+    "base/names.py": "names in messages, credentials among them: asked by the edge, the settings and the routes",
     "base/tasks.py": "background tasks and threads",
+    "config/exposure.py": "where a server with an operator's key may listen: asked by `serve` and by `check`",
+    "http/cors.py": "which pages of other origins may be clients",
+    "http/openapi/document.py": "two small endpoints that nothing else needs",
     "models/internal.py": "what goes to internal models and comes back",
+    "planning/resting.py": "when a planner rests, the one thing of planning that is kept in the cache beside summaries",
     "relevance/topics.py": "reads a data file",
     "storage/calibrations.py": "one table of its own",
+    "tokens/estimate.py": "samples of long texts: pure, beside the counter that is large already",
+    "upstream/litellm/rehearsal.py": "a call that goes nowhere, beside the provider's that it is made with",
     "storage/lookup/walk.py": "the query that nine others are made of",
 }
 

@@ -1,35 +1,55 @@
-"""Where the server listens (guarantee §8)."""
+"""Where a server that has an operator's key does not listen (guarantee §8)."""
 
 from typing import Any
 
 import pytest
 
+from gateway.config.exposure import operators_keys, refusal
 from gateway.config.settings import Settings
-from gateway.server import bind_address
 
 OWN_KEY = {"upstream": {"api_key": "sk-own"}}
 MODEL_KEY = {"model_list": [{"model_name": "m", "litellm_params": {"model": "m", "api_key": "sk-own"}}]}
 KEYS = {"auth": {"keys": [{"key": "gateway-key", "tenant": "a"}]}}
 
 
+HEADER_KEY = {
+    "model_list": [{"model_name": "m", "litellm_params": {"model": "m", "extra_headers": {"Api-Key": "sk-own"}}}]
+}
+CLOUD = {"model_list": [{"model_name": "m", "litellm_params": {"model": "bedrock/claude"}}]}
+KEYLESS = {"model_list": [{"model_name": "m", "litellm_params": {"model": "m", "extra_headers": {"X-Team": "a"}}}]}
+
+
 @pytest.mark.parametrize(
-    ("sections", "asked", "bound"),
+    ("sections", "asked", "starts"),
     [
-        ({}, "0.0.0.0", "0.0.0.0"),
-        (OWN_KEY, "0.0.0.0", "127.0.0.1"),
-        (MODEL_KEY, "0.0.0.0", "127.0.0.1"),
-        (OWN_KEY, "::", "127.0.0.1"),
-        (OWN_KEY, "gateway.example.org", "127.0.0.1"),
-        (OWN_KEY, "10.0.0.5", "127.0.0.1"),
-        (OWN_KEY, "127.0.0.2", "127.0.0.2"),
-        (OWN_KEY, "::1", "::1"),
-        (OWN_KEY, "localhost", "localhost"),
-        ({**OWN_KEY, **KEYS}, "0.0.0.0", "0.0.0.0"),
-        ({**OWN_KEY, "auth": {"mode": "open"}}, "0.0.0.0", "0.0.0.0"),
-        ({"auth": {"mode": "open"}}, "0.0.0.0", "0.0.0.0"),
+        ({}, "0.0.0.0", True),
+        (KEYLESS, "0.0.0.0", True),
+        ({"upstream": {"api_key": ""}}, "0.0.0.0", True),
+        (OWN_KEY, "0.0.0.0", False),
+        (MODEL_KEY, "0.0.0.0", False),
+        (HEADER_KEY, "0.0.0.0", False),
+        (CLOUD, "0.0.0.0", False),
+        (OWN_KEY, "", False),
+        (OWN_KEY, "::", False),
+        (OWN_KEY, "gateway.example.org", False),
+        (OWN_KEY, "10.0.0.5", False),
+        (OWN_KEY, "127.0.0.2", True),
+        (OWN_KEY, "::1", True),
+        (OWN_KEY, "localhost", True),
+        ({**OWN_KEY, **KEYS}, "0.0.0.0", True),
+        ({**OWN_KEY, "auth": {"mode": "open"}}, "0.0.0.0", True),
+        ({"auth": {"mode": "open"}}, "0.0.0.0", True),
     ],
 )
-def test_an_operators_key_without_gateway_keys_binds_to_loopback_only(
-    sections: dict[str, Any], asked: str, bound: str
+def test_s8_an_operators_key_without_gateway_keys_is_for_loopback_alone(
+    sections: dict[str, Any], asked: str, starts: bool
 ) -> None:
-    assert bind_address(Settings.model_validate({**sections, "server": {"host": asked}})) == bound
+    reason = refusal(Settings.model_validate({**sections, "server": {"host": asked}}))
+    assert (reason is None) is starts
+    assert reason is None or ("auth.keys" in reason and "auth.mode: open" in reason and "sk-own" not in reason)
+
+
+def test_the_keys_that_everyone_may_spend_are_named() -> None:
+    both = Settings.model_validate({**OWN_KEY, **MODEL_KEY})
+    assert operators_keys(both) == "upstream.api_key (OPENAI_API_KEY) and model_list (m)"
+    assert operators_keys(Settings.model_validate({**OWN_KEY, **KEYS})) == ""

@@ -10,6 +10,7 @@ import pytest
 from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam
 
 from tests.support.mock_upstream import MockUpstream, Reply
+from tests.support.process import PATIENCE
 
 HELLO: list[ChatCompletionMessageParam] = [
     {"role": "system", "content": "Be brief."},
@@ -59,7 +60,7 @@ def test_a_plain_answer_echoes_with_honest_usage_and_is_recorded(mock: MockUpstr
     assert (record.method, record.path) == ("POST", "/v1/chat/completions")
     assert record.headers["authorization"] == "Bearer sk-test"
     assert record.body == json.loads(record.raw) == {"model": "gpt-4o", "messages": HELLO}
-    assert record.done.wait(1)
+    assert record.done.wait(PATIENCE)
     assert not record.disconnected.is_set()
     assert mock.requests == mock.chats == [record]
     assert mock.violations == []

@@ -3,14 +3,17 @@
 import asyncio
 from dataclasses import replace
 
+from gateway.base import jsons
 from gateway.base.tasks import BackgroundTasks, offload_if
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError, StorageUnavailable
+from gateway.http.admission import LargeBodies, Place
 from gateway.http.auth import UNKNOWN, Authenticator
-from gateway.http.chat.messages import chat_body
-from gateway.http.chat.repeats import Keyed, identify, keyed, replay
-from gateway.http.chat.validation import Arrival, parse_chat_request
+from gateway.http.chat.repeats import identify, keyed, replay
+from gateway.http.chat.resends import Resends, read_chat_request
+from gateway.http.chat.validation import Arrival
 from gateway.http.edge import (
+    CLIENT_LEFT,
     EVENT_STREAM,
     STREAM_END,
     Receive,
@@ -18,13 +21,15 @@ from gateway.http.edge import (
     Send,
     answer_headers,
     event,
+    note_fault,
     send_json,
+    send_json_bytes,
     send_start,
 )
 from gateway.http.receive import LARGE_BODY, read_body, until_disconnect
 from gateway.models.conversation import ConversationRef
-from gateway.models.exchange import ChatRequest
-from gateway.models.turn import StoredCompletion
+from gateway.models.exchange import Caller, ChatRequest, stays
+from gateway.models.turn import RequestIdentity, StoredCompletion
 from gateway.ports import Clock
 from gateway.storage.store import ConversationStore
 from gateway.turn.idempotency import IdempotencyGate, Permit
@@ -43,56 +48,66 @@ class ChatCompletions:
         auth: Authenticator,
         settings: Settings,
         clock: Clock,
+        resends: Resends,
     ) -> None:
+        server = settings.server
+        self._large_bodies = LargeBodies(server.max_bytes_in_flight, server.receive_timeout)
         self._pipeline = pipeline
         self._idempotency = idempotency
         self._store = store
         self._auth = auth
         self._settings = settings
         self._clock = clock
+        self._resends = resends
         self._unattended = BackgroundTasks()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         at, started = self._clock.now(), self._clock.monotonic()
         key = keyed(scope)
         caller = await self._auth.caller(scope)
-        raw = await read_body(scope, receive, self._settings.server.max_body_bytes)
-        log_facts = scope["gateway"]
-        arrival = Arrival(log_facts["request_id"], at, started, len(raw))
+        with self._large_bodies.place() as place:
+            raw = await read_body(scope, receive, self._settings.server.max_body_bytes, place)
+            facts, has_left = scope["gateway"], scope.get(CLIENT_LEFT, stays)
+            arrival = Arrival(facts["request_id"], at, started, len(raw), facts, has_left)
+            request = await self._parsed(raw, scope, caller, arrival)
+            identity = await identify(key, caller.tenant, raw, self._store) if key else None
+            with self._resends.holding(raw, request):
+                del raw
+                if request.options.dry_run:
+                    await self._dry_run(request, receive, send)
+                elif identity is None:
+                    await self._respond(request, scope, receive, send, place)
+                else:
+                    await self._respond_once(identity, request, scope, receive, send, place)
 
+    async def _parsed(self, raw: bytes, scope: Scope, caller: Caller, arrival: Arrival) -> ChatRequest:
         def parsed() -> ChatRequest:
             headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"] if k[:2] == b"x-"}
-            body, plain = chat_body(raw, scope)
-            return parse_chat_request(body, headers, caller, self._settings, arrival, plain)
+            return read_chat_request(self._resends, raw, headers, caller, self._settings, arrival)
 
         request = await offload_if(len(raw) >= LARGE_BODY, parsed)
         if caller.tenant == UNKNOWN and (request.keeps_content or request.conversation != ConversationRef()):
             raise StorageUnavailable("The storage cannot be reached.")
-        log_facts["model"] = request.model
-        log_facts["stream"] = request.stream
-        log_facts["tenant"] = caller.tenant
-        if request.options.dry_run:
-            estimate = await until_disconnect(receive, self._pipeline.dry_run(request))
-            bill = estimate["response_metadata"]
-            headers = answer_headers(bill["conversation_id"], bill["cost"]["total_cost"])
-            await send_json(send, 200, estimate, headers)
-            return
-        if key is None:
-            await self._respond(request, scope, receive, send)
-        else:
-            await self._respond_once(key, raw, request, scope, receive, send)
+        scope["gateway"].update(model=request.model, stream=request.stream, tenant=caller.tenant)
+        return request
 
-    async def _respond(self, request: ChatRequest, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _dry_run(self, request: ChatRequest, receive: Receive, send: Send) -> None:
+        estimate = await until_disconnect(receive, self._pipeline.dry_run(request))
+        bill = estimate["response_metadata"]
+        headers = answer_headers(bill["conversation_id"], bill["cost"]["total_cost"])
+        await send_json(send, 200, estimate, headers)
+
+    async def _respond(self, request: ChatRequest, scope: Scope, receive: Receive, send: Send, place: Place) -> None:
         if request.stream:
-            await until_disconnect(receive, self._stream(request, scope, send))
+            await until_disconnect(receive, self._stream(request, scope, send, place))
             return
-        await _send_completion(await until_disconnect(receive, self._pipeline.answer(request)), scope, send)
+        completion = await until_disconnect(receive, self._pipeline.answer(request))
+        await self._send_completion(completion, scope, send)
 
     async def _respond_once(
-        self, key: Keyed, raw: bytes, request: ChatRequest, scope: Scope, receive: Receive, send: Send
+        self, identity: RequestIdentity, request: ChatRequest, scope: Scope, receive: Receive, send: Send, place: Place
     ) -> None:
         """Runs the request, or sends the answer that it was given before."""
-        identity = await identify(key, request.caller.tenant, raw, self._store)
         admitted = await until_disconnect(receive, self._idempotency.admit(identity, request))
         if isinstance(admitted, StoredCompletion):
             scope["gateway"]["replayed"] = True
@@ -102,10 +117,10 @@ class ChatCompletions:
         request = replace(request, claim=admitted.claim)
         if request.stream or not request.keeps_content:
             with admitted:
-                await self._respond(request, scope, receive, send)
+                await self._respond(request, scope, receive, send, place)
             return
-        completion = await self._answer_in_any_case(admitted, request, receive)
-        await _send_completion(completion, scope, send)
+        completion = await self._answer_in_any_case(admitted, replace(request, has_left=stays), receive)
+        await self._send_completion(completion, scope, send)
 
     async def _answer_in_any_case(self, permit: Permit, request: ChatRequest, receive: Receive) -> Completion:
         """The answer, which is finished and stored also if the client leaves: by its key it is found again, so that
@@ -127,8 +142,16 @@ class ChatCompletions:
         """Ends what goes on without its client, at shutdown; its bill is kept."""
         await self._unattended.cancel()
 
-    async def _stream(self, request: ChatRequest, scope: Scope, send: Send) -> None:
+    async def _send_completion(self, completion: Completion, scope: Scope, send: Send) -> None:
+        headers = {**completion.headers, **answer_headers(completion.conversation_id, completion.cost)}
+        scope["gateway"]["conversation_id"] = completion.conversation_id
+        content = jsons.dumps(completion.body)
+        with self._large_bodies.occupied(len(content)):
+            await send_json_bytes(send, 200, content, headers)
+
+    async def _stream(self, request: ChatRequest, scope: Scope, send: Send, place: Place) -> None:
         answer = await self._pipeline.stream(request)
+        place.release()
         try:
             await self._send_stream(answer, scope, send)
         finally:
@@ -145,16 +168,10 @@ class ChatCompletions:
                 await send({"type": "http.response.body", "body": body, "more_body": True})
         except GatewayError as error:
             # The answer has begun, so its status cannot change: an error event, and no [DONE] (guarantee §7).
-            scope["gateway"]["error_code"] = error.code
+            note_fault(scope["gateway"], error)
             end = event(error.body())
         await send({"type": "http.response.body", "body": end})
 
 
 async def _of(task: "asyncio.Task[Completion]") -> Completion:
     return await asyncio.shield(task)
-
-
-async def _send_completion(completion: Completion, scope: Scope, send: Send) -> None:
-    headers = {**completion.headers, **answer_headers(completion.conversation_id, completion.cost)}
-    scope["gateway"]["conversation_id"] = completion.conversation_id
-    await send_json(send, 200, completion.body, headers)

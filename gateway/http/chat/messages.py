@@ -4,7 +4,6 @@ from operator import itemgetter
 from typing import Any
 
 from gateway.base import jsons
-from gateway.http.edge import Scope
 from gateway.http.fields import invalid, missing
 from gateway.http.receive import an_object, no_json
 from gateway.models.exchange import PlainMessages
@@ -15,12 +14,11 @@ TEXT_ONLY, OBJECTS_ONLY = {str}, {dict}
 role_of, content_of = itemgetter("role"), itemgetter("content")
 
 
-def chat_body(raw: bytes, scope: Scope) -> tuple[dict[str, Any], PlainMessages | None]:
+def chat_body(raw: bytes) -> tuple[dict[str, Any], PlainMessages | None]:
     """The body of a chat request as a JSON object, and its messages where they are plain.
 
     Raises:
         InvalidRequest: it is no JSON object.
-        UnsupportedMediaType: it is compressed.
     """
     try:
         body = jsons.loads(raw)
@@ -32,12 +30,15 @@ def chat_body(raw: bytes, scope: Scope) -> tuple[dict[str, Any], PlainMessages |
             if jsons.checked(raw, rest, small=False) is not rest:
                 body = jsons.loads_exact(raw)
     except jsons.JSONDecodeError as error:
-        raise no_json(scope, error) from None
+        raise no_json(error) from None
     return an_object(body), plain
 
 
-def check_messages(messages: Any) -> None:
+def check_messages(messages: Any, known: int = 0) -> None:
     """
+    Args:
+        known: how many of them have been checked before.
+
     Raises:
         InvalidRequest: not a list of messages; names `messages[i]…`.
     """
@@ -45,7 +46,7 @@ def check_messages(messages: Any) -> None:
         raise missing("messages")
     if not isinstance(messages, list) or not messages:
         raise invalid("messages", "must be a list of at least one message")
-    for index, message in enumerate(messages):
+    for index, message in enumerate(messages[known:], known):
         check_message(message, f"messages[{index}]")
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.accounting.cost import total_cost
+from gateway.accounting.metadata import begun
 from gateway.accounting.stream import CHUNK_FIELDS, ON_EVERY_CHUNK, ChunkRelay
 from gateway.base.tasks import offload_if
 from gateway.errors import StorageUnavailable
@@ -109,8 +110,8 @@ def replayed_chunks(body: dict[str, Any], choices: int, *, include_usage: bool) 
     """A whole answer in chunks, by the same rules as one that comes from upstream."""
     relay = ChunkRelay(body["id"], choices, include_usage)
     bill: dict[str, Any] = {name: body[name] for name in GATEWAY_FIELDS if name in body}
-    begun = {name: value for name, value in body["response_metadata"].items() if name not in ("usage", "cost")}
-    sent = relay.push(list(_as_chunks(body)), lambda: {**bill, "response_metadata": begun})
+    known = {name: value for name, value in body["response_metadata"].items() if name not in ("usage", "cost")}
+    sent = relay.push(list(_as_chunks(body)), lambda: {**bill, "response_metadata": begun(known)})
     relay.conclude()
     return sent + relay.final(bill, body["usage"])
 

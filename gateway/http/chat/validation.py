@@ -5,19 +5,20 @@ hand, in `messages.py`: see ADR 17.
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 
 from gateway.config.settings import Settings
+from gateway.errors import InvalidRequest
 from gateway.http.chat.messages import check_messages, check_tools
 from gateway.http.fields import Fields, SessionName, invalid, keeps_metadata_rules, read
 from gateway.models.artifacts import ContextGoal, RequestAttachment
 from gateway.models.conversation import ConversationRef
-from gateway.models.exchange import Caller, ChatRequest, ContextOptions, PlainMessages
+from gateway.models.exchange import Caller, ChatRequest, ContextOptions, KnownMessages, PlainMessages, stays
 
 CONVERSATION_ID = re.compile(r"conv_[\w-]{1,58}\Z")
 NO_CONVERSATION = "conv_"
@@ -37,7 +38,7 @@ def _printable(text: str) -> str:
 
 
 class ModelsField(Fields):
-    """`context.models`: internal models out of `model_list`."""
+    """`context.models`: internal models out of `model_list`; without one, those of the primary model's upstream."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -81,12 +82,15 @@ MODE, PLANNING, LIMIT = TypeAdapter(Mode), TypeAdapter(Planning), TypeAdapter(To
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """When a request arrived, by the clock and in monotonic seconds; its id, and the bytes of its body."""
+    """When a request arrived, by the clock and in monotonic seconds; its id, the bytes of its body, the fields of its
+    line in the log, and whether its client has left since."""
 
     request_id: str
     at: datetime
     started: float
     size: int
+    log_facts: dict[str, Any] = field(default_factory=dict)
+    has_left: Callable[[], bool] = stays
 
 
 def parse_chat_request(
@@ -96,21 +100,25 @@ def parse_chat_request(
     settings: Settings,
     arrival: Arrival,
     plain: PlainMessages | None = None,
+    known: KnownMessages | None = None,
 ) -> ChatRequest:
     """A request as the pipeline takes it.
 
     Args:
         headers: those that begin with `x-`, in lower case.
         plain: its messages, where they have been found to be plain.
+        known: what an earlier request tells of them.
 
     Raises:
         InvalidRequest: a field breaks a rule; `param` names it.
     """
     fields = read(CHAT, body)
+    if settings.model_list:
+        _check_spelling(body)
     forward = dict(body)
     messages = forward.pop("messages", None)
     if plain is None:
-        check_messages(messages)
+        check_messages(messages, known.count if known is not None else 0)
     check_tools(body)
     for name in ("context", "conversation", "attachments"):
         forward.pop(name, None)
@@ -139,7 +147,17 @@ def parse_chat_request(
         started=arrival.started,
         size=arrival.size,
         plain=plain,
+        log_facts=arrival.log_facts,
+        has_left=arrival.has_left,
+        known=known or KnownMessages(),
     )
+
+
+def _check_spelling(body: dict[str, Any]) -> None:
+    """Some upstreams take `Model` for `model`, and the later of the two."""
+    for name in body:
+        if len(name) == len("model") and name != "model" and name.lower() == "model":
+            raise invalid(name, "must be written 'model'")
 
 
 def _options(
@@ -152,8 +170,9 @@ def _options(
         return ContextOptions(defaults.mode, defaults.planning, goal)
     models = context.models.model_dump(exclude_none=True) if context.models else {}
     for role, name in models.items():
-        if not settings.lists(name):
-            raise invalid(f"context.models.{role}", "must be a model of model_list")
+        if not (settings.serves_unlisted or settings.lists(name)):
+            param = f"context.models.{role}"
+            raise InvalidRequest(f"{param}: {settings.unknown(name)}", param=param, code="invalid_value")
     return ContextOptions(
         context.mode or _header(MODE, headers, OPTION_HEADERS[0]) or defaults.mode,
         context.planning or _header(PLANNING, headers, OPTION_HEADERS[1]) or defaults.planning,
@@ -198,4 +217,6 @@ def _attachments(value: list[RequestAttachment] | None) -> tuple[RequestAttachme
     for index, attachment in enumerate(value or ()):
         if (attachment.attachment_id is None) == (attachment.content is None):
             raise invalid(f"attachments[{index}]", "needs either attachment_id or content")
+        if attachment.content is not None and (not attachment.content or attachment.content.isspace()):
+            raise invalid(f"attachments[{index}].content", "must not be empty")
     return tuple(value or ())

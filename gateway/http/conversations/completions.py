@@ -1,108 +1,109 @@
-"""`GET /v1/chat/completions…`: any bill can be checked afterwards (guarantee §6)."""
+"""`/v1/chat/completions…`, stored: any bill can be checked afterwards (guarantee §6)."""
 
-import re
-from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qs
 
 from gateway.accounting.audit import repriced
-from gateway.accounting.metadata import extended_usage
-from gateway.errors import CompletionNotFound, ConversationNotFound
+from gateway.accounting.metadata import extended_usage, in_answer, with_plan
+from gateway.errors import CompletionNotFound, ConversationNotFound, InvalidRequest, ItemNotFound
 from gateway.http.auth import ANONYMOUS, Authenticator
-from gateway.http.edge import Receive, Scope, Send, answer_headers, send_json
+from gateway.http.conversations.api_call import ApiCall, Endpoint
+from gateway.http.conversations.queries import (
+    Query,
+    check_named,
+    given_metadata,
+    limit_of,
+    listed,
+    metadata_of,
+    newest_first,
+)
 from gateway.http.fields import invalid
 from gateway.models.turn import CompletionQuery, StoredCompletion
 from gateway.storage.store import ConversationStore
 
-METADATA = re.compile(r"metadata\[(.*)\]", re.DOTALL)
-MAX_PAGE = 100
-MAX_METADATA_PAIRS = 16
 FIGURES = ("prompt_tokens", "completion_tokens", "total_tokens")
 """Of an answer's `usage`, those that its bill knows."""
-Query = Mapping[str, str]
-
-
-def parameters(text: str) -> Query:
-    """The parameters of a query string, each with its first value."""
-    return {name: values[0] for name, values in parse_qs(text, keep_blank_values=True).items()}
-
-
-def check_named(query: Query, *names: str) -> None:
-    """
-    Raises:
-        InvalidRequest: one of these parameters is given and empty.
-    """
-    for name in names:
-        if query.get(name) == "":
-            raise invalid(name, "must not be empty")
-
-
-def limit_of(query: Query) -> int:
-    """`limit`: how many members a page may have, 20 by default."""
-    limit = query.get("limit", "20")
-    if not (limit.isascii() and limit.isdigit() and len(limit) <= 3 and 1 <= int(limit) <= MAX_PAGE):
-        raise invalid("limit", f"must be a whole number from 1 to {MAX_PAGE}")
-    return int(limit)
-
-
-def newest_first(query: Query, default: str) -> bool:
-    """Whether the order is `desc`."""
-    order = query.get("order", default)
-    if order not in ("asc", "desc"):
-        raise invalid("order", "must be asc or desc")
-    return order == "desc"
-
-
-def metadata_of(query: Query) -> tuple[tuple[str, str], ...]:
-    """The pairs of `metadata[KEY]=VALUE`."""
-    found = tuple((m.group(1), value) for name, value in query.items() if (m := METADATA.fullmatch(name)))
-    if len(found) > MAX_METADATA_PAIRS:
-        raise invalid("metadata", f"may name {MAX_METADATA_PAIRS} keys")
-    return found
-
-
-def listed(data: list[Any], *, has_more: bool) -> dict[str, Any]:
-    """A page as OpenAI sends it; the next one begins after `last_id`."""
-    ends = {"first_id": data[0]["id"] if data else None, "last_id": data[-1]["id"] if data else None}
-    return {"object": "list", "data": data, **ends, "has_more": has_more}
 
 
 class StoredCompletions:
-    """One completion by its id (`chatcmpl-…` or `req_…`), or a page of the tenant's or of a conversation's."""
+    """The endpoints `all` (a page of the tenant's or of a conversation's), `one` (by `chatcmpl-…` or `req_…`: read,
+    changed, deleted) and `messages` (what it answers)."""
 
-    def __init__(self, store: ConversationStore, auth: Authenticator) -> None:
+    def __init__(self, store: ConversationStore, auth: Authenticator, max_body_bytes: int) -> None:
         self._store = store
-        self._auth = auth
+        self.all = Endpoint(auth, 0, {"GET": self._list})
+        self.one = Endpoint(auth, max_body_bytes, {"GET": self._find, "POST": self._update, "DELETE": self._delete})
+        self.messages = Endpoint(auth, 0, {"GET": self._messages})
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        caller = await self._auth.caller(scope)
-        completion_id = scope["path_params"].get("completion_id")
-        if completion_id is not None:
-            found = await self._store.find_completion(caller.tenant, completion_id)
-            if found is None:
-                raise CompletionNotFound("No such completion.", param="completion_id")
-            await send_json(send, 200, as_completion(found), answer_headers(found.ledger.conversation_id))
-            return
-        query = parse_query(scope["query_string"].decode("latin-1"))
+    async def _list(self, call: ApiCall) -> dict[str, Any]:
+        query = completion_query(call.query)
         conversation_id = query.conversation_id
-        if conversation_id is None and caller.tenant == ANONYMOUS:  # all callers without a key are one tenant
+        if conversation_id is None and call.tenant == ANONYMOUS:  # all callers without a key are one tenant
             raise invalid("conversation", "is required without an API key")
-        if conversation_id is not None and not await self._store.has_conversation(caller.tenant, conversation_id):
+        if conversation_id is not None and not await self._store.has_conversation(call.tenant, conversation_id):
             raise ConversationNotFound("No such conversation.", param="conversation")
-        page = await self._store.list_completions(caller.tenant, query)
+        page = await self._store.list_completions(call.tenant, query)
         if page is None:
             raise CompletionNotFound("No such completion.", param="after")
-        data = [as_completion(each) for each in page.found]
-        await send_json(send, 200, listed(data, has_more=page.has_more), answer_headers(conversation_id))
+        return listed([as_completion(each) for each in page.found], has_more=page.has_more)
+
+    async def _find(self, call: ApiCall) -> dict[str, Any]:
+        return _found(await self._store.find_completion(call.tenant, call.path["completion_id"]))
+
+    async def _update(self, call: ApiCall) -> dict[str, Any]:
+        body = await call.body("metadata")
+        if "metadata" not in body:
+            raise InvalidRequest("metadata is required.", param="metadata", code="missing_required_parameter")
+        metadata = given_metadata(body["metadata"])
+        return _found(await self._store.update_completion(call.tenant, call.path["completion_id"], metadata))
+
+    async def _delete(self, call: ApiCall) -> dict[str, Any]:
+        name = call.path["completion_id"]
+        if not await self._store.delete_completion(call.tenant, name):
+            raise _unknown()
+        return {"id": name, "object": "chat.completion.deleted", "deleted": True}
+
+    async def _messages(self, call: ApiCall) -> dict[str, Any]:
+        check_named(call.query, "after")
+        limit, after = limit_of(call.query), call.query.get("after")
+        found = await self._store.completion_input(call.tenant, call.path["completion_id"])
+        if found is None:
+            raise _unknown()
+        data = [as_store_message(name, body) for name, body in found]
+        if newest_first(call.query, "asc"):
+            data.reverse()
+        ids = [each["id"] for each in data]
+        if after is not None and after not in ids:
+            raise ItemNotFound("No such message.", param="after")
+        rest = data[ids.index(after) + 1 :] if after is not None else data
+        return listed(rest[:limit], has_more=len(rest) > limit)
 
 
-def parse_query(text: str) -> CompletionQuery:
+def _found(stored: StoredCompletion | None) -> dict[str, Any]:
+    if stored is None:
+        raise _unknown()
+    return as_completion(stored)
+
+
+def _unknown() -> CompletionNotFound:
+    return CompletionNotFound("No such completion.", param="completion_id")
+
+
+def as_store_message(name: str, body: dict[str, Any]) -> dict[str, Any]:
+    """OpenAI's object: a content of parts stands in `content_parts`, its text in `content`."""
+    content, parts = body.get("content"), None
+    if isinstance(content, list):
+        parts = content
+        texts = (part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text")
+        content = "\n".join(text for text in texts if isinstance(text, str)) or None
+    return {**body, "id": name, "content": content, "content_parts": parts}
+
+
+def completion_query(query: Query) -> CompletionQuery:
     """OpenAI's parameters of a list, and `conversation`; others are ignored.
 
     Raises:
         InvalidRequest: a parameter breaks its rule; names it.
     """
-    query = parameters(text)
     check_named(query, "conversation", "model", "after")
     found = (query.get("conversation"), query.get("model"), metadata_of(query), limit_of(query), query.get("after"))
     return CompletionQuery(*found, newest_first=newest_first(query, "asc"))
@@ -112,13 +113,14 @@ def as_completion(stored: StoredCompletion) -> dict[str, Any]:
     """The completion with its bill; without content where none was stored (`store: false`, failed turns)."""
     entry = stored.ledger
     bare: dict[str, Any] = {
-        "id": entry.completion_id,
+        "id": entry.completion_id or entry.request_id,
         "object": "chat.completion",
         "created": int(entry.created_at.timestamp()),
         "model": entry.model,
         "choices": [],
     }
     body = {**bare, **answered(stored), "status": entry.status}
+    body["response_metadata"] = with_plan(entry.metadata, stored.plan)
     if stored.completion_metadata is not None:
         body["metadata"] = stored.completion_metadata
     return body
@@ -127,7 +129,7 @@ def as_completion(stored: StoredCompletion) -> dict[str, Any]:
 def answered(stored: StoredCompletion) -> dict[str, Any]:
     """The completion as its client got it."""
     entry = stored.ledger
-    body = {**(stored.completion or {}), "response_metadata": entry.metadata}
+    body = {**(stored.completion or {}), "response_metadata": in_answer(entry.metadata)}
     primary = next((call for call in entry.calls if call.purpose == "primary"), None)
     if primary is not None:
         calls = tuple(repriced(call) for call in entry.calls)  # exact where a cost is more than its column holds

@@ -1,26 +1,27 @@
 """`/v1/conversations…`: OpenAI's Conversations API over the stored histories, and a list of them (guarantee §3, §8)."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from gateway.base.ids import new_id
-from gateway.base.tasks import offload_if
-from gateway.errors import ConversationNotFound, InvalidRequest, StorageUnavailable
-from gateway.http.auth import ANONYMOUS, UNKNOWN, Authenticator
+from gateway.errors import ConversationNotFound, InvalidRequest
+from gateway.http.auth import ANONYMOUS, Authenticator
 from gateway.http.chat.validation import CONVERSATION_ID
-from gateway.http.conversations.completions import check_named, limit_of, listed, metadata_of, newest_first, parameters
-from gateway.http.conversations.items import parse_items
-from gateway.http.edge import Receive, Scope, Send, answer_headers, send_json
-from gateway.http.fields import invalid, is_session_name, keeps_metadata_rules
-from gateway.http.receive import LARGE_BODY, json_body, read_body
-from gateway.models.conversation import ConversationMessage
-from gateway.models.records import ConversationRecord, ItemQuery, RecordQuery
+from gateway.http.conversations.api_call import Answer, ApiCall, Endpoint
+from gateway.http.conversations.queries import (
+    check_named,
+    given_metadata,
+    limit_of,
+    listed,
+    metadata_of,
+    newest_first,
+)
+from gateway.http.fields import invalid, is_session_name
+from gateway.models.records import ConversationRecord, ConversationTotals, ItemQuery, RecordQuery, Spending
 from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.store import ConversationStore
 
-T = TypeVar("T")
 LATEST = 253_402_300_798
 """Latest Unix time of a query: a second may be added, and databases hold no time after the year 9999."""
 
@@ -34,6 +35,39 @@ def as_conversation(record: ConversationRecord) -> dict[str, Any]:
         "metadata": record.metadata,
         "updated_at": int(record.updated_at.timestamp()),
         "session": record.session,
+    }
+
+
+def as_totals(totals: ConversationTotals) -> dict[str, Any]:
+    """What a conversation took so far, and each of its latest turns, the oldest of these first."""
+    turns = [
+        {
+            "number": turn.number,
+            "request_ids": list(turn.request_ids),
+            "status": turn.status,
+            "created_at": int(turn.created_at.timestamp()),
+            **_spent(turn.spent),
+        }
+        for turn in totals.latest
+    ]
+    return {
+        "totals": {"turns": totals.turns, "requests": totals.spent.requests, **_spent(totals.spent)},
+        "turns": turns,
+    }
+
+
+def _spent(spent: Spending) -> dict[str, Any]:
+    """Tokens and cost as a bill has them; no cost where a price is not known (guarantee §6)."""
+    prompt, completion = spent.prompt_tokens, spent.completion_tokens
+    return {
+        "usage": {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion},
+        "cost": {
+            "planning_cost": spent.planning_cost,
+            "total_cost": spent.cost,
+            "currency": "USD",
+            "priced": spent.cost is not None,
+            "estimated": spent.estimated,
+        },
     }
 
 
@@ -73,87 +107,6 @@ def _unix_time(query: Mapping[str, str], name: str, *, plus: int = 0) -> datetim
     return datetime.fromtimestamp(int(text) + plus, UTC)
 
 
-def given_metadata(value: Any) -> dict[str, str]:
-    """
-    Raises:
-        InvalidRequest: it breaks OpenAI's rules.
-    """
-    if value is None:
-        return {}
-    if not keeps_metadata_rules(value):
-        raise invalid("metadata", "must be an object of up to 16 strings of up to 512 characters, keys of up to 64")
-    return dict(value)
-
-
-@dataclass(frozen=True, slots=True)
-class ApiCall:
-    """A request to this API, read and authenticated; `path` and `query` are its parameters."""
-
-    tenant: str
-    request_id: str
-    path: Mapping[str, str]
-    query: Mapping[str, str]
-    raw: bytes
-    scope: Scope
-
-    @property
-    def conversation_id(self) -> str:
-        """
-        Raises:
-            ConversationNotFound: no conversation can have the id of the path.
-        """
-        found = self.path["conversation_id"]
-        if not CONVERSATION_ID.match(found):
-            raise ConversationNotFound("No such conversation.", param="conversation_id")
-        return found
-
-    async def body(self, *known: str) -> dict[str, Any]:
-        """The body, which may have these fields alone.
-
-        Raises:
-            InvalidRequest: it is no JSON object, or has another field.
-        """
-        body = await self._run(json_body, self.raw, self.scope)
-        for name in body:
-            if name not in known:
-                raise invalid(name, f"is not known; known are {', '.join(known)}")
-        return body
-
-    async def messages(self, items: Any) -> tuple[ConversationMessage, ...]:
-        """The chat messages that these items are."""
-        return await self._run(parse_items, items)
-
-    async def _run(self, work: Callable[..., T], *args: Any) -> T:
-        return await offload_if(len(self.raw) >= LARGE_BODY, work, *args)
-
-
-Answer = Callable[[ApiCall], Awaitable[dict[str, Any]]]
-
-
-class Endpoint:
-    """A path, with the function that answers each of its methods."""
-
-    def __init__(self, auth: Authenticator, max_body_bytes: int, answers: Mapping[str, Answer]) -> None:
-        self._auth = auth
-        self._max_body_bytes = max_body_bytes
-        self._answers = answers
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        caller = await self._auth.caller(scope)
-        raw = await read_body(scope, receive, self._max_body_bytes) if scope["method"] == "POST" else b""
-        if caller.tenant == UNKNOWN:
-            raise StorageUnavailable("The storage cannot be reached.")
-        log_facts = scope["gateway"]
-        log_facts["tenant"] = caller.tenant
-        query = parameters(scope["query_string"].decode("latin-1"))
-        call = ApiCall(caller.tenant, log_facts["request_id"], scope["path_params"], query, raw, scope)
-        method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        answer = await self._answers[method](call)
-        conversation_id = call.path.get("conversation_id") or (answer["id"] if method == "POST" else None)
-        log_facts["conversation_id"] = conversation_id
-        await send_json(send, 200, answer, answer_headers(conversation_id))
-
-
 class Conversations:
     """The endpoints of the API: `all`, `one`, `items` and `item`."""
 
@@ -180,7 +133,8 @@ class Conversations:
         return as_conversation(made)
 
     async def _find(self, call: ApiCall) -> dict[str, Any]:
-        return as_conversation(await self._records.find(call.tenant, call.conversation_id))
+        record, totals = await self._records.totals(call.tenant, call.conversation_id)
+        return {**as_conversation(record), **as_totals(totals)}
 
     async def _update(self, call: ApiCall) -> dict[str, Any]:
         conversation_id = call.conversation_id

@@ -110,8 +110,9 @@ class Attachment(Fields):
 
 
 class Message(Fields):
-    """A message and its position in the tree. `standing` names the artifacts that it shows in full, `parent` is the id
-    of another message, `instructions` an index into those of the document."""
+    """A message and its position in the tree. Its `reasoning_events` are made anew. `standing` names the
+    artifacts that it shows in full, `parent` is the id of another message, `instructions` an index into
+    those of the document."""
 
     id: Id
     parent: str | None = None
@@ -231,7 +232,6 @@ def _message(document: Export, index: int, positions: dict[str, int]) -> Importe
         request=each.request,
         choice=each.choice,
         restored=each.restored,
-        events=each.reasoning_events,
     )
 
 

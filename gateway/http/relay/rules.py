@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from gateway.base.names import is_credential
 from gateway.models.exchange import Headers
 
 PREFIX = "/v1/"
@@ -27,11 +28,14 @@ KEPT_HERE = HOP_BY_HOP | {
     *(b"x-conversation-id", b"x-context-session", b"x-context-mode", b"x-context-planning"),
     b"x-context-max-input-tokens",
 }
-CREDENTIALS = frozenset((b"api-key", b"x-api-key", b"x-goog-api-key", b"anthropic-api-key"))
+CREDENTIAL_PARAMETERS = frozenset(("key", "api_key", "api-key", "apikey", "access_token", "token"))
+"""Parameters of a query that carry a credential, as some providers take it."""
 KEPT_THERE = HOP_BY_HOP | {
     *(b"set-cookie", b"set-cookie2", b"date", b"server", b"via", b"alt-svc", b"strict-transport-security"),
+    *(b"access-control-allow-origin", b"access-control-allow-credentials", b"access-control-expose-headers"),
+    *(b"access-control-allow-methods", b"access-control-allow-headers", b"access-control-max-age"),
 }
-"""Headers of an answer that speak of the upstream's own connection, cookies or host."""
+"""Headers of an answer that speak of the upstream's own connection, cookies or host, or of who may read it there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +63,27 @@ class Pattern:
         )
 
 
+BY_A_MODEL = tuple(Pattern("POST", tuple(path.split("/"))) for path in OPERATORS)
+OF_FILES = (Pattern.of("POST files"), Pattern.of("POST uploads/*/parts"))
+
+
 def named_calls(relay: tuple[str, ...]) -> tuple[Pattern, ...]:
     """What may be relayed with an operator's key: the calls of `OPERATORS` and those of `server.relay`."""
-    return (*(Pattern("POST", tuple(path.split("/"))) for path in OPERATORS), *map(Pattern.of, relay))
+    return (*BY_A_MODEL, *map(Pattern.of, relay))
+
+
+def is_operators(method: str, path: str) -> bool:
+    """Whether an operator's key may be used for this call by default. All of these calls are answered by a model.
+
+    Args:
+        path: below `/v1/`.
+    """
+    return any(pattern.fits(method, PREFIX + path) for pattern in BY_A_MODEL)
+
+
+def only_stores_files(method: str, path: str) -> bool:
+    """Whether a call brings an upstream a file and asks no model: its body need not be read."""
+    return any(pattern.fits(method, PREFIX + path) for pattern in OF_FILES)
 
 
 def is_plain_path(raw_path: str) -> bool:
@@ -78,15 +100,24 @@ def is_plain_path(raw_path: str) -> bool:
 
 
 def headers_up(headers: Headers, *, operator: bool) -> Headers:
-    """The client's headers that go to the upstream, without `Authorization`.
+    """The client's headers that go to the upstream, without `Authorization` and whatever else carries a credential: it
+    was given for another place.
 
     Args:
         operator: an operator's key is used, so no header that holds the client's key may go with it.
     """
-    dropped = KEPT_HERE | _named_by_connection(headers) | (CREDENTIALS if operator else frozenset())
-    kept = [(name, value) for name, value in headers if name not in dropped]
+    dropped = KEPT_HERE | _named_by_connection(headers)
+    kept = [
+        (name, value) for name, value in headers if name not in dropped and not is_credential(name.decode("latin-1"))
+    ]
     tokens = [value.rpartition(b" ")[2] for name, value in headers if name == b"authorization"] if operator else []
     return [(name, value) for name, value in kept if not any(token and token in value for token in tokens)]
+
+
+def query_up(query: str) -> str:
+    """The query that goes to the upstream: as it came, without parameters that carry a credential."""
+    kept = [pair for pair in query.split("&") if unquote(pair.partition("=")[0]).lower() not in CREDENTIAL_PARAMETERS]
+    return "&".join(kept)
 
 
 def headers_down(headers: Headers) -> Headers:

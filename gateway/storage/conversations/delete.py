@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from gateway.base import jsons
 from gateway.models.artifacts import cache_group
-from gateway.models.bill import nameless
+from gateway.models.bill import CLIENTS_WORDS, nameless
 from gateway.storage.database import schema
 
 BATCH = 500
@@ -32,6 +32,9 @@ def delete_locked(connection: sa.Connection, tenant: str, conversation_id: str) 
     groups = unheld_groups(connection, tenant, digests, but=conversation_id)
     billed = sa.and_(schema.ledger.c.tenant == tenant, schema.ledger.c.conversation_id == conversation_id)
     anonymise_bills(connection, billed)
+    connection.execute(
+        schema.ledger.update().where(billed, schema.ledger.c.end_user.is_not(None)).values(end_user=None)
+    )
     connection.execute(schema.conversations.delete().where(schema.conversations.c.id == conversation_id))
     return groups
 
@@ -48,24 +51,33 @@ def unheld_groups(connection: sa.Connection, tenant: str, digests: Sequence[str]
     return tuple(cache_group(tenant, digest) for digest in digests if digest not in held)
 
 
-def anonymise_bills(connection: sa.Connection, where: sa.ColumnElement[bool]) -> None:
-    """Takes names that people gave (titles of attachments, tools) out of rows of the ledger."""
+def anonymise_bills(connection: sa.Connection, where: sa.ColumnElement[bool], of: str | None = None) -> None:
+    """Takes names that people gave (titles of attachments, tools, users) out of rows of the ledger.
+
+    Args:
+        of: the content id of the one artifact whose names go; else those of all, and the user's.
+    """
+    if of is None:
+        connection.execute(schema.ledger.update().where(where).values(end_user=None))
     table = schema.ledger.c
     query = sa.select(table.request_id, table.response_metadata)
     query = query.where(where, table.response_metadata.contains(NAMED, autoescape=True)).order_by(table.request_id)
     after = ""
     while page := connection.execute(query.where(table.request_id > after).limit(BATCH)).all():
-        changed = [{"request": row.request_id, "text": _anonymous(row.response_metadata)} for row in page]
+        changed = [{"request": row.request_id, "text": _anonymous(row.response_metadata, of)} for row in page]
         connection.execute(_UPDATE_METADATA, changed)
         after = page[-1].request_id
 
 
-def _anonymous(text: str) -> str:
+def _anonymous(text: str, of: str | None) -> str:
     """`response_metadata` with sources named by their positions alone; figures stay as written."""
     try:
         metadata: dict[str, Any] = jsons.loads_decimal(text)
         for record in metadata["context_utilization"]["artifacts_processed"]:
-            record["source"] = nameless(record["source"])
+            if of is None or record["artifact_id"].partition("-")[0] == of:
+                record["source"] = nameless(record["source"])
+                for name in CLIENTS_WORDS:
+                    record.pop(name, None)
     except (ValueError, KeyError, TypeError, AttributeError):
         return "{}"  # somebody has spoilt the row, which an audit finds: what it says cannot be told from names
     return jsons.dumps_text(metadata)

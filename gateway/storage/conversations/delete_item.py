@@ -19,9 +19,10 @@ from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_if_new
 from gateway.storage.lookup.digests import backfill_digests
 from gateway.storage.turns.message_rows import message_row
+from gateway.storage.turns.steps import NO_CALL, text_of_step
 
 BATCH = 500
-CONVERSATIONS, MESSAGES = schema.conversations, schema.messages
+CONVERSATIONS, MESSAGES, STEPS = schema.conversations, schema.messages, schema.reasoning_events
 WITHOUT_DERIVED = dict.fromkeys(("path_digest", "said_digest", "plain", "rendered", "standing", "tokens"))
 ENVELOPE = ("id", "object", "created", "model", "usage", "service_tier", "system_fingerprint", "choices")
 
@@ -45,7 +46,7 @@ def delete(
         values["instructions_digest"] = _delete_instruction(connection, row, item_id)
     else:
         stored = require_message(connection, conversation_id, item_id)
-        message = rows.message_of(stored, {})
+        message = rows.message_of(stored)
         tree = _Tree(connection, conversation_id)
         below = tree.below(stored.id)
         left = without(message, item_id)
@@ -55,9 +56,11 @@ def delete(
             _shorten(connection, left, now)
         _delete_derived(connection, conversation_id, [stored.id, *below])
         if (call_id := called(message, item_id)) is not None:
+            _delete_call(connection, conversation_id, stored.id, call_id)
             _delete_step(connection, below, call_id, tree.results(stored.id))
         _delete_from_completion(connection, stored, removed=left is None)
         backfill_digests(connection, conversation_id)
+        delete_plans(connection, conversation_id)
     values["forgotten_at"] = now
     where = CONVERSATIONS.c.id == conversation_id
     connection.execute(CONVERSATIONS.update().where(where).values(**values))
@@ -100,6 +103,7 @@ def _delete_message(connection: sa.Connection, row: Any, stored: Any) -> dict[st
     hanging = MESSAGES.update().where(MESSAGES.c.conversation_id == row.id, MESSAGES.c.parent_id == stored.id)
     connection.execute(hanging.values(parent_id=stored.parent_id))
     connection.execute(MESSAGES.delete().where(MESSAGES.c.id == stored.id))
+    connection.execute(STEPS.delete().where(STEPS.c.conversation_id == row.id, STEPS.c.message_id == stored.id))
     if row.head_id != stored.id:
         return {}
     digest = stored.instructions_digest if stored.parent_id is None else None
@@ -125,8 +129,16 @@ def _delete_derived(connection: sa.Connection, conversation_id: str, ids: list[s
         connection.execute(MESSAGES.update().where(MESSAGES.c.id.in_(batch)).values(**WITHOUT_DERIVED))
 
 
+def _delete_call(connection: sa.Connection, conversation_id: str, message_id: str, call_id: str) -> None:
+    """A deleted call in the steps of its results, which stay."""
+    called = (STEPS.c.call_message_id == message_id, STEPS.c.tool_call_id == text_of_step(call_id))
+    of_it = STEPS.update().where(STEPS.c.conversation_id == conversation_id, *called)
+    connection.execute(of_it.values(**NO_CALL))
+
+
 def _delete_step(connection: sa.Connection, ids: list[str], call_id: str, results: frozenset[str]) -> None:
-    """A deleted call or result in the tool steps of answers. Ids of calls may repeat, so those of the results count."""
+    """A deleted call or result in the tool steps that the version before stored with answers. Ids of calls may repeat,
+    so those of the results count."""
     columns = sa.select(MESSAGES.c.id, MESSAGES.c.reasoning_events).where(MESSAGES.c.reasoning_events.is_not(None))
     for batch in _batches(ids):
         for each in connection.execute(columns.where(MESSAGES.c.id.in_(batch))).all():
@@ -138,6 +150,13 @@ def _delete_step(connection: sa.Connection, ids: list[str], call_id: str, result
             ]
             text = jsons.dumps_stored(kept) if kept else None
             connection.execute(MESSAGES.update().where(MESSAGES.c.id == each.id).values(reasoning_events=text))
+
+
+def delete_plans(connection: sa.Connection, conversation_id: str) -> None:
+    """What planners said: a plan may quote any message or document that was there."""
+    table = schema.completions
+    of_it = (table.c.conversation_id == conversation_id, table.c.plan.is_not(None))
+    connection.execute(table.update().where(*of_it).values(plan=None))
 
 
 def _delete_from_completion(connection: sa.Connection, stored: Any, *, removed: bool) -> None:

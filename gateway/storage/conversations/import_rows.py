@@ -9,11 +9,13 @@ import sqlalchemy as sa
 from gateway.base import jsons
 from gateway.base.ids import content_digest, new_id
 from gateway.models.records import Imported, ImportedConversation, ImportedMessage
+from gateway.models.tool_steps import RESULT_ROLES
 from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_if_new
 from gateway.storage.database.transactions import RowInsert
 from gateway.storage.lookup.digests import INSERT_LINKS, ChainEnd, digest_columns, link_rows
 from gateway.storage.turns.message_rows import message_row
+from gateway.storage.turns.steps import INSERT_STEPS, OpenCalls, results_apart, step_row
 
 BATCH = 500
 INSERT_MESSAGES = RowInsert(schema.messages)
@@ -27,6 +29,7 @@ class ImportRows:
     conversation: Row
     instructions: list[Row]
     messages: list[Row]
+    steps: list[Row]
     attachments: list[Row]
     requests: list[Row]
     links: list[Row]
@@ -50,13 +53,11 @@ def rows_of(tenant: str, made: ImportedConversation, now: datetime) -> ImportRow
     def row(each: ImportedMessage, message_id: str) -> Row:
         parent = None if each.parent is None else ids[each.parent]
         shown_in_full = tuple(renamed.get(name, name) for name in each.message.shown_in_full)  # artifacts, or messages
-        events = None if each.events is None else [_renamed(event, renamed) for event in each.events]
         return {
             **message_row(each.message, message_id, parent, each.message.sequence_number or 0, now),
             **shared,
             "status": each.message.status,
             "standing": jsons.dumps_text(shown_in_full) if shown_in_full else None,
-            "reasoning_events": None if events is None else jsons.dumps_stored(events),
             "instructions_digest": digest(each.instructions),
             "request_id": requests[each.request],
             "choice": each.choice,
@@ -64,6 +65,7 @@ def rows_of(tenant: str, made: ImportedConversation, now: datetime) -> ImportRow
             **digests.get(message_id, {}),
         }
 
+    messages = [row(each, message_id) for each, message_id in zip(made.messages, ids, strict=True)]
     conversation = {
         "id": conversation_id,
         "tenant": tenant,
@@ -94,12 +96,41 @@ def rows_of(tenant: str, made: ImportedConversation, now: datetime) -> ImportRow
     return ImportRows(
         conversation=conversation,
         instructions=[{**shared, "digest": d, "body": b} for d, b in dict(zip(names, bodies, strict=True)).items()],
-        messages=[row(each, message_id) for each, message_id in zip(made.messages, ids, strict=True)],
+        messages=messages,
+        steps=_steps(made, messages),
         attachments=attachments,
         requests=known,
         links=links,
         sessions=made.sessions,
     )
+
+
+def _steps(made: ImportedConversation, messages: list[Row]) -> list[Row]:
+    """The tool steps, which take the bodies of results from the rows of messages. An answer is found by its request."""
+    answers: dict[str, tuple[int, str]] = {}
+    for row in messages:
+        if row["choice"] is not None:
+            found = (row["choice"], row["id"])
+            answers[row["request_id"]] = min(found, answers.get(row["request_id"], found))
+    calls: dict[int | None, OpenCalls] = {}
+    steps: list[Row] = []
+    for index, each in sorted(enumerate(made.messages), key=lambda pair: _age(pair[1])):
+        row, body = messages[index], each.message.body
+        if each.message.role not in RESULT_ROLES:
+            calls[index] = OpenCalls(row["id"], body, row["created_at"])
+            continue
+        calls[index] = calls[each.parent].branched() if each.parent in calls else OpenCalls()
+        answer = answers.get(row["request_id"], (0, None))[1]
+        steps.append(step_row(calls[index], body, row, answer, apart=True))
+    return steps
+
+
+def _into_messages(made: ImportRows) -> None:
+    """Puts the bodies of results back, for a database that an older version may read."""
+    rows = {row["id"]: row for row in made.messages}
+    for step in made.steps:
+        if step["result"] is not None:
+            rows[step["message_id"]]["body"], step["result"] = step["result"], None
 
 
 def _chains(made: ImportedConversation, ids: list[str], conversation_id: str) -> tuple[dict[str, Row], list[Row]]:
@@ -126,9 +157,13 @@ def _age(each: ImportedMessage) -> tuple[int, datetime]:
 
 def write_import(connection: sa.Connection, made: ImportRows) -> Imported:
     """All of it. A session's name that the tenant has already stays with the conversation that has it."""
+    if not results_apart(connection):
+        _into_messages(made)
     connection.execute(schema.conversations.insert().values(**made.conversation))
     for start in range(0, len(made.messages), BATCH):
         INSERT_MESSAGES(connection, made.messages[start : start + BATCH])
+    for start in range(0, len(made.steps), BATCH):
+        INSERT_STEPS(connection, made.steps[start : start + BATCH])
     for table, found in (
         (schema.instructions, made.instructions),
         (schema.attachments, made.attachments),
@@ -141,9 +176,3 @@ def write_import(connection: sa.Connection, made: ImportRows) -> Imported:
     claim = insert_if_new(connection, schema.sessions)
     taken = [name for name in made.sessions if connection.execute(claim.values(**owner, name=name)).rowcount != 1]
     return Imported(made.conversation["id"], tuple(taken))
-
-
-def _renamed(event: dict[str, Any], ids: dict[str, str]) -> dict[str, Any]:
-    """A tool step that refers to the message with its result by that one's new id."""
-    name = event.get("result_message_id")
-    return {**event, "result_message_id": ids[name]} if isinstance(name, str) and name in ids else event

@@ -23,8 +23,9 @@ from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_if_new
 from gateway.storage.lookup.digests import INSERT_LINKS, backfill_digests, chain_digest, digest_columns, link_rows
-from gateway.storage.lookup.walk import MESSAGES, fewer_than, messages_of, upwards
+from gateway.storage.lookup.walk import MESSAGES, fewer_than, messages_of, upwards, whole_messages
 from gateway.storage.turns.message_rows import message_row
+from gateway.storage.turns.steps import INSERT_STEPS, results_apart, step_rows
 from gateway.storage.turns.write import INSERT_MESSAGES
 
 
@@ -75,7 +76,7 @@ def require_message(connection: sa.Connection, conversation_id: str, item_id: st
         ItemNotFound: there is none in this conversation.
     """
     where = (MESSAGES.c.id == message_id_of(item_id), MESSAGES.c.conversation_id == conversation_id)
-    row = connection.execute(sa.select(MESSAGES).where(*where, MESSAGES.c.status != "failed")).first()
+    row = connection.execute(whole_messages().where(*where, MESSAGES.c.status != "failed")).first()
     if row is None:
         raise ItemNotFound("No such item.", param=param)
     return row
@@ -95,8 +96,15 @@ def instructions_in_force(connection: sa.Connection, row: Any) -> list[dict[str,
 
 def calls_before(connection: sa.Connection, message_id: str | None) -> frozenset[str]:
     """The ids of the custom tool calls that a result behind this message may answer."""
-    made = connection.execute(_CALLER, {"from": message_id}).first() if message_id is not None else None
-    return custom_calls(_message(made)) if made is not None else frozenset()
+    step = open_step(connection, message_id)
+    return custom_calls(step[0]) if step else frozenset()
+
+
+def open_step(connection: sa.Connection, message_id: str | None) -> tuple[ConversationMessage, ...]:
+    """The last message up to this one that is no tool's result, and the results that followed it."""
+    if message_id is None:
+        return ()
+    return tuple(map(_message, reversed(connection.execute(_OPEN_STEP, {"from": message_id}).all())))
 
 
 def _downwards(connection: sa.Connection, row: Any, query: ItemQuery) -> list[Item]:
@@ -127,7 +135,7 @@ def _onwards(connection: sa.Connection, row: Any, query: ItemQuery) -> list[Item
     if cursor is not None and (not path or path[0] != cursor):
         raise ItemNotFound("No such item in the current branch.", param="after")
     wanted = path[: query.limit + 2]
-    bodies = {each.id: each for each in connection.execute(sa.select(MESSAGES).where(MESSAGES.c.id.in_(wanted)))}
+    bodies = {each.id: each for each in connection.execute(whole_messages().where(MESSAGES.c.id.in_(wanted)))}
     items += _items(connection, [bodies[each] for each in wanted])
     return items if after is None else items[_index(items, after, "after") + 1 :]
 
@@ -146,7 +154,7 @@ def _items(connection: sa.Connection, found: Sequence[Any]) -> list[Item]:
 
 
 def _message(row: Any) -> ConversationMessage:
-    return rows.message_of(row, {})
+    return rows.message_of(row)
 
 
 def _index(items: Iterable[Item], item_id: str, param: str) -> int:
@@ -163,13 +171,8 @@ def _path_query() -> sa.Select[Any]:
     return sa.select(chain.c.id).order_by(chain.c.depth.desc())
 
 
-def _caller_query() -> sa.Select[Any]:
-    """The first message from `:from` upwards that is no tool's result, but made the call."""
-    chain = upwards(MESSAGES.c.role, onwards=lambda chain: chain.c.role.in_(RESULT_ROLES))
-    return messages_of(chain).where(MESSAGES.c.role.not_in(RESULT_ROLES))
-
-
-_UPWARDS, _PATH, _CALLER = messages_of(upwards(onwards=fewer_than)), _path_query(), _caller_query()
+_UPWARDS, _PATH = messages_of(upwards(onwards=fewer_than)), _path_query()
+_OPEN_STEP = messages_of(upwards(MESSAGES.c.role, onwards=lambda chain: chain.c.role.in_(RESULT_ROLES)))
 
 
 def add(
@@ -205,7 +208,8 @@ def add(
     values: list[dict[str, Any]] = []
     links: list[dict[str, Any]] = []
     run: Run | None = None
-    custom = calls_before(connection, head)
+    step = open_step(connection, head)
+    custom = custom_calls(step[0]) if step else frozenset()
     for message in messages:
         message_id = new_id("msg_")
         found = message_row(message, message_id, head, number + len(values), now)
@@ -218,7 +222,10 @@ def add(
         custom = custom_calls(message) if message.role != "tool" else custom
         made += items_of(replace(message, message_id=message_id), custom)
         head = message_id
+    pairs = list(zip(messages, values, strict=True))
+    steps = step_rows(step, pairs, apart=results_apart(connection))
     INSERT_MESSAGES(connection, values)
+    INSERT_STEPS(connection, steps)
     INSERT_LINKS(connection, list({link["digest"]: link for link in links}.values()))
     if chain is None:
         backfill_digests(connection, conversation_id)

@@ -10,12 +10,23 @@ from gateway.base import jsons
 from gateway.errors import ConversationNotFound
 from gateway.models.conversation import ConversationMessage
 from gateway.models.items import Item
-from gateway.models.records import ConversationRecord, ItemPage, ItemQuery, RecordPage, RecordQuery
+from gateway.models.records import (
+    AttachmentPage,
+    AttachmentRecord,
+    ConversationRecord,
+    ConversationTotals,
+    ItemPage,
+    ItemQuery,
+    RecordPage,
+    RecordQuery,
+)
 from gateway.ports import CacheBackend, Clock
 from gateway.storage import rows
-from gateway.storage.conversations import delete_item, items
+from gateway.storage.conversations import attachments, delete_item, items
+from gateway.storage.conversations.totals import read_totals
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
+from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.turns.completions import behind, holds
 
 TABLE = schema.conversations
@@ -28,12 +39,17 @@ class ConversationRecords:
         StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
         ConversationNotFound: from all but `create`: the tenant has no such conversation.
         ItemNotFound: the conversation has no such item.
+        NotFound: it has no such attachment.
     """
 
-    def __init__(self, transactions: Transactions, clock: Clock, cache: CacheBackend) -> None:
+    def __init__(
+        self, transactions: Transactions, clock: Clock, cache: CacheBackend, paths: PathCache | None = None
+    ) -> None:
+        """`paths`: where this process keeps what it read lately."""
         self._transactions = transactions
         self._clock = clock
         self._cache = cache
+        self._paths = paths
 
     async def create(
         self,
@@ -58,6 +74,15 @@ class ConversationRecords:
     async def find(self, tenant: str, conversation_id: str) -> ConversationRecord:
         """One of this tenant's."""
         return await self._transactions.run(lambda connection: read_record(connection, tenant, conversation_id))
+
+    async def totals(self, tenant: str, conversation_id: str) -> tuple[ConversationRecord, ConversationTotals]:
+        """One of this tenant's, and what it took so far."""
+
+        def work(connection: sa.Connection) -> tuple[ConversationRecord, ConversationTotals]:
+            record = read_record(connection, tenant, conversation_id)
+            return record, read_totals(connection, tenant, conversation_id)
+
+        return await self._transactions.run(work)
 
     async def update(self, tenant: str, conversation_id: str, metadata: dict[str, str]) -> ConversationRecord:
         """The conversation with this metadata in place of what it had."""
@@ -105,10 +130,36 @@ class ConversationRecords:
             return read_record(connection, tenant, conversation_id), groups
 
         record, groups = await self._transactions.run(work, write=True)
+        await self._forget(groups)
+        return record
+
+    async def attachments(self, tenant: str, conversation_id: str, query: ItemQuery) -> AttachmentPage:
+        """A page of the documents that are attached to a conversation."""
+        return await self._transactions.run(
+            lambda connection: attachments.read_page(connection, tenant, conversation_id, query)
+        )
+
+    async def attachment(self, tenant: str, conversation_id: str, name: str) -> AttachmentRecord:
+        """One of them, by its artifact id."""
+        return await self._transactions.run(
+            lambda connection: attachments.read_one(connection, tenant, conversation_id, name)
+        )
+
+    async def delete_attachment(self, tenant: str, conversation_id: str, name: str) -> None:
+        """Deletes a document and everything that repeats its words, but for answers."""
+        now = self._clock.now()
+        groups = await self._transactions.run(
+            lambda connection: attachments.delete(connection, tenant, conversation_id, name, now), write=True
+        )
+        await self._forget(groups)
+
+    async def _forget(self, groups: tuple[str, ...]) -> None:
+        """After a deletion, what this process, the cache and the database's files keep of it."""
+        if self._paths is not None:
+            self._paths.forget()
         if groups:
             await self._cache.evict(*groups)
         await self._transactions.wipe()
-        return record
 
 
 def read_record(connection: sa.Connection, tenant: str, conversation_id: str) -> ConversationRecord:

@@ -56,6 +56,7 @@ class Rows:
     sessions: Sequence[Any]
     instructions: Sequence[Any]
     messages: Sequence[Any]
+    steps: Sequence[Any]
     attachments: Sequence[Any]
     requests: Sequence[Any]
     imported: Sequence[Any]
@@ -85,6 +86,7 @@ def _read(connection: sa.Connection, tenant: str | None, conversation_id: str) -
         those_of(schema.sessions, "name"),
         those_of(schema.instructions, "digest"),
         those_of(schema.messages, "sequence_number", "id"),
+        those_of(schema.reasoning_events),
         those_of(schema.attachments, "number"),
         _pages(connection, requests.order_by(ledger.c.created_at, ledger.c.request_id)),
         those_of(schema.imported_requests, "request_id"),
@@ -118,7 +120,8 @@ def _document(found: Rows) -> Iterator[bytes]:
     }
     yield jsons.dumps(head)[:-1]
     order = sorted(found.messages, key=lambda row: (row.sequence_number, rows.utc(row.created_at), row.id))
-    yield from _list("messages", order, lambda row: _message(row, numbers, origins))
+    steps = {row.message_id: row for row in found.steps}
+    yield from _list("messages", order, lambda row: _message(row, steps.get(row.id), numbers, origins))
     yield from _list("attachments", found.attachments, _attachment)
     requests = [request for request in imported.values() if len(request) > 1] + [
         _request(row) for row in found.requests
@@ -135,23 +138,40 @@ def _list(name: str, found: Sequence[Any], make: Callable[[Any], Json] = lambda 
     yield b"]"
 
 
-def _message(row: Any, numbers: dict[str, int], origins: dict[str, str]) -> Json:
+def _message(row: Any, step: Any, numbers: dict[str, int], origins: dict[str, str]) -> Json:
+    """A message; `step` is the row of the tool step whose result it is."""
+    body = row.body or (step.result if step is not None else None)
     return {
         "id": row.id,
         "parent": row.parent_id,
         "sequence_number": row.sequence_number,
         "role": row.role,
         "status": row.status,
-        "body": Fragment(row.body),
+        "body": Fragment(body) if body is not None else rows.lost_result(row.role),
         "rendered": _text(row.rendered),
         "standing": _text(row.standing),
-        "reasoning_events": _text(row.reasoning_events),
+        "reasoning_events": None if step is None else [_step(step)],
         "instructions": numbers.get(row.instructions_digest),
         "request": origins.get(row.request_id, row.request_id),
         "choice": row.choice,
         "origin": row.origin,
         "restored": row.restored,
         "created_at": _time(row.created_at),
+    }
+
+
+def _step(row: Any) -> Json:
+    return {
+        "type": "tool_step",
+        "tool": row.tool,
+        "tool_call_id": row.tool_call_id,
+        "arguments": row.arguments,
+        "call_message_id": row.call_message_id,
+        "position": row.position,
+        "result_message_id": row.message_id,
+        "answer_id": row.answer_id,
+        "called_at": None if row.called_at is None else _time(row.called_at),
+        "answered_at": _time(row.answered_at),
     }
 
 

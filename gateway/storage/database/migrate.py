@@ -82,6 +82,18 @@ def revision_of(connection: sa.Connection) -> str | None:
     return version
 
 
+def require_own(connection: sa.Connection) -> None:
+    """A database without the gateway's tables is refused if it has LiteLLM's, however it was named: LiteLLM's own
+    schema tool drops tables that it does not know.
+
+    Raises:
+        StorageUnavailable: it has.
+    """
+    if any(name.startswith(LITELLM_TABLES) for name in sa.inspect(connection).get_table_names()):
+        where = "name another database, or a schema of its own, by storage.url or GATEWAY_STORAGE_URL"
+        raise StorageUnavailable(f"The storage is a LiteLLM proxy's database, and is left as it is: {where}.")
+
+
 async def require_current(transactions: Transactions) -> None:
     """
     Raises:
@@ -119,6 +131,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 LOCK = 0x636F6E7465787467  # "contextg": any number that no other application on the database uses
+LITELLM_TABLES = "LiteLLM_"
 LIMIT_SECONDS = 600.0
 PAUSE_SECONDS = 0.25
 TABLE_MILLISECONDS = 500
@@ -139,12 +152,15 @@ async def migrate(transactions: Transactions, limit: float = LIMIT_SECONDS) -> N
     try at once. A schema that is newer than this version is left alone.
 
     Raises:
-        StorageUnavailable: it cannot be reached, another process or a transaction on its tables was in the way for
-            `limit` seconds, or a migration failed. The schema is as it was before.
+        StorageUnavailable: it is LiteLLM's, it cannot be reached, another process or a transaction on its tables was in
+            the way for `limit` seconds, or a migration failed. The schema is as it was before.
     """
     end = time.monotonic() + limit
-    if await _patiently(lambda: transactions.run(revision_of), end) == schema.REVISION:
+    current = await _patiently(lambda: transactions.run(revision_of), end)
+    if current == schema.REVISION:
         return
+    if current is None:
+        await _patiently(lambda: transactions.run(require_own), end)
     try:
         if isinstance(transactions, PostgresTransactions):
             async with transactions.unhurried() as engine, _alone(engine, end, limit):

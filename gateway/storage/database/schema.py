@@ -20,7 +20,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-REVISION = "0001"
+REVISION = "0002"
 """The Alembic revision that this version of the code needs."""
 
 metadata = MetaData(
@@ -106,9 +106,31 @@ messages = Table(
     Column("tokens", Text),
     Index(None, "conversation_id", "sequence_number"),
 )
-"""`restored` has three values. True: what the client does not send comes back in this branch. False: tool calls of a
+"""`body` is empty where `reasoning_events` has it. `reasoning_events` was filled by the version before. `restored` has
+three values. True: what the client does not send comes back in this branch. False: tool calls of a
 client that had not shown that the conversation is its own; their ids are no evidence of that (guarantee §3.2). NULL:
 neither."""
+
+reasoning_events = Table(
+    "reasoning_events",
+    metadata,
+    Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), primary_key=True),
+    Column("message_id", String(64), primary_key=True),
+    Column("call_message_id", String(64)),
+    Column("position", Integer),
+    Column("tool", Text),
+    Column("tool_call_id", Text, nullable=False),
+    Column("arguments", Text),
+    Column("result", Text),
+    Column("answer_id", String(64)),
+    Column("called_at", DateTime(timezone=True)),
+    Column("answered_at", DateTime(timezone=True), nullable=False),
+    sqlite_with_rowid=False,
+)
+"""Tool steps, one row each (ADR 19). `message_id`: the message that brought the result, which says where in the chain
+it stands. `result`: that message's body; NULL while an older version may read it, then it stands in `messages.body`,
+which is empty otherwise. The call is number `position` of the message `call_message_id`; NULL where nothing is known of
+it. `answer_id`: the answer that the step led to."""
 
 message_links = Table(
     "message_links",
@@ -126,12 +148,15 @@ chains = Table(
     Column("digest", LargeBinary, primary_key=True),
     Column("calls", LargeBinary, primary_key=True),
     Column("conversation_id", String(64), primary_key=True),
+    Column("whole", LargeBinary, primary_key=True),
     Column("tenant", String(128), nullable=False),
+    Column("request_id", String(64), nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),
     sqlite_with_rowid=False,
 )
 """The keyed digests that answered requests leave (guarantee §3.2). They outlive their conversation; without one
-(`store: false`) its id is empty. `calls`: of the ids of an answer's tool calls, empty without any."""
+(`store: false`) its id is empty. `calls`: of the ids of an answer's tool calls, empty without any. `whole`: of all
+messages and attachments. `request_id`: the latest request that was answered so, `created_at`: when."""
 
 frames = Table(
     "frames",
@@ -156,8 +181,10 @@ calibrations = Table(
     Column("margin", Float, nullable=False),
     Column("samples", Integer, nullable=False),
     Column("updated_at", DateTime(timezone=True), nullable=False),
+    Column("saved_per_call", Integer, nullable=False),
+    Column("calls_seen", Integer, nullable=False),
 )
-"""By how much a model's own count of tokens exceeds the gateway's estimate, as its upstream reported it."""
+"""By how much a model's own count of tokens differs from the gateway's, as its upstream reported it."""
 
 attachments = Table(
     "attachments",
@@ -207,6 +234,7 @@ ledger = Table(
     Column("estimated", Boolean, nullable=False),
     Column("response_metadata", Text, nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),
+    Column("end_user", String(256)),
     UniqueConstraint("completion_id"),
     Index(None, "tenant", "conversation_id", "created_at"),
     Index(None, "created_at"),
@@ -233,6 +261,7 @@ completions = Table(
     Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), nullable=False, index=True),
     Column("body", Text, nullable=False),
     Column("metadata", Text),
+    Column("plan", Text),
 )
 
 claims = Table(

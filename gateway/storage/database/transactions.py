@@ -1,6 +1,8 @@
 """What both databases share: a transaction as its caller sees it, and a fast insert."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Protocol, TypeVar
 
 import sqlalchemy as sa
@@ -40,7 +42,24 @@ class Transactions(Protocol):
     async def close(self) -> None: ...
 
 
-Column = tuple[str, Callable[[Any], Any] | None]
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    """An insert as the driver takes it. `pick` gives a row's values in its order, `converts` are the columns, by their
+    position, whose values the driver does not take as they are."""
+
+    text: str
+    pick: Callable[[dict[str, Any]], tuple[Any, ...]]
+    converts: tuple[tuple[int, Callable[[Any], Any]], ...]
+
+    def values(self, rows: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
+        """The rows for the driver. By columns, and each value once: most rows of a request have the same in them."""
+        if not self.converts:
+            return list(map(self.pick, rows))
+        columns: list[Sequence[Any]] = list(zip(*map(self.pick, rows), strict=True))
+        for position, convert in self.converts:
+            made = {value: convert(value) for value in set(columns[position])}
+            columns[position] = [made[value] for value in columns[position]]
+        return list(zip(*columns, strict=True))
 
 
 class RowInsert:
@@ -53,27 +72,29 @@ class RowInsert:
     def __init__(self, table: sa.Table, conflict: str = "") -> None:
         self._table = table
         self._conflict = conflict
-        self._compiled: dict[str, tuple[str, list[Column]]] = {}
+        self._compiled: dict[str, _Statement] = {}
 
     def __call__(self, connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> None:
         """Inserts the rows; each names every column of the table."""
         if not rows:
             return
-        text, columns = self._for(connection.dialect)
-        values = [tuple([row[n] if convert is None else convert(row[n]) for n, convert in columns]) for row in rows]
-        connection.exec_driver_sql(text, values if len(values) > 1 else values[0])
+        statement = self._for(connection.dialect)
+        values = statement.values(rows)
+        connection.exec_driver_sql(statement.text, values if len(values) > 1 else values[0])
 
     def one(self, connection: sa.Connection, row: dict[str, Any]) -> Any:
         """Inserts a row, and gives what the conflict clause returns: None where it let the row alone."""
-        text, columns = self._for(connection.dialect)
-        values = tuple([row[n] if convert is None else convert(row[n]) for n, convert in columns])
-        return connection.exec_driver_sql(text, values).first()
+        statement = self._for(connection.dialect)
+        return connection.exec_driver_sql(statement.text, statement.values([row])[0]).first()
 
-    def _for(self, dialect: sa.Dialect) -> tuple[str, list[Column]]:
+    def _for(self, dialect: sa.Dialect) -> _Statement:
         if dialect.name not in self._compiled:
             compiled = self._table.insert().compile(dialect=dialect)
             types = {column.name: column.type.dialect_impl(dialect) for column in self._table.columns}
             names = compiled.positiontup or []
-            columns: list[Column] = [(name, types[name].bind_processor(dialect)) for name in names]
-            self._compiled[dialect.name] = (f"{compiled} {self._conflict}".rstrip(), columns)
+            found = ((number, types[name].bind_processor(dialect)) for number, name in enumerate(names))
+            converts = tuple((number, convert) for number, convert in found if convert is not None)
+            self._compiled[dialect.name] = _Statement(
+                f"{compiled} {self._conflict}".rstrip(), itemgetter(*names), converts
+            )
         return self._compiled[dialect.name]

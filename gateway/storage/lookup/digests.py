@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from gateway.base import jsons
 from gateway.models.chain import START, ChainDigest, Run, following
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert
+from gateway.storage.lookup.walk import body_of_message
+from gateway.storage.rows import body_of
 
 BATCH = 500
 INSERT_LINKS = RowInsert(
@@ -71,7 +72,7 @@ def backfill_digests(connection: sa.Connection, conversation_id: str) -> None:
             before, found = ends[row.parent_id], bodies.get(row.id)
             end = ChainEnd(length=before.length + 1)
             if found is not None:
-                body, reworded = jsons.loads_stored(found.body), found.rendered is not None
+                body, reworded = body_of(found), found.rendered is not None
                 end = before.followed_by(body, status=found.status, reworded=reworded)
             if row.path_digest is None:
                 values.append({"message": row.id, "sequence_number": before.length, **digest_columns(end.digest)})
@@ -97,7 +98,11 @@ def _goes_on(row: Any, children: dict[str | None, list[Any]]) -> bool:
 
 
 _BODIES = sa.select(
-    schema.messages.c.id, schema.messages.c.body, schema.messages.c.status, schema.messages.c.rendered
+    schema.messages.c.id,
+    body_of_message(),
+    schema.messages.c.status,
+    schema.messages.c.rendered,
+    schema.messages.c.role,
 ).where(schema.messages.c.id.in_(sa.bindparam("ids", expanding=True)))
 _UPDATE = (
     schema.messages.update()

@@ -13,6 +13,7 @@ from gateway.models.conversation import (
     ConversationMessage,
     ConversationRef,
     Earlier,
+    FormNotes,
     Lookup,
     ResumePoint,
     StoredConversation,
@@ -20,7 +21,9 @@ from gateway.models.conversation import (
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.lookup.frames import read_frame
-from gateway.storage.lookup.recognise import CHAIN_COLUMNS, locate, recognised, resume_behind
+from gateway.storage.lookup.locate import CHAIN_COLUMNS, locate, resume_behind
+from gateway.storage.lookup.path_cache import PathCache
+from gateway.storage.lookup.recognise import recognised
 from gateway.storage.lookup.walk import MESSAGES, Condition, messages_of, upwards
 
 
@@ -31,8 +34,13 @@ def find(
     lookup: Lookup | None,
     max_bytes: int | None,
     model: str | None = None,
+    paths: PathCache | None = None,
 ) -> StoredConversation | None:
-    """The conversation that is named, or the one that `lookup.keys` recognise (`ports.ConversationReader`)."""
+    """The conversation that is named, or the one that `lookup.keys` recognise (`ports.ConversationReader`).
+
+    Args:
+        paths: where paths that were read lately are kept.
+    """
     if lookup is not None and lookup.keys:
         conversation_id = recognised(connection, tenant, lookup.keys)
         if conversation_id is None:
@@ -44,7 +52,7 @@ def find(
     point = resume_behind(row)
     if lookup is not None:
         point = locate(connection, row.id, row.head_id, lookup) or (point if lookup.maybe_delta else NOWHERE)
-    found = _load(connection, row, point, lookup, max_bytes, framed=bool(row.framed) and model is not None)
+    found = _load(connection, row, point, lookup, max_bytes, paths, framed=bool(row.framed) and model is not None)
     frame = read_frame(connection, row.id, model, found.path) if row.framed and model is not None else None
     return replace(found, frame=frame, updated_at=rows.utc(row.updated_at))
 
@@ -72,6 +80,7 @@ def _load(
     point: ResumePoint,
     lookup: Lookup | None,
     max_bytes: int | None,
+    paths: PathCache | None,
     *,
     framed: bool,
 ) -> StoredConversation:
@@ -87,8 +96,8 @@ def _load(
     instructions = _instructions(connection, row, point.message_id or row.head_id)
     if same and not instructions:
         return StoredConversation(row.id, row.head_id, resume_point=point, read=False)
-    path = _path(connection, point.message_id, max_bytes)
-    return StoredConversation(row.id, row.head_id, path, instructions, attached, point)
+    path, notes = _path(connection, row, point.message_id, max_bytes, paths)
+    return StoredConversation(row.id, row.head_id, path, instructions, attached, point, notes=notes)
 
 
 def _instructions(connection: sa.Connection, row: Any, message_id: str | None) -> tuple[dict[str, Any], ...]:
@@ -104,12 +113,22 @@ def _instructions(connection: sa.Connection, row: Any, message_id: str | None) -
     return tuple(jsons.loads_stored(body)) if body is not None else ()
 
 
-def _path(connection: sa.Connection, last: str | None, max_bytes: int | None) -> tuple[ConversationMessage, ...]:
-    """The messages that end with `last`, oldest first: all of them, or as many as take up `max_bytes` in a window."""
+def _path(
+    connection: sa.Connection, row: Any, last: str | None, max_bytes: int | None, paths: PathCache | None
+) -> tuple[tuple[ConversationMessage, ...], FormNotes]:
+    """The messages that end with `last`, oldest first: all of them, or as many as take up `max_bytes` in a window; and
+    what is noted of them."""
     if last is None:
-        return ()
+        return (), FormNotes()
     limit = max_bytes if max_bytes is not None else 2**62
-    return _messages(connection.execute(_PATH, {"from": last, "limit": limit}).all())
+    since = paths.moment if paths is not None else 0
+    if paths is not None and (kept := paths.read(connection, row, last, limit)):
+        return kept.messages, kept.notes
+    found = connection.execute(_PATH, {"from": last, "limit": limit}).all()
+    path = _messages(found)
+    if paths is not None:
+        return path, paths.keep(connection, row, found, path, since)
+    return path, FormNotes()
 
 
 def read_earlier(connection: sa.Connection, tenant: str, message_id: str, max_bytes: int) -> Earlier:
@@ -140,8 +159,7 @@ def _turns_before(connection: sa.Connection, row: Any) -> int:
 
 def _messages(found: Sequence[Any]) -> tuple[ConversationMessage, ...]:
     """Rows, the latest first, as messages, the first first."""
-    results: dict[str, object] = {}
-    return tuple(rows.message_of(row, results) for row in reversed(found))
+    return tuple(map(rows.message_of, reversed(found)))
 
 
 def _weight_within(chain: sa.CTE) -> Condition:

@@ -1,323 +1,90 @@
-"""Recognises a stored conversation and finds where a resend continues it, by index, however long it is (ADR 8)."""
+"""Recognises the stored conversation that a chain of messages belongs to, by keyed digests (guarantee §3.2, ADR 8)."""
 
-from collections.abc import Iterator, Sequence
-from itertools import takewhile
-from typing import Any
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from gateway.models.chain import (
-    ChainKey,
-    call_ids,
-    extended,
-    is_continued,
-    is_step,
-    joined,
-    message_digest,
-)
-from gateway.models.conversation import INSTRUCTION_ROLES, NOWHERE, Lookup, ResumePoint
+from gateway.models.chain import ChainKey
 from gateway.storage.database import schema
-from gateway.storage.lookup.digests import chain_digest
-from gateway.storage.lookup.walk import fewer_than, upwards
 
-CHAIN_COLUMNS = (
-    schema.messages.c.id.label("message_id"),
-    schema.messages.c.path_digest,
-    schema.messages.c.said_digest,
-    schema.messages.c.plain,
-    schema.messages.c.restored,
-)
-AT_ONCE = 200
-"""Digests that one query looks up."""
-LIKELY = 8
-"""Messages from the end that are tried first: a resend mostly differs near its end."""
-CHUNK = 200
-"""Rows that one query reads upwards."""
-STEPS = 1000
-"""Messages of one turn among which a step that its client still sends is searched."""
+MOST = 1000
+"""Chains that say the same, of which one is chosen. Among more, a new conversation starts."""
+
+
+class Match(NamedTuple):
+    """A chain that an answered request left.
+
+    `conversation_id` is empty where it left none (`store: false`). `whole` is `ChainKey.whole`, `answered_at` when its
+    answer was last given. `living`: its conversation has not been deleted. `at_head`: that conversation ends with it.
+    """
+
+    conversation_id: str
+    calls: bytes
+    whole: bytes
+    answered_at: datetime
+    living: bool
+    at_head: bool
 
 
 def recognised(connection: sa.Connection, tenant: str, keys: Sequence[ChainKey]) -> str | None:
-    """The one conversation that one of these chains leads to; None if there is none, or more than one. The ids of tool
-    calls decide between several (guarantee §3.2)."""
+    """The conversation that one of these chains leads to, the first that is known; None if there is none, or if
+    nothing tells which of several it is (guarantee §3.2)."""
     for key in keys:
-        found = _conversations(connection, tenant, key.digest, None)
-        if len(found) > 1 and key.calls:
-            found = _conversations(connection, tenant, key.digest, key.calls)
-        if found:
-            return found[0] or None if len(found) == 1 else None
+        matches = _matches(connection, _BY_WORDS, tenant, key)
+        if key.calls and len({match.conversation_id for match in matches}) > 1:
+            matches = _matches(connection, _BY_CALLS, tenant, key)
+        if matches:
+            return chosen(matches, key.whole)
     return None
 
 
-def _conversations(connection: sa.Connection, tenant: str, digest: bytes, calls: bytes | None) -> list[str]:
-    """The ids of at most two conversations; "" stands for requests that left none (`store: false`)."""
-    table = schema.chains
-    query = sa.select(table.c.conversation_id).where(table.c.digest == digest, table.c.tenant == tenant)
-    if calls is not None:
-        query = query.where(table.c.calls == calls)
-    return [str(row[0]) for row in connection.execute(query.distinct().limit(2))]
+def chosen(matches: Sequence[Match], sent: bytes) -> str | None:
+    """The conversation that is continued, of at least one match.
 
+    Of several it is the one that ends with the chain; of several of those the latest, if they are equal in everything.
+    What was answered without being stored, or was deleted, may have ended there, too: it makes doubtful whatever is
+    not equal to it.
 
-def resume_behind(row: Any, kept: int = 0) -> ResumePoint:
-    """The point behind a stored message, from its row with `CHAIN_COLUMNS`; `kept` sent messages lead there."""
-    if row.message_id is None:
-        return NOWHERE
-    return ResumePoint(row.message_id, chain_digest(row), kept, branch_restores=bool(row.restored))
-
-
-def locate(connection: sa.Connection, conversation_id: str, head_id: str | None, lookup: Lookup) -> ResumePoint | None:
-    """Where a resend continues that conversation; None if nothing of it is stored there.
-
-    It is compared in order from the beginning first, else as a run that ends at the head: the sent messages are only
-    the end of the stored chain, as of a client that trims its history (guarantee §3.1).
+    Args:
+        sent: the keyed digest of all messages that were sent, where tool steps are among them: only a chain with the
+            very same steps is meant, if there is one. Else empty.
     """
-    search = _Search(connection, conversation_id, lookup)
-    found = search.by_path() or search.by_what_was_said()
-    if not lookup.keys and not lookup.maybe_delta and (found is None or search.is_part_of_run(found)):
-        found = search.run_to(head_id) or found
-    return found
-
-
-class _Search:
-    def __init__(self, connection: sa.Connection, conversation_id: str, lookup: Lookup) -> None:
-        self._connection = connection
-        self._conversation = conversation_id
-        self._lookup = lookup
-
-    def by_path(self) -> ResumePoint | None:
-        """By the chain as it was sent, from the last answer on, the deepest first."""
-        digests, bodies = self._lookup.digests, self._lookup.bodies
-        last = next((i for i in range(len(bodies) - 1, -1, -1) if bodies[i]["role"] == "assistant"), 0)
-        candidates = range(max(last, len(digests) - AT_ONCE), len(digests))
-        return self._deepest([(digests[i].path, i) for i in candidates])
-
-    def by_what_was_said(self) -> ResumePoint | None:
-        """By what was said in it; then as far as the chain goes on from there."""
-        lookup = self._lookup
-        said = [i for i in range(len(lookup.digests)) if lookup.said(i) and not is_continued(lookup.bodies, i)]
-        found = self._deepest([(lookup.digests[i].said, i) for i in said[-LIKELY:]])
-        if found is None:
-            found = self._halving(said[:-LIKELY])
-        if found is None:
-            return self._onwards(NOWHERE)
-        return self._onwards(self._verified(found))
-
-    def is_part_of_run(self, point: ResumePoint) -> bool:
-        """Whether a point was found by the link of a run, not from the beginning, and answers follow it."""
-        answers = any(body["role"] == "assistant" for body in self._lookup.bodies[point.kept :])
-        return answers and point.digest.said != self._lookup.digests[point.kept - 1].said
-
-    def run_to(self, head_id: str | None) -> ResumePoint | None:
-        """As a run that ends at the head, or at another of the answers that were given with it; answers that are
-        stored nowhere may follow it."""
-        bodies = self._lookup.bodies
-        answers = [i for i, body in enumerate(bodies) if body["role"] == "assistant"]
-        if head_id is None:
-            return None
-        for end in self._choices(head_id):
-            for last in reversed(answers[-LIKELY:]):
-                if _is_run(self._upwards(end), bodies, last):
-                    return self._onwards(self._point(end, last + 1))
+    if len({match.conversation_id for match in matches}) == 1:
+        return matches[0].conversation_id or None
+    if len(matches) > MOST:
         return None
+    ends = [match for match in matches if match.at_head or not match.living]
+    if sent:
+        ends = [match for match in ends if match.whole.startswith(sent)] or ends
+    heads = [match for match in ends if match.at_head]
+    if not heads or len({match.whole for match in ends}) > 1:
+        return None
+    return max(heads, key=lambda match: (match.answered_at, match.conversation_id)).conversation_id
 
-    def _choices(self, head_id: str) -> Iterator[str]:
-        """The head, and only then the answers of the same request beside it (guarantee §3.4)."""
-        yield head_id
-        yield from (row.id for row in self._connection.execute(_CHOICES, {"head": head_id}).all())
 
-    def _halving(self, candidates: list[int]) -> ResumePoint | None:
-        """The deepest of these messages that is stored: all that lead to a stored one are stored."""
-        best: ResumePoint | None = None
-        low, high = 0, len(candidates)
-        while low < high:
-            middle = (low + high) // 2
-            at = candidates[middle]
-            found = self._deepest([(self._lookup.digests[at].said, at)])
-            if found is None:
-                high = middle
-            else:
-                best, low = found, middle + 1
-        return best
-
-    def _onwards(self, point: ResumePoint) -> ResumePoint | None:
-        """As far as the messages behind a point are stored in the same order; None if nothing is left.
-
-        Behind a point that was found by what a client once sent, the chain goes on as it is stored.
-        """
-        bodies = self._lookup.bodies
-        while point.kept < len(bodies):
-            digests: list[tuple[bytes, int]] = []
-            digest = point.digest
-            for index in range(point.kept, min(len(bodies), point.kept + AT_ONCE)):
-                digest = extended(digest, bodies[index])
-                digests.append((digest.path, index))
-            found = self._deepest(digests)
-            if found is None:
-                break
-            point = found
-        return self._skipping(point) if point.kept else None
-
-    def _skipping(self, point: ResumePoint) -> ResumePoint:
-        """Steps of the turn under way, where steps before them were left out."""
-        bodies = self._lookup.bodies
-        steps = list(takewhile(lambda i: not self._lookup.said(i), range(point.kept, len(bodies))))[:AT_ONCE]
-        if point.message_id is None or not any(call_ids(bodies[i]) for i in steps):
-            return point
-        digests = [message_digest(bodies[i]) for i in steps]
-        where = {"conversation": self._conversation, "after": point.message_id, "said": point.digest.said}
-        rows = self._connection.execute(_STEPS, {**where, "digests": digests}).all()
-        known = {row.digest: row.id for row in rows}
-        for count in range(len(digests), 0, -1):
-            last = known.get(digests[count - 1])
-            if last is not None and self._leads(point.message_id, last, digests[:count]):
-                return self._point(last, steps[count - 1] + 1)
-        return point
-
-    def _leads(self, first: str, last: str, digests: list[str]) -> bool:
-        """Whether the way from one message to another holds all these messages in their order."""
-        rest = list(digests)
-        for row in self._upwards(last):
-            if row.id == first:
-                return not rest
-            if row.is_said:
-                return False
-            if rest and row.digest == rest[-1]:
-                rest.pop()
-        return False
-
-    def _verified(self, point: ResumePoint) -> ResumePoint:
-        """What was said is the same up to there. If steps or system messages were sent, too, each of them must be one
-        of those that are stored; else the request continues before the first that is not."""
-        index = point.kept - 1
-        if all(self._lookup.said(i) for i in range(point.kept)):
-            return point
-        difference, base = _compared(self._upwards(point.message_id), self._lookup, index)
-        if difference is None:
-            return point
-        return self._point(base, difference) if base is not None else NOWHERE
-
-    def _deepest(self, candidates: Sequence[tuple[bytes, int]]) -> ResumePoint | None:
-        """The point behind the deepest of these digests, each with the index of its message, that has a link."""
-        if not candidates:
-            return None
-        table = schema.message_links
-        where = (
-            table.c.conversation_id == self._conversation,
-            table.c.digest.in_([digest for digest, _ in candidates]),
+def _matches(connection: sa.Connection, query: sa.Select[Match], tenant: str, key: ChainKey) -> list[Match]:
+    rows = connection.execute(query, {"digest": key.digest, "calls": key.calls, "tenant": tenant}).all()
+    return [
+        Match(
+            row.conversation_id, bytes(row.calls), bytes(row.whole), row.created_at, bool(row.living), bool(row.at_head)
         )
-        joined = table.join(schema.messages, schema.messages.c.id == table.c.message_id)
-        query = sa.select(table.c.digest, *CHAIN_COLUMNS).select_from(joined).where(*where)
-        known = {bytes(row.digest): row for row in self._connection.execute(query)}
-        return next((resume_behind(known[each], i + 1) for each, i in reversed(candidates) if each in known), None)
-
-    def _point(self, message_id: str, kept: int) -> ResumePoint:
-        query = sa.select(*CHAIN_COLUMNS).where(schema.messages.c.id == message_id)
-        return resume_behind(self._connection.execute(query).one(), kept)
-
-    def _upwards(self, message_id: str | None) -> Iterator[Any]:
-        """Light rows from a message up to the first of its chain, read as they are needed."""
-        while message_id is not None:
-            rows = self._connection.execute(_UPWARDS, {"from": message_id, "count": CHUNK}).all()
-            yield from rows
-            message_id = rows[-1].parent_id if len(rows) == CHUNK else None
+        for row in rows
+    ]
 
 
-def _compared(rows: Iterator[Any], lookup: Lookup, last: int) -> tuple[int | None, str | None]:
-    """Compares the sent messages up to `last` with a stored chain that says the same, both from their ends backwards.
-    Returns the index of the first message that is not stored there (None if all are) and the stored message before it.
-
-    `rows` go up the stored chain, `at` goes back in what was sent. A stored step that was left out moves only the
-    first, a sent message that is stored nowhere only the second. Both stop where the chains are the same from there to
-    their beginning. Where a conversation is recognised by what was said, system messages make no difference
-    (guarantee §3.2).
-    """
-    difference: int | None = None
-    base: str | None = None
-    at = last
-    known: dict[int, str] = {}
-
-    def skipping_system(at: int) -> int:
-        while at >= 0 and lookup.keys and lookup.bodies[at]["role"] in INSTRUCTION_ROLES:
-            at -= 1
-        return at
-
-    for row in rows:
-        at = skipping_system(at)
-        if at < 0:
-            break
-        is_same_to_beginning = row.path_digest is not None and bytes(row.path_digest) == lookup.digests[at].path
-        if is_same_to_beginning:
-            return difference, base or row.id
-        while at >= 0 and row.is_said and not lookup.said(at):
-            if is_step(lookup.bodies[at]) or not lookup.keys:  # it is stored nowhere in this part of the chain
-                difference, base = at, None
-            at -= 1
-        if at < 0:
-            break
-        is_equal = row.digest == (known.get(at) or known.setdefault(at, message_digest(lookup.bodies[at])))
-        if is_equal or row.is_said:
-            base = base or row.id
-            at -= 1
-            while not is_equal and at >= 0 and is_continued(lookup.bodies, at):
-                at -= 1  # a prefill that is stored with its completion
-    if skipping_system(at) >= 0:
-        return 0, None
-    return difference, base
+def _query(*conditions: sa.ColumnElement[bool]) -> sa.Select[Match]:
+    """Chains by their digest, and whether their conversations end with them; more than `MOST` are not needed."""
+    chains, conversations, head = schema.chains, schema.conversations, schema.messages
+    joined = chains.outerjoin(conversations, conversations.c.id == chains.c.conversation_id)
+    joined = joined.outerjoin(head, head.c.id == conversations.c.head_id)
+    columns = (chains.c.conversation_id, chains.c.calls, chains.c.whole, chains.c.created_at)
+    living, at_head = conversations.c.id.is_not(None), head.c.request_id == chains.c.request_id
+    query = sa.select(*columns, living.label("living"), at_head.label("at_head")).select_from(joined)
+    known = (chains.c.digest == sa.bindparam("digest"), chains.c.tenant == sa.bindparam("tenant"))
+    return query.where(*known, *conditions).limit(MOST + 1)
 
 
-def _is_run(rows: Iterator[Any], bodies: Sequence[dict[str, Any]], last: int) -> bool:
-    """Whether the messages up to `last` are the end of a stored chain, but for steps that were left out."""
-    at = last
-    for row in rows:
-        if at < 0:
-            break
-        if row.digest == message_digest(bodies[at]):
-            at -= 1
-        elif row.is_said:
-            first = at
-            while first and is_continued(bodies, first - 1):
-                first -= 1
-            if first == at or row.digest != message_digest(joined(bodies[first : at + 1])):
-                return False
-            at = first - 1
-    return at < 0
-
-
-def _upwards_query() -> sa.Select[tuple[Any, ...]]:
-    """From `:from` upwards, at most `:count` messages, without their bodies."""
-    table = schema.messages
-    cte = upwards(table.c.digest, table.c.path_digest, table.c.said_digest, onwards=fewer_than)
-    parent = table.alias("parent")
-    new = sa.or_(parent.c.said_digest.is_(None), parent.c.said_digest != cte.c.said_digest)
-    joined = cte.outerjoin(parent, parent.c.id == cte.c.parent_id)
-    is_said = sa.and_(new, sa.func.length(cte.c.said_digest) > 0).label("is_said")
-    return sa.select(cte, is_said).select_from(joined).order_by(cte.c.depth)
-
-
-def _steps_query() -> sa.Select[tuple[Any, ...]]:
-    """The latest messages with `:digests` that add nothing to what was said at `:after`."""
-    table = schema.messages
-    number = sa.select(table.c.sequence_number).where(table.c.id == sa.bindparam("after", type_=sa.String))
-    from_there = number.scalar_subquery()
-    where = (
-        table.c.conversation_id == sa.bindparam("conversation", type_=sa.String),
-        table.c.sequence_number > from_there,
-        table.c.sequence_number <= from_there + STEPS,
-        table.c.said_digest == sa.bindparam("said", type_=sa.LargeBinary),
-        table.c.digest.in_(sa.bindparam("digests", expanding=True)),
-    )
-    return sa.select(table.c.id, table.c.digest).where(*where).order_by(table.c.created_at, table.c.id)
-
-
-def _choices_query() -> sa.Select[tuple[str]]:
-    """The other answers of the request that `:head` answers."""
-    table, head = schema.messages, schema.messages.alias("head")
-    same = [head.c[name] == table.c[name] for name in ("request_id", "conversation_id", "parent_id")]
-    where = (head.c.id == sa.bindparam("head"), table.c.id != head.c.id, table.c.choice.is_not(None))
-    query = sa.select(table.c.id).join(head, sa.and_(*same))
-    return query.where(head.c.choice.is_not(None), *where).order_by(table.c.choice)
-
-
-_UPWARDS = _upwards_query()
-_STEPS = _steps_query()
-_CHOICES = _choices_query()
+_BY_WORDS = _query()
+_BY_CALLS = _query(schema.chains.c.calls == sa.bindparam("calls"))

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from gateway.storage.database import schema
 
-MESSAGES = schema.messages
+MESSAGES, STEPS = schema.messages, schema.reasoning_events
 Condition = sa.ColumnElement[bool]
 
 
@@ -40,6 +40,19 @@ def fewer_than(chain: sa.CTE) -> Condition:
     return chain.c.depth < sa.bindparam("count", type_=sa.Integer)
 
 
+def body_of_message() -> sa.Label[str]:
+    """The body of a message wherever it stands: a tool's result is read from its step. NULL where that is gone."""
+    of_it = (STEPS.c.conversation_id == MESSAGES.c.conversation_id, STEPS.c.message_id == MESSAGES.c.id)
+    result = sa.select(STEPS.c.result).where(*of_it).scalar_subquery()
+    return sa.case((MESSAGES.c.body != "", MESSAGES.c.body), else_=result).label("body")
+
+
+def whole_messages() -> sa.Select[Any]:
+    """All that is stored of messages."""
+    columns = [column for column in MESSAGES.c if column.name not in ("body", "reasoning_events")]
+    return sa.select(*columns, body_of_message())
+
+
 def messages_of(chain: sa.CTE) -> sa.Select[Any]:
     """The whole rows of a chain, the latest first. Bodies are read only once small columns have said which."""
-    return sa.select(MESSAGES).join(chain, chain.c.id == MESSAGES.c.id).order_by(chain.c.depth)
+    return whole_messages().join(chain, chain.c.id == MESSAGES.c.id).order_by(chain.c.depth)

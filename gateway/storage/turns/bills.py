@@ -14,9 +14,16 @@ from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert
 from gateway.storage.rows import pico, whole
 
+USER_CHARS = 256
+"""Of a user's name, which its client chooses."""
 INSERT_LEDGER = RowInsert(schema.ledger)
 INSERT_CALLS = RowInsert(schema.ledger_calls)
-INSERT_CHAINS = RowInsert(schema.chains, "ON CONFLICT DO NOTHING")
+INSERT_CHAINS = RowInsert(
+    schema.chains,
+    "ON CONFLICT (digest, calls, conversation_id, whole) DO UPDATE"
+    " SET request_id = excluded.request_id, created_at = excluded.created_at",
+)
+"""Of answers that end the same chain the latest counts."""
 Row = dict[str, Any]
 
 
@@ -30,17 +37,26 @@ def write_bills(connection: sa.Connection, commits: Sequence[TurnCommit], now: d
 def _chain_rows(commits: Sequence[TurnCommit], now: datetime) -> list[Row]:
     """In one order for all, so that transactions that leave the same do not wait for each other crosswise."""
     found = {
-        (key.digest, key.calls, commit.turn.conversation_id if commit.turn else ""): commit.ledger.tenant
+        (key.digest, key.calls, commit.turn.conversation_id if commit.turn else "", key.whole): commit.ledger
         for commit in commits
         for key in commit.chains
     }
-    names = ("digest", "calls", "conversation_id")
-    return [{**dict(zip(names, key, strict=True)), "tenant": found[key], "created_at": now} for key in sorted(found)]
+    names = ("digest", "calls", "conversation_id", "whole")
+    return [{**dict(zip(names, key, strict=True)), **_answered(found[key]), "created_at": now} for key in sorted(found)]
+
+
+def _answered(entry: LedgerEntry) -> Row:
+    return {"tenant": entry.tenant, "request_id": entry.request_id}
 
 
 def _storable(text: str) -> str:
     """PostgreSQL takes no NUL in a text; everything else that is kept stands in JSON, which escapes it."""
     return text.replace("\x00", "\ufffd")
+
+
+def user_name(text: str) -> str:
+    """A user's name as the ledger has it: no halves of signs, which no database takes, and not endless."""
+    return _storable(text[:USER_CHARS].encode("utf-8", "replace").decode())
 
 
 def _ledger_row(entry: LedgerEntry) -> dict[str, Any]:
@@ -61,6 +77,7 @@ def _ledger_row(entry: LedgerEntry) -> dict[str, Any]:
         "estimated": any(call.estimated for call in entry.calls),
         "response_metadata": entry.document.decode() if entry.document else jsons.dumps_text(entry.metadata),
         "created_at": entry.created_at,
+        "end_user": user_name(entry.end_user) if entry.end_user else None,
     }
 
 

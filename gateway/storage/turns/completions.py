@@ -1,4 +1,4 @@
-"""Reads stored completions with their bills: one by id, or a page of a tenant's (guarantee §6)."""
+"""Stored completions with their bills: one by id, a page of a tenant's, changed or deleted singly (guarantee §6)."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -6,12 +6,15 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.base import jsons
+from gateway.models.items import instruction_items
 from gateway.models.turn import CompletionPage, CompletionQuery, StoredCompletion
 from gateway.storage import rows
 from gateway.storage.database import schema
+from gateway.storage.lookup.walk import MESSAGES, messages_of, upwards
 from gateway.storage.turns.bills import calls_of
 
 Condition = sa.ColumnElement[bool]
+_CHAIN = messages_of(upwards())
 
 
 def read_completion(connection: sa.Connection, tenant: str, completion_id: str) -> StoredCompletion | None:
@@ -24,7 +27,7 @@ def read_page(connection: sa.Connection, tenant: str, query: CompletionQuery) ->
     """In the order in which their requests arrived, or the other way round; None if `after` is none of the tenant's."""
     table = schema.ledger.c
     columns = (table.created_at, table.request_id)
-    where: list[Condition] = [table.tenant == tenant]
+    where: list[Condition] = [table.tenant == tenant, table.completion_id.is_not(None)]
     if query.conversation_id is not None:
         where.append(table.conversation_id == query.conversation_id)
     if query.model is not None:
@@ -38,6 +41,59 @@ def read_page(connection: sa.Connection, tenant: str, query: CompletionQuery) ->
     order = [column.desc() if query.newest_first else column.asc() for column in columns]
     found = _read(connection, where, order, query.limit + 1)
     return CompletionPage(tuple(found[: query.limit]), len(found) > query.limit)
+
+
+def write_metadata(
+    connection: sa.Connection, tenant: str, completion_id: str, metadata: dict[str, str]
+) -> StoredCompletion | None:
+    """The completion with this metadata in place of what it had; None if the tenant has no such one with content."""
+    request_id = _stored(connection, tenant, completion_id)
+    if request_id is None:
+        return None
+    table = schema.completions
+    text = jsons.dumps_text(metadata)
+    connection.execute(table.update().where(table.c.request_id == request_id).values(metadata=text))
+    return read_completion(connection, tenant, request_id)
+
+
+def delete_completion(connection: sa.Connection, tenant: str, completion_id: str) -> bool:
+    """Deletes a stored completion. Its bill stays, by the request's id alone; what was said is the conversation's.
+    False if the tenant has no such one with content."""
+    request_id = _stored(connection, tenant, completion_id)
+    if request_id is None:
+        return False
+    table, ledger = schema.completions, schema.ledger
+    connection.execute(table.delete().where(table.c.request_id == request_id))
+    connection.execute(ledger.update().where(ledger.c.request_id == request_id).values(completion_id=None))
+    return True
+
+
+def read_input(connection: sa.Connection, tenant: str, completion_id: str) -> list[tuple[str, dict[str, Any]]] | None:
+    """The messages that a stored completion answers, with their ids, from the system messages in force to the last one
+    before the answer; None if the tenant has no such completion with content."""
+    request_id = _stored(connection, tenant, completion_id)
+    if request_id is None:
+        return None
+    answers = MESSAGES.select().where(MESSAGES.c.request_id == request_id, MESSAGES.c.choice.is_not(None))
+    answer = connection.execute(answers.order_by(MESSAGES.c.choice).limit(1)).first()
+    if answer is None:
+        return []
+    table = schema.instructions
+    of_it = (table.c.conversation_id == answer.conversation_id, table.c.digest == answer.instructions_digest)
+    text = connection.execute(sa.select(table.c.body).where(*of_it)).scalar()
+    instructions = list(jsons.loads_stored(text)) if text else []
+    ids = (item["id"] for item in instruction_items(answer.conversation_id, instructions))
+    found = list(zip(ids, instructions, strict=False))
+    chain = connection.execute(_CHAIN, {"from": answer.parent_id}).all()[::-1] if answer.parent_id else []
+    return found + [(row.id, rows.body_of(row)) for row in chain]
+
+
+def _stored(connection: sa.Connection, tenant: str, completion_id: str) -> str | None:
+    """The request of a completion that was stored with its content."""
+    joined = schema.ledger.join(schema.completions)
+    query = sa.select(schema.ledger.c.request_id).select_from(joined).where(_is(tenant, completion_id))
+    found: str | None = connection.execute(query).scalar()
+    return found
 
 
 def _is(tenant: str, completion_id: str) -> Condition:
@@ -69,7 +125,8 @@ def _read(
     connection: sa.Connection, where: Iterable[Condition], order: Iterable[Any], limit: int
 ) -> list[StoredCompletion]:
     joined = schema.ledger.outerjoin(schema.completions)
-    columns = (schema.ledger, schema.completions.c.body, schema.completions.c.metadata)
+    of_answer = schema.completions.c
+    columns = (schema.ledger, of_answer.body, of_answer.metadata, of_answer.plan)
     query = sa.select(*columns).select_from(joined).where(*where).order_by(*order).limit(limit)
     found = connection.execute(query).all()
     ids = [row._mapping["request_id"] for row in found]
@@ -98,5 +155,6 @@ def _completion(row: Any, calls: tuple[Any, ...], messages: dict[int, Any]) -> S
     body = jsons.loads_stored(row._mapping["body"])
     for choice in body.get("choices", ()):
         choice["message"] = {**messages.get(choice.get("index"), {}), **choice["message"]}
-    metadata = row._mapping["metadata"]
-    return StoredCompletion(entry, body, jsons.loads(metadata) if metadata else None)
+    metadata, plan = row._mapping["metadata"], row._mapping["plan"]
+    plan = jsons.loads_stored(plan) if plan else None
+    return StoredCompletion(entry, body, jsons.loads(metadata) if metadata else None, plan)

@@ -9,9 +9,9 @@ import sqlalchemy as sa
 
 from gateway.base import jsons
 from gateway.base.ids import new_id
-from gateway.models.chain import START, ChainDigest, call_ids, extended, is_bare
+from gateway.models.chain import START, ChainDigest, call_ids, extended, is_bare, message_digest
 from gateway.models.conversation import ConversationMessage
-from gateway.models.tool_steps import RESULT_ROLES
+from gateway.models.tool_steps import RESULT_ROLES, open_step
 from gateway.models.turn import LedgerEntry, StoredTurn
 from gateway.storage.database import schema
 from gateway.storage.lookup.digests import chain_digest, digest_columns, link_rows
@@ -70,7 +70,7 @@ def without_known(connection: sa.Connection, turn: StoredTurn, point: AttachPoin
     parent, base = known[digests[count - 1]], turn.digests[count - 1]
     row = connection.execute(_PARENT, {"id": parent}).one()
     there = {m.message_id: known[each] for m, each in zip(turn.new_messages[:count], digests, strict=False)}
-    answers = tuple(replace(each, reasoning_events=_renamed(each.reasoning_events, there)) for each in turn.answers)
+    stored = [replace(m, message_id=there[m.message_id]) for m in turn.new_messages[:count]]
     rest = replace(
         turn,
         frame=None if turn.frame is None else replace(turn.frame, frame=turn.frame.frame.renamed(there)),
@@ -78,24 +78,17 @@ def without_known(connection: sa.Connection, turn: StoredTurn, point: AttachPoin
         new_messages=turn.new_messages[count:],
         digests=turn.digests[count:],
         base=base,
-        answers=answers,
+        open_step=open_step((*turn.open_step, *stored)),
     )
     restores = bool(row.restored) or point.branch_restores
     return rest, AttachPoint(parent, row.sequence_number + 1, chain_digest(row), restores, client_agrees=True)
 
 
 def without_quotes(turn: StoredTurn) -> StoredTurn:
-    """A turn whose request may have read a deleted item, without what may repeat it: blocks, tool steps, frames. The
+    """A turn whose request may have read a deleted item, without what may repeat it: blocks, stored calls, frames. The
     words of its client and its model stay."""
     new = [replace(message, rendered=None, shown_in_full=(), tokens=None) for message in turn.new_messages]
-    answers = [replace(answer, reasoning_events=[]) for answer in turn.answers]
-    return replace(turn, new_messages=tuple(new), answers=tuple(answers), counts=(), frame=None)
-
-
-def _renamed(events: list[dict[str, Any]], there: dict[str | None, str]) -> list[dict[str, Any]]:
-    """Tool steps that refer to results by the ids under which these are stored."""
-    return [{**each, "result_message_id": there.get(each["result_message_id"], each["result_message_id"])}
-            for each in events]  # fmt: skip
+    return replace(turn, new_messages=tuple(new), open_step=(), counts=(), frame=None)
 
 
 def message_rows(
@@ -128,12 +121,11 @@ def message_rows(
         message = answer.message
         message_id = message.message_id or new_id("msg_")
         row = {**message_row(message, message_id, parent, number, now), **shared, "choice": answer.choice}
-        events = jsons.dumps_stored(answer.reasoning_events) if answer.reasoning_events else None
         digest = _stored_digest(message, before, sent_before, answer.digest)
         links = link_rows(turn.conversation_id, message_id, before, digest)
         for sent_digest in (answer.digest, *answer.other_digests) if point.client_agrees else ():
             links += link_rows(turn.conversation_id, message_id, sent_before, sent_digest)
-        found.append(({**row, **digest_columns(digest), "reasoning_events": events, "status": message.status}, links))
+        found.append(({**row, **digest_columns(digest), "status": message.status}, links))
         if answer is turn.answers[0]:
             latest = message_id
     return found, latest
@@ -161,7 +153,7 @@ def message_row(
         "sequence_number": number,
         "role": message.role,
         "body": body,
-        "digest": message.digest,
+        "digest": message.digest or message_digest(message.body),
         "weight": _weight(message, len(body)),
         "rendered": jsons.dumps_stored(message.rendered) if message.rendered is not None else None,
         "standing": jsons.dumps_text(message.shown_in_full) if message.shown_in_full else None,

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from gateway.base import jsons
 from gateway.base.ids import content_digest
+from gateway.models.tool_steps import RESULT_ROLES
 from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
 from gateway.storage.claims import settle_claims
 from gateway.storage.conversations.delete import anonymise_bills, unheld_groups
@@ -19,6 +20,7 @@ from gateway.storage.lookup.frames import write_frame
 from gateway.storage.rows import utc
 from gateway.storage.turns.bills import write_bills
 from gateway.storage.turns.message_rows import attach_point, message_rows, without_known, without_quotes
+from gateway.storage.turns.steps import INSERT_STEPS, results_apart, step_rows
 
 NOTHING_MORE = {"metadata": None, "instructions_digest": None, "forgotten_at": None, "framed": None}
 """Of a conversation that a turn begins: these come with `POST /v1/conversations` alone."""
@@ -87,7 +89,9 @@ def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry,
         connection.execute(_UPDATE, {**values, "conversation": turn.conversation_id})
     if instructions is not None:
         connection.execute(insert_if_new(connection, schema.instructions), instructions)
+    steps = _steps(connection, turn, [row for row, _ in messages])
     INSERT_MESSAGES(connection, [row for row, _ in messages])
+    INSERT_STEPS(connection, steps)
     if turn.counts:
         connection.execute(_COUNTS, [{"message": key, "counts": jsons.dumps_text(by)} for key, by in turn.counts])
     if not failed:
@@ -106,6 +110,16 @@ def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry,
         held = [{**shared, "digest": digest} for digest in turn.cached]
         connection.execute(insert_if_new(connection, schema.cached_contents), held)
     return ()
+
+
+def _steps(connection: sa.Connection, turn: StoredTurn, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of the results that the turn brings, whose bodies they take from those of the messages."""
+    new = turn.new_messages
+    if not any(message.role in RESULT_ROLES for message in new):
+        return []
+    answer_id = messages[len(new)]["id"] if len(messages) > len(new) else None
+    pairs = list(zip(new, messages, strict=False))
+    return step_rows(turn.open_step, pairs, answer_id, apart=results_apart(connection))
 
 
 def _instructions(turn: StoredTurn) -> tuple[str | None, dict[str, Any] | None]:
@@ -155,6 +169,7 @@ def _write_completion(connection: sa.Connection, turn: StoredTurn, request_id: s
         "conversation_id": turn.conversation_id,
         "body": jsons.dumps_stored({**completion, "choices": choices}),
         "metadata": jsons.dumps_text(turn.completion_metadata) if turn.completion_metadata is not None else None,
+        "plan": jsons.dumps_stored(turn.completion_plan) if turn.completion_plan is not None else None,
     }
     INSERT_COMPLETION(connection, [values])
 

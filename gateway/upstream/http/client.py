@@ -6,10 +6,10 @@ from functools import lru_cache
 
 import httpx
 
-from gateway.errors import UpstreamInterrupted, UpstreamInvalidResponse, UpstreamTimeout, UpstreamUnreachable
 from gateway.models.exchange import Deployment
-from gateway.upstream.http.connection import END, Connection, NotHttp
-from gateway.upstream.http.pool import ConnectionPool, Origin
+from gateway.upstream.http.connection import END, Connection
+from gateway.upstream.http.faults import Origin, translated, translation
+from gateway.upstream.http.pool import ConnectionPool
 
 PORTS = {"http": 80, "https": 443}
 HOP_BY_HOP = (b"connection", b"transfer-encoding", b"keep-alive", b"upgrade", b"te", b"trailer")
@@ -114,35 +114,11 @@ def address(url: str) -> tuple[Origin, bytes, bytes]:
     """Origin, request target and `Host` of a URL.
 
     Raises:
-        httpx.InvalidURL, httpx.UnsupportedProtocol: it is none that can be called.
+        UpstreamUnreachable: it is none that can be called.
     """
-    parsed = httpx.URL(url)
-    return origin_of(parsed), parsed.raw_path, parsed.netloc
-
-
-@contextmanager
-def translated(*, begun: bool) -> Iterator[None]:
-    """Turns httpx's exceptions into the gateway's (guarantee §7).
-
-    Args:
-        begun: whether a part of the answer has been read already.
-    """
-    try:
-        yield
-    except (httpx.ReadTimeout, httpx.WriteTimeout, httpx.PoolTimeout) as error:
-        raise UpstreamTimeout("The upstream took too long.") from error
-    except httpx.ConnectTimeout as error:
-        raise UpstreamUnreachable("The upstream could not be reached.") from error
-    except NotHttp as error:
-        raise UpstreamInvalidResponse("The upstream's answer is not HTTP.") from error
-    except httpx.DecodingError as error:
-        raise UpstreamInvalidResponse("The upstream's answer is not compressed as it says.") from error
-    except httpx.HTTPError as error:
-        if begun:
-            raise UpstreamInterrupted("The upstream broke off its answer.") from error
-        raise UpstreamUnreachable("The upstream could not be reached.") from error
-    except httpx.InvalidURL as error:
-        raise UpstreamUnreachable("The upstream's address is not usable.") from error
+    with translated(begun=False):
+        parsed = httpx.URL(url)
+        return origin_of(parsed), parsed.raw_path, parsed.netloc
 
 
 @contextmanager
@@ -150,13 +126,12 @@ def answering(connection: Connection) -> Iterator[None]:
     """While a request is sent and the head of its response is awaited: any fault closes the connection.
 
     Raises:
-        UpstreamInterrupted: it broke after a part of the answer had come; any other fault is raised as it is.
+        UpstreamError: it broke after a part of the answer had come; any other fault is raised as it is.
     """
     try:
         yield
     except BaseException as error:
         connection.close()
-        broken = isinstance(error, httpx.NetworkError | httpx.ProtocolError) and not isinstance(error, NotHttp)
-        if connection.spoke and broken:
-            raise UpstreamInterrupted("The upstream broke off its answer.") from error
+        if isinstance(error, httpx.NetworkError | httpx.ProtocolError) and connection.spoke:
+            raise translation(error, begun=True, origin=connection.origin) from error
         raise

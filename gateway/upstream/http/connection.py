@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 import httptools
 import httpx
 
+from gateway.upstream.http.faults import NotHttp, Origin
+
 if TYPE_CHECKING:
-    from gateway.upstream.http.pool import ConnectionPool, Origin
+    from gateway.upstream.http.pool import ConnectionPool
 
 HIGH_WATER_BYTES = 2**19
 """Unread bytes of a body above which nothing more is read from the socket."""
@@ -24,17 +26,13 @@ BODILESS = (204, 304)
 END = b""
 
 
-class NotHttp(httpx.RemoteProtocolError):
-    """What the upstream sent is no HTTP/1.1 response."""
-
-
 class Connection(asyncio.Protocol):
     """Sends a request and gives its response: first `status` and `headers`, then the body piece by piece.
 
     Faults are raised as httpx's exceptions. A connection whose exchange did not end well is never used again.
     """
 
-    def __init__(self, pool: "ConnectionPool", origin: "Origin") -> None:
+    def __init__(self, pool: "ConnectionPool", origin: Origin) -> None:
         self._pool = pool
         self.origin = origin
         self.idle_since = 0.0

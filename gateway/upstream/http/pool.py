@@ -4,22 +4,14 @@ import asyncio
 import contextlib
 import ssl
 from collections import deque
-from typing import NamedTuple
 
 import httpx
 
 from gateway.upstream.http.connection import Connection
+from gateway.upstream.http.faults import Origin, why_not_connected
 
 KEEP_ALIVE_SECONDS = 30.0
 """How long an idle connection is kept."""
-
-
-class Origin(NamedTuple):
-    """Where connections lead."""
-
-    host: str
-    port: int
-    secure: bool
 
 
 class ConnectionPool:
@@ -78,6 +70,10 @@ class ConnectionPool:
         self._leave_idle(connection)
         self._invite()
 
+    async def prepare(self) -> None:
+        """Reads the certificates, for which the first connection by TLS would otherwise wait."""
+        await self._context()
+
     async def aclose(self) -> None:
         """Closes all connections at once."""
         if self._sweeper is not None:
@@ -113,7 +109,7 @@ class ConnectionPool:
         except TimeoutError as error:
             raise httpx.ConnectTimeout("The upstream did not accept a connection in time.") from error
         except (OSError, UnicodeError) as error:  # UnicodeError: a name that is none
-            raise httpx.ConnectError(f"The upstream could not be connected to: {type(error).__name__}.") from error
+            raise httpx.ConnectError(why_not_connected(error)) from error
         finally:
             self._opening -= 1
             self._invite()

@@ -3,6 +3,8 @@
 import re
 from typing import Any
 
+import httpx
+
 from gateway.base import jsons
 from gateway.errors import (
     GatewayError,
@@ -17,8 +19,11 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.models.exchange import Deployment
+from gateway.upstream.http.client import origin_of
+from gateway.upstream.http.faults import TOO_LONG, Origin, translation
 from gateway.upstream.litellm.library import NO_FETCH
 from gateway.upstream.litellm.wire import Wire
+from gateway.upstream.openai.error_bodies import limit_alone, reported_tokens
 from gateway.upstream.openai.faults import refusal
 
 PREFIX = re.compile(r"^(\s*(litellm\.)?\w*(Error|Exception)\s*[:-]+\s*)+")
@@ -97,17 +102,31 @@ def _without_answer(error: BaseException, status: int, deployment: Deployment) -
     if "ImportError" in names:
         return UpstreamUnreachable(f"The provider of {deployment.model!r} needs a package that is not installed here.")
     if "Timeout" in names:
-        return UpstreamTimeout("The upstream took too long.")
+        return UpstreamTimeout(TOO_LONG)
     if "ContextWindowExceededError" in names:
-        return UpstreamOverflow({"error": {"message": text}}, {}, message=text)
+        original = {"error": {"message": text}}
+        reported, limit = reported_tokens(original)
+        return UpstreamOverflow(original, {}, reported, limit or limit_alone(original), text)
     if modules & {"httpx", "httpcore", "aiohttp"}:
-        return UpstreamUnreachable("The upstream could not be reached.")
+        fault = next((e for e in _chain(error) if isinstance(e, httpx.HTTPError)), None)
+        if fault is None:
+            fault = httpx.ConnectError("")
+            fault.__cause__ = next((e for e in _chain(error) if isinstance(e, OSError)), None)
+        return translation(fault, begun=False, origin=_origin(deployment))
     response: Any = getattr(error, "response", None)
     if status in (404, 429) or (status >= 500 and "APIConnectionError" not in names):
         return said(status, text, None, dict(getattr(response, "headers", None) or {}), deployment)
-    named = NAMED.search(text)
+    field = NAMED.search(text)
     code = "unsupported_parameter" if "UnsupportedParamsError" in names else "invalid_request"
-    return InvalidRequest(text, param=named.group(1) if named else None, code=code)
+    return InvalidRequest(text, param=field.group(1) if field else None, code=code)
+
+
+def _origin(deployment: Deployment) -> Origin | None:
+    """Where litellm's own connections lead, if the configuration says so."""
+    try:
+        return origin_of(httpx.URL(deployment.api_base))
+    except (httpx.InvalidURL, httpx.UnsupportedProtocol):
+        return None
 
 
 def _blotted(text: str, deployment: Deployment) -> str:

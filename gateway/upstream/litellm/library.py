@@ -38,12 +38,17 @@ class Library:
     def __init__(self, *, modify_params: bool = False) -> None:
         self._modify_params = modify_params
         self._loading: asyncio.Task[Any] | None = None
+        self._module: Any = None
 
     async def get(self) -> Any:
-        """The `litellm` module. A caller that leaves does not stop the others' loading."""
-        if self._loading is None:
+        """The `litellm` module. A caller that leaves does not stop the others' loading; what could not be loaded is
+        tried again by the next."""
+        if self._module is not None:
+            return self._module
+        if self._loading is None or self._loading.done():
             self._loading = asyncio.ensure_future(asyncio.to_thread(self._load))
-        return await asyncio.shield(self._loading)
+        self._module = await asyncio.shield(self._loading)
+        return self._module
 
     def _load(self) -> Any:
         for name, value in OFFLINE.items():

@@ -9,12 +9,12 @@ import httpx
 
 from gateway.errors import GatewayError, UpstreamInvalidResponse, UpstreamTimeout, UpstreamUnreachable
 from gateway.models.exchange import Deployment
-from gateway.upstream.http.client import translated
+from gateway.upstream.http.faults import TOO_LONG, translated
+from gateway.upstream.openai.answers import MAX_ANSWER_BYTES, MAX_STREAM_BYTES
 from gateway.upstream.openai.faults import refusal
 
-MAX_ANSWER_BYTES = 256 * 2**20
 MAX_LINE_BYTES = 32 * 2**20
-"""Of a whole answer, and of one line of a stream."""
+"""Of one line of a stream."""
 END_MARK = re.compile(rb'(?<!\\)"finishReason"\s*:\s*"(?!FINISH_REASON_UNSPECIFIED)')
 END_MARK_BYTES = 64
 """Of one piece are kept for the next: longer than what `END_MARK` matches."""
@@ -90,7 +90,9 @@ class _Body(httpx.AsyncByteStream):
         self._wire = wire
         self._response = response
         streamed = "text/event-stream" in response.headers.get("content-type", "")
-        self._most = MAX_LINE_BYTES if streamed else MAX_ANSWER_BYTES
+        self._most_of_line, self._most = MAX_LINE_BYTES, MAX_STREAM_BYTES
+        if not streamed:
+            self._most_of_line = self._most = MAX_ANSWER_BYTES
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
@@ -102,7 +104,7 @@ class _Body(httpx.AsyncByteStream):
 
     async def _pieces(self) -> AsyncIterator[bytes]:
         pieces = self._response.aiter_raw()
-        line, tail = 0, b""
+        total, line, tail = 0, 0, b""
         while True:
             with translated(begun=True):
                 async with deadline(self._wire.patience):
@@ -111,8 +113,12 @@ class _Body(httpx.AsyncByteStream):
                 return
             last = piece.rfind(b"\n")
             line = line + len(piece) if last < 0 else len(piece) - last
-            if line > self._most:
-                raise UpstreamInvalidResponse(f"The upstream sent more than {self._most // 2**20} MB in one piece.")
+            total += len(piece)
+            if line > self._most_of_line:
+                most = self._most_of_line // 2**20
+                raise UpstreamInvalidResponse(f"The upstream sent more than {most} MB in one piece.")
+            if total > self._most:
+                raise UpstreamInvalidResponse(f"The upstream's answer exceeds {self._most} bytes.")
             if not self._wire.ended:
                 seen = tail + piece
                 self._wire.ended = END_MARK.search(seen) is not None
@@ -133,4 +139,4 @@ async def deadline(seconds: float) -> AsyncIterator[None]:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError as error:
-        raise UpstreamTimeout("The upstream took too long.") from error
+        raise UpstreamTimeout(TOO_LONG) from error

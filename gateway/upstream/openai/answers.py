@@ -5,15 +5,17 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from gateway.base import jsons
-from gateway.errors import UpstreamError, UpstreamInvalidResponse, UpstreamTimeout
+from gateway.errors import UpstreamError, UpstreamInterrupted, UpstreamInvalidResponse, UpstreamTimeout
 from gateway.models.exchange import Deployment
-from gateway.upstream.http.client import translated
 from gateway.upstream.http.compression import decompressed
 from gateway.upstream.http.connection import END, Connection
+from gateway.upstream.http.faults import TOO_LONG, translated
 from gateway.upstream.openai.faults import refusal, relayed_headers
 from gateway.upstream.openai.sse import EventParser
 
 MAX_ANSWER_BYTES = 64 * 2**20
+MAX_STREAM_BYTES = 4 * MAX_ANSWER_BYTES
+"""Of a streamed answer, whose text is kept until it is stored: what frames it takes several times as much."""
 MAX_CHOICES = 128
 RELAYED_STARTS = (b"x-", b"op", b"re")
 """How the names of headers begin that may go back to the client; most answers have many others."""
@@ -29,7 +31,7 @@ async def read_body(connection: Connection, deployment: Deployment, max_bytes: i
     source = decompressed(connection, header(connection, b"content-encoding"))
     pieces: list[bytes] = []
     size = 0
-    with translated(begun=True):
+    with translated(begun=True, origin=connection.origin):
         while (piece := await source.read(deployment.first_byte_timeout)) is not END:
             pieces.append(piece)
             size += len(piece)
@@ -78,6 +80,7 @@ class HttpChunkStream:
 
     def __init__(self, connection: Connection, deployment: Deployment) -> None:
         self._source = decompressed(connection, header(connection, b"content-encoding"))
+        self._origin = connection.origin
         self._deployment = deployment
         self._first: list[dict[str, Any]] = []
         self._rest = self._read()
@@ -85,9 +88,19 @@ class HttpChunkStream:
         self.done = False
 
     async def begin(self) -> None:
-        """Returns once the first chunks are there: a fault before them is an answer with a status of its own, which a
-        client can try again and which can be fitted anew, not an event in a stream that has begun."""
-        self._first = await anext(self._rest, [])
+        """Returns once the first choices are there: a fault before them is an answer with a status of its own, which a
+        client can try again and which can be fitted anew, not an event in a stream that has begun.
+
+        Raises:
+            UpstreamInvalidResponse, UpstreamInterrupted: the stream ends without any, by `[DONE]` or otherwise.
+        """
+        async for batch in self._rest:
+            self._first += batch
+            if any(chunk.get("choices") for chunk in batch):
+                return
+        if self.done:
+            raise UpstreamInvalidResponse("The upstream ended its stream without any choices.")
+        raise UpstreamInterrupted("The upstream closed the stream before the answer was finished.")
 
     async def batches(self) -> AsyncGenerator[list[dict[str, Any]], None]:
         """Chunks as they come together, until `[DONE]`, or until the connection is closed in good order.
@@ -105,8 +118,12 @@ class HttpChunkStream:
     async def _read(self) -> AsyncGenerator[list[dict[str, Any]], None]:
         parser = EventParser()
         patience = _Patience(self._deployment)
-        with translated(begun=True):
+        size = 0
+        with translated(begun=True, origin=self._origin):
             while (piece := await self._source.read(patience.seconds)) is not END:
+                size += len(piece)
+                if size > MAX_STREAM_BYTES:
+                    raise UpstreamInvalidResponse(f"The upstream's answer exceeds {MAX_STREAM_BYTES} bytes.")
                 chunks: list[dict[str, Any]] = []
                 try:
                     for data in parser.feed(piece):
@@ -123,7 +140,7 @@ class HttpChunkStream:
                     patience.event_came()
                     yield chunks
                 else:
-                    patience.no_event_came()
+                    patience.no_event_came(parser)
                 if self.done:
                     return
 
@@ -143,32 +160,42 @@ class HttpChunkStream:
 
 
 class _Patience:
-    """How many `seconds` the next piece of a stream may take. Until the first event `first_byte` runs from the
-    beginning, and comments do not stop it; afterwards `idle` is the longest silence, and the longer of both the longest
-    time without an event: comments alone do not keep a stream alive for ever."""
+    """How many `seconds` the next piece of a stream may take.
+
+    Until the first event `first_byte` runs from the beginning, and comments do not stop it. Afterwards `idle` is the
+    longest silence. A comment breaks the silence, a part of an event or of a comment does not: from its first byte it
+    has `idle` to be complete. Comments alone keep a stream alive for the longer of both.
+    """
 
     def __init__(self, deployment: Deployment) -> None:
         self._idle = deployment.idle_timeout
         self._longest = max(deployment.first_byte_timeout, deployment.idle_timeout)
         self._clock = asyncio.get_running_loop().time
-        self._due: float | None = self._clock() + deployment.first_byte_timeout
+        self._event_due: float | None = self._clock() + deployment.first_byte_timeout
+        self._whole_due: float | None = None
+        self._comments = 0
         self._begun = False
         self.seconds = deployment.first_byte_timeout
 
     def event_came(self) -> None:
         """The time without an event begins anew."""
-        if self._due is not None:
-            self._begun, self._due, self.seconds = True, None, self._idle
+        if self._event_due is not None:
+            self._begun, self._event_due, self._whole_due, self.seconds = True, None, None, self._idle
 
-    def no_event_came(self) -> None:
-        """Something came that was no event.
+    def no_event_came(self, parser: EventParser) -> None:
+        """Something came that completed no event.
 
         Raises:
             UpstreamTimeout: that has been going on for too long.
         """
         now = self._clock()
-        if self._due is None:
-            self._due = now + self._longest
-        if now >= self._due:
-            raise UpstreamTimeout("The upstream took too long.")
-        self.seconds = min(self._idle if self._begun else self._longest, self._due - now)
+        if self._event_due is None:
+            self._event_due = now + self._longest
+        if parser.comments != self._comments:
+            self._comments, self._whole_due = parser.comments, None
+        if self._whole_due is None and (self._begun or parser.is_inside):
+            self._whole_due = now + self._idle
+        due = self._event_due if self._whole_due is None else min(self._event_due, self._whole_due)
+        if now >= due:
+            raise UpstreamTimeout(TOO_LONG)
+        self.seconds = due - now

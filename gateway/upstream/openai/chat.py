@@ -7,9 +7,10 @@ from typing import Any
 from gateway.base import jsons
 from gateway.errors import UpstreamError, UpstreamInvalidResponse, UpstreamUnreachable
 from gateway.models.exchange import Deployment, JsonAnswer
-from gateway.upstream.http.client import address, answering, request_head, translated
+from gateway.upstream.http.client import address, answering, request_head
 from gateway.upstream.http.connection import Connection
-from gateway.upstream.http.pool import ConnectionPool, Origin
+from gateway.upstream.http.faults import Origin, translated
+from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.openai.answers import HttpChunkStream, check_choices, header, read_body, relayable_headers
 from gateway.upstream.openai.faults import MAX_ERROR_BYTES, refusal, relayed_headers
 from gateway.upstream.openai.sse import BYTE_ORDER_MARK
@@ -40,7 +41,7 @@ class HttpUpstream:
             answer = jsons.loads_answer(raw.removeprefix(BYTE_ORDER_MARK))
         except jsons.JSONDecodeError as error:
             raise UpstreamInvalidResponse("The upstream's answer is not JSON.") from error
-        if not isinstance(answer, dict) or not isinstance(answer.get("choices"), list):
+        if not isinstance(answer, dict) or not answer.get("choices"):
             if isinstance(answer, dict) and answer.get("error"):
                 raise refusal(connection.status, raw, relayable_headers(connection), deployment)
             raise UpstreamInvalidResponse("The upstream's answer holds no choices.")
@@ -83,8 +84,8 @@ class HttpUpstream:
     ) -> Connection:
         """A connection whose response has begun, with a status that promises an answer."""
         content = jsons.dumps(body)
-        with translated(begun=False):
-            origin, target, host = address(deployment.url(path))
+        origin, target, host = address(deployment.url(path))
+        with translated(begun=False, origin=origin):
             head = request_head(b"POST", target, _fields(deployment, headers, host, len(content)))
         try:
             connection = await self._answered(origin, head, content, deployment, fresh=False)
@@ -101,7 +102,7 @@ class HttpUpstream:
         self, origin: Origin, head: bytes, content: bytes, deployment: Deployment, *, fresh: bool
     ) -> Connection:
         seconds = deployment.first_byte_timeout
-        with translated(begun=False):
+        with translated(begun=False, origin=origin):
             connection = await self._pool.take(origin, deployment.connect_timeout, seconds, fresh=fresh)
             with answering(connection):
                 connection.begin(head, content)

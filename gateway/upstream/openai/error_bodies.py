@@ -28,6 +28,12 @@ LIMIT_OF_ANSWER = re.compile(r"(completion|output) tokens", re.IGNORECASE)
 PROMPT_WORDS = re.compile(r"prompt|input|messages", re.IGNORECASE)
 STATUS = re.compile(r"[45]\d\d")
 NUMBER = re.compile(r"(?<!<)\b\d[\d,]{2,}")
+ONE_LIMIT = re.compile(
+    r"(?:context (?:length|window|size)|maximum|limit|<=)"
+    r"(?: (?:is|of|only|allowed|number|length|model|prompt|tokens|at|to))*[ :=]+(\d[\d,]{2,})",
+    re.IGNORECASE,
+)
+"""Where an error names nothing but the limit."""
 LIMIT = re.compile(r"(?:context length (?:is|of)|limit of|<=|>)\s*(\d[\d,]*)")
 
 
@@ -97,3 +103,10 @@ def reported_tokens(original: Any) -> tuple[int | None, int | None]:
     limit = int(named.group(1).replace(",", ""))  # prompt and answer are told apart: their sum is the largest, or none
     total = counts[-1] if counts[-1] > limit else sum(count for count in counts if count != limit)
     return (total, limit) if total > limit else (None, None)
+
+
+def limit_alone(original: Any) -> int | None:
+    """How many tokens the provider allows, where its error says that and no more."""
+    text = message_of(original) or ""
+    named = ONE_LIMIT.search(text)
+    return int(named.group(1).replace(",", "")) if named else None

@@ -5,19 +5,35 @@ What a provider's error body says (its message, its code, that the window is exc
 
 import re
 from collections.abc import Mapping
+from datetime import timedelta
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from gateway.base import jsons
+from gateway.base.clock import SystemClock
 from gateway.errors import UpstreamAuth, UpstreamError, UpstreamOverflow, UpstreamRefused
-from gateway.models.exchange import Deployment
+from gateway.models.exchange import Deployment, Headers
+from gateway.ports import Clock
 from gateway.upstream.http.compression import decompressed_at_once
-from gateway.upstream.openai.error_bodies import is_overflow, message_of, reported_tokens, status_of
+from gateway.upstream.openai.error_bodies import is_overflow, limit_alone, message_of, reported_tokens, status_of
 
 MAX_ERROR_BYTES = 2**20
 SHOWN_CHARS = 4000
 """Of a body that is no JSON, so much is passed on."""
 RELAYED = re.compile(r"^(x-ratelimit-.*|openai-.*|retry-after(-ms)?)$", re.IGNORECASE)
 UNPRINTABLE = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
+
+WAITS = {"retry-after": 1, "retry-after-ms": 1000}
+"""The headers, and how many of their units a second has."""
+LONGEST = timedelta(days=7)
+"""Quotas of providers begin anew each day or week; a client that is told more would sleep for ever."""
+NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,9})?", re.ASCII)
+HTTP_DATE = re.compile(
+    r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d (?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) \d{4} "
+    r"\d\d:\d\d:\d\d GMT",
+    re.ASCII,
+)
+"""The one form that servers may send (RFC 9110 §5.6.7)."""
 
 
 def refusal(status: int, raw: bytes, headers: Mapping[str, str], deployment: Deployment) -> UpstreamError:
@@ -40,13 +56,40 @@ def refusal(status: int, raw: bytes, headers: Mapping[str, str], deployment: Dep
         status = named or 502
     kept = relayed_headers(headers)
     if is_overflow(status, original):
-        return UpstreamOverflow(original, kept, *reported_tokens(original), message_of(original))
+        reported, limit = reported_tokens(original)
+        return UpstreamOverflow(original, kept, reported, limit or limit_alone(original), message_of(original))
     return UpstreamRefused(status, original, kept, message_of(original))
 
 
 def relayed_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers that come back to the client (guarantee §1)."""
-    return {name.lower(): UNPRINTABLE.sub("", value) for name, value in headers.items() if RELAYED.match(name)}
+    """The headers that come back to the client (guarantee §1). What tells a client to wait must be sane: some would
+    sleep for years, or stumble over what is no number."""
+    kept = {name.lower(): UNPRINTABLE.sub("", value) for name, value in headers.items() if RELAYED.match(name)}
+    return {name: value for name, value in kept.items() if name not in WAITS or is_sane_wait(name, value)}
+
+
+def is_sane_wait(name: str, value: str, clock: Clock | None = None) -> bool:
+    """Whether the value of one of `WAITS` is a number of at most `LONGEST`, or (`retry-after`) a date that is no
+    farther away. A date in the past means at once."""
+    value = value.strip()
+    if NUMBER.fullmatch(value):
+        return float(value) / WAITS[name] <= LONGEST.total_seconds()
+    if name != "retry-after" or not HTTP_DATE.fullmatch(value):
+        return False
+    try:
+        when = parsedate_to_datetime(value)
+    except ValueError:  # the 31st of February, the 25th hour
+        return False
+    return when - (clock or SystemClock()).now() <= LONGEST
+
+
+def without_insane_waits(headers: Headers) -> Headers:
+    """Headers as they came, but for waits that no client could obey."""
+
+    def stays(name: str, value: str) -> bool:
+        return name not in WAITS or is_sane_wait(name, value)
+
+    return [pair for pair in headers if stays(pair[0].decode("latin-1"), pair[1].decode("latin-1"))]
 
 
 def check_refusal(method: str, status: int, raw: bytes, headers: Mapping[str, str], deployment: Deployment) -> None:

@@ -8,10 +8,11 @@ import httpx
 
 from gateway.errors import UpstreamInterrupted, UpstreamInvalidResponse, UpstreamUnreachable
 from gateway.models.exchange import Deployment, Headers, RelayedCall
-from gateway.upstream.http.client import LENGTH, address, answering, request_head, translated
+from gateway.upstream.http.client import LENGTH, address, answering, request_head
 from gateway.upstream.http.connection import END, Connection
+from gateway.upstream.http.faults import translated
 from gateway.upstream.http.pool import ConnectionPool
-from gateway.upstream.openai.faults import MAX_ERROR_BYTES, check_refusal
+from gateway.upstream.openai.faults import MAX_ERROR_BYTES, check_refusal, without_insane_waits
 
 CHUNKED = (b"transfer-encoding", b"chunked")
 BODILESS = ("GET", "HEAD", "OPTIONS", "DELETE")
@@ -53,8 +54,8 @@ class Passthrough:
 
     async def _answered(self, deployment: Deployment, call: RelayedCall, *, fresh: bool) -> "RawAnswer":
         seconds = deployment.first_byte_timeout
-        with translated(begun=False):
-            origin, base, host = address(f"{deployment.api_base}/")
+        origin, base, host = address(f"{deployment.api_base}/")
+        with translated(begun=False, origin=origin):
             fields = _fields(deployment, call, host)
             head = request_head(call.method.encode(), base + call.target.encode(), fields)
             connection = await self._pool.take(origin, deployment.connect_timeout, seconds, fresh=fresh)
@@ -77,7 +78,7 @@ class RawAnswer:
         self._sending = sending
         self._held: bytes | None = None
         self.status = connection.status
-        self.headers: Headers = connection.headers
+        self.headers: Headers = without_insane_waits(connection.headers)
 
     async def check(self, method: str) -> None:
         """
@@ -108,7 +109,7 @@ class RawAnswer:
             return
         seconds = self._deployment.first_byte_timeout  # headers alone are no sign that the answer has begun
         while True:
-            with translated(begun=True):
+            with translated(begun=True, origin=self._connection.origin):
                 piece = await self._connection.read(seconds)
             if piece is END:
                 break

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import httpx
 
 from gateway.base import jsons
-from gateway.errors import GatewayError, NotFound, UpstreamInvalidResponse
+from gateway.errors import GatewayError, ModelNotFound, NotFound, UpstreamInvalidResponse
 from gateway.models.exchange import Caller, Deployment, StoredFile
 from gateway.upstream.http.client import get
 from gateway.upstream.openai.faults import refusal
@@ -33,6 +33,21 @@ class UpstreamModels:
         self._client = client
         self._router = router
 
+    async def model(self, name: str, caller: Caller) -> dict[str, Any]:
+        """One model object: of a model that may be asked for in chats.
+
+        Raises:
+            ModelNotFound: it may not.
+            UpstreamError: the default upstream would have to know, and did not say.
+        """
+        if self._router.lists(name):
+            return _listed(name)
+        if self._router.serves_unlisted:
+            for model in await self._of_default(caller):
+                if model.get("id") == name:
+                    return model
+        raise self._router.unknown(name)
+
     async def models(self, caller: Caller) -> list[dict[str, Any]]:
         """OpenAI's model objects.
 
@@ -40,7 +55,15 @@ class UpstreamModels:
             UpstreamError: the list is the default upstream's, and it did not give it.
         """
         if self._router.names:
-            return [{"id": n, "object": "model", "created": 0, "owned_by": "gateway"} for n in self._router.names]
+            return [_listed(name) for name in self._router.names]
+        if self._router.serves_unlisted:
+            return await self._of_default(caller)
+        try:  # patterns alone: what the default upstream has of them
+            return [model for model in await self._of_default(caller) if self._router.lists(str(model.get("id")))]
+        except ModelNotFound:
+            return []
+
+    async def _of_default(self, caller: Caller) -> list[dict[str, Any]]:
         deployment = self._router.default("", caller)
         response = await get(self._client, deployment, "models", MODELS_SECONDS)
         if response.status_code >= 400:
@@ -49,6 +72,10 @@ class UpstreamModels:
             return [model for model in jsons.loads(response.content)["data"] if isinstance(model, dict)]
         except (jsons.JSONDecodeError, KeyError, TypeError) as error:
             raise UpstreamInvalidResponse("The upstream's list of models is not one.") from error
+
+
+def _listed(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "gateway"}
 
 
 class UpstreamFiles:

@@ -21,6 +21,13 @@ class EventParser:
         self._event_bytes = 0
         self._after_cr = False
         self._first = True
+        self.comments = 0
+        """How many lines have come that belong to no event's data, while no event was under way: comments, mostly."""
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether an event, or a line, has begun and is not complete."""
+        return bool(self._data or self._waiting_bytes)
 
     def feed(self, piece: bytes) -> list[bytes]:
         """The data of all events that this piece completes.
@@ -43,12 +50,16 @@ class EventParser:
             if not line:
                 if self._data:
                     events.append(b"\n".join(self._data))
+                else:
+                    self.comments += 1
                 self._data, self._event_bytes = [], 0
                 continue
             self._event_bytes = _checked(self._event_bytes + len(line))
             field, _, value = line.partition(b":")
             if field == b"data":
                 self._data.append(value.removeprefix(b" "))
+            elif not self._data:
+                self.comments += 1
         return events
 
     def _lines(self, raw: bytes) -> list[bytes]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.base import jsons
-from gateway.config.settings import ModelEntry
+from gateway.config.model_list import ModelEntry
 from gateway.models.exchange import ModelFacts
 
 MAP_FILE = "model_prices_and_context_window_backup.json"

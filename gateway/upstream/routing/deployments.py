@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
-from gateway.config.settings import ModelEntry, Timeouts
+from gateway.config.fields import Timeouts
+from gateway.config.litellm_names import ROUTER_PARAMETERS
+from gateway.config.model_list import ModelEntry
 from gateway.models.exchange import Deployment
 from gateway.upstream.routing.providers import AZURE, THROUGH_LITELLM, origin_of
 
@@ -11,14 +14,6 @@ AZURE_API_VERSION = "2025-02-01-preview"
 AZURE_V1 = ("v1", "latest", "preview")
 """Values of `api_version` that mean Azure's second API, whose paths are OpenAI's."""
 OWN_PARAMETERS = {"base_url", "azure_ad_token"}
-ROUTER_PARAMETERS = {
-    *("rpm", "tpm", "weight", "order", "max_retries", "num_retries", "tags", "model_info"),
-    *("max_budget", "budget_duration", "max_parallel_requests", "max_file_size_mb", "mock_response", "fallbacks"),
-    *("use_in_pass_through", "use_litellm_proxy", "litellm_credential_name", "configurable_clientside_auth_params"),
-    *("default_api_key_tpm_limit", "default_api_key_rpm_limit", "extra_body", "caching", "cache", "callbacks"),
-    *("success_callback", "failure_callback", "context_window_fallback_dict", "retry_policy", "cooldown_time"),
-}
-"""What LiteLLM's router and proxy keep to themselves."""
 LITELLM_KNOBS = {
     *("drop_params", "additional_drop_params", "allowed_openai_params", "modify_params"),
     "merge_reasoning_content_in_choices",
@@ -94,5 +89,5 @@ def _azure(base: str, name: str, version: str | None, token: str | None) -> dict
         query = f"?api-version={version}" if version == "preview" else ""
         return {"api_base": f"{base.removesuffix('/openai/v1')}/openai/v1", "query": query, **key}
     if "/openai/deployments/" not in base:
-        base = f"{base.removesuffix('/openai')}/openai/deployments/{name}"
+        base = f"{base.removesuffix('/openai')}/openai/deployments/{quote(name, safe='')}"
     return {"api_base": base, "query": f"?api-version={version or AZURE_API_VERSION}", **key}

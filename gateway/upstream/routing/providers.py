@@ -5,7 +5,7 @@ The names are written down here since litellm, which knows them too, takes secon
 
 from typing import Any
 
-from gateway.config.settings import CLOUDS, ModelEntry
+from gateway.config.model_list import CLOUDS, ModelEntry
 from gateway.models.exchange import Deployment, JsonAnswer, StreamOpener
 from gateway.ports import Upstream
 
@@ -70,6 +70,8 @@ def provider_of(entry: ModelEntry) -> tuple[str, str]:
 def unsupported(entry: ModelEntry) -> str | None:
     """Why an entry cannot be served, or None."""
     params = entry.litellm_params
+    if entry.unset:
+        return f"the environment has no {' and no '.join(entry.unset)}"
     provider, _ = provider_of(entry)
     if params.custom_llm_provider and not known(provider):
         return f"the provider {provider!r} is not known"

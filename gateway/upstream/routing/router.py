@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
-from gateway.config.settings import ModelEntry, Settings
+from gateway.config.model_list import ModelEntry
+from gateway.config.settings import Settings
 from gateway.errors import GatewayError, ModelNotFound, Unauthorized
 from gateway.models.exchange import Caller, Deployment, ModelFacts
+from gateway.upstream.openai.told_facts import ToldFacts, completed, lacks
 from gateway.upstream.routing.catalogue import Catalogue
 from gateway.upstream.routing.deployments import Access, deployment_of
 from gateway.upstream.routing.providers import (
@@ -22,10 +24,11 @@ MAX_REMEMBERED = 1000
 
 
 class ConfiguredRouter:
-    """Models of `model_list`, and the default upstream for all others."""
+    """Models of `model_list`; all others, where they may be asked for, at the default upstream."""
 
-    def __init__(self, settings: Settings, catalogue: Catalogue) -> None:
+    def __init__(self, settings: Settings, catalogue: Catalogue, told: ToldFacts | None = None) -> None:
         self._settings = settings
+        self._told = told
         self._catalogue = catalogue
         self._entries: dict[str, ModelEntry] = {}
         self._patterns = [entry for entry in settings.model_list if "*" in entry.model_name]
@@ -45,12 +48,21 @@ class ConfiguredRouter:
         """Whether an entry of `model_list` serves that model."""
         return self._entry(model) is not None
 
+    @property
+    def serves_unlisted(self) -> bool:
+        """Whether the default upstream is asked for models that no entry serves."""
+        return self._settings.serves_unlisted
+
+    def unknown(self, model: str) -> ModelNotFound:
+        """The error for a model that is not served here; it names the nearest that is."""
+        return ModelNotFound(self._settings.unknown(model), param="model")
+
     def deployment(self, model: str, caller: Caller) -> Deployment:
         """Where `model` is served for this caller.
 
         Raises:
-            ModelNotFound: not in `model_list`, and the default upstream is not for this caller; or of a provider
-                that cannot be served.
+            ModelNotFound: not in `model_list`, and either that is all that is served (`upstream.unlisted`) or the
+                default upstream is not for this caller; or of a provider that cannot be served.
             Unauthorized: neither the entry nor the request has a key, and the provider wants one.
         """
         known = self._deployments.get(model)
@@ -58,6 +70,8 @@ class ConfiguredRouter:
             return known
         entry = self._entry(model)
         if entry is None:
+            if not self.serves_unlisted:
+                raise self.unknown(model)
             return self.default(model, caller)
         provider, name = provider_of(entry)
         base = self._base(entry, provider)
@@ -77,7 +91,7 @@ class ConfiguredRouter:
         upstream = self._settings.upstream
         operator_key = upstream.api_key.get_secret_value() if upstream.api_key else None
         if operator_key is None and self._settings.auth.keys:
-            raise ModelNotFound(f"The model {model!r} does not exist here.", param="model")
+            raise self.unknown(model)
         return Deployment(
             model=model,
             provider_model=model,
@@ -118,15 +132,28 @@ class ConfiguredRouter:
         account = {k: v for k, v in caller.headers.items() if k in ACCOUNT and k not in configured}
         return replace(found, headers={**account, **found.headers})
 
-    def facts(self, model: str) -> ModelFacts:
-        """What is known of a model: its entry's `model_info` over LiteLLM's map."""
+    def facts(self, model: str, deployment: Deployment | None = None) -> ModelFacts:
+        """What is known of a model: its entry's `model_info` over LiteLLM's map.
+
+        Args:
+            deployment: where it is served; what its upstream told is added where the others say nothing.
+        """
         if model not in self._facts:
             if len(self._facts) > MAX_REMEMBERED:
                 self._facts.clear()
             entry = self._entry(model)
             served_at = self._settings.upstream.api_base if entry is None else named_base(entry)
             self._facts[model] = replace(self._catalogue.facts(model, entry), served_at=served_at)
-        return self._facts[model]
+        known = self._facts[model]
+        if self._told is None or deployment is None or not lacks(known):
+            return known
+        return completed(known, self._told.known(deployment))
+
+    async def learn(self, model: str, deployment: Deployment) -> None:
+        """Lets the upstream tell what is known of a model nowhere else. It takes two seconds at most, never fails, and
+        is done once in a while."""
+        if self._told is not None and lacks(self.facts(model)):
+            await self._told.ask(deployment)
 
     def _base(self, entry: ModelEntry, provider: str) -> str:
         """The base URL of an entry: its own, its provider's, or the default upstream's; empty where litellm knows it.

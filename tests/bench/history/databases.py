@@ -139,7 +139,7 @@ class OwnPostgres:
     def work(self) -> Work:
         """See `Database`. Backends report what they have done at the latest when they end."""
         self._server.query(self.url, END_OTHERS)
-        wait_until(lambda: self._server.query(self.url, OTHERS)[0]["n"] == 0, 10, "the end of the connections")
+        wait_until(lambda: self._server.query(self.url, OTHERS)[0]["n"] == 0, "the end of the connections")
         row = self._server.query(self.url, READ)[0]
         return Work(int(row["rows"]), int(row["scans"]), int(row["written"]))
 

@@ -1,4 +1,5 @@
-"""I7: what was forwarded stays as it was, at the beginning of what is forwarded next, until something has to leave."""
+"""I7: what was forwarded stays as it was, at the beginning of what is forwarded next, until something has to leave; and
+I2: steps that have left their turn stay out."""
 
 from tests.properties.checks import tokens
 from tests.properties.checks.budget import LABEL, MARGINS, budget_of
@@ -39,3 +40,22 @@ def _may_recall(before: Seen, new: list[Json]) -> bool:
     lacking = len(told) < sum(m["role"] not in INSTRUCTIONS for m in before.originals)
     reduced = any(record["strategy"] != "include_full" for record in before.records)
     return any(m["role"] == "user" for m in new) and (lacking or reduced)
+
+
+def left_steps(seen: Seen) -> set[int]:
+    """The steps that are not in the window although the turn that they belong to is."""
+    found: set[int] = set()
+    asked = [i for i in seen.indexes if seen.originals[i]["role"] == "user"]
+    for index in range(min(asked, default=len(seen.originals)), len(seen.originals)):
+        if seen.originals[index]["role"] not in INSTRUCTIONS and index not in seen.indexes:
+            found.add(index)
+    return found
+
+
+def check_left(seen: Seen, left: set[int]) -> None:
+    """
+    Args:
+        left: what had left its turn in earlier requests of the same branch.
+    """
+    back = sorted(left.intersection(seen.indexes))
+    hold("I2 left", not back, f"messages {back} had left their turn, and are forwarded again")

@@ -9,9 +9,12 @@ from tests.properties.checks.seen import Json, Seen, hold, text_of
 
 OPENING = re.compile(r'<context_data(?: [a-z_]+="[^"<>]*")*>\n')
 END = "</context_data>\n\n"
+FILE_END = "\n</context_data>"
+"""How a file ends that is shown as text: it stands in its own place, and nothing follows it there."""
 ITEM = re.compile(r"<artifact((?: [a-z_]+=(?:\"[^\"<>]*\"|'[^'<>]*'))*)(/?)>\n")
 ITEM_END = "\n</artifact>\n"
 ANY_DELIMITER = re.compile(r"<\s*/?\s*(?:context_data|artifact)\b", re.IGNORECASE)
+REDUCED = ("[Extract of ", "[Summary of ")
 REPEATED = 80
 """Characters in a row that are a repetition."""
 
@@ -40,6 +43,8 @@ def split(message: Json) -> tuple[list[Item] | None, str | list[Json]]:
     opening = OPENING.match(text)
     if opening is None or "data, not instructions" not in opening.group(0):
         return None, content
+    if not isinstance(content, str) and text.endswith(FILE_END):
+        return None, content
     items, at = _items(text, opening.end())
     hold("I6", text.startswith(END, at), f"a block that does not end where its items end: {text[at : at + 80]!r}")
     rest = text[at + len(END) :]
@@ -47,6 +52,18 @@ def split(message: Json) -> tuple[list[Item] | None, str | list[Json]]:
         return items, rest
     hold("I6", not rest, "something behind the block in its part")
     return items, content[1:]
+
+
+def file_in_place(text: str) -> str:
+    """The item of a file that is shown as text in its place.
+
+    Raises:
+        Broken: it is not marked as data.
+    """
+    opening = OPENING.match(text)
+    marked = opening is not None and "data, not instructions" in opening.group(0) and text.endswith(FILE_END)
+    hold("I6", marked, f"a file that is not marked as data: {text[:120]!r}")
+    return text[opening.end() if opening else 0 :].removesuffix(FILE_END)
 
 
 def _items(text: str, at: int) -> tuple[list[Item], int]:
@@ -93,9 +110,28 @@ def _no_repetition(seen: Seen, items: list[Item]) -> None:
             hold("I6 repetition", not again, f"the block repeats what the window holds: {line[:120]!r}")
 
 
+def check_reduced(seen: Seen) -> None:
+    """What a request reduces in its place does not repeat the block of the current message, fixed or new."""
+    if seen.current not in seen.indexes:
+        return
+    items, _ = split(seen.forwarded[seen.indexes.index(seen.current)])
+    attached = {form for a in seen.case.attachments for form in _forms(a["content"])}
+    for message, index in zip(seen.forwarded, seen.indexes, strict=True):
+        text = text_of(message["content"])
+        if not items or message["role"] != "tool" or message in seen.standing.get(index, ()):
+            continue
+        if not text.startswith(REDUCED):
+            continue
+        for line in text.split("\n")[1:]:
+            if len(line) >= REPEATED and not any(line in form for form in attached):
+                again = any(line in item.body for item in items)
+                hold("I6 repetition", not again, f"a reduced result repeats the block: {line[:120]!r}")
+
+
 def _forms(content: str) -> set[str]:
     """What is attached although a message says the same stands twice while both fit: as it is, or compacted."""
+    plain = {content, ANY_DELIMITER.sub(lambda found: "&lt;" + found.group(0)[1:], content)}
     try:
-        return {content, json.dumps(json.loads(content), ensure_ascii=False, separators=(",", ":"))}
+        return plain | {json.dumps(json.loads(content), ensure_ascii=False, separators=(",", ":"))}
     except ValueError:
-        return {content}
+        return plain

@@ -2,6 +2,7 @@
 
 import re
 
+from tests.properties.checks import tokens
 from tests.properties.checks.lossless import same, shorter, unquoted
 from tests.properties.checks.seen import Json, Seen, hold, text_of
 
@@ -12,6 +13,7 @@ MODELS_WORDS = "In a model's words:"
 """How the summaries of random plans begin."""
 ELISION = "[…]"
 LEAST = 12
+LABEL = 10
 
 
 def reduced_label(name: str, text: str, original: str, seen: Seen, source: str | None) -> Json:
@@ -93,11 +95,19 @@ def check_tool(seen: Seen, message: Json, original: Json, source: str) -> None:
         return
     if record["strategy"] == "summarize":
         now = _without_summary(now)
+    _is_shorter(message["content"], was)
     check_extract("tool result", now, was)
     hold("bill", record["strategy"] != "exclude" or record["processed_size_chars"] == 0, "excluded, and shown")
     if record["strategy"] == "rag_extract":
         shown = record["processed_size_chars"]
         hold("bill", 0 < shown <= len(was), f"{shown} characters shown of {len(was)}")
+
+
+def _is_shorter(shown: str | list[Json], was: str) -> None:
+    """What a label costs counts: what gets no shorter in tokens stays whole."""
+    whole = max(tokens.of_text(form) for form in (was, shorter(was) or was, unquoted(was) or was))
+    now = tokens.of_text(text_of(shown))
+    hold("I6 longer", now < whole or whole < LABEL, f"a reduced result takes {now} tokens, the whole {whole}")
 
 
 def _without_summary(text: str) -> str:

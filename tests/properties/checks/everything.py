@@ -28,6 +28,7 @@ def check_answer(
     _tools(seen)
     _nothing_else(seen)
     leaving.check(seen)
+    blocks.check_reduced(seen)
     _bill(seen)
     _as_sent(seen)
     budget.check_filled(seen)

@@ -1,11 +1,52 @@
-"""I5: what leaves first. Nothing is lost while a compaction would still save something."""
+"""I5: what leaves first: spaces of JSON, old artifacts, current ones."""
 
 from tests.properties.checks.budget import is_thinned
-from tests.properties.checks.lossless import shorter
-from tests.properties.checks.seen import Seen, hold, text_of
+from tests.properties.checks.lossless import same, shorter
+from tests.properties.checks.seen import Json, Seen, hold, text_of
+
+LONG = 1500
+"""Characters: a shorter result may be one passage, which the question needs as a whole."""
 
 
 def check(seen: Seen) -> None:
+    """Nothing is lost while a compaction would still save something, nothing new while something old would."""
+    _compacted_first(seen)
+    if not seen.case.planned:
+        _old_before_current(seen)
+
+
+def _old_before_current(seen: Seen) -> None:
+    """Where a result of the current turn is cut, no older one in the window stands whole. A result that refers to
+    another which says the same in full is not cut (I6)."""
+    results = [(m, i) for m, i in zip(seen.forwarded, seen.indexes, strict=True) if m["role"] == "tool"]
+    said = {_words(seen, i).strip() for m, i in results if not _is_reduced(m, seen, i)}
+    cut = [m for m, i in results if i > seen.current and _is_cut(m, seen, i) and _words(seen, i).strip() not in said]
+    if not cut:
+        return
+    for message, index in results:
+        was = text_of(seen.originals[index]["content"])
+        if index < seen.current and len(shorter(was) or was) > LONG:
+            whole = same(text_of(message["content"]), was)
+            hold("I5 old first", not whole, f"a fresh result was cut, an old one stands whole: {was[:80]!r}")
+
+
+def _is_cut(message: Json, seen: Seen, index: int) -> bool:
+    """Whether this request decided to show less of it."""
+    if message in seen.standing.get(index, ()):
+        return False
+    return _is_reduced(message, seen, index)
+
+
+def _is_reduced(message: Json, seen: Seen, index: int) -> bool:
+    return not same(text_of(message["content"]), _words(seen, index))
+
+
+def _words(seen: Seen, index: int) -> str:
+    """What a result said when it came."""
+    return text_of(seen.originals[index]["content"])
+
+
+def _compacted_first(seen: Seen) -> None:
     """If anything was reduced or has left, no JSON in the window stands as it was spaced."""
     lossy = [r for r in seen.records if r["strategy"] in ("exclude", "rag_extract", "summarize")]
     if not (seen.figures["messages_excluded"] or lossy) or is_thinned(seen):

@@ -91,7 +91,7 @@ def _is_told(seen: Seen, text: str, original: str) -> None:
 def _file(seen: Seen, part: Json, was: Json) -> None:
     """A file as text: all of it, or an extract of it with a label."""
     hold("I6", part.get("type") == "text", "a file became something that is no text")
-    text = part["text"]
+    text = blocks.file_in_place(part["text"])
     original = base64.b64decode(was["file"]["file_data"].split(",", 1)[1]).decode()
     if 'shown="full"' in text.split("\n", 1)[0]:
         inside = text.split("\n", 1)[1].removesuffix("\n</artifact>") if "\n" in text else ""

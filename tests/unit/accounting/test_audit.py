@@ -69,6 +69,9 @@ primaries = st.builds(
 )
 
 
+NOTHING = "0.000000000000"
+
+
 def row_of(*made: CallCost, **entry: Any) -> LedgerRow:
     """A row as the gateway writes it and the storage gives it back."""
     known = ResponseMetadata("req_1", None, None, "m", [], None, None, ContextUtilizationMetadata("m"))
@@ -197,6 +200,15 @@ def test_a_bill_beyond_what_a_column_holds_is_exact_all_the_same() -> None:
     assert csv_row(row, balanced=True).split(",")[13] == "12345678.123456789012"
 
 
+def test_planning_is_a_part_of_the_cost() -> None:
+    usage = {"prompt_tokens": 1000, "completion_tokens": 10}
+    found = Audit(by={"user": {}})
+    calls = [price_call(purpose, "m", usage, PRICES) for purpose in ("primary", "planner", "summarizer")]
+    found.add(row_of(*calls, end_user="ann"))
+    assert (found.total.cost, found.total.planning) == (3 * Decimal("0.0026"), 2 * Decimal("0.0026"))
+    assert found.by == {"user": {"ann": found.total}}
+
+
 def test_totals() -> None:
     """By model and tenant; what has no price is counted, not added as 0."""
     usage = {"prompt_tokens": 1000, "completion_tokens": 10}
@@ -204,13 +216,15 @@ def test_totals() -> None:
     found.add(row_of(price_call("primary", "m", usage, PRICES)))
     found.add(row_of(price_call("primary", "m", usage, PRICES, estimated=True), status="partial", tenant="u"))
     found.add(row_of(price_call("primary", "x", usage, {}), model="x", status="failed"))
-    assert found.total.cost == found.by_model["m"].cost == 2 * Decimal("0.0026")
+    assert found.total.cost == found.by["model"]["m"].cost == 2 * Decimal("0.0026")
     assert (found.total.requests, found.total.unpriced, found.total.estimated) == (3, 1, 1)
-    assert (found.total.partial, found.total.failed, found.by_tenant["u"].requests) == (1, 1, 1)
+    assert (found.total.partial, found.total.failed, found.by["tenant"]["u"].requests) == (1, 1, 1)
     assert found.total.prompt_tokens == 3000
     lines = list(summary(found))
     assert lines[-1] == "all 3 rows balance"
-    assert any(line.split() == ["total", "3", "1", "1", "3000", "30", ">=0.005200000000", "1", "1"] for line in lines)
+    assert any(
+        line.split() == ["total", "3", "1", "1", "3000", "30", ">=0.005200000000", NOTHING, "1", "1"] for line in lines
+    )
 
 
 def test_a_sum_that_lacks_something_says_so() -> None:
@@ -223,13 +237,13 @@ def test_a_sum_that_lacks_something_says_so() -> None:
     found.add(row_of(price_call("primary", "x", usage, {}), model="x"))
     found.add(row_of(price_call("primary", "y", usage, PRICES), model="y"))
     cells = {
-        line.split()[0]: line.split()[6:8] for line in summary(found) if line.startswith(("m ", "x ", "y ", "tot"))
+        line.split()[0]: line.split()[6:9] for line in summary(found) if line.startswith(("m ", "x ", "y ", "tot"))
     }
     assert cells == {
-        "m": [">=0.002600000000", "1"],
-        "x": ["unknown", "1"],
-        "y": ["0.002600000000", "0"],
-        "total": [">=0.005200000000", "2"],
+        "m": [">=0.002600000000", "unknown", "1"],
+        "x": ["unknown", NOTHING, "1"],
+        "y": ["0.002600000000", NOTHING, "0"],
+        "total": [">=0.005200000000", "unknown", "2"],
     }
 
 
@@ -276,6 +290,7 @@ def test_a_csv_row() -> None:
         "priced": "false",
         "estimated": "false",
         "balanced": "true",
+        "user": "",
     }
 
 

@@ -1,10 +1,12 @@
 """What a plan saves beside what it costs, at prices by LiteLLM's names."""
 
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
-from gateway.context.planned_fit import MAX_REQUESTS, compare, expected_requests
+from gateway.accounting.economics import MAX_REQUESTS, as_realised, compare, expected_requests, realised
+from gateway.models.bill import LeftOut
 
 PRIMARY = {"input_cost_per_token": Decimal("0.0000025"), "cache_read_input_token_cost": Decimal("0.00000125")}
 TIERED = {**PRIMARY, "input_cost_per_token_above_200k_tokens": Decimal("0.000005")}
@@ -62,3 +64,46 @@ def test_the_context_tier_is_that_of_the_context_without_the_plan() -> None:
 
 def test_a_conversation_is_taken_to_go_on_as_long_as_it_has_gone() -> None:
     assert [expected_requests(n) for n in (0, 1, 5, 500)] == [3, 3, 6, MAX_REQUESTS]
+
+
+def reported(prompt: int, cached: int | None = None) -> dict[str, Any]:
+    return {"prompt_tokens": prompt, **({} if cached is None else {"prompt_tokens_details": {"cached_tokens": cached}})}
+
+
+FULL, CACHED = PRIMARY["input_cost_per_token"], PRIMARY["cache_read_input_token_cost"]
+
+
+@pytest.mark.parametrize(
+    ("left", "usage", "expected"),
+    [
+        (LeftOut(1000, 1000), reported(50, 0), 1000 * FULL),
+        (LeftOut(1000, 0), reported(50, 0), 1000 * CACHED),
+        (LeftOut(1000, 400, 9000), reported(9500, 8960), 400 * FULL + 600 * CACHED),
+        (LeftOut(1000, 0, 9000), reported(9500, 0), 1000 * FULL),
+        (LeftOut(1000, 0, 9000), reported(9500), 1000 * FULL),
+        (LeftOut(-100, 0, 50), reported(500, 0), -100 * CACHED),
+    ],
+    ids=["new", "too short to be cached itself", "partly new", "read nothing", "reports no cache", "labels cost more"],
+)
+def test_what_a_request_saved_is_priced_as_the_upstream_would_have_billed_it(
+    left: LeftOut, usage: dict[str, Any], expected: Decimal
+) -> None:
+    assert realised(left, usage, PRIMARY) == expected
+
+
+def test_a_call_that_was_not_charged_saved_nothing_and_a_promise_stays_one() -> None:
+    assert as_realised(None, LeftOut(1000, 0), {}, PRIMARY) is None
+    assert as_realised(None, None, reported(10), PRIMARY) is None
+    promised = {"saving": Decimal(1), "pending": True}
+    assert as_realised(promised, LeftOut(10, 10), {}, PRIMARY) == {
+        **promised, "realised_tokens": 0, "realised_saving": 0,
+    }  # fmt: skip
+    told = as_realised(None, LeftOut(10, 10), reported(10), PRIMARY)
+    saving = 10 * FULL
+    assert told == {
+        "saved_tokens": 10, "saving": saving, "pending": False, "realised_tokens": 10, "realised_saving": saving,
+    }  # fmt: skip
+
+
+def test_without_a_price_nothing_is_said_in_money() -> None:
+    assert realised(LeftOut(10, 10), reported(10), {}) is None

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from gateway.config.fields import words
 from gateway.config.loading import ConfigurationError, environment_names, load_settings
 from gateway.config.settings import SECTIONS, Settings
 
@@ -105,9 +106,9 @@ def test_names_of_the_environment_are_replaced_wherever_they_stand(tmp_path: Pat
     assert key is not None
     assert key.get_secret_value() == "sk-1"
     assert settings.storage.url == "sqlite:///x.db"
-    message = refused(tmp_path, {"model_list": [entry]}, {})
-    assert "model_list[0].litellm_params.api_key" in message
-    assert "MY_KEY" in message
+    message = refused(tmp_path, {"storage": {"url": "os.environ/MY_DB"}}, {})
+    assert "storage.url" in message
+    assert "MY_DB" in message
 
 
 def test_later_wins_file_environment_command_line(tmp_path: Path) -> None:
@@ -122,8 +123,7 @@ def test_every_setting_has_an_environment_name() -> None:
     names = environment_names()
     for section in SECTIONS:
         for key in Settings.model_fields[section].annotation.model_fields:  # type: ignore[union-attr]
-            expected = (section, key) != ("auth", "keys")
-            assert (names.get(f"GATEWAY_{section}_{key}".upper()) == (section, key)) is expected
+            assert names.get(f"GATEWAY_{section}_{key}".upper()) == (section, key)
     assert names["DATABASE_URL"] == ("storage", "url")
     assert names["REDIS_URL"] == ("cache", "url")
     assert names["OPENAI_API_KEY"] == ("upstream", "api_key")
@@ -151,39 +151,6 @@ def test_an_unusable_value_of_the_environment_is_named() -> None:
         load_settings(None, {"GATEWAY_SERVER_PORT": "many"})
 
 
-def test_litellms_sections_are_mapped_or_warned_about(tmp_path: Path) -> None:
-    settings = load(tmp_path, {
-        "model_list": [{**MODEL, "x_more": 1}],
-        "general_settings": {"master_key": "sk-master-1", "alerting": ["slack"]},
-        "litellm_settings": {"request_timeout": 33, "drop_params": True},
-        "router_settings": {"routing_strategy": "simple-shuffle"},
-    })  # fmt: skip
-    assert [(k.tenant, k.key.get_secret_value()) for k in settings.auth.keys] == [("master", "sk-master-1")]
-    assert settings.upstream.first_byte == 33
-    for name in ("general_settings.alerting", "litellm_settings.drop_params", "router_settings.routing_strategy"):
-        assert any(name in warning for warning in settings.warnings)
-    assert len(settings.warnings) == 3
-
-
-def test_what_litellm_sets_for_all_models_stands_with_each(tmp_path: Path) -> None:
-    claude = {"model_name": "claude", "litellm_params": {"model": "anthropic/claude", "drop_params": False}}
-    gemini = {"model_name": "gemini", "litellm_params": {"model": "gemini/gemini-2.5-pro"}}
-    settings = load(tmp_path, {"model_list": [claude, gemini], "litellm_settings": {"drop_params": True}})
-    found = [(entry.litellm_params.model_extra or {})["drop_params"] for entry in settings.model_list]
-    assert (found, settings.warnings) == ([False, True], ())
-
-
-@pytest.mark.parametrize("section", ["litellm_settings", "router_settings", "general_settings"])
-@pytest.mark.parametrize("value", [None, {}])
-def test_empty_sections_of_litellm_say_nothing(tmp_path: Path, section: str, value: Any) -> None:
-    assert load(tmp_path, {section: value}).warnings == ()
-
-
-@pytest.mark.parametrize("value", ["text", ["a"]])
-def test_a_section_of_litellm_that_is_no_mapping_is_an_error_not_a_crash(tmp_path: Path, value: Any) -> None:
-    assert "general_settings" in refused(tmp_path, {"general_settings": value})
-
-
 @pytest.mark.parametrize("text", ["2.5e-06", "0.0000025", "1e-7", "0"])
 def test_a_price_is_exactly_what_was_written(tmp_path: Path, text: str) -> None:
     entry = f"{{model_name: m, litellm_params: {{model: m}}, model_info: {{input_cost_per_token: {text}}}}}"
@@ -196,11 +163,93 @@ def test_settings_are_frozen() -> None:
         load_settings(None, {}).server.port = 5  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("mode", ["auto", "simple", "off", '"off"'])
-def test_a_mode_is_written_as_the_contract_names_it(tmp_path: Path, mode: str) -> None:
-    """YAML 1.1 takes a bare `off` for a boolean."""
-    assert load(tmp_path, f"context:\n  mode: {mode}\n").context.mode == mode.strip('"')
-    assert load_settings(None, {"GATEWAY_CONTEXT_MODE": mode.strip('"')}).context.mode == mode.strip('"')
+def enumerated() -> list[tuple[str, str, str]]:
+    """Every setting that is one of some words, with each of them; new ones are found by themselves."""
+    found = []
+    for section in SECTIONS:
+        model = Settings.model_fields[section].annotation
+        assert model is not None
+        found += [(section, k, word) for k, f in model.model_fields.items() for word in words(f.annotation)]
+    return found
+
+
+def written(word: str) -> list[str]:
+    """What a hand may type, bare and quoted."""
+    return [word, word.upper(), word.capitalize(), f'"{word}"', f"'{word}'"]
+
+
+def test_there_are_enumerated_settings() -> None:
+    assert {("conversation", "match", "off"), ("auth", "mode", "open"), ("upstream", "unlisted", "relay")} <= set(
+        enumerated()
+    )
+    assert {word for _, _, word in enumerated()} >= {"off", "never", "open", "key", "debug", "auto"}
+
+
+@pytest.mark.parametrize(("section", "key", "word"), enumerated())
+def test_every_word_that_is_documented_works_unquoted(tmp_path: Path, section: str, key: str, word: str) -> None:
+    """YAML 1.1 takes a bare `off` (on, yes, no) for a boolean; in the environment nobody thinks of quotes."""
+    for text in written(word):
+        found = load(tmp_path, f"{section}:\n  {key}: {text}\n")
+        assert getattr(getattr(found, section), key) == word, text
+    for text in (word, word.upper()):
+        found = load_settings(None, {f"GATEWAY_{section}_{key}".upper(): text})
+        assert getattr(getattr(found, section), key) == word, text
+
+
+def test_a_boolean_is_no_word_where_none_means_it(tmp_path: Path) -> None:
+    assert "context.planning: Input should be 'auto'" in refused(tmp_path, "context:\n  planning: off\n")
+    assert "context.mode: Input should be 'auto'" in refused(tmp_path, "context:\n  mode: on\n")
+
+
+@pytest.mark.parametrize("text", ["@cf/planner", "claude: opus", "off", "12"])
+def test_a_text_of_the_environment_is_no_yaml(text: str) -> None:
+    assert load_settings(None, {"CONTEXT_PLANNER_MODEL": text}).context.planner_model == text
+    assert load_settings(None, {"CONTEXT_PLANNER_MODEL": "null"}).context.planner_model is None
+
+
+@pytest.mark.parametrize("text", ["POST /v1/batches, batches/*", "[POST /v1/batches, 'batches/*']"])
+def test_a_list_of_the_environment(text: str) -> None:
+    assert load_settings(None, {"GATEWAY_SERVER_RELAY": text}).server.relay == ("POST /v1/batches", "batches/*")
+
+
+def test_a_text_that_yaml_reads_as_a_number_says_so(tmp_path: Path) -> None:
+    assert "auth.keys[0].tenant: must be a text: write it in quotes" in refused(
+        tmp_path, "auth: {keys: [{key: long-enough, tenant: 42}]}"
+    )
+
+
+OWN = "http://127.0.0.1:8000/v1"
+
+
+@pytest.mark.parametrize("base", [OWN, "http://localhost:8000/v1", "http://[::1]:8000/v1", "http://0.0.0.0:8000"])
+def test_the_address_of_the_gateway_itself_is_not_its_upstream(tmp_path: Path, base: str) -> None:
+    """Clients on the same machine find the gateway by `OPENAI_BASE_URL`."""
+    settings = load_settings(None, {"OPENAI_BASE_URL": base, "OPENAI_API_BASE": "http://other/v1"})
+    assert settings.upstream.api_base == "http://other/v1"
+    assert any("OPENAI_BASE_URL is ignored" in warning for warning in settings.warnings)
+    settings = load_settings(None, {"OPENAI_BASE_URL": base, "OPENAI_API_BASE": base})
+    assert settings.upstream.api_base == "https://api.openai.com/v1"
+    assert "upstream.api_base: is the address" in refused(tmp_path, {"upstream": {"api_base": base}})
+    assert load_settings(None, {"OPENAI_BASE_URL": base}, {"server.port": 8001}).upstream.api_base == base
+    with pytest.raises(ConfigurationError, match="GATEWAY_UPSTREAM_API_BASE"):
+        load_settings(None, {"GATEWAY_UPSTREAM_API_BASE": base, "GATEWAY_SERVER_HOST": "0.0.0.0"})
+
+
+@pytest.mark.parametrize(
+    "base", ["http://10.0.0.7:8000/v1", "http://127.0.0.1:8080/v1", "http://vllm:8000/v1", "nothing"]
+)
+def test_other_addresses_are(base: str) -> None:
+    assert load_settings(None, {"OPENAI_BASE_URL": base}).upstream.api_base == base
+
+
+def test_of_two_names_for_the_upstreams_address_openais_counts() -> None:
+    both = {"OPENAI_BASE_URL": "http://one/v1", "OPENAI_API_BASE": "http://two/v1"}
+    settings = load_settings(None, both)
+    assert settings.upstream.api_base == "http://one/v1"
+    assert any("differ" in warning for warning in settings.warnings)
+    settings = load_settings(None, {**both, "GATEWAY_UPSTREAM_API_BASE": "http://three/v1"})
+    assert (settings.upstream.api_base, settings.warnings) == ("http://three/v1", ())
+    assert load_settings(None, {"OPENAI_API_BASE": "http://two/v1"}).upstream.api_base == "http://two/v1"
 
 
 @pytest.mark.parametrize(

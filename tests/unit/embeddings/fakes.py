@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from decimal import Decimal
 
 import numpy
@@ -10,19 +9,7 @@ import numpy
 from gateway.embeddings.search import Wanted, digest
 from gateway.models.exchange import Caller
 from gateway.models.relevance import Embeddings, Tariff, packed
-
-
-class HandClock:
-    """Time that a test moves."""
-
-    def __init__(self) -> None:
-        self.seconds = 100.0
-
-    def now(self) -> datetime:
-        return datetime(2026, 11, 22, tzinfo=UTC)
-
-    def monotonic(self) -> float:
-        return self.seconds
+from tests.support.hand_clock import HandClock
 
 
 class Scripted:

@@ -7,7 +7,8 @@ from gateway.embeddings.search import key_of
 from gateway.models.artifacts import cache_group
 from gateway.models.exchange import Caller
 from gateway.storage.cache.memory import MemoryCache
-from tests.unit.embeddings.fakes import HandClock, Scripted, texts
+from tests.support.hand_clock import HandClock
+from tests.unit.embeddings.fakes import Scripted, texts
 
 CALLER = Caller("t")
 

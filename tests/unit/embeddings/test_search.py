@@ -8,7 +8,8 @@ from gateway.embeddings.search import MOST_WANTED, Search, Wanted, key_of, porti
 from gateway.errors import GatewayError, ModelNotFound, UpstreamInvalidResponse, UpstreamTimeout, UpstreamUnreachable
 from gateway.models.exchange import Caller
 from gateway.storage.cache.memory import MemoryCache
-from tests.unit.embeddings.fakes import HandClock, Scripted, texts
+from tests.support.hand_clock import HandClock
+from tests.unit.embeddings.fakes import Scripted, texts
 
 
 def searching(embedder: Scripted, seconds: float = 1.0) -> Search:

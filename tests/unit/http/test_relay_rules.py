@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.http.relay.rules import Pattern, headers_down, headers_up, is_plain_path, named_calls
+from gateway.http.relay.rules import Pattern, headers_down, headers_up, is_plain_path, named_calls, query_up
 
 FITS = [
     ("POST /v1/batches", "POST", "/v1/batches", True),
@@ -73,7 +73,29 @@ def test_headers_go_up_without_what_is_the_hops() -> None:
     ]
     rest = given[6:]
     assert headers_up(given, operator=True) == rest
-    assert headers_up(given, operator=False) == given[4:]
+    assert headers_up(given, operator=False) == given[5:]
+
+
+@pytest.mark.parametrize(
+    ("name", "goes_up"),
+    [
+        *(
+            (name, False)
+            for name in ("x-api-key", "api-key", "apikey", "X-Goog-Api-Key", "anthropic-version", "cookie")
+        ),
+        *((name, False) for name in ("x-auth-token", "x-amz-security-token", "proxy-authorization", "x-litellm-key")),
+        *((name, False) for name in ("ocp-apim-subscription-key", "cf-access-client-secret", "x-functions-key")),
+        *((name, True) for name in ("idempotency-key", "openai-project", "x-stainless-lang", "accept", "x-author")),
+        *((name, True) for name in ("x-tokens-left", "content-type", "x-monkey", "traceparent", "x-keyboard")),
+    ],
+)
+def test_s8_a_header_is_a_credential_by_its_name(name: str, goes_up: bool) -> None:
+    assert bool(headers_up([(name.lower().encode(), b"v")], operator=False)) is goes_up
+
+
+def test_s8_a_query_goes_up_without_credentials() -> None:
+    assert query_up("a=1&key=k&API_KEY=k&b=%3D&access%5Ftoken=t&keys=2") == "a=1&b=%3D&keys=2"
+    assert query_up("key=k") == query_up("") == ""
 
 
 def test_headers_come_down_without_what_is_the_upstreams() -> None:

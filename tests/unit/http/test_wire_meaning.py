@@ -129,11 +129,11 @@ def test_usage_is_asked_for_only_by_a_stream() -> None:
 
 def test_attachments_are_taken_as_they_are() -> None:
     sent = [
-        {"content": "", "title": "t", "source": "https://x"},
+        {"content": "c", "title": "t", "source": "https://x"},
         {"attachment_id": "file-1", "attachment_type": "data"},
     ]
     assert request(attachments=sent).attachments == (
-        RequestAttachment(content="", title="t", source="https://x"),
+        RequestAttachment(content="c", title="t", source="https://x"),
         RequestAttachment(attachment_id="file-1", attachment_type="data"),
     )
 

@@ -77,7 +77,7 @@ class Router(ConfiguredRouter):
     def internal(self, name: str, chosen: bool, primary: Deployment, caller: Caller) -> Deployment | None:
         return self.served
 
-    def facts(self, model: str) -> ModelFacts:
+    def facts(self, model: str, deployment: Deployment | None = None) -> ModelFacts:
         return ModelFacts(model, prices=PRICES, tokenizer="o200k_base")
 
 
@@ -326,7 +326,7 @@ async def test_s5_several_calls_are_allowed_together_or_not_at_all(limits: dict[
 
 async def test_s5_a_model_without_a_price_is_not_called_where_money_is_limited() -> None:
     class Unpriced(Router):
-        def facts(self, model: str) -> ModelFacts:
+        def facts(self, model: str, deployment: Deployment | None = None) -> ModelFacts:
             return ModelFacts(model, tokenizer="o200k_base")
 
     upstream = Upstream(lambda _: says("{}"))

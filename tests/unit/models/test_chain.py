@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.models.chain import START, call_digest, chain_digests, chain_key, extended, plain_chain_digests
+from gateway.models.chain import START, ChainKeys, call_digest, chain_digests, extended, plain_chain_digests
 from tests.unit.making import assistant, system, tool, user
 
 words = st.text(max_size=8)
@@ -25,6 +25,35 @@ def path(messages: list[dict[str, Any]]) -> bytes:
 def test_the_short_way_says_the_same(chat: list[tuple[str, str]]) -> None:
     messages = [{"role": role, "content": text} for role, text in chat]
     assert plain_chain_digests([role for role, _ in chat], [text for _, text in chat]) == chain_digests(messages)
+
+
+said_so = st.sampled_from(["", " x ", "half \ud83d", "words"])
+step_calls = st.lists(
+    st.sampled_from(
+        [
+            {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}},
+            {"id": "b", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}},
+            {"id": "c", "type": "custom", "custom": {"name": "f", "input": "x"}},
+        ]
+    ),
+    max_size=2,
+)
+steps = st.one_of(
+    st.builds(
+        lambda text, call: {"role": "tool", "tool_call_id": call, "content": text}, said_so, st.sampled_from("ab")
+    ),
+    st.builds(lambda text: {"role": "tool", "tool_call_id": "", "content": text}, said_so),
+    st.builds(lambda text: {"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": text}]}, said_so),
+    st.builds(lambda calls: {"role": "assistant", "content": None, "tool_calls": calls}, step_calls),
+    st.builds(lambda text, calls: {"role": "assistant", "content": text, "tool_calls": calls}, said_so, step_calls),
+    st.builds(lambda calls: {"role": "assistant", "name": "n", "tool_calls": calls}, step_calls),
+)
+
+
+@given(st.lists(steps, max_size=6))
+def test_the_short_way_of_steps_says_the_same(chat: list[dict[str, Any]]) -> None:
+    """A field that says nothing makes them take the long way."""
+    assert chain_digests(chat) == chain_digests([{**message, "annotations": []} for message in chat])
 
 
 SAME_WORDS = {
@@ -122,17 +151,29 @@ def test_keys_tell_tenants_people_and_secrets_apart_and_calls_in_any_order() -> 
     """§3.2, §8."""
     end = said([user("a"), assistant("b")])
     keys = {
-        chain_key(secret, tenant, people, end).digest
+        ChainKeys(secret, tenant, people).key(end).digest
         for secret in (b"1", b"2")
         for tenant in ("t", "u")
         for people in ((), ("x",), ("y",))
     }
     assert len(keys) == 12
     assert end not in keys
-    one, other = (chain_key(b"1", "t", (), end, ids) for ids in (["a", "b"], ["b", "a"]))
+    mine = ChainKeys(b"1", "t")
+    one, other = (mine.key(end, ids) for ids in (["a", "b"], ["b", "a"]))
     assert one == other
-    assert one.calls != chain_key(b"1", "t", (), end, ["a"]).calls
-    assert chain_key(b"1", "t", (), end).calls == b""
+    assert one.calls != mine.key(end, ["a"]).calls
+    assert mine.key(end).calls == b""
+
+
+def test_the_whole_of_a_chain_begins_with_its_messages() -> None:
+    """§3.2: what was said, called and returned, and behind it what was attached, in any order."""
+    mine, path = ChainKeys(b"1", "t"), chain_digests([user("a"), *STEPS])[-1].path
+    whole = mine.whole(path)
+    assert mine.whole(path, ["x", "y"]) == mine.whole(path, ["y", "x"]) != mine.whole(path, ["x"])
+    assert mine.whole(path, ["x"]).startswith(whole)
+    assert path not in whole
+    assert not mine.whole(chain_digests([user("a"), *STEPS[:1]])[-1].path, ["x"]).startswith(whole)
+    assert whole != ChainKeys(b"1", "u").whole(path)
 
 
 def test_an_answer_with_calls_is_told_from_one_that_says_the_same() -> None:

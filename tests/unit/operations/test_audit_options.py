@@ -22,6 +22,8 @@ NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
         ("90m", NOW - timedelta(minutes=90)),
         ("2w", NOW - timedelta(weeks=2)),
         ("0s", NOW),
+        ("today", datetime(2026, 11, 22, tzinfo=UTC)),
+        ("Yesterday", datetime(2026, 11, 21, tzinfo=UTC)),
     ],
 )
 def test_when(text: str, meant: datetime) -> None:
@@ -33,7 +35,7 @@ def test_when(text: str, meant: datetime) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "yesterday", "7", "-7d", "7y", "999999999d", "2026-13-01", "0001-01-01T00:00+10:00"]
+    "text", ["", "tomorrow", "7", "-7d", "7y", "999999999d", "2026-13-01", "0001-01-01T00:00+10:00"]
 )
 def test_no_time(text: str) -> None:
     with pytest.raises(ValueError, match=r"^--until: .* is no time"):

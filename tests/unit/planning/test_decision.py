@@ -1,12 +1,21 @@
 """Guarantee §5's table, row by row in its order: the first condition that holds decides."""
 
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from gateway.config.settings import ContextSettings
-from gateway.planning.decision import TABLE, PlanningFacts, should_use_llm_planning
+from gateway.planning.decision import (
+    OBJECTIONS,
+    TABLE,
+    Decision,
+    PlanningFacts,
+    Prospects,
+    should_use_llm_planning,
+    weighed,
+)
 
 BARE = PlanningFacts(
     artifacts=1, planning="auto", mode="auto", has_planner=True, all_standing=False, new_historical=False,
@@ -64,3 +73,33 @@ def test_every_number_is_configurable(setting: str, value: float, reason: str) -
     assert should_use_llm_planning(BARE, ContextSettings()).reason == "no_need"
     configured = ContextSettings.model_validate({setting: value})
     assert should_use_llm_planning(BARE, configured).reason == reason
+
+
+HOPEFUL = Prospects(must_leave=False, asked_this_turn=False, stands=True, price=Decimal(1), saving=Decimal(1))
+HOPELESS: dict[str, Any] = {"asked_this_turn": True, "stands": False, "price": Decimal(2), "resting": True}
+WEIGHED: list[tuple[str, dict[str, Any], str, str]] = [
+    ("it may pay", {}, "large_artifact", "large_artifact"),
+    ("an unknown price", {"price": None}, "large_artifact", "large_artifact"),
+    ("an unknown saving", {"price": Decimal(2), "saving": None}, "large_artifact", "large_artifact"),
+    ("something has to leave", {**HOPELESS, "must_leave": True}, "near_limit", "near_limit"),
+    ("asked already", HOPELESS, "near_limit", "asked_this_turn"),
+    ("asked already, though forced", HOPELESS, "forced", "asked_this_turn"),
+    ("forced", {**HOPELESS, "asked_this_turn": False}, "forced", "forced"),
+    ("store: false", {**HOPELESS, "asked_this_turn": False}, "near_limit", "nothing_stands"),
+    ("too dear", {"price": Decimal(2), "resting": True}, "expensive_primary", "cannot_pay"),
+    ("resting", {"resting": True}, "expensive_primary", "planner_resting"),
+]
+
+
+@pytest.mark.parametrize(
+    ("prospects", "wanted", "reason"), [row[1:] for row in WEIGHED], ids=[row[0] for row in WEIGHED]
+)
+def test_s5_what_the_table_wants_is_weighed(prospects: dict[str, Any], wanted: str, reason: str) -> None:
+    found = weighed(Decision(True, wanted), replace(HOPEFUL, **prospects))
+    assert found == Decision(reason == wanted, reason)
+
+
+def test_s5_weighing_never_asks_where_the_table_does_not() -> None:
+    refused = Decision(False, "fits")
+    assert weighed(refused, HOPEFUL) == refused
+    assert {each.reason for each in OBJECTIONS} == {reason for *_, wanted, reason in WEIGHED if reason != wanted}

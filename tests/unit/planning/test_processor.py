@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -54,6 +55,9 @@ class Model:
 
     async def allow(self, asks: Sequence[InternalRequest]) -> None:
         """Nothing is limited."""
+
+    def price(self, ask: InternalRequest) -> Decimal | None:
+        """Nobody knows."""
 
 
 def artifact(content: str) -> Artifact:

@@ -1,7 +1,6 @@
 """A summary is paid for once, and a cache that is down, slow or holds rubbish costs a miss (guarantee §5)."""
 
 import asyncio
-from datetime import UTC, datetime
 
 import pytest
 
@@ -11,6 +10,7 @@ from gateway.models.internal import OverBudget
 from gateway.planning.summary_cache import CLAIM_SECONDS, Summary, SummaryCache, SummaryKey
 from gateway.ports import Clock
 from gateway.storage.cache.memory import MemoryCache
+from tests.support.hand_clock import HandClock
 
 SECRET = b"s" * 32
 KEY = SummaryKey("tenant", "ab" * 32, "prices", "gpt-4o-mini", 1)
@@ -68,18 +68,6 @@ class SlowToKeep(MemoryCache):
         if group is not None:
             await asyncio.sleep(0.1)
         await super().set(key, value, ttl, group=group)
-
-
-class HandClock:
-    """Time that a test moves."""
-
-    seconds = 1000.0
-
-    def now(self) -> datetime:
-        return datetime(2026, 11, 21, tzinfo=UTC)
-
-    def monotonic(self) -> float:
-        return self.seconds
 
 
 @pytest.fixture
@@ -197,7 +185,7 @@ async def test_s2_what_is_kept_is_found_by_those_that_may_read(summaries: Summar
 
 
 async def test_s5_a_summary_is_kept_as_long_as_configured() -> None:
-    clock = HandClock()
+    clock = HandClock(1000.0)
     summaries = SummaryCache(MemoryCache(10**6, clock), clock, 60.0, 30.0)
     await kept(summaries)
     clock.seconds += 59
@@ -208,7 +196,7 @@ async def test_s5_a_summary_is_kept_as_long_as_configured() -> None:
 
 async def test_s5_when_the_payers_process_ends_another_pays_soon() -> None:
     """Nobody renews its claim; nothing is released."""
-    clock, dead = HandClock(), Payer()
+    clock, dead = HandClock(1000.0), Payer()
     cache = MemoryCache(10**6, clock)
     here, there = (SummaryCache(cache, clock, 60.0, 30.0) for _ in range(2))
     assert await cache.claim(KEY.name(SECRET) + ":claim", "dead", CLAIM_SECONDS)

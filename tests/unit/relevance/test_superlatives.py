@@ -21,6 +21,9 @@ LAKES: list[dict[str, object]] = [
 ]
 
 
+PROSE = Source("Which one is deep? This one is about none of which anybody asked.", "artifact", "notes", True, 3)
+
+
 def lake(question: str, text: str | None = None) -> dict[str, object]:
     source = Source(text or json.dumps(LAKES), "artifact", "list_lakes {}", True, 3)
     best = ranked(question, [source, Source("A lake is deep.", "turn", "user", True, 1)])[0]
@@ -71,3 +74,10 @@ def test_no_superlative(question: str) -> None:
 def test_without_such_a_field_words_decide(question: str) -> None:
     plain = Source("The tallest, loudest tree.", "artifact", "", True, 9)
     assert ranked(question, [Source(json.dumps(LAKES), "artifact", "", True, 3), plain])[0] == plain.content
+
+
+def test_a_table_of_a_few_rows_has_an_order_too() -> None:
+    """It is one passage: that one is found, although no word of the question stands in it."""
+    rows = "\n".join(f"{name},{depth}" for name, depth in (("Ammer", 81), ("Chiem", 73), ("Boden", 251)))
+    found = ranked("Which one is the deepest?", [Source(f"name,depth\n{rows}", "artifact", "list {}", True, 1), PROSE])
+    assert found[0].startswith("name,depth")

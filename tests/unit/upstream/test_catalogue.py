@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.config.settings import ModelEntry
+from gateway.config.model_list import ModelEntry
 from gateway.models.exchange import ModelFacts
 from gateway.upstream.routing.catalogue import Catalogue, _map_path, entries_of
 

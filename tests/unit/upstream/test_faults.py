@@ -18,8 +18,7 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.models.exchange import Deployment
-from gateway.upstream.http.client import translated
-from gateway.upstream.http.connection import NotHttp
+from gateway.upstream.http.faults import NotHttp, translated
 from gateway.upstream.openai.faults import refusal, relayed_headers
 
 OWN = Deployment("m", "m", "openai/m", "http://x/v1", "sk-secret", operator_key=True)
@@ -156,22 +155,32 @@ OTHERS: dict[str, tuple[int, Any]] = {
 }
 
 
+ALONE = {"Gemini's list": 1048576}
+"""Limits of errors that name no more than that."""
+IN_CHARACTERS = ("OpenAI, one long text",)
+IN_OPENAIS_WORDS = ("OpenAI", "DeepSeek")
+
+
 def refused(status: int, original: Any, deployment: Deployment = OWN, **headers: str) -> UpstreamError:
     raw = original.encode() if isinstance(original, str) else json.dumps(original).encode()
     return refusal(status, raw, {k.replace("_", "-"): v for k, v in headers.items()}, deployment)
 
 
-@pytest.mark.parametrize(("status", "original", "tokens"), OVERFLOWS.values(), ids=list(OVERFLOWS))
+@pytest.mark.parametrize(("name", "status", "original", "tokens"), [(n, *row) for n, row in OVERFLOWS.items()])
 def test_every_providers_overflow_is_context_length_exceeded(
-    status: int, original: Any, tokens: tuple[int | None, int | None]
+    name: str, status: int, original: Any, tokens: tuple[int | None, int | None]
 ) -> None:
     error = refused(status, original)
     assert isinstance(error, UpstreamOverflow)
-    assert (error.reported, error.limit) == tokens
+    assert (error.reported, error.limit or 0) == (tokens[0], tokens[1] or ALONE.get(name, 0))
     assert error.status == 400
     body = error.body()["error"]
     assert (body["code"], body["type"]) == ("context_length_exceeded", "invalid_request_error")
-    assert body["message"]
+    error.explain(777, 888)
+    limit, taken = (777, 888) if name in IN_CHARACTERS else (error.limit or 777, error.reported or 888)
+    words = f"This model's maximum context length is {limit} tokens. However, your messages resulted in {taken} tokens."
+    said = error.body()["error"]["message"]
+    assert said == (original["error"]["message"] if name in IN_OPENAIS_WORDS else words)
 
 
 @pytest.mark.parametrize(("status", "original"), OTHERS.values(), ids=list(OTHERS))
@@ -244,7 +253,9 @@ def test_a_refused_operators_key_is_a_502_without_the_body_and_a_clients_own_is_
 
 
 def fault(kind: type[httpx.RequestError]) -> httpx.RequestError:
-    return kind("sk-secret at http://internal", request=httpx.Request("POST", "http://internal"))
+    return kind(
+        "sk-secret at http://internal", request=httpx.Request("POST", "http://sk-user@internal/hidden?hidden=1")
+    )
 
 
 def faults() -> Iterator[tuple[Exception, bool, type[UpstreamError], int]]:
@@ -270,7 +281,7 @@ def test_a_fault_of_the_connection_is_told_without_its_insides(
         raise error
     assert raised.value.status == status
     assert raised.value.__cause__ is error
-    assert "internal" not in raised.value.message
+    assert "hidden" not in raised.value.message
     assert "sk-" not in raised.value.message
 
 

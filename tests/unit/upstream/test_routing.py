@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from gateway.config.settings import ModelEntry, Settings
+from gateway.config.model_list import ModelEntry
+from gateway.config.settings import Settings
 from gateway.errors import ModelNotFound
 from gateway.models.exchange import Caller, Deployment
 from gateway.upstream.routing.catalogue import Catalogue
@@ -58,7 +59,8 @@ def test_a_model_that_names_no_key_gets_the_clients_own_when_no_keys_are_configu
 def test_a_gateway_key_never_goes_upstream() -> None:
     local = router(entry(api_base="http://own/v1"), **KEYS)
     assert local.deployment("m", KNOWN).api_key is None
-    with_default = router(entry(api_base="http://own/v1"), upstream={"api_key": "sk-own"}, **KEYS)
+    upstream = {"api_key": "sk-own", "unlisted": "relay"}
+    with_default = router(entry(api_base="http://own/v1"), upstream=upstream, **KEYS)
     assert with_default.deployment("other", KNOWN).api_key == "sk-own"
 
 

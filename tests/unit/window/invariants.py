@@ -41,13 +41,13 @@ def check_budget(talk: Talk, built: BuiltContext, budget: int) -> None:
     counted = prompt_tokens(built.fitted.forwarded.messages, talk.forward)
     assert counted <= budget
     utilization = built.utilization
-    assert utilization.tokens_used <= budget
-    assert sum(utilization.breakdown.values()) == utilization.tokens_used
+    assert (utilization.tokens_used, utilization.breakdown) == (built.fitted.tokens, built.fitted.breakdown)
+    assert sum(built.fitted.breakdown.values()) == built.fitted.tokens <= budget
     total = len(talk.messages) + len(talk.instructions)
     assert utilization.messages_included + utilization.messages_excluded == total
     assert utilization.messages_included == len(built.fitted.forwarded.messages)
     if built.fitted.exact:
-        assert counted <= utilization.tokens_used
+        assert counted <= built.fitted.tokens
 
 
 def check_run(talk: Talk, messages: list[dict[str, Any]]) -> None:

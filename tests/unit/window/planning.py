@@ -6,6 +6,7 @@ from typing import Any
 
 from gateway.artifacts.collect import documents_in_messages, extract_artifacts_from_messages, unique_ids
 from gateway.artifacts.compaction import compact
+from gateway.assembly.block import worded
 from gateway.assembly.messages import assemble
 from gateway.models.artifacts import Artifact, ArtifactDecision, ArtifactPlan, ArtifactType, ProcessingStrategy
 from gateway.models.conversation import new_message
@@ -20,7 +21,7 @@ from tests.unit.making import FACTS
 
 FULL, EXCLUDE = ProcessingStrategy.INCLUDE_FULL, ProcessingStrategy.EXCLUDE
 EXTRACT, SUMMARIZE = ProcessingStrategy.RAG_EXTRACT, ProcessingStrategy.SUMMARIZE
-TOOLS = Tools(assemble, PassageFinder(None, "tenant"), compact)
+TOOLS = Tools(assemble, PassageFinder(None, "tenant"), compact, worded)
 LAMP = "\n\n".join(f"On night {n} the lamp of the lighthouse was lit at {n % 12}:15 by keeper {n}." for n in range(80))
 SHIPS = "\n\n".join(f"The vessel number {n} carried {n * 3} tons of coal to harbour {n % 9}." for n in range(80))
 

@@ -1,5 +1,6 @@
 """When the current turn alone overflows (I2), and what of the current message may be treated as a document (I4)."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,7 +8,10 @@ import pytest
 from gateway.config.settings import ContextSettings
 from gateway.errors import ContextLengthExceeded
 from gateway.models.artifacts import RequestAttachment
-from tests.unit.making import assistant, build, system, tool, user
+from gateway.models.conversation import History
+from gateway.models.frames import Frame
+from gateway.turn.new_frame import new_frame
+from tests.unit.making import assistant, build, build_of, material_of, stored, system, tool, user
 from tests.unit.o200k import prompt_tokens
 
 LINES = [f"line {n}: the value of part {n} is {n * 17}" for n in range(900)]
@@ -40,6 +44,20 @@ async def test_s4_i7_steps_leave_down_to_the_low_water_mark_so_that_further_ones
         assert len(latest) > 0.2 * most, "the latest result, which the model has not seen, is more than named"
 
 
+async def test_s4_i2_steps_that_left_stay_out_although_their_whole_turn_leaves_later() -> None:
+    """The frame of that pass still names them: in a later one the turn may have room again."""
+    steps = [assistant(None, "c0"), tool("c0", DOCUMENT), assistant(None, "c1"), tool("c1", "yes")]
+    path = stored([user("old"), *steps, assistant("so it is " * 200), user("go on " * 300)])
+    asked, path[-1] = path[-1], replace(path[-1], message_id=None)
+    before = History("conv_1", False, (), tuple(path), stored=6, frame=Frame(left_out=frozenset({"msg_1", "msg_2"})))
+    built = await build_of(before, 1000)
+    assert built.fitted.new_pass
+    assert [m["role"] for m in built.fitted.forwarded.messages] == ["user"]
+    left = new_frame("gpt-4o", before, built, material_of(built), [asked])
+    assert left is not None
+    assert left.frame.left_out >= {"msg_1", "msg_2"}
+
+
 async def test_no_old_turn_is_forwarded_where_a_step_of_the_current_one_has_left() -> None:
     steps = [assistant(None, "c0"), tool("c0", DOCUMENT), assistant(None, "c1"), tool("c1", "yes")]
     messages = [user("hi"), assistant("hello"), user("What is the value of part 77?"), *steps]
@@ -65,7 +83,7 @@ async def test_many_small_results_of_old_turns_do_not_fill_the_window() -> None:
         built = await build(messages, budget)
         forwarded = built.fitted.forwarded.messages
         assert forwarded == messages[len(messages) - len(forwarded) :]
-        assert built.utilization.tokens_used > budget - 60, "one more turn would have fitted"
+        assert built.fitted.tokens > budget - 60, "one more turn would have fitted"
 
 
 async def test_tool_results_are_reduced_before_any_step_or_turn_leaves() -> None:

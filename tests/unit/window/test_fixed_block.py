@@ -40,7 +40,7 @@ async def test_a_later_step_keeps_the_block_of_the_first() -> None:
         assert forwarded.messages[-1]["tool_call_id"] == f"c{count - 1}"
         assert sum("context_data" in str(message["content"]) for message in forwarded.messages) == 1
         assert prompt_tokens(forwarded.messages) <= budget
-        assert built.utilization.tokens_used >= 0.7 * budget
+        assert built.fitted.tokens >= 0.7 * budget
 
 
 async def test_a_block_that_fills_the_first_step_leaves_the_latest_result_something() -> None:
@@ -82,7 +82,7 @@ async def test_s4_i6_a_turn_that_began_without_a_block_gets_none_in_a_later_step
         assert built.fitted.new_pass
         assert "context_data" not in str(built.fitted.forwarded.messages)
         assert ASK in built.fitted.forwarded.messages
-        assert built.utilization.tokens_used >= 0.7 * budget
+        assert built.fitted.tokens >= 0.7 * budget
         new = (*path[:-7], *(replace(message, message_id=None) for message in path[-7:]))
         first = await build_of(History("conv_1", False, (), new, stored=len(old)), budget)
         assert "context_data" in str(first.fitted.forwarded.messages), "where nobody has seen the turn it may have one"
@@ -105,3 +105,17 @@ async def test_s4_i2_steps_that_have_left_stay_out() -> None:
         assert user("older") not in built.fitted.forwarded.messages
         assert built.fitted.new_pass
     assert calls
+
+
+async def test_what_the_block_says_is_not_said_again_in_a_reduced_result() -> None:
+    """An old result is the source of what the block quotes; a later step reduces it in its place."""
+    quoted = "\n".join(LINES.split("\n")[40:120])
+    path = fixed(ASK, f"<context_data>\n{quoted}\n</context_data>\n\n")
+    news = "\n".join(f"news {n}: a weather report from harbour {n}" for n in range(400))
+    path += stored([assistant(None, "c1"), tool("c1", news)])
+    built = await build_of(History("conv_1", False, (), tuple(path), stored=len(path)), 5000)
+    forwarded = built.fitted.forwarded
+    assert built.fitted.new_pass
+    told = dict(zip(forwarded.indexes, [str(m["content"]) for m in forwarded.messages], strict=True))
+    assert "the value of part 77 is 1309" in told[4]
+    assert "the value of part 77 is 1309" not in told[2]

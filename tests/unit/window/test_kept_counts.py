@@ -45,7 +45,8 @@ class Watched:
         self.asked: list[Json] = []
         self.tokenizer, self.margin = counter.tokenizer, counter.margin
         self.text, self.tools, self.with_margin = counter.text, counter.tools, counter.with_margin
-        self.least = counter.least
+        self.least, self.is_own, self.saved = counter.least, counter.is_own, counter.saved
+        self.estimate, self.estimate_texts = counter.estimate, counter.estimate_texts
 
     def message(self, message: Json) -> int:
         self.asked.append(message)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.artifacts.compaction import compact
+from gateway.assembly.block import worded
 from gateway.assembly.messages import assemble
 from gateway.models.artifacts import Artifact, ArtifactType
 from gateway.models.window import Material
@@ -20,7 +21,7 @@ from tests.unit.making import assistant, stored, user
 from tests.unit.window.test_kept_counts import GPT, Watched
 
 SHARES = (0.7, 0.9)
-TOOLS = Tools(assemble, PassageFinder(None, "tenant"), compact)
+TOOLS = Tools(assemble, PassageFinder(None, "tenant"), compact, worded)
 PAPER = "The lamp of the lighthouse is lit at dusk. " * 40
 
 

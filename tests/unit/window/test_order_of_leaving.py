@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -91,3 +92,42 @@ async def test_s4_i5_old_turns_leave_last_and_the_oldest_first() -> None:
         assert not left[-1] or strategies(built)["step_1:search"] != "include_full"
     assert left == sorted(left)
     assert left[0] == 0 < left[-1]
+
+
+def log(chars: int, words: str) -> str:
+    """A log with these words in each line."""
+    random = Random(words)
+    line = f"12:{{:02}}:{{:02}} {words} block {{:06}}"
+    lines = [line.format(n // 60 % 60, n % 60, random.randrange(10**6)) for n in range(chars // 20)]
+    return "\n".join(lines)[:chars]
+
+
+@pytest.mark.parametrize(("old", "new", "budget"), [(30_000, 100_041, 30_000), (9_000, 30_000, 6_000)])
+async def test_s4_i5_a_fresh_result_is_not_cut_for_an_old_one(old: int, new: int, budget: int) -> None:
+    """The old one keeps what the question needs at most, although its every line has more words of the question."""
+    ask = user("Now read the log. Which errors does it hold?")
+    told = [
+        user("Read the other log."),
+        *result("c0", log(old, "the errors that a log holds, now read")),
+        assistant("It is read."),
+    ]
+    built = await build([*told, ask, *result("c1", log(new, "ERROR read"))], budget)
+    shown = {r.source: r.processed_size_chars for r in built.utilization.artifacts_processed}
+    assert 0 < shown["history:msg_2:search"] < 0.6 * old
+    assert shown["step_1:search"] > 2000
+
+
+async def test_s4_i6_what_gets_no_shorter_in_tokens_stays_whole() -> None:
+    """A label takes tokens as well: of two results one goes up whole rather than as nearly all of it."""
+    texts = ["\n\n".join(f"part {n} of {name}: " + "lamp harbour kettle " * 20 for n in range(4)) for name in "ab"]
+    messages = [user("What about part 3 of b?"), *result("c0", texts[0]), *result("c1", texts[1])]
+    whole = prompt_tokens(messages)
+    reduced = 0
+    for budget in range(whole - 1, whole // 3, -7):
+        built = await build(messages, budget, settings=FULL)
+        forwarded = built.fitted.forwarded
+        for sent, was in ((m, messages[i]) for m, i in zip(forwarded.messages, forwarded.indexes, strict=True)):
+            if sent["role"] == "tool" and sent != was:
+                reduced += 1
+                assert prompt_tokens([sent]) < prompt_tokens([was]), f"at a budget of {budget}"
+    assert reduced > 10

@@ -12,6 +12,7 @@ from gateway.context.fast_path import fitted_as_sent, surely_fits
 from gateway.http.chat.messages import plain_messages
 from gateway.models.exchange import ModelFacts, PlainMessages
 from gateway.tokens.counter import CounterRegistry
+from tests.unit.o200k import prompt_tokens
 
 LARGEST = 8000
 PROSE = "The keeper of the lighthouse had not seen a ship for many days, and so he wrote another letter. "
@@ -36,10 +37,8 @@ def exact(messages: PlainMessages) -> int:
 def test_prose_up_to_half_of_the_budget_is_estimated() -> None:
     messages = plain(*[PROSE * 10] * 40)
     size = size_of(messages)
-    tokens = surely_fits(messages, size, size // 2 + 400, LARGEST)
-    assert tokens is not None
-    assert 0.8 < tokens / exact(messages) < 1.3
-    assert surely_fits(messages, size, size // 2 - 400, LARGEST) is None
+    assert surely_fits(messages, size, size // 2 + 400, LARGEST)
+    assert not surely_fits(messages, size, size // 2 - 400, LARGEST)
 
 
 @pytest.mark.parametrize(
@@ -58,28 +57,28 @@ def test_prose_up_to_half_of_the_budget_is_estimated() -> None:
 def test_what_may_hold_more_tokens_than_prose_is_estimated_only_where_its_bytes_fit(text: str) -> None:
     messages = plain(text)
     size = size_of(messages)
-    assert surely_fits(messages, size, int(size * 0.9), LARGEST) is None
-    assert surely_fits(messages, size, 2 * size + 100, LARGEST) is not None
+    assert not surely_fits(messages, size, int(size * 0.9), LARGEST)
+    assert surely_fits(messages, size, 2 * size + 100, LARGEST)
 
 
 def test_texts_that_say_nothing_are_no_puzzle() -> None:
-    assert surely_fits(plain(""), 45, 40, LARGEST) is not None
+    assert surely_fits(plain(""), 45, 40, LARGEST)
 
 
 def test_a_part_that_is_no_prose_is_found_among_much_that_is() -> None:
     encoded = base64.b64encode(random.Random(3).randbytes(6000)).decode()
     messages = plain(PROSE * 40, encoded, PROSE * 40)
     size = size_of(messages)
-    assert surely_fits(messages, size, int(size * 0.6), LARGEST) is None
+    assert not surely_fits(messages, size, int(size * 0.6), LARGEST)
 
 
 def test_a_text_that_may_hold_a_document_is_looked_at() -> None:
     """§4 I4: only a user's; what the model itself said is no document."""
     long = PROSE * 100
-    assert surely_fits(plain(long), len(long), 10**6, LARGEST) is None
+    assert not surely_fits(plain(long), len(long), 10**6, LARGEST)
     said = plain_messages([{"role": "assistant", "content": long}, {"role": "user", "content": "go on"}])
     assert said is not None
-    assert surely_fits(said, len(long), 10**6, LARGEST) is not None
+    assert surely_fits(said, len(long), 10**6, LARGEST)
 
 
 words = st.lists(
@@ -92,21 +91,24 @@ def test_s4_i1_whatever_takes_the_short_way_is_within_the_budget_by_exact_count(
     texts: list[list[str]], budget: int
 ) -> None:
     messages = plain(*(" ".join(text) for text in texts))
-    if surely_fits(messages, size_of(messages), budget, LARGEST) is not None:
+    if surely_fits(messages, size_of(messages), budget, LARGEST):
         assert exact(messages) <= budget
 
 
-def test_the_breakdown_adds_up() -> None:
-    """§6: system, history and current share the estimate by their length."""
+def test_s6_a_short_chat_is_counted_and_its_parts_add_up() -> None:
     bodies = [
-        {"role": "system", "content": "a" * 100},
-        {"role": "user", "content": "b" * 200},
-        {"role": "assistant", "content": "c" * 300},
-        {"role": "user", "content": "d" * 400},
+        {"role": "system", "content": PROSE},
+        {"role": "user", "content": PROSE * 2},
+        {"role": "assistant", "content": PROSE * 3},
+        {"role": "user", "content": PROSE * 4},
     ]
     found = plain_messages(bodies)
     assert found is not None
-    fitted = fitted_as_sent(bodies, found, 1000)
-    assert fitted.breakdown == {"system": 100, "tools": 0, "history": 500, "artifacts": 0, "current": 400}
-    assert sum(fitted.breakdown.values()) == fitted.tokens
+    fitted = fitted_as_sent(bodies, found, CounterRegistry().counter(ModelFacts("gpt-4o")))
+    assert not fitted.estimated
+    assert fitted.tokens == sum(fitted.breakdown.values()) == prompt_tokens(bodies)
+    assert list(fitted.breakdown) == ["system", "tools", "history", "artifacts", "current"]
+    assert fitted.breakdown["system"] == prompt_tokens(bodies[:1])
+    assert fitted.breakdown["current"] == prompt_tokens(bodies[3:]) - 3
     assert fitted.forwarded.messages == bodies
+    assert fitted_as_sent(bodies, found, CounterRegistry().counter(ModelFacts("some-llama"))).estimated

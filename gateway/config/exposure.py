@@ -1,0 +1,64 @@
+"""Who could spend an operator's keys, where such a server may listen, and what it must not call (guarantee §8)."""
+
+import ipaddress
+from urllib.parse import urlsplit
+
+from gateway.config.settings import Settings
+
+MOST_NAMED = 3
+SHORT = 8
+"""Characters that a key of ours has at least."""
+
+
+def operators_keys(settings: Settings) -> str:
+    """The operator's keys that whoever reaches the port may spend, in words; empty if there are none, or if only
+    holders of `auth.keys` are served."""
+    if settings.auth.keys or not settings.has_operator_key():
+        return ""
+    names = [entry.model_name for entry in settings.model_list if entry.litellm_params.has_credentials]
+    found = ["upstream.api_key (OPENAI_API_KEY)"] if settings.upstream.api_key else []
+    if names:
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        found.append(f"model_list ({', '.join(names[:MOST_NAMED])}{more})")
+    return " and ".join(found)
+
+
+def refusal(settings: Settings) -> str | None:
+    """Why the server does not start, or None: it was asked to listen beyond loopback, where anyone could spend an
+    operator's key. The text ends with what to set."""
+    keys = operators_keys(settings)
+    if not keys or settings.auth.mode == "open" or is_loopback(settings.server.host):
+        return None
+    return (
+        f"server.host: {settings.server.host!r} is beyond loopback, and anyone who reaches it could spend the "
+        f"operator's key of {keys}. Set auth.keys (GATEWAY_AUTH_KEYS), or auth.mode: open (GATEWAY_AUTH_MODE=open)."
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether that address is reached from this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def weak_keys(settings: Settings) -> list[str]:
+    """A warning where a key that is easily guessed is all that keeps strangers out."""
+    if is_loopback(settings.server.host) or all(len(each.key) >= SHORT for each in settings.auth.keys):
+        return []
+    text = f"is shorter than {SHORT} characters, and {settings.server.host} is reached from beyond this machine"
+    return [f"general_settings.master_key {text}: set a longer one"]
+
+
+def is_own(base: str, settings: Settings) -> bool:
+    """Whether an address is the one that the gateway listens on: it would call itself without end."""
+    try:
+        parts = urlsplit(base)
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError:
+        return False
+    host, own = parts.hostname or "", settings.server.host.strip("[]")
+    everywhere = own in ("0.0.0.0", "::", "")  # noqa: S104 - compared, not bound
+    near = is_loopback(host) or host in ("0.0.0.0", "::")  # noqa: S104
+    return port == settings.server.port and (host == own or (near and (everywhere or is_loopback(own))))

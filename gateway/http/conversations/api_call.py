@@ -1,0 +1,94 @@
+"""A request to the APIs over what is stored: authenticated, read, answered by a function."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from gateway.base.tasks import offload_if
+from gateway.errors import ConversationNotFound, StorageUnavailable
+from gateway.http.auth import UNKNOWN, Authenticator
+from gateway.http.chat.validation import CONVERSATION_ID
+from gateway.http.conversations.items import parse_items
+from gateway.http.conversations.queries import parameters
+from gateway.http.edge import Receive, Scope, Send, answer_headers, send_json
+from gateway.http.fields import invalid
+from gateway.http.receive import LARGE_BODY, json_body, read_body
+from gateway.models.conversation import ConversationMessage
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ApiCall:
+    """A request to this API, read and authenticated; `path` and `query` are its parameters."""
+
+    tenant: str
+    request_id: str
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    raw: bytes
+
+    @property
+    def conversation_id(self) -> str:
+        """
+        Raises:
+            ConversationNotFound: no conversation can have the id of the path.
+        """
+        found = self.path["conversation_id"]
+        if not CONVERSATION_ID.match(found):
+            raise ConversationNotFound("No such conversation.", param="conversation_id")
+        return found
+
+    async def body(self, *known: str) -> dict[str, Any]:
+        """The body, which may have these fields alone.
+
+        Raises:
+            InvalidRequest: it is no JSON object, or has another field.
+        """
+        body = await self._run(json_body, self.raw)
+        for name in body:
+            if name not in known:
+                raise invalid(name, f"is not known; known are {', '.join(known)}")
+        return body
+
+    async def messages(self, items: Any) -> tuple[ConversationMessage, ...]:
+        """The chat messages that these items are."""
+        return await self._run(parse_items, items)
+
+    async def _run(self, work: Callable[..., T], *args: Any) -> T:
+        return await offload_if(len(self.raw) >= LARGE_BODY, work, *args)
+
+
+Answer = Callable[[ApiCall], Awaitable[dict[str, Any]]]
+
+
+class Endpoint:
+    """A path, with the function that answers each of its methods."""
+
+    def __init__(self, auth: Authenticator, max_body_bytes: int, answers: Mapping[str, Answer]) -> None:
+        self._auth = auth
+        self._max_body_bytes = max_body_bytes
+        self._answers = answers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        caller = await self._auth.caller(scope)
+        raw = await read_body(scope, receive, self._max_body_bytes) if scope["method"] == "POST" else b""
+        if caller.tenant == UNKNOWN:
+            raise StorageUnavailable("The storage cannot be reached.")
+        log_facts = scope["gateway"]
+        log_facts["tenant"] = caller.tenant
+        query = parameters(scope["query_string"].decode("latin-1"))
+        call = ApiCall(caller.tenant, log_facts["request_id"], scope["path_params"], query, raw)
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        answer = await self._answers[method](call)
+        conversation_id = call.path.get("conversation_id") or call.query.get("conversation") or conversation_of(answer)
+        log_facts["conversation_id"] = conversation_id
+        await send_json(send, 200, answer, answer_headers(conversation_id))
+
+
+def conversation_of(answer: Mapping[str, Any]) -> str | None:
+    """The conversation that an answer is or belongs to."""
+    if answer.get("object") == "conversation":
+        return str(answer["id"])
+    named = answer.get("conversation")
+    return str(named["id"]) if isinstance(named, dict) else None

@@ -1,0 +1,1 @@
+"""The description of what is served, in OpenAPI's terms."""

@@ -1,0 +1,51 @@
+"""`GET /openapi.json`, and `GET /`, which says what this is and where to look. Neither needs a key."""
+
+import asyncio
+from functools import cache
+from typing import Any
+
+from gateway import __version__
+from gateway.base import jsons
+from gateway.http.edge import Receive, Scope, Send, send_json, send_start
+
+ABOUT = "A context-managing gateway in front of OpenAI-compatible models: set OPENAI_BASE_URL to …/v1."
+LINKS = {"openapi": "/openapi.json", "models": "/v1/models", "health": "/health/ready", "metrics": "/metrics"}
+
+
+@cache
+def document() -> bytes:
+    """The description as JSON. It is made when it is first asked for: nothing else needs it."""
+    from gateway.http.openapi.paths import paths
+    from gateway.http.openapi.schemas import schemas
+
+    found: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": {"title": "context-gateway", "version": __version__, "description": ABOUT},
+        "security": [{"key": []}],
+        "paths": paths(),
+        "components": {
+            "schemas": schemas(),
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+    return jsons.dumps(found)
+
+
+class Description:
+    """`GET /openapi.json`"""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        content = await asyncio.to_thread(document)
+        await send_start(send, 200, {"content-type": "application/json", "content-length": str(len(content))})
+        await send({"type": "http.response.body", "body": content})
+
+
+class About:
+    """`GET /`"""
+
+    def __init__(self, *, metrics: bool) -> None:
+        links = {name: path for name, path in LINKS.items() if metrics or name != "metrics"}
+        self._body = {"name": "context-gateway", "version": __version__, "description": ABOUT, "links": links}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send_json(send, 200, self._body)

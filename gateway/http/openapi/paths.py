@@ -1,0 +1,160 @@
+"""Each path that the gateway serves itself, with its parameters and answers."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from gateway.http.openapi.schemas import TEXT, UNIX, WHOLE, Schema, ref
+
+ID = "{completion_id}"
+CHATS = "/v1/chat/completions"
+CONVERSATIONS = "/v1/conversations"
+OPEN: list[Any] = []
+"""The security of what needs no key."""
+
+
+def paths() -> dict[str, Any]:
+    """All paths, by method."""
+    return {
+        "/": {"get": _get("What this is, and where to look", "About", security=OPEN)},
+        "/openapi.json": {"get": _get("This description", None, security=OPEN)},
+        "/health/live": {"get": _get("Whether the process answers", "Health", security=OPEN)},
+        "/health/ready": {"get": _get("Whether requests can be served", "Health", security=OPEN, unready="Health")},
+        "/metrics": {"get": _metrics()},
+        "/v1/models": {"get": _get("List models", "Models")},
+        "/v1/models/{model}": {"get": _get("One model", "Model", *_in_path("model"))},
+        CHATS: {"post": _chat(), "get": _get("List stored completions", "StoredCompletions", *_completion_filters())},
+        f"{CHATS}/{ID}": {
+            "get": _get("A stored completion with its bill", "StoredCompletion", *_in_path("completion_id")),
+            "post": _post("Replace metadata", "MetadataUpdate", "StoredCompletion", *_in_path("completion_id")),
+            "delete": _get("Delete a stored completion", "DeletedCompletion", *_in_path("completion_id")),
+        },
+        f"{CHATS}/{ID}/messages": {
+            "get": _get("The messages that it answers", "StoreMessages", *_in_path("completion_id"), *_paging("asc"))
+        },
+        **_conversations(),
+    }
+
+
+def _conversations() -> dict[str, Any]:
+    one, item, attachment = f"{CONVERSATIONS}/{{conversation_id}}", "{item_id}", "{attachment_id}"
+    named = _in_path("conversation_id")
+    return {
+        CONVERSATIONS: {
+            "get": _get("List conversations", "Conversations", *_conversation_filters()),
+            "post": _post("Begin a conversation", "NewConversation", "Conversation"),
+        },
+        f"{CONVERSATIONS}/import": {"post": _post("Import a conversation", "ConversationExport", "Conversation")},
+        one: {
+            "get": _get("A conversation with its totals", "Conversation", *named),
+            "post": _post("Replace metadata", "MetadataUpdate", "Conversation", *named),
+            "delete": _get("Delete a conversation for good", "DeletedConversation", *named),
+        },
+        f"{one}/export": {"get": _get("Export a conversation", "ConversationExport", *named)},
+        f"{one}/items": {
+            "get": _get("List items", "Items", *named, *_paging("desc")),
+            "post": _post("Append items", "NewItems", "Items", *named),
+        },
+        f"{one}/items/{item}": {
+            "get": _get("One item", "Item", *named, *_in_path("item_id")),
+            "delete": _get("Delete an item", "Conversation", *named, *_in_path("item_id")),
+        },
+        f"{one}/attachments": {"get": _get("List attached documents", "Attachments", *named, *_paging("asc"))},
+        f"{one}/attachments/{attachment}": {
+            "get": _get("An attached document with its text", "Attachment", *named, *_in_path("attachment_id")),
+            "delete": _get("Delete an attached document", "DeletedAttachment", *named, *_in_path("attachment_id")),
+        },
+    }
+
+
+def _chat() -> dict[str, Any]:
+    streamed = {"schema": ref("ChatCompletionChunk"), "description": "One chunk an event, then `[DONE]`."}
+    answered = {"application/json": {"schema": {"anyOf": [ref("ChatCompletion"), ref("DryRun")]}}}
+    headers = {
+        "x-request-id": {"schema": TEXT},
+        "x-conversation-id": {"schema": TEXT},
+        "x-gateway-response-cost": {"schema": TEXT, "description": "USD; of answers that are not streamed."},
+    }
+    parameters = [
+        _header("X-Conversation-Id", "The conversation to continue."),
+        _header("X-Context-Session", "The same by a name of the client's own."),
+        _header("X-Context-Mode", "As `context.mode`."),
+        _header("X-Context-Planning", "As `context.planning`."),
+        _header("X-Context-Max-Input-Tokens", "As `context.max_input_tokens`."),
+        _header("Idempotency-Key", "The same request with the same key is answered and charged once."),
+    ]
+    found = _operation("Ask a model", answered | {"text/event-stream": streamed}, parameters)
+    found["responses"]["200"]["headers"] = headers
+    found["requestBody"] = _body("ChatRequest")
+    return found
+
+
+def _get(
+    summary: str, answer: str | None, *parameters: Any, security: Any = None, unready: str | None = None
+) -> dict[str, Any]:
+    schema: Schema = ref(answer) if answer else {"type": "object"}
+    found = _operation(summary, {"application/json": {"schema": schema}}, parameters)
+    if security is not None:
+        found["security"] = security
+    if unready:
+        content = {"application/json": {"schema": ref(unready)}}
+        found["responses"]["503"] = {"description": "Not now.", "content": content}
+    return found
+
+
+def _post(summary: str, body: str, answer: str, *parameters: Any) -> dict[str, Any]:
+    return {**_get(summary, answer, *parameters), "requestBody": _body(body)}
+
+
+def _metrics() -> dict[str, Any]:
+    return {**_operation("Counts for Prometheus", {"text/plain": {"schema": TEXT}}, ()), "security": [{}, {"key": []}]}
+
+
+def _operation(summary: str, content: dict[str, Any], parameters: Iterable[Any]) -> dict[str, Any]:
+    refused = {"description": "OpenAI's error shape.", "content": {"application/json": {"schema": ref("Error")}}}
+    found: dict[str, Any] = {
+        "summary": summary,
+        "responses": {"200": {"description": "Done.", "content": content}, "default": refused},
+    }
+    given = list(parameters)
+    return {**found, "parameters": given} if given else found
+
+
+def _body(schema: str) -> dict[str, Any]:
+    return {"required": True, "content": {"application/json": {"schema": ref(schema)}}}
+
+
+def _in_path(name: str) -> list[dict[str, Any]]:
+    return [{"name": name, "in": "path", "required": True, "schema": TEXT}]
+
+
+def _query(name: str, schema: Schema, text: str = "") -> dict[str, Any]:
+    found = {"name": name, "in": "query", "schema": schema}
+    return {**found, "description": text} if text else found
+
+
+def _header(name: str, text: str) -> dict[str, Any]:
+    return {"name": name, "in": "header", "schema": TEXT, "description": text}
+
+
+def _paging(order: str) -> list[dict[str, Any]]:
+    return [
+        _query("limit", {**WHOLE, "minimum": 1, "maximum": 100, "default": 20}),
+        _query("after", TEXT, "The id of the last one seen."),
+        _query("order", {"enum": ["asc", "desc"], "default": order}),
+    ]
+
+
+def _metadata_filter() -> dict[str, Any]:
+    pairs = {"type": "object", "additionalProperties": TEXT}
+    return {**_query("metadata", pairs, "`metadata[KEY]=VALUE`; all must hold."), "style": "deepObject"}
+
+
+def _completion_filters() -> list[dict[str, Any]]:
+    named = [_query("conversation", TEXT, "Required without a key."), _query("model", TEXT)]
+    return [*named, _metadata_filter(), *_paging("asc")]
+
+
+def _conversation_filters() -> list[dict[str, Any]]:
+    times = ("created_after", "created_before", "updated_after", "updated_before")
+    session = _query("session", TEXT, "Required without a key.")
+    return [session, *(_query(name, UNIX) for name in times), _metadata_filter(), *_paging("desc")]

@@ -1,0 +1,345 @@
+"""Schemas of what clients send and get. Where the code declares a shape, the schema is made of that declaration."""
+
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+
+from gateway.accounting.metadata import FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING
+from gateway.http.chat.validation import MAX_CHOICES, ContextField
+from gateway.models.artifacts import ArtifactPlan, RequestAttachment
+from gateway.models.bill import ResponseMetadata
+
+Schema = dict[str, Any]
+REF = "#/components/schemas/{model}"
+MODELS = {
+    "ResponseMetadata": "ResponseMetadata",
+    "ContextUtilizationMetadata": "ContextUtilization",
+    "ArtifactUsageRecord": "ArtifactUsage",
+    "ContextPlanningUsage": "PlanningUsage",
+    "ContextPlanningCost": "PlanningCost",
+    "CostMetadata": "Cost",
+    "UsageMetadata": "Tokens",
+    "ContextField": "Context",
+    "ModelsField": "ContextModels",
+    "RequestAttachment": "RequestAttachment",
+    "ArtifactPlan": "Plan",
+    "ArtifactDecision": "ArtifactDecision",
+    "ProcessingStrategy": "Strategy",
+}
+"""Names in the code, and in the description."""
+
+
+def ref(name: str) -> Schema:
+    """A schema by its name."""
+    return {"$ref": REF.format(model=name)}
+
+
+def many(of: Schema) -> Schema:
+    """A list."""
+    return {"type": "array", "items": of}
+
+
+def obj(description: str, required: str = "", /, **properties: Schema) -> Schema:
+    """An object.
+
+    Args:
+        required: names of properties, with spaces between.
+    """
+    found: Schema = {"type": "object", "description": description, "properties": properties}
+    return {**found, "required": required.split()} if required else found
+
+
+def or_null(of: Schema) -> Schema:
+    """The same, or null."""
+    return {"anyOf": [of, {"type": "null"}]}
+
+
+TEXT: Schema = {"type": "string"}
+WHOLE: Schema = {"type": "integer"}
+NUMBER: Schema = {"type": "number"}
+FLAG: Schema = {"type": "boolean"}
+UNIX: Schema = {"type": "integer", "description": "Unix seconds."}
+USD: Schema = {"description": "USD; null where a price is not known.", "anyOf": [NUMBER, {"type": "null"}]}
+ANY_OBJECT: Schema = {"type": "object", "additionalProperties": True}
+METADATA: Schema = {
+    "type": "object",
+    "description": "Up to 16 strings of up to 512 characters; keys of up to 64.",
+    "additionalProperties": {"type": "string", "maxLength": 512},
+    "maxProperties": 16,
+}
+
+
+class _Numbers(GenerateJsonSchema):
+    """Decimals are JSON numbers here."""
+
+    def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
+        return {"type": "number"}
+
+
+def schemas() -> dict[str, Schema]:
+    """All schemas by their names."""
+    return {**_declared(), **_of_bills(), **_of_chats(), **_of_conversations(), **_of_operations()}
+
+
+def _declared() -> dict[str, Schema]:
+    """The shapes that the code declares."""
+    found: dict[str, Schema] = {}
+    for kind in (ResponseMetadata, ContextField, RequestAttachment, ArtifactPlan):
+        mode: Any = "serialization" if kind is ResponseMetadata else "validation"
+        made = TypeAdapter(kind).json_schema(mode=mode, ref_template=REF, schema_generator=_Numbers)
+        found |= {**made.pop("$defs", {}), kind.__name__: made}
+    named = {MODELS[name]: _renamed(schema) for name, schema in found.items()}
+    bill, used = named["ResponseMetadata"], named["ContextUtilization"]
+    bill["required"] = ["request_id", "conversation_id", "upstream_id", "model", "routing_path", "timings_ms"]
+    for name in ("usage", "cost", "context_utilization"):
+        bill["properties"][name] = bill["properties"][name]["anyOf"][0]
+    del named["ArtifactUsage"]["properties"]["untouched"]
+    for schema in (used, named["ArtifactUsage"], named["PlanningUsage"], named["PlanningCost"]):
+        optional = FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING
+        schema["required"] = [name for name in schema["properties"] if name not in optional]
+    used["properties"] |= {
+        "economics": ref("Economics"),
+        "artifacts_standing": {**ref("Counted"), "description": "Artifacts that stand as earlier requests left them."},
+        "artifacts_omitted": {**ref("Counted"), "description": "Artifacts that were decided on and are not listed."},
+        "plan": ref("Plan"),
+    }
+    used["required"].remove("artifacts_processed")  # the first chunk of a stream has it not yet
+    return named
+
+
+def _renamed(value: Any) -> Any:
+    """A schema with its references renamed, and without the titles that pydantic gives."""
+    if isinstance(value, list):
+        return [_renamed(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    found = {name: _renamed(each) for name, each in value.items() if name != "title" or not isinstance(each, str)}
+    if "$ref" in found:
+        found["$ref"] = REF.format(model=MODELS[found["$ref"].rpartition("/")[2]])
+    return found
+
+
+def _of_bills() -> dict[str, Schema]:
+    return {
+        "Counted": obj("How many, and their characters as forwarded.", "count chars", count=WHOLE, chars=WHOLE),
+        "Economics": obj(
+            "What a plan saves beside what it costs, and what this request saved.",
+            saved_tokens=WHOLE,
+            expected_requests=WHOLE,
+            saving=USD,
+            planning_cost=USD,
+            invalidated_tokens=WHOLE,
+            invalidation_cost=USD,
+            pays=or_null(FLAG),
+            applied=FLAG,
+            pending={**FLAG, "description": "The saving is an estimate; later bills realise it."},
+            realised_tokens=WHOLE,
+            realised_saving=USD,
+        ),
+        "Usage": {
+            **obj(
+                "What the upstream reported, and what all models of the request cost together.",
+                "prompt_tokens completion_tokens total_tokens cost",
+                prompt_tokens=WHOLE,
+                completion_tokens=WHOLE,
+                total_tokens=WHOLE,
+                cost=USD,
+                cost_details={"type": "object", "additionalProperties": USD},
+            ),
+            "additionalProperties": True,
+        },
+    }
+
+
+def _of_chats() -> dict[str, Schema]:
+    conversation = obj("The conversation that it belongs to.", "id", id=TEXT)
+    ours = {
+        "conversation": conversation,
+        "response_metadata": ref("ResponseMetadata"),
+        "usage": or_null(ref("Usage")),
+    }
+    choices = many(ANY_OBJECT)
+    kept = {"status": {"enum": ["complete", "partial", "failed"]}, "metadata": METADATA}
+    return {
+        "ChatRequest": {
+            **obj(
+                "OpenAI's request. The fields below are the gateway's, or are read by it; all others go up untouched.",
+                "model messages",
+                model={"type": "string", "minLength": 1, "maxLength": 512},
+                messages={"type": "array", "items": ANY_OBJECT, "minItems": 1},
+                conversation={
+                    "description": "The conversation to continue.",
+                    "anyOf": [TEXT, conversation, {"type": "null"}],
+                },
+                attachments=or_null(many(ref("RequestAttachment"))),
+                context=or_null(ref("Context")),
+                store={**or_null(FLAG), "description": "`false`: nothing that was said is kept."},
+                metadata=or_null(ANY_OBJECT),
+                stream=or_null(FLAG),
+                stream_options=or_null(ANY_OBJECT),
+                n=or_null({"type": "integer", "minimum": 1, "maximum": MAX_CHOICES}),
+                max_tokens=or_null(WHOLE),
+                max_completion_tokens=or_null(WHOLE),
+                user=or_null(TEXT),
+                safety_identifier=or_null(TEXT),
+            ),
+            "additionalProperties": True,
+        },
+        "ChatCompletion": {
+            **obj("OpenAI's answer with its bill.", "id model choices", id=TEXT, model=TEXT, choices=choices, **ours),
+            "additionalProperties": True,
+        },
+        "ChatCompletionChunk": {
+            **obj(
+                "OpenAI's chunk; the first and the finish chunk have the bill.", "id", id=TEXT, choices=choices, **ours
+            ),
+            "additionalProperties": True,
+        },
+        "DryRun": obj(
+            "What would be forwarded, and what it would cost.",
+            "object model messages response_metadata estimated_cost",
+            object={"const": "context.dry_run"},
+            model=TEXT,
+            messages=many(ANY_OBJECT),
+            response_metadata=ref("ResponseMetadata"),
+            estimated_cost=or_null(obj("Of the primary call.", "min max", min=USD, max=USD)),
+        ),
+        "StoredCompletion": {
+            **obj(
+                "A completion with its bill; without choices where its content was not stored.",
+                "id object created model choices status response_metadata",
+                id=TEXT,
+                object={"const": "chat.completion"},
+                created=UNIX,
+                model=TEXT,
+                choices=choices,
+                **ours,
+                **kept,
+            ),
+            "additionalProperties": True,
+        },
+        "StoredCompletions": page("StoredCompletion"),
+        "StoreMessage": {
+            **obj("A message that a completion answers.", "id role", id=TEXT, role=TEXT, content=or_null(TEXT)),
+            "additionalProperties": True,
+        },
+        "StoreMessages": page("StoreMessage"),
+        "DeletedCompletion": deleted("chat.completion.deleted"),
+        "MetadataUpdate": obj("Replaces the metadata as a whole.", "metadata", metadata=or_null(METADATA)),
+        "Error": obj("OpenAI's error.", "error", error=ref("ErrorDetails")),
+        "ErrorDetails": obj(
+            "What went wrong; `param` names the field.",
+            "message type param code",
+            message=TEXT,
+            type=TEXT,
+            param=or_null(TEXT),
+            code=or_null(TEXT),
+            upstream={"description": "The upstream's own words, where they are not in OpenAI's shape."},
+        ),
+    }
+
+
+def page(of: str) -> Schema:
+    """A page of objects."""
+    ends = {"first_id": or_null(TEXT), "last_id": or_null(TEXT), "has_more": FLAG}
+    data = many(ref(of))
+    return obj("A page.", "object data has_more", object={"const": "list"}, data=data, **ends)
+
+
+def deleted(kind: str) -> Schema:
+    """The answer to a deletion."""
+    return obj("It is gone.", "id object deleted", id=TEXT, object={"const": kind}, deleted={"const": True})
+
+
+def _of_conversations() -> dict[str, Schema]:
+    spent: dict[str, Schema] = {
+        "usage": ref("Tokens"),
+        "cost": obj(
+            "What all models cost together.",
+            "planning_cost total_cost currency priced estimated",
+            planning_cost=USD,
+            total_cost=USD,
+            currency={"const": "USD"},
+            priced=FLAG,
+            estimated=FLAG,
+        ),
+    }
+    turn = obj(
+        "One turn, all requests of its tool loop together.",
+        "number request_ids status created_at usage cost",
+        number=WHOLE,
+        request_ids=many(TEXT),
+        status={"enum": ["complete", "partial", "failed"]},
+        created_at=UNIX,
+        **spent,
+    )
+    attachment: dict[str, Schema] = {
+        "id": TEXT,
+        "object": {"const": "conversation.attachment"},
+        "created_at": UNIX,
+        "title": or_null(TEXT),
+        "source": or_null(TEXT),
+        "attachment_type": TEXT,
+        "size_chars": WHOLE,
+        "number": WHOLE,
+    }
+    item = {**ANY_OBJECT, "description": "OpenAI's item.", "required": ["type"]}
+    exported = {"const": "conversation.export"}
+    new = {**many(ref("NewItem")), "minItems": 1, "maxItems": 20}
+    return {
+        "Conversation": obj(
+            "OpenAI's conversation; one alone has its totals and its latest turns.",
+            "id object created_at metadata",
+            id=TEXT,
+            object={"const": "conversation"},
+            created_at=UNIX,
+            updated_at=UNIX,
+            metadata=METADATA,
+            session=or_null(TEXT),
+            totals=obj("All of it.", "turns requests usage cost", turns=WHOLE, requests=WHOLE, **spent),
+            turns=many(turn),
+            warnings=many(TEXT),
+        ),
+        "Conversations": page("Conversation"),
+        "NewConversation": obj(
+            "A conversation to begin.",
+            metadata=or_null(METADATA),
+            items=or_null({**many(ref("NewItem")), "maxItems": 20}),
+        ),
+        "DeletedConversation": deleted("conversation.deleted"),
+        "Item": {**item, "required": ["id", "type"]},
+        "NewItem": {**item, "required": []},
+        "Items": page("Item"),
+        "NewItems": obj("Items to append.", "items", items=new),
+        "Attachment": obj(
+            "An attached document; one alone has its content.",
+            "id object title attachment_type",
+            **attachment,
+            content=TEXT,
+        ),
+        "Attachments": page("Attachment"),
+        "DeletedAttachment": deleted("conversation.attachment.deleted"),
+        "ConversationExport": {
+            **obj("All that a conversation is.", "object version", object=exported, version=WHOLE),
+            "additionalProperties": True,
+        },
+    }
+
+
+def _of_operations() -> dict[str, Schema]:
+    model = obj("OpenAI's model object.", "id object", id=TEXT, object={"const": "model"}, created=UNIX, owned_by=TEXT)
+    return {
+        "Model": {**model, "additionalProperties": True},
+        "Models": obj("What may be asked for.", "object data", object={"const": "list"}, data=many(ref("Model"))),
+        "Health": obj("Whether it serves.", "status", status=TEXT, reason=TEXT),
+        "About": obj(
+            "What this is, and where to look.",
+            "name version description links",
+            name=TEXT,
+            version=TEXT,
+            description=TEXT,
+            links={"type": "object", "additionalProperties": TEXT},
+        ),
+    }

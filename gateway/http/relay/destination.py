@@ -1,0 +1,155 @@
+"""Where a relayed call goes: to the deployment of the model that it names, or the default upstream (guarantee §1)."""
+
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, unquote
+
+from gateway.base.tasks import offload_if
+from gateway.config.settings import Settings
+from gateway.errors import InvalidRequest, ModelNotFound, NotRelayed, UnsupportedMediaType
+from gateway.http.edge import Scope
+from gateway.http.fields import missing
+from gateway.http.receive import LARGE_BODY, check_encoding
+from gateway.http.relay.bodies import Body, understood
+from gateway.http.relay.rules import is_operators, only_stores_files
+from gateway.http.relay.upload import Upload
+from gateway.models.exchange import Caller, Deployment
+from gateway.upstream.routing.router import ConfiguredRouter
+
+BEFORE_A_MODEL = ("engines", "deployments")
+"""Segments of a path behind which some upstreams look for the name of a model."""
+MODELS = "models"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call that is to be relayed: `target` is path and query below `/v1/`, `named` whether an operator's key may
+    be used for it."""
+
+    scope: Scope
+    caller: Caller
+    target: str
+    named: bool
+
+    @property
+    def models_in_address(self) -> list[str]:
+        """The models that path and query name."""
+        path, _, query = self.target.partition("?")
+        segments = path.split("/")
+        found = [value for name, value in parse_qsl(query, keep_blank_values=True) if name.strip().lower() == "model"]
+        for at, segment in enumerate(map(unquote, segments[:-1])):
+            if segment.lower() in BEFORE_A_MODEL:
+                found.append(unquote(segments[at + 1]))
+            elif segment.lower() == MODELS:
+                found.append(unquote("/".join(segments[at + 1 :])))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """The upstream, the body for it, and the content type of a body that was written anew."""
+
+    deployment: Deployment
+    body: bytes | Upload | None
+    content_type: bytes | None = None
+
+
+class Destinations:
+    """Without a `model_list`, the default upstream. With one, whatever names a model is read: a listed model is served
+    where its entry says, any other is refused, or relayed as it came (`upstream.unlisted`)."""
+
+    def __init__(self, router: ConfiguredRouter, settings: Settings) -> None:
+        self._router = router
+        self._has_entries = bool(settings.model_list)
+        self._listed_only = self._has_entries and settings.upstream.unlisted == "refuse"
+
+    def default(self, caller: Caller, *, named: bool) -> Deployment:
+        """The default upstream.
+
+        Raises:
+            NotRelayed: not for this caller, or not for this path.
+        """
+        try:
+            deployment = self._router.default("", caller)
+        except ModelNotFound:
+            raise NotRelayed("This path is not relayed: the default upstream has no key.") from None
+        if deployment.operator_key and not named:
+            raise NotRelayed("This path is not relayed with the gateway's own key; server.relay could name it.")
+        return deployment
+
+    async def of(self, call: Call, upload: Upload) -> Destination:
+        """Where a call goes, with which body.
+
+        Raises:
+            ModelNotFound: the model is not served here.
+            NotRelayed: the call is not for this key, or the model's provider has no such path.
+            InvalidRequest: the body, or its model, cannot be read.
+        """
+        if self._listed_only:
+            self._check_address(call)
+        if not upload.present:
+            return self._without_model(call, None)
+        if not self._reads(call):
+            return Destination(self.default(call.caller, named=call.named), upload)
+        if self._listed_only:
+            check_encoding(call.scope)
+        raw = await upload.read()
+        body = await offload_if(len(raw) > LARGE_BODY, understood, raw, call.scope["headers"])
+        model = self._model(body)
+        if model is None:
+            return self._without_model(call, raw)
+        if not self._router.lists(model) and not self._listed_only:
+            return Destination(self.default(call.caller, named=call.named), raw)
+        return await self._listed(call, model, body, len(raw))
+
+    def _reads(self, call: Call) -> bool:
+        """Whether a body is read before it goes up. Where unlisted models are relayed, only what an operator's key may
+        be used for."""
+        if self._listed_only:
+            return not only_stores_files(call.scope["method"], call.target.partition("?")[0])
+        return self._has_entries and call.named and call.scope["method"] == "POST"
+
+    def _model(self, body: Body | None) -> str | None:
+        if not self._listed_only:
+            try:
+                return body.model if body else None
+            except InvalidRequest:  # for the upstream to refuse
+                return None
+        if body is None:
+            text = "The request body must be a JSON object in UTF-8, or a multipart form."
+            raise UnsupportedMediaType(text, param="content-type")
+        return body.model
+
+    def _without_model(self, call: Call, raw: bytes | None) -> Destination:
+        path = call.target.partition("?")[0]
+        if self._listed_only and is_operators(call.scope["method"], path):
+            raise missing("model")  # the upstream would choose one
+        return Destination(self.default(call.caller, named=call.named), raw)
+
+    async def _listed(self, call: Call, model: str, body: Body | None, size: int) -> Destination:
+        deployment = self._router.deployment(model, call.caller)
+        call.scope["gateway"]["model"] = model
+        if deployment.protocol != "openai":
+            raise NotRelayed(f"The provider of {model!r} does not speak OpenAI's protocol; it serves chats alone.")
+        if deployment.operator_key and not call.named:
+            raise NotRelayed("This path is not relayed with the gateway's own key; server.relay could name it.")
+        if any(name != deployment.provider_model for name in call.models_in_address):
+            raise NotRelayed("A model is named in the body alone.")
+        if body is None:
+            raise NotRelayed("A model is named in the body.")
+        written, kind = await offload_if(
+            size > LARGE_BODY, body.written, deployment.parameters, deployment.provider_model
+        )
+        return Destination(deployment, written, kind)
+
+    def _check_address(self, call: Call) -> None:
+        """
+        Raises:
+            ModelNotFound: path or query name a model that is not served here.
+            NotRelayed: they name one that is served elsewhere than at the default upstream, or by another name there.
+        """
+        for name in call.models_in_address:
+            found = self._router.deployment(name, call.caller)
+            default = self.default(call.caller, named=call.named)
+            there = (default.api_base, default.api_key, name)
+            if (found.api_base, found.api_key, found.provider_model) != there or found.protocol != "openai":
+                raise NotRelayed("This path is not relayed: its model is not served at the default upstream.")

@@ -1,0 +1,154 @@
+"""What the first requests of a process would otherwise wait for is loaded once the server answers, in the background.
+
+What is loaded follows from the configuration: nothing is that no request could need.
+"""
+
+import asyncio
+import gc
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from gateway.artifacts.files import FileReader
+from gateway.base.ids import new_id
+from gateway.config.settings import Settings
+from gateway.context.manager import ContextManager
+from gateway.embeddings.minilm import MiniLM
+from gateway.history.rebuild import new_history
+from gateway.http.chat.messages import plain_messages
+from gateway.http.chat.validation import Arrival, parse_chat_request
+from gateway.models.exchange import Caller, ModelFacts
+from gateway.ports import Clock, Embedder
+from gateway.storage.cache.memory import MemoryCache
+from gateway.telemetry.logs import get_logger
+from gateway.tokens.counter import CounterRegistry
+from gateway.upstream.http.pool import ConnectionPool
+from gateway.upstream.litellm.library import Library
+from gateway.upstream.litellm.rehearsal import rehearse
+from gateway.upstream.routing.catalogue import Catalogue
+from gateway.upstream.routing.providers import OPENAI_COMPATIBLE, THROUGH_LITELLM, named_base, provider_of, unsupported
+from gateway.upstream.routing.router import ConfiguredRouter
+from gateway.window.budget import Budget
+
+log = get_logger("gateway.operations.warm_up")
+AFTER = 0.25
+"""Seconds after the start: requests that are waiting by then go before what only later ones need."""
+SWITCH_SECONDS = 0.0005
+"""For which a thread that loads keeps the interpreter while a request waits for it; usually ten times as much."""
+NEVER = 2**30
+"""Collections of middle-aged objects before one of all."""
+BUDGET_TOKENS = 600
+REHEARSED = "\n\n".join(
+    f"## Part {n}\n\nThe keeper of lamp {n} is called Name{n * 7}. Since {1900 + n % 90} it has burned {n % 9} oils."
+    for n in range(120)
+)
+"""A document of a few pages, which that budget does not hold."""
+QUESTION = "Who keeps lamp 77, and since when?"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One thing to load, and its name in the log."""
+
+    name: str
+    load: Callable[[], Awaitable[object]]
+
+
+class WarmUp:
+    """Loads pieces one after the other. A fault in one is logged and costs no other; a request that needs it meets the
+    fault itself, or loads it. Cancelled, it begins no further piece."""
+
+    def __init__(self, pieces: Sequence[Piece], clock: Clock, after: float = AFTER) -> None:
+        self._pieces, self._clock, self._after = pieces, clock, after
+
+    async def run(self) -> None:
+        """Returns once all was tried."""
+        await asyncio.sleep(self._after)
+        began = self._clock.monotonic()
+        faults = 0
+        with _giving_way():
+            for piece in self._pieces:
+                try:
+                    await piece.load()
+                except Exception as fault:  # noqa: BLE001 - whatever it is, a server that answers is not to lose more
+                    faults += 1
+                    log.fault("warm_up_failed", fault, piece=piece.name)
+        log.info("warm", pieces=len(self._pieces), faults=faults, seconds=round(self._clock.monotonic() - began, 2))
+
+
+def pieces(
+    settings: Settings,
+    router: ConfiguredRouter,
+    catalogue: Catalogue,
+    counters: CounterRegistry,
+    pool: ConnectionPool,
+    library: Library,
+    embedder: Embedder | None,
+    clock: Clock,
+) -> list[Piece]:
+    """What this configuration's first requests need, the most common first.
+
+    Vocabularies also count what an abandoned stream has cost. A model that is not listed is mostly counted by the
+    default one.
+    """
+    entries = [entry for entry in settings.model_list if unsupported(entry) is None]
+    names = [entry.model_name for entry in entries]
+    if router.serves_unlisted or not names:
+        names.append("")
+    found = [Piece("prices", lambda: asyncio.to_thread(catalogue.load))]
+    found += [Piece(f"vocabulary of {name or 'the default'}", partial(_load, router, counters, name)) for name in names]
+    found.append(Piece("context", lambda: _rehearse_context(settings, router.facts(names[0]), counters, clock)))
+    providers = {provider_of(entry)[0] for entry in entries}
+    bases = [named_base(entry) or OPENAI_COMPATIBLE.get(provider_of(entry)[0]) or "" for entry in entries]
+    bases += [settings.upstream.api_base] if "" in names else []
+    if any(not base.startswith("http:") for base in bases):
+        found.append(Piece("certificates", pool.prepare))
+    if providers & THROUGH_LITELLM:
+        found.append(Piece("litellm", lambda: rehearse(library)))
+    if isinstance(embedder, MiniLM):
+        found.append(Piece("embedder", embedder.load))
+    return found
+
+
+async def _load(router: ConfiguredRouter, counters: CounterRegistry, name: str) -> None:
+    await asyncio.to_thread(lambda: counters.load(router.facts(name)))
+
+
+async def _rehearse_context(settings: Settings, facts: ModelFacts, counters: CounterRegistry, clock: Clock) -> None:
+    """Reduces a made-up document by the way that a request's takes: numpy, stemmers, and whatever else is loaded or
+    compiled at its first use is there then. No storage, no model and no cache has a part in it."""
+    counted = ModelFacts(facts.name, tokenizer=facts.tokenizer)  # its window may be too small even for this question
+    budget = Budget(BUDGET_TOKENS, None)
+    body = {
+        "model": facts.name or "rehearsal",
+        "messages": [{"role": "user", "content": QUESTION}],
+        "attachments": [{"title": "Rehearsal", "content": REHEARSED}],
+        "context": {"mode": "simple"},
+        "store": False,
+    }
+    arrival = Arrival(new_id("req_"), clock.now(), time.monotonic(), len(REHEARSED))
+    plain = plain_messages(body["messages"])
+    request = parse_chat_request(body, {}, Caller("rehearsal"), settings, arrival, plain)
+    files = FileReader(MemoryCache(2**16, clock), 1.0)
+    manager = ContextManager(settings.context, counters, files)
+    await manager.as_sent(request, counted, budget)
+    await manager.build(request, new_history(request), counted, budget)
+
+
+@contextmanager
+def _giving_way() -> Iterator[None]:
+    """Lets requests have the interpreter sooner than usual from a thread that loads, and keeps the collector from
+    looking at all objects meanwhile: what is loaded stays, and each look would stop every request for a third of a
+    second. At the end all that is there is taken out of its later looks, too."""
+    usual, thresholds = sys.getswitchinterval(), gc.get_threshold()
+    sys.setswitchinterval(min(usual, SWITCH_SECONDS))
+    gc.set_threshold(*thresholds[:2], NEVER)
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.set_threshold(*thresholds)
+        sys.setswitchinterval(usual)

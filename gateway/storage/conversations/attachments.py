@@ -1,0 +1,103 @@
+"""A conversation's attached documents: listed, read, and deleted singly (guarantee §2)."""
+
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from gateway.errors import NotFound
+from gateway.models.artifacts import Artifact
+from gateway.models.records import AttachmentPage, AttachmentRecord, ItemQuery
+from gateway.storage import rows
+from gateway.storage.conversations.delete import anonymise_bills, unheld_groups
+from gateway.storage.conversations.delete_item import delete_plans
+from gateway.storage.conversations.items import require_conversation
+from gateway.storage.database import schema
+
+TABLE, CONVERSATIONS, MESSAGES = schema.attachments, schema.conversations, schema.messages
+
+
+def read_page(connection: sa.Connection, tenant: str, conversation_id: str, query: ItemQuery) -> AttachmentPage:
+    """The documents in the order in which they came, or the other way round; each content once.
+
+    Raises:
+        ConversationNotFound: the tenant has none of that id.
+        NotFound: `after` is none of its documents.
+    """
+    require_conversation(connection, tenant, conversation_id)
+    number = sa.func.min(TABLE.c.number)
+    first = sa.select(number.label("number")).where(TABLE.c.conversation_id == conversation_id)
+    first = first.group_by(TABLE.c.artifact_id)
+    if query.after is not None:
+        last = _first_number(connection, conversation_id, query.after, "after")
+        first = first.having(number < last if query.newest_first else number > last)
+    chosen = first.order_by(number.desc() if query.newest_first else number).limit(query.limit + 1)
+    numbers = list(connection.execute(chosen).scalars())
+    found = _read(connection, conversation_id, numbers[: query.limit])
+    return AttachmentPage(tuple(found[each] for each in numbers[: query.limit]), len(numbers) > query.limit)
+
+
+def read_one(connection: sa.Connection, tenant: str, conversation_id: str, name: str) -> AttachmentRecord:
+    """One document, with its text.
+
+    Raises:
+        ConversationNotFound: the tenant has none of that id.
+        NotFound: the conversation has no such document.
+    """
+    require_conversation(connection, tenant, conversation_id)
+    number = _first_number(connection, conversation_id, name, "attachment_id")
+    return _read(connection, conversation_id, [number])[number]
+
+
+def delete(connection: sa.Connection, tenant: str, conversation_id: str, name: str, now: datetime) -> tuple[str, ...]:
+    """Deletes a document: its text, what was forwarded of it beside questions, what planners said, its names on bills.
+    What a model answered is the conversation's own and stays. Numbers are not given again.
+
+    Returns:
+        The cache groups to evict: those of all contents that this conversation alone holds.
+
+    Raises:
+        ConversationNotFound: the tenant has none of that id.
+        NotFound: the conversation has no such document.
+    """
+    require_conversation(connection, tenant, conversation_id, lock=True)
+    _first_number(connection, conversation_id, name, "attachment_id")
+    content_id = content_id_of(name)
+    own = (TABLE.c.conversation_id == conversation_id, TABLE.c.artifact_id == content_id)
+    connection.execute(TABLE.delete().where(*own))
+    connection.execute(schema.frames.delete().where(schema.frames.c.conversation_id == conversation_id))
+    with_block = (MESSAGES.c.conversation_id == conversation_id, MESSAGES.c.rendered.is_not(None))
+    connection.execute(MESSAGES.update().where(*with_block).values(rendered=None, standing=None, tokens=None))
+    delete_plans(connection, conversation_id)
+    ledger = schema.ledger.c
+    billed = sa.and_(ledger.tenant == tenant, ledger.conversation_id == conversation_id)
+    anonymise_bills(connection, billed, content_id)
+    values = {"updated_at": now, "forgotten_at": now}
+    connection.execute(CONVERSATIONS.update().where(CONVERSATIONS.c.id == conversation_id).values(**values))
+    held = schema.cached_contents.c
+    digests = connection.execute(sa.select(held.digest).where(held.conversation_id == conversation_id)).scalars().all()
+    return unheld_groups(connection, tenant, list(digests), but=conversation_id)
+
+
+def content_id_of(name: str) -> str:
+    """The id of a content, as bills name it: repeats of it have a number behind."""
+    return name.partition("-")[0]
+
+
+def _first_number(connection: sa.Connection, conversation_id: str, name: str, param: str) -> int:
+    where = (TABLE.c.conversation_id == conversation_id, TABLE.c.artifact_id == content_id_of(name))
+    number = connection.execute(sa.select(sa.func.min(TABLE.c.number)).where(*where)).scalar()
+    if number is None:
+        raise NotFound("No such attachment.", param=param, code="attachment_not_found")
+    return int(number)
+
+
+def _read(connection: sa.Connection, conversation_id: str, numbers: list[int]) -> dict[int, AttachmentRecord]:
+    where = (TABLE.c.conversation_id == conversation_id, TABLE.c.number.in_(numbers))
+    found = connection.execute(sa.select(TABLE).where(*where)).all()
+    return {row.number: _record(row, rows.attachment_of(row)) for row in found}
+
+
+def _record(row: Any, document: Artifact) -> AttachmentRecord:
+    kind = document.metadata["attachment_type"]
+    return AttachmentRecord(document, row.number, kind, rows.utc(row.created_at))

@@ -1,0 +1,84 @@
+"""The second half of a migration, once no older version runs any more: `gateway migrate --finish` (ADR 10, ADR 19)."""
+
+from functools import partial
+from typing import Any
+
+import sqlalchemy as sa
+
+from gateway.models.conversation import ConversationMessage
+from gateway.models.tool_steps import RESULT_ROLES
+from gateway.storage import rows
+from gateway.storage.conversations.items import open_step
+from gateway.storage.database import schema
+from gateway.storage.database.engine import Transactions, insert_if_new
+from gateway.storage.lookup.walk import MESSAGES, whole_messages
+from gateway.storage.turns.steps import SINCE, step_rows
+
+BATCH = 200
+"""Rows that one transaction moves: writers wait for no more than that."""
+REVISIONS = schema.schema_revisions
+
+
+async def finish(transactions: Transactions) -> int:
+    """Says that no older version may run from now on, and moves the results of tool steps to `reasoning_events`. It may
+    be cut off at any time, and goes on where it was when it is run again.
+
+    Returns how many results it moved.
+
+    Raises:
+        StorageUnavailable: the storage cannot be reached; what was moved by then is.
+    """
+    await transactions.run(lambda connection: connection.execute(_CLOSE).close(), write=True)
+    moved, last = 0, ""
+    while True:
+        count, end = await transactions.run(partial(_move, after=last), write=True)
+        moved += count
+        if end is None:
+            break
+        last = end
+    while await transactions.run(lambda connection: connection.execute(_FORGET).rowcount, write=True):
+        pass
+    return moved
+
+
+def _move(connection: sa.Connection, after: str) -> tuple[int, str | None]:
+    """Moves a batch of results behind the message `after`. Returns how many, and the last of them; None at the end."""
+    found = connection.execute(_RESULTS, {"after": after}).all()
+    for row in found:
+        step = _step(connection, row)
+        connection.execute(insert_if_new(connection, schema.reasoning_events), step)
+        of_it = (STEPS.c.conversation_id == row.conversation_id, STEPS.c.message_id == row.id)
+        connection.execute(STEPS.update().where(*of_it).values(result=step["result"]))
+        connection.execute(MESSAGES.update().where(MESSAGES.c.id == row.id).values(body=""))
+    return len(found), found[-1].id if found else None
+
+
+def _step(connection: sa.Connection, row: Any) -> dict[str, Any]:
+    message: ConversationMessage = rows.message_of(row)
+    before = open_step(connection, row.parent_id)
+    answer = connection.execute(_ANSWER, {"request": row.request_id, "conversation": row.conversation_id}).scalar()
+    place = {"id": row.id, "conversation_id": row.conversation_id, "created_at": rows.utc(row.created_at)}
+    (step,) = step_rows(before, [(message, {**place, "body": row.body})], answer, apart=True)
+    return step
+
+
+STEPS = schema.reasoning_events
+_CLOSE = REVISIONS.update().where(REVISIONS.c.revision >= SINCE, REVISIONS.c.oldest < SINCE).values(oldest=SINCE)
+_RESULTS = (
+    whole_messages()
+    .where(MESSAGES.c.id > sa.bindparam("after", type_=sa.String))
+    .where(MESSAGES.c.role.in_(RESULT_ROLES), MESSAGES.c.body != "")
+    .order_by(MESSAGES.c.id)
+    .limit(BATCH)
+    .with_for_update(of=MESSAGES)
+)
+_ANSWER = (
+    sa.select(MESSAGES.c.id)
+    .where(MESSAGES.c.request_id == sa.bindparam("request"), MESSAGES.c.choice.is_not(None))
+    .where(MESSAGES.c.conversation_id == sa.bindparam("conversation"))
+    .order_by(MESSAGES.c.choice)
+    .limit(1)
+)
+_OLD = sa.select(MESSAGES.c.id).where(MESSAGES.c.reasoning_events.is_not(None)).limit(BATCH)
+_FORGET = MESSAGES.update().where(MESSAGES.c.id.in_(_OLD)).values(reasoning_events=None)
+"""What the version before noted of steps with their answers: all of it can be told from the messages."""

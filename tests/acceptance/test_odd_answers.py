@@ -1,0 +1,178 @@
+"""Answers that real providers, and proxies before them, sometimes give: clients get what they can work with."""
+
+import json
+import time
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+
+from tests.support.answers import Json, http, stored, user
+from tests.support.factory import GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+from tests.support.process import PATIENCE
+from tests.support.raw import LAST, SSE_HEAD, End, Forever, event, piece
+
+CHAT: Json = {"model": "gpt-4o", "messages": [user("hello")]}
+CHUNK: Json = {"id": "u", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+USAGE: Json = {"prompt_tokens": 1, "completion_tokens": 0, "total_tokens": 1}
+WORD: Json = {**CHUNK, "choices": [{"index": 0, "delta": {"content": "one"}, "finish_reason": None}]}
+RATE: Json = {"error": {"message": "slow down", "type": "tokens", "param": None, "code": "rate_limit_exceeded"}}
+
+
+def ask(gateway: GatewayProcess, **more: Any) -> Any:
+    with http(gateway) as client:
+        return client.post("/chat/completions", json={**CHAT, **more})
+
+
+# -- no choices
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"id": "x", "object": "chat.completion"},
+        {"choices": None},
+        {"choices": []},
+        {"choices": {}},
+        {"choices": "x"},
+    ],
+    ids=json.dumps,
+)
+def test_s7_an_answer_without_choices(one_gateway: GatewayProcess, upstream: MockUpstream, body: Json) -> None:
+    """Not an empty success: 502 `upstream_invalid_response`."""
+    upstream.reply(json=body)
+    answer = ask(one_gateway)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_invalid_response")
+    assert stored(one_gateway, answer.headers["x-request-id"])["status"] == "failed"
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        (),
+        ({**CHUNK, "choices": []},),
+        ({**CHUNK, "choices": [], "usage": USAGE},),
+        ({**CHUNK, "choices": None},),
+        ({},),
+    ],
+    ids=["nothing", "empty choices", "usage alone", "choices of null", "no fields"],
+)
+def test_s7_a_stream_without_choices(one_gateway: GatewayProcess, upstream: MockUpstream, events: Any) -> None:
+    """The same before anything was streamed, so that the client gets a status: no made-up answer."""
+    upstream.reply(raw=[SSE_HEAD, *map(event, events), event(b"[DONE]"), LAST, End.KEEP])
+    answer = ask(one_gateway, stream=True)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_invalid_response")
+    assert stored(one_gateway, answer.headers["x-request-id"])["status"] == "failed"
+
+
+# -- when to try again
+
+
+def in_days(days: float) -> str:
+    return format_datetime(datetime.now(UTC) + timedelta(days=days), usegmt=True)
+
+
+SANE = {text: text for text in ("0", "7", "1.5", "86400")} | {"soon": in_days(0.01), "yesterday": in_days(-1)}
+INSANE = {
+    text: text for text in ("-1", "nan", "inf", "1e308", "1e3", "99999999", "in a while", "", "0x10", "7 days", "٧")
+}
+INSANE |= {"in years": in_days(4000), "no day": "Wed, 99 Oct 2026 07:28:00 GMT"}
+INSANE |= {"no time": "Wed, 21 Oct 2026 27:28:00 GMT", "no hurry": "Wed, 21 Oct 9999 07:28:00 GMT"}
+
+
+@pytest.mark.parametrize("name", [*SANE, *INSANE])
+@pytest.mark.parametrize("path", ["/chat/completions", "/embeddings"])
+def test_s7_only_a_sane_wait_is_relayed(
+    one_gateway: GatewayProcess, upstream: MockUpstream, name: str, path: str
+) -> None:
+    """Seconds or a date within seven days; all else is dropped, and the error comes without it. Relayed paths alike."""
+    value = (SANE | INSANE)[name].encode().decode("latin-1")
+    upstream.reply(status=429, json=RATE, headers={"retry-after": value})
+    upstream.routes["POST /v1/embeddings"] = upstream.reply(status=429, json=RATE, headers={"retry-after": value})
+    with http(one_gateway) as client:
+        answer = client.post(path, json={**CHAT, "input": "x"})
+    assert (answer.status_code, answer.json()) == (429, RATE)
+    assert answer.headers.get("retry-after") == (value if name in SANE else None)
+
+
+@pytest.mark.parametrize(("value", "kept"), [("1500", True), ("-5", False), ("NaN", False), ("999999999999", False)])
+def test_s7_only_sane_milliseconds_are_relayed(
+    one_gateway: GatewayProcess, upstream: MockUpstream, value: str, kept: bool
+) -> None:
+    upstream.reply(status=429, json=RATE, headers={"retry-after-ms": value})
+    assert ask(one_gateway).headers.get("retry-after-ms") == (value if kept else None)
+
+
+# -- what ends a line
+
+SIGNS = "\u2028 \u2029 \x85 \x0b \x0c \x1c \x1d \x1e \x7f \x9f – é 漢 \U0001f600"
+
+
+@pytest.mark.parametrize("written", ["escaped", "raw"])
+def test_s6_nothing_in_an_event_ends_a_line(one_gateway: GatewayProcess, upstream: MockUpstream, written: str) -> None:
+    """Clients split streams by every line end that Unicode knows: whatever the upstream wrote, these are escaped."""
+    word = {**CHUNK, "choices": [{"index": 0, "delta": {"content": SIGNS}, "finish_reason": None}]}
+    last = {**CHUNK, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    data = [json.dumps(chunk, ensure_ascii=written == "escaped").encode() for chunk in (word, last)]
+    upstream.reply(raw=[SSE_HEAD, *map(event, data), event(b"[DONE]"), LAST, End.KEEP])
+    text = ask(one_gateway, stream=True).content.decode()
+    assert not set(text) & set("\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e\x7f\x9f")
+    assert "é 漢 \U0001f600" in text, "what is harmless stays as it is"
+    lines = [line for line in text.splitlines() if line]
+    assert all(line.startswith("data: ") for line in lines)
+    chunks = [json.loads(line.removeprefix("data: ")) for line in lines if line != "data: [DONE]"]
+    said = "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
+    assert said == SIGNS
+
+
+# -- upstreams that drip
+
+IDLE = 0.8
+"""Longer than a loaded machine lets a process wait, so that a steady drip never looks like silence."""
+COMMENT = piece(b": OPENROUTER PROCESSING\n\n")
+DRIPS: dict[str, tuple[Any, bool]] = {
+    "a line that never ends": (Forever(piece(b"x"), 0.05), True),
+    "an event that never ends": (Forever(piece(b"data: x\n"), 0.05), True),
+    "a comment that never ends": (Forever(piece(b":"), 0.05), True),
+    "blanks": (Forever(piece(b" "), 0.05), True),
+    "comments": (Forever(COMMENT, 0.05), False),
+    "comments in halves": (Forever(piece(b" x\n\n:"), 0.05), False),
+    "empty lines": (Forever(piece(b"\n"), 0.05), False),
+}
+
+
+@pytest.fixture(scope="module")
+def module_dripped(module_start_gateway: GatewayFactory) -> GatewayProcess:
+    return module_start_gateway({"upstream": {"first_byte": 30, "idle": IDLE}})
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["from the first byte on", "in the middle"])
+@pytest.mark.parametrize("name", DRIPS)
+def test_s7_an_event_that_is_never_finished_is_given_up(
+    module_dripped: GatewayProcess, upstream: MockUpstream, name: str, begun: bool
+) -> None:
+    """After `idle`, although bytes keep coming. Whole comments keep a stream alive: providers send them while a model
+    thinks."""
+    drip, given_up = DRIPS[name]
+    start = [event(WORD)] if begun else []
+    answered = [*([] if begun else [event(WORD)]), event(b"[DONE]"), LAST, End.KEEP]
+    if given_up:
+        upstream.reply(raw=[SSE_HEAD, *start, drip])
+    else:
+        steps = [step for _ in range(30) for step in (drip.data, drip.pause)]
+        upstream.reply(raw=[SSE_HEAD, *start, *steps, piece(b"\n\n"), *answered])
+    began = time.monotonic()
+    answer = ask(module_dripped, stream=True)
+    if given_up:
+        assert IDLE <= time.monotonic() - began < 15
+        assert "upstream_timeout" in answer.text
+        assert "[DONE]" not in answer.text
+        assert answer.status_code == (200 if begun else 504)
+        assert upstream.last.disconnected.wait(PATIENCE)
+    else:
+        assert answer.status_code == 200
+        assert answer.text.endswith("data: [DONE]\n\n")

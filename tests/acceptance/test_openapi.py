@@ -1,0 +1,173 @@
+"""`/openapi.json` describes what is served: every path, and every field of real answers (guarantee §9)."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+
+from gateway import __version__, app
+from tests.support.answers import Json, chat, http, read_stream, user
+from tests.support.documents import lamps
+from tests.support.factory import GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.internal_models import InternalModels, every
+from tests.support.mock_upstream import MockUpstream
+
+SERVED = re.compile(r"\{(\w+)(?::\w+)?\}")
+
+
+@pytest.fixture
+def described(one_gateway: GatewayProcess) -> Json:
+    """The description, of which objects may have no field that is not named where they say nothing else."""
+    with http(one_gateway, None) as client:
+        answer = client.get(one_gateway.base_url.removesuffix("/v1") + "/openapi.json")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/json"
+    found: Json = closed(answer.json())
+    return found
+
+
+def closed(value: Any) -> Any:
+    if isinstance(value, list):
+        return [closed(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    found = {name: closed(each) for name, each in value.items()}
+    if found.get("type") == "object" and isinstance(found.get("properties"), dict):
+        found.setdefault("additionalProperties", False)
+    return found
+
+
+def check(described: Json, name: str, value: Any) -> None:
+    """The value is what the schema of that name says."""
+    schema = {"$ref": f"#/components/schemas/{name}", "components": described["components"]}
+    found = Draft202012Validator(schema).iter_errors(value)
+    problems = [f"{'.'.join(map(str, each.absolute_path))}: {each.message}" for each in found]
+    assert not problems, f"{name}: {problems[:3]}"
+
+
+def test_s9_every_path_that_is_served_is_described_and_no_other(described: Json) -> None:
+    served = set(_served())
+    told = {(path, method.upper()) for path, methods in described["paths"].items() for method in methods}
+    relayed = {("/v1/models/{model}", "DELETE")}  # the upstream's own
+    assert told == served - relayed
+
+
+def _served() -> Iterable[tuple[str, str]]:
+    from gateway.config.settings import Settings
+    from gateway.http.edge import Draining
+
+    for route in app.Gateway(Settings()).routes(Draining()):
+        for method in (route.methods or set()) - {"HEAD"}:
+            yield SERVED.sub(r"{\1}", route.path), method
+
+
+def test_s9_the_description_itself_is_sound(described: Json) -> None:
+    """OpenAPI 3.1; each schema is one, and each reference leads to one."""
+    assert described["openapi"].startswith("3.1")
+    assert described["info"]["version"] == __version__
+    schemas = described["components"]["schemas"]
+    for name, schema in schemas.items():
+        Draft202012Validator.check_schema(schema)
+        assert schema, name
+    used = set(re.findall(r"'#/components/schemas/(\w+)'", str(described)))
+    assert used == set(schemas), "each is used, and each that is used is there"
+
+
+def test_s9_answers_are_as_described(one_gateway: GatewayProcess, upstream: MockUpstream, described: Json) -> None:
+    """Plain, streamed, dry, stored, refused: with documents, so that bills say all that they can."""
+    body: Json = {
+        "model": "small",
+        "messages": [user("Who is the keeper of lamp 7?")],
+        "attachments": [{"title": "Lamps", "content": lamps(300), "source": "a shelf", "attachment_type": "list"}],
+        "metadata": {"team": "red"},
+        "context": {"mode": "simple", "max_input_tokens": 3000},
+        "user": "ann",
+    }
+    check(described, "ChatRequest", body)
+    answer = chat(one_gateway, **body)
+    answer.pop("_headers")
+    same = {"conversation": answer["conversation"]["id"]}
+    again = {"model": "small", "messages": [user("And of lamp 290?")], **same}
+    with http(one_gateway) as client:
+        plain = client.post("/chat/completions", json=body).json()
+        check(described, "ChatCompletion", plain)
+        streamed = read_stream(one_gateway, {**again, "stream": True, "stream_options": {"include_usage": True}})
+        for chunk in streamed.chunks:
+            check(described, "ChatCompletionChunk", as_plain(chunk))
+        check(described, "DryRun", client.post("/chat/completions", json={**body, "context": {"dry_run": True}}).json())
+        check(described, "Error", client.post("/chat/completions", json={"model": "small"}).json())
+        check(described, "StoredCompletion", client.get(f"/chat/completions/{plain['id']}").json())
+        check(described, "StoredCompletions", client.get("/chat/completions", params=same).json())
+        check(described, "StoreMessages", client.get(f"/chat/completions/{plain['id']}/messages").json())
+        one = f"/chat/completions/{plain['id']}"
+        check(described, "StoredCompletion", client.post(one, json={"metadata": {}}).json())
+        check(described, "DeletedCompletion", client.delete(one).json())
+
+
+def as_plain(value: Any) -> Any:
+    """Decimals as numbers."""
+    if isinstance(value, list):
+        return [as_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {name: as_plain(each) for name, each in value.items()}
+    return float(value) if type(value).__name__ == "Decimal" else value
+
+
+def test_s9_what_a_planner_said_is_described(
+    start_gateway: GatewayFactory, upstream: MockUpstream, described: Json
+) -> None:
+    gateway = start_gateway({"context": {"planning": "auto"}})
+    upstream.handler = InternalModels(every("summarize"))
+    documents = [{"title": f"Lamps {n}", "content": lamps(200)} for n in range(2)]
+    answer = chat(gateway, model="small", messages=[user("Who is the keeper of lamp 7?")], attachments=documents)
+    with http(gateway) as client:
+        stored = client.get(f"/chat/completions/{answer['id']}").json()
+    assert stored["response_metadata"]["context_utilization"]["plan"]["artifacts"]
+    check(described, "StoredCompletion", stored)
+    check(described, "ChatCompletion", as_plain({k: v for k, v in answer.items() if k != "_headers"}))
+
+
+def test_s9_conversations_are_as_described(
+    one_gateway: GatewayProcess, upstream: MockUpstream, described: Json
+) -> None:
+    attachments = [{"title": "Lamps", "content": lamps(3)}]
+    answer = chat(one_gateway, model="small", messages=[user("Who?")], attachments=attachments)
+    path = f"/conversations/{answer['conversation']['id']}"
+    with http(one_gateway) as client:
+        new = {"items": [{"type": "message", "role": "user", "content": "hello"}], "metadata": {"a": "b"}}
+        check(described, "NewConversation", new)
+        made = client.post("/conversations", json=new).json()
+        check(described, "Conversation", made)
+        check(described, "Conversation", client.get(path).json())
+        check(described, "Conversations", client.get("/conversations", params={"limit": 2}).json())
+        items = client.get(f"{path}/items").json()
+        check(described, "Items", items)
+        check(described, "Item", client.get(f"{path}/items/{items['data'][0]['id']}").json())
+        attached = client.get(f"{path}/attachments").json()
+        check(described, "Attachments", attached)
+        one = f"{path}/attachments/{attached['data'][0]['id']}"
+        check(described, "Attachment", client.get(one).json())
+        check(described, "DeletedAttachment", client.delete(one).json())
+        exported = client.get(f"{path}/export").json()
+        check(described, "ConversationExport", exported)
+        check(described, "Conversation", client.post("/conversations/import", json=exported).json())
+        check(described, "Conversation", client.delete(f"{path}/items/{items['data'][0]['id']}").json())
+        check(described, "DeletedConversation", client.delete(path).json())
+        check(described, "Models", client.get("/models").json())
+        check(described, "Model", client.get("/models/small").json())
+
+
+def test_s9_the_root_says_where_to_look(one_gateway: GatewayProcess, described: Json) -> None:
+    """Without a key; each place that it names is there."""
+    root = one_gateway.base_url.removesuffix("/v1")
+    with http(one_gateway, None) as client:
+        about = client.get(root + "/")
+        assert about.status_code == 200
+        check(described, "About", about.json())
+        assert about.json()["version"] == __version__
+        for path in about.json()["links"].values():
+            assert client.get(root + path).status_code in (200, 401), path
+        check(described, "Health", client.get(root + "/health/ready").json())

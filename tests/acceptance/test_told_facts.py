@@ -1,0 +1,176 @@
+"""A model whose window or price nobody knows: its own upstream is asked, so that a local server is managed by its
+address alone (guarantee §4 I1)."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.answers import http, user
+from tests.support.command import config_file, gateway_command
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream, Reply
+from tests.unit.upstream.test_descriptions import LLAMA_CPP, LM_STUDIO, OLLAMA, OPENROUTER, VLLM
+
+LIST = "GET /v1/models"
+LONG = "The ferry leaves at nine. " * 4000
+
+
+def lists(upstream: MockUpstream, *entries: dict[str, Any], **reply: Any) -> None:
+    upstream.routes[LIST] = Reply(json={"object": "list", "data": list(entries)}, **reply)
+
+
+def asked(upstream: MockUpstream, path: str = "/v1/models") -> list[Any]:
+    return [record for record in upstream.requests if record.path == path]
+
+
+@pytest.fixture
+def gateway(upstream: MockUpstream, tmp_path: Path) -> Iterator[GatewayProcess]:
+    with GatewayProcess(None, {"OPENAI_BASE_URL": upstream.base_url}, directory=tmp_path) as started:
+        yield started
+
+
+def chat(gateway: GatewayProcess, model: str, key: str = "sk-client", **more: Any) -> dict[str, Any]:
+    with http(gateway, key) as client:
+        answer = client.post("/chat/completions", json={"model": model, "messages": [user("hello")], **more})
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()["response_metadata"]
+    return found
+
+
+def window(metadata: dict[str, Any]) -> int | None:
+    found: int | None = metadata["context_utilization"]["context_window"]
+    return found
+
+
+def test_s4_i1_vllm_by_its_address_alone(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """The window is known and kept: what does not fit is cut; the list is asked for once."""
+    lists(upstream, VLLM)
+    name = VLLM["id"]
+    metadata = chat(gateway, name)
+    assert window(metadata) == 40960
+    assert metadata["cost"]["priced"] is False
+    with http(gateway, "sk-client") as client:
+        attachments = [{"title": "Log", "content": LONG * 3}]
+        body = {"model": name, "messages": [user("When does the ferry leave?")], "attachments": attachments}
+        found = client.post("/chat/completions", json=body).json()["response_metadata"]["context_utilization"]
+    assert found["tokens_used"] <= found["budget_tokens"] < 40960
+    assert len(upstream.last.raw) < len(LONG * 3)
+    assert len(asked(upstream)) == 1
+    assert asked(upstream)[0].headers["authorization"] == "Bearer sk-client"
+
+
+def test_s4_i1_llama_cpp_by_any_name(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """It serves its one model by any name; the window of a slot is what a request has."""
+    lists(upstream, LLAMA_CPP)
+    upstream.routes["GET /props?model=anything&autoload=false"] = slot = Reply(
+        json={"default_generation_settings": {"n_ctx": 2048}, "total_slots": 2}
+    )
+    upstream.routes["GET /props"] = slot
+    assert window(chat(gateway, "anything")) == 2048
+
+
+def test_s4_i1_ollama_and_lm_studio_by_their_own_apis(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    lists(upstream, OLLAMA)
+    upstream.routes["POST /api/show"] = Reply(json={"model_info": {"llama.context_length": 131072}, "parameters": ""})
+    upstream.routes["GET /api/ps"] = Reply(json={"models": [{"name": "llama3.2:latest", "context_length": 16384}]})
+    assert window(chat(gateway, "llama3.2")) == 16384
+    lists(upstream, {"id": LM_STUDIO["id"], "object": "model", "owned_by": "organization_owner"})
+    upstream.routes["GET /api/v0/models"] = Reply(json={"object": "list", "data": [LM_STUDIO]})
+    assert window(chat(gateway, LM_STUDIO["id"], "sk-another")) == 4096
+
+
+def test_s6_a_price_that_the_upstream_tells_is_a_price(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    entry = {**OPENROUTER, "id": "house/model-of-nobody"}
+    lists(upstream, entry)
+    upstream.reply(text="x", usage={"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15})
+    cost = chat(gateway, "house/model-of-nobody")["cost"]
+    assert (cost["priced"], cost["total_cost"]) == (True, 0.000075)
+
+
+def test_s8_what_one_key_is_told_is_not_anothers(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """Each client's key goes to its own upstream's list alone, and only its own requests go by what it says."""
+    lists(upstream, {"id": "m", "max_model_len": 8192})
+    assert window(chat(gateway, "m", "sk-one")) == 8192
+    lists(upstream, {"id": "m", "max_model_len": 32768})
+    assert window(chat(gateway, "m", "sk-two")) == 32768
+    assert window(chat(gateway, "m", "sk-one")) == 8192
+    assert [record.headers["authorization"] for record in asked(upstream)] == ["Bearer sk-one", "Bearer sk-two"]
+
+
+def test_s4_i1_first_requests_at_once_ask_once(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    gate = threading.Event()
+    lists(upstream, {"id": "m", "max_model_len": 8192}, gate=gate)
+    with ThreadPoolExecutor(8) as pool:
+        answers = [pool.submit(chat, gateway, "m") for _ in range(8)]
+        while not asked(upstream):
+            pass
+        gate.set()
+        assert {window(answer.result()) for answer in answers} == {8192}
+    assert len(asked(upstream)) == 1
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [Reply(status=500), Reply(status=401), Reply(body=b"<html>"), Reply(json={"data": "?"}), Reply(cut_after=-1),
+     Reply(json={"data": [{"id": "m", "max_model_len": -5, "context_length": "many", "n_ctx": 10**30}]})],
+    ids=["500", "401", "no JSON", "no list", "cut", "hostile"],
+)  # fmt: skip
+def test_s4_i1_an_upstream_that_tells_nothing_costs_nothing(
+    gateway: GatewayProcess, upstream: MockUpstream, reply: Reply
+) -> None:
+    """Requests go on as before, unmanaged and with a warning, and it is not asked at each of them."""
+    upstream.routes[LIST] = reply
+    for _ in range(3):
+        metadata = chat(gateway, "m")
+        assert window(metadata) is None
+        assert "context_window_unknown" in metadata["context_utilization"]["warnings"]
+    assert len(asked(upstream)) <= 2, "a connection that breaks before the answer is tried once more"
+
+
+def test_s4_i1_a_list_that_does_not_come_holds_nobody_up(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """A request waits two seconds once; what comes later counts from then on."""
+    gate = threading.Event()
+    lists(upstream, {"id": "m", "max_model_len": 8192}, gate=gate)
+    try:
+        assert window(chat(gateway, "m")) is None
+        assert window(chat(gateway, "m")) is None
+    finally:
+        gate.set()
+    for _ in range(200):
+        if window(chat(gateway, "m")) == 8192:
+            break
+    assert window(chat(gateway, "m")) == 8192
+    assert len(asked(upstream)) == 1
+
+
+CONFIGURED = """
+model_list:
+  - model_name: m
+    litellm_params: {{model: openai/m, api_base: "{base}", api_key: sk-house}}
+    model_info: {{max_input_tokens: 1000, input_cost_per_token: 0, output_cost_per_token: 0}}
+  - model_name: bare
+    litellm_params: {{model: openai/bare, api_base: "{base}", api_key: sk-house}}
+"""
+
+
+def test_s9_what_is_configured_wins_and_check_tells_what_was_learnt(upstream: MockUpstream, tmp_path: Path) -> None:
+    lists(upstream, *({**OPENROUTER, "id": name} for name in ("m", "bare")))
+    path = config_file(tmp_path, CONFIGURED.format(base=upstream.base_url))
+    with GatewayProcess(None, {"GATEWAY_CONFIG": str(path)}, directory=tmp_path) as gateway:
+        assert not asked(upstream), "never at the start"
+        metadata = chat(gateway, "m")
+        assert (window(metadata), metadata["cost"]["total_cost"], asked(upstream)) == (1000, 0, [])
+        assert window(chat(gateway, "bare")) == 64000
+    done = gateway_command("check", "--config", str(path), directory=tmp_path)
+    assert "ok    model bare: window 64,000 tokens; priced" in done.stdout
+    assert "model m:" not in done.stdout
+    lists(upstream, {"id": "bare"})
+    done = gateway_command("check", "--config", str(path), directory=tmp_path)
+    assert (
+        "warn  model bare: its window is not known, so it is not managed: set model_info.max_input_tokens"
+        in done.stdout
+    )

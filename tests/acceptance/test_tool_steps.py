@@ -1,0 +1,93 @@
+"""Tool steps as clients and operators see them: stored once, told again to a client that left them out (§3, ADR 19)."""
+
+import json
+import sqlite3
+from typing import Any
+
+from tests.chaos.audit import broken_rules, rows
+from tests.support.answers import Json, assistant, chat, user
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+from tests.support.postgres import Postgres
+
+CALLS = [
+    {"id": "call_a", "type": "function", "function": {"name": "search", "arguments": '{"q": "first"}'}},
+    {"id": "call_b", "type": "function", "function": {"name": "fetch", "arguments": '{"q": "second"}'}},
+]
+TOOLS = [
+    {"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in ("search", "fetch")
+]
+RESULTS = [{"role": "tool", "tool_call_id": name, "content": f"what {name} found"} for name in ("call_b", "call_a")]
+
+
+def ask(gateway: GatewayProcess, *messages: Json, **more: Any) -> Json:
+    return chat(gateway, model="gpt-4o", messages=list(messages), tools=TOOLS, **more)
+
+
+def loop(gateway: GatewayProcess, upstream: MockUpstream) -> Json:
+    """A turn with two calls in one step, sent as deltas. Returns how the conversation is named."""
+    upstream.reply(message={"role": "assistant", "content": None, "tool_calls": CALLS}, finish_reason="tool_calls")
+    named = {"conversation": ask(gateway, user("look twice"))["conversation"]["id"]}
+    upstream.reply(text="found both")
+    ask(gateway, *RESULTS, **named)
+    return named
+
+
+def steps(storage_url: str, named: Json) -> list[Json]:
+    query = f"SELECT * FROM reasoning_events WHERE conversation_id = '{named['conversation']}' ORDER BY position"
+    return rows(storage_url, query)
+
+
+def execute(storage_url: str, sql: str) -> None:
+    """Changes the database past the gateway."""
+    if storage_url.startswith("sqlite"):
+        with sqlite3.connect(storage_url.removeprefix("sqlite:///"), timeout=10) as connection:
+            connection.execute(sql)
+        connection.close()
+    else:
+        Postgres(storage_url).query(storage_url, sql)
+
+
+def test_s3_each_step_is_one_row_and_comes_back(
+    gateway: GatewayProcess, upstream: MockUpstream, module_storage_url: str
+) -> None:
+    """§3.4: whoever names the conversation later gets the calls with their results."""
+    named = loop(gateway, upstream)
+    upstream.reply(text="again")
+    ask(gateway, user("and now?"), **named)
+    told = upstream.last.body["messages"]
+    assert [message["role"] for message in told] == ["user", "assistant", "tool", "tool", "assistant", "user"]
+    assert told[2:4] == RESULTS
+    first, second = steps(module_storage_url, named)
+    assert (first["tool"], first["tool_call_id"], first["arguments"]) == ("search", "call_a", '{"q": "first"}')
+    assert json.loads(second["result"])["content"] == "what call_b found"
+    assert first["called_at"] < first["answered_at"]
+    answer = rows(module_storage_url, f"SELECT body FROM messages WHERE id = '{first['answer_id']}'")
+    assert json.loads(answer[0]["body"])["content"] == "found both"
+    assert broken_rules(module_storage_url) == {}
+
+
+def test_s3_without_its_row_a_step_does_not_come_back(
+    gateway: GatewayProcess, upstream: MockUpstream, module_storage_url: str
+) -> None:
+    """The table is the store of tool steps, not a copy of it; what is forwarded stays whole (§3.3)."""
+    named = loop(gateway, upstream)
+    execute(module_storage_url, f"DELETE FROM reasoning_events WHERE conversation_id = '{named['conversation']}'")
+    upstream.reply(text="again")
+    ask(gateway, user("and now?"), **named)
+    assert upstream.last.body["messages"] == [user("look twice"), assistant("found both"), user("and now?")]
+
+
+def test_s3_steps_that_a_client_brings_along_are_rows_too(
+    gateway: GatewayProcess, upstream: MockUpstream, module_storage_url: str
+) -> None:
+    """§3.4: a history told at once; sent again with more behind it, nothing is stored anew."""
+    called = {"role": "assistant", "content": None, "tool_calls": CALLS}
+    told = [user("look twice, once more"), called, *RESULTS]
+    upstream.reply(text="found both")
+    named = {"conversation": ask(gateway, *told)["conversation"]["id"]}
+    assert len(steps(module_storage_url, named)) == 2
+    upstream.reply(text="fine")
+    again = ask(gateway, *told, assistant("found both"), user("thanks"))
+    assert again["conversation"]["id"] == named["conversation"]
+    assert len(steps(module_storage_url, named)) == 2

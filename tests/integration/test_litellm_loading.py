@@ -1,0 +1,44 @@
+"""litellm loaded ahead of its first request: the rehearsed call goes nowhere, and what failed is tried again."""
+
+from typing import Any
+
+import pytest
+import respx
+
+from gateway.upstream.litellm import rehearsal
+from gateway.upstream.litellm.library import Library
+from gateway.upstream.litellm.rehearsal import rehearse
+from tests.integration.litellm_calls import LIBRARY
+
+
+async def test_the_rehearsed_call_is_made_and_goes_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused: list[str] = []
+    answer = rehearsal.Nowhere.handle_async_request
+
+    async def noted(self: Any, request: Any) -> Any:
+        refused.append(str(request.url))
+        return await answer(self, request)
+
+    monkeypatch.setattr(rehearsal.Nowhere, "handle_async_request", noted)
+    with respx.mock(assert_all_called=False) as network:
+        await rehearse(LIBRARY)
+    assert refused == ["https://api.anthropic.com/v1/messages"]
+    assert network.calls.call_count == 0
+
+
+async def test_what_could_not_be_loaded_is_tried_again_by_the_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[int] = []
+
+    def load(self: Library) -> str:
+        tries.append(1)
+        if len(tries) == 1:
+            raise ImportError("half of a package")
+        return "litellm"
+
+    monkeypatch.setattr(Library, "_load", load)
+    library = Library()
+    with pytest.raises(ImportError):
+        await library.get()
+    assert await library.get() == "litellm"
+    assert await library.get() == "litellm"
+    assert len(tries) == 2

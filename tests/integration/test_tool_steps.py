@@ -1,0 +1,217 @@
+"""`reasoning_events`: the store of tool steps, one row each, on both databases (ADR 19)."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from gateway.base import jsons
+from gateway.base.clock import SystemClock
+from gateway.models.conversation import ConversationMessage, ConversationRef
+from gateway.models.turn import TurnCommit
+from gateway.storage.cache.memory import MemoryCache
+from gateway.storage.conversations.records import ConversationRecords
+from gateway.storage.conversations.transfer import ConversationTransfer
+from gateway.storage.database import schema
+from gateway.storage.database.engine import Transactions
+from gateway.storage.database.finish import finish
+from gateway.storage.store import ConversationStore
+from gateway.storage.turns import steps
+from tests.integration.commits import NOW, contents, message, turn
+
+STEPS, MESSAGES = schema.reasoning_events, schema.messages
+CALL = {"id": "call_1", "type": "function", "function": {"name": "search", "arguments": '{"q": 1}'}}
+OTHER = {"id": "call_2", "type": "function", "function": {"name": "fetch", "arguments": '{"q": 2}'}}
+
+
+def asked() -> list[ConversationMessage]:
+    return [message("user", "find it"), message("assistant", None, tool_calls=[CALL, OTHER])]
+
+
+def answered() -> list[ConversationMessage]:
+    """The results, in another order than their calls."""
+    return [message("tool", "second", tool_call_id="call_2"), message("tool", "first", tool_call_id="call_1")]
+
+
+async def rows(transactions: Transactions, table: sa.Table) -> list[Any]:
+    return await transactions.run(lambda connection: list(connection.execute(sa.select(table))))
+
+
+async def of(transactions: Transactions, conversation: str) -> list[Any]:
+    """The steps of a conversation, in the order of their calls."""
+    query = sa.select(STEPS).where(STEPS.c.conversation_id == conversation).order_by(STEPS.c.position)
+    return await transactions.run(lambda connection: list(connection.execute(query)))
+
+
+async def told(store: ConversationStore, tenant: str, conversation: str) -> list[str]:
+    return contents(await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None))
+
+
+def brought(tenant: str, conversation: str, messages: Sequence[ConversationMessage], **more: Any) -> TurnCommit:
+    return turn(tenant, conversation, new_messages=tuple(messages), **more)
+
+
+async def execute(transactions: Transactions, statement: Any) -> None:
+    await transactions.run(lambda connection: connection.execute(statement).close(), write=True)
+
+
+@pytest.fixture
+def conversation(tenant: str) -> str:
+    return "conv_steps" + tenant
+
+
+@pytest.fixture
+def still_beside_older(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database on which the version before may run."""
+    monkeypatch.setattr("gateway.storage.turns.write.results_apart", lambda _: False)
+    monkeypatch.setattr("gateway.storage.conversations.import_rows.results_apart", lambda _: False)
+
+
+async def test_a_step_is_one_row_with_call_arguments_result_times_order_and_answer(
+    store: ConversationStore, transactions: Transactions, tenant: str, conversation: str
+) -> None:
+    """Also those that a client brought along; the body of a result stands nowhere else."""
+    made = brought(tenant, conversation, [*asked(), *answered()], created=True)
+    await store.commit(made)
+    assert made.turn is not None
+    ids = [each.message_id for each in made.turn.new_messages]
+    first, second = await of(transactions, conversation)
+    assert (first.tool, first.tool_call_id, first.arguments) == ("search", "call_1", '{"q": 1}')
+    assert jsons.loads(first.result) == {"role": "tool", "content": "first", "tool_call_id": "call_1"}
+    assert (first.call_message_id, first.message_id) == (ids[1], ids[3])
+    assert (second.call_message_id, second.message_id, second.tool) == (ids[1], ids[2], "fetch")
+    assert {first.answer_id, second.answer_id} == {made.turn.answers[0].message.message_id}
+    assert first.called_at.replace(tzinfo=None) == first.answered_at.replace(tzinfo=None) == NOW.replace(tzinfo=None)
+    bodies = [row.body for row in await rows(transactions, MESSAGES) if row.conversation_id == conversation]
+    assert not [body for body in bodies if "first" in body or "second" in body]
+    assert await told(store, tenant, conversation) == ["find it", None, "second", "first", "answer"]
+
+
+async def test_a_later_result_finds_the_call_that_was_stored_before(
+    store: ConversationStore, transactions: Transactions, tenant: str, conversation: str
+) -> None:
+    opening = brought(tenant, conversation, asked()[:1], created=True, answers=())
+    await store.commit(opening)
+    assert opening.turn is not None
+    called = replace(asked()[1], message_id="msg_called" + tenant[:20])
+    calling = brought(tenant, conversation, [called], answers=(), parent_id=opening.turn.new_messages[0].message_id)
+    await store.commit(calling)
+    late = brought(tenant, conversation, answered()[:1], parent_id=called.message_id)
+    assert late.turn is not None
+    await store.commit(TurnCommit(late.ledger, replace(late.turn, open_step=(called,))))
+    (step,) = await of(transactions, conversation)
+    assert (step.call_message_id, step.position, step.tool) == (called.message_id, 1, "fetch")
+
+
+async def test_without_their_rows_the_steps_do_not_come_back(
+    store: ConversationStore, transactions: Transactions, tenant: str, conversation: str
+) -> None:
+    await store.commit(brought(tenant, conversation, [*asked(), *answered()], created=True))
+    await execute(transactions, STEPS.delete().where(STEPS.c.conversation_id == conversation))
+    assert await told(store, tenant, conversation) == ["find it", None, "", "", "answer"]
+
+
+async def test_items_that_are_added_are_steps_too(transactions: Transactions, tenant: str) -> None:
+    from gateway.http.conversations.items import parse_items
+
+    records = ConversationRecords(transactions, SystemClock(), MemoryCache(1000, SystemClock()))
+    call = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}
+    made = await records.create(tenant, "conv_i" + tenant, {}, parse_items([{"role": "user", "content": "q"}]), "req_0")
+    await records.add_items(tenant, made.conversation_id, parse_items([call]), "req_1")
+    output = {"type": "function_call_output", "call_id": "c1", "output": "there"}
+    await records.add_items(tenant, made.conversation_id, parse_items([output]), "req_2")
+    (step,) = await of(transactions, made.conversation_id)
+    assert (step.tool, step.arguments, jsons.loads(step.result)["content"]) == ("look", "{}", "there")
+    assert step.call_message_id is not None
+
+
+@pytest.mark.usefixtures("still_beside_older")
+async def test_beside_an_older_version_results_stay_where_that_one_reads_them(
+    store: ConversationStore, transactions: Transactions, tenant: str, conversation: str
+) -> None:
+    """ADR 10: what either version stores, the other continues."""
+    await store.commit(brought(tenant, conversation, [*asked(), *answered()], created=True))
+    assert [row.result for row in await of(transactions, conversation)] == [None, None]
+    stored = [row.body for row in await rows(transactions, MESSAGES) if row.conversation_id == conversation]
+    assert all(stored)
+    assert await told(store, tenant, conversation) == ["find it", None, "second", "first", "answer"]
+
+
+async def test_finishing_moves_what_older_versions_stored_and_can_be_run_again(
+    store: ConversationStore,
+    transactions: Transactions,
+    tenant: str,
+    conversation: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """ADR 19: in batches, each of its own; nothing is read differently before, between and after."""
+    monkeypatch.setattr("gateway.storage.turns.write.results_apart", lambda _: False)
+    made = brought(tenant, conversation, [*asked(), *answered()], created=True)
+    await store.commit(made)
+    older = sa.delete(STEPS).where(STEPS.c.conversation_id == conversation)  # the version before knew no such rows
+    await execute(transactions, older)
+    noted = MESSAGES.update().where(MESSAGES.c.conversation_id == conversation, MESSAGES.c.choice.is_not(None))
+    await execute(transactions, noted.values(reasoning_events="[]"))
+    monkeypatch.undo()
+    before = await told(store, tenant, conversation)
+    assert await finish(transactions) >= 2
+    assert await told(store, tenant, conversation) == before
+    first, second = await of(transactions, conversation)
+    assert (first.tool, second.tool) == ("search", "fetch")
+    assert jsons.loads(first.result)["content"] == "first"
+    assert made.turn is not None
+    assert first.answer_id == made.turn.answers[0].message.message_id
+    mine = [row for row in await rows(transactions, MESSAGES) if row.conversation_id == conversation]
+    assert [row.body for row in mine if row.role == "tool"] == ["", ""]
+    assert all(row.reasoning_events is None for row in mine)
+    assert await finish(transactions) == 0
+
+
+async def test_a_new_database_has_no_older_version_beside_it(transactions: Transactions) -> None:
+    assert await transactions.run(steps.results_apart)
+
+
+async def test_an_import_makes_the_steps_anew(
+    store: ConversationStore, transactions: Transactions, tenant: str, conversation: str
+) -> None:
+    from gateway.http.conversations.import_check import parse_export
+
+    await store.commit(brought(tenant, conversation, [*asked(), *answered()], created=True))
+    transfer = ConversationTransfer(transactions, SystemClock())
+    document = await transfer.export_conversation(tenant, conversation)
+    assert document is not None
+    text = b"".join(document)
+    exported = [each["reasoning_events"] for each in jsons.loads(text)["messages"] if each["reasoning_events"]]
+    assert [events[0]["tool"] for events in exported] == ["fetch", "search"]
+    made = await transfer.import_conversation(tenant, parse_export(text))
+    for one, other in zip(
+        await of(transactions, conversation), await of(transactions, made.conversation_id), strict=True
+    ):
+        for name in ("position", "tool", "tool_call_id", "arguments", "result"):
+            assert getattr(one, name) == getattr(other, name)
+        assert other.answer_id is not None
+    assert await told(store, tenant, made.conversation_id) == await told(store, tenant, conversation)
+
+
+async def test_three_hundred_steps_cost_less_than_twice_their_messages(
+    store: ConversationStore, transactions: Transactions, tenant: str, conversation: str
+) -> None:
+    """A step is stored once, however many follow it: each is committed by a request of its own."""
+    parent: str | None = None
+    size = 0
+    for number in range(300):
+        call = {"id": f"c{number}", "type": "function", "function": {"name": "look", "arguments": f'{{"n": {number}}}'}}
+        called = message("assistant", None, tool_calls=[call])
+        result = message("tool", f"row {number} of the table: " + "value " * 20, tool_call_id=f"c{number}")
+        size += sum(len(jsons.dumps_text(each.body)) for each in (called, result))
+        made = brought(tenant, conversation, [called, result], created=not number, parent_id=parent,
+                       answers=())  # fmt: skip
+        await store.commit(made)
+        assert made.turn is not None
+        parent = made.turn.new_messages[-1].message_id
+    found = await of(transactions, conversation)
+    assert len(found) == 300
+    stored = sum(sum(len(str(value)) for value in row if value is not None) for row in found)
+    assert stored < 2 * size

@@ -1,0 +1,194 @@
+"""What the process keeps of earlier requests makes no difference but to the cost (ADR 20): random conversations through
+two replicas that keep them, and through one gateway that keeps nothing."""
+
+import asyncio
+import json
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.base.clock import SystemClock
+from gateway.config.settings import Settings
+from gateway.errors import GatewayError
+from gateway.http.chat import resends
+from gateway.models.records import ItemQuery
+from gateway.storage.cache.memory import MemoryCache
+from gateway.storage.conversations.records import ConversationRecords
+from gateway.storage.database import schema
+from gateway.storage.database.finish import finish
+from gateway.storage.lookup import path_cache
+from tests.properties.materials import words
+from tests.properties.running import FACTS
+from tests.support.in_process import InProcess
+
+Json = dict[str, Any]
+TALKS = 40
+REQUESTS = 12
+TENANT = "tenant"
+ESTIMATES_DIFFER = 0.15
+IDS = ("request_id", "conversation_id", "timings_ms", "upstream_id", "completion_id")
+
+
+@dataclass
+class Side:
+    """Replicas on one database, which their client reaches at random."""
+
+    replicas: list[InProcess]
+    reply: list[Json]
+    conversation: str | None = None
+    records: ConversationRecords = field(init=False)
+
+    def __post_init__(self) -> None:
+        first = self.replicas[0]
+        clock = SystemClock()
+        self.records = ConversationRecords(first.transactions, clock, MemoryCache(1000, clock), first.paths)
+
+
+async def _side(folder: Path, name: str, count: int, *, remembers: bool, finished: bool) -> Side:
+    reply: list[Json] = [{}]
+    settings = Settings.model_validate(
+        {"storage": {"url": f"sqlite:///{folder}/{name}.db"}, "context": {"max_input_tokens": 40_000}}
+    )
+    made = [InProcess(settings, FACTS, lambda body: reply[0], remembers=remembers) for _ in range(count)]
+    for each in made:
+        await each.prepare()
+    if finished:  # results of tools stand in `reasoning_events` alone
+        await finish(made[0].transactions)
+    return Side(made, reply)
+
+
+async def _close(side: Side) -> None:
+    for each in side.replicas:
+        await each.close()
+
+
+def _user(rng: random.Random) -> Json:
+    text = words(rng, rng.choice((5, 60, 900)))
+    picture = {"type": "image_url", "image_url": {"url": "https://example.org/a.png", "detail": "low"}}
+    parts = [{"type": "text", "text": text}]
+    content = rng.choice((text, text, parts, [*parts, picture], f' {text}"\\}}]}},{{"role" \n'))
+    return {"role": "user", "content": content}
+
+
+def _step(rng: random.Random, number: int) -> list[Json]:
+    call = {"id": f"call_{number}", "type": "function", "function": {"name": "read", "arguments": '{"a":[{"b":1}]}'}}
+    result = words(rng, rng.choice((5, 300, 1500)))
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call["id"], "content": result},
+    ]
+
+
+def _written(rng: random.Random, body: Json) -> bytes:
+    """The body as some client writes it: the same one mostly writes it alike."""
+    if rng.random() < 0.15:
+        items = list(body.items())
+        rng.shuffle(items)
+        body = dict(items)
+    if rng.random() < 0.15:
+        return json.dumps(body, indent=rng.choice((None, 1))).encode()
+    if rng.random() < 0.1:
+        return b" " + json.dumps(body).encode().replace(b'"messages"', b'"messages": [], "messages"', 1)
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+async def _asked(side: Side, which: int, raw: bytes, reply: Json) -> Json:
+    gateway = side.replicas[which % len(side.replicas)]
+    side.reply[0] = reply
+    gateway.upstream.sent.clear()
+    try:
+        answered = await gateway.send(raw, TENANT)
+    except GatewayError as error:
+        return {"refused": error.body()}
+    bill = {k: v for k, v in answered["response_metadata"].items() if k not in IDS}
+    if answered.get("conversation"):
+        side.conversation = answered["conversation"]["id"]
+    return {"sent": gateway.upstream.sent[-1], "bill": bill, "kept": bool(answered.get("conversation"))}
+
+
+def _comparable(one: Json, other: Json) -> Json:
+    """An answer without figures that one side only estimates: which messages are counted may be news to a replica."""
+    figures = [each.get("bill", {}).get("context_utilization") or {} for each in (one, other)]
+    if not all(figures) or not any(each["tokens_estimated"] for each in figures):
+        return one
+    estimated = ("tokens_used", "tokens_estimated", "breakdown", "utilization")
+    rest = {k: v for k, v in figures[0].items() if k not in estimated}
+    assert abs(figures[0]["tokens_used"] - figures[1]["tokens_used"]) < ESTIMATES_DIFFER * figures[1]["tokens_used"]
+    return {**one, "bill": {**one["bill"], "context_utilization": rest}}
+
+
+async def _changed(side: Side, how: str, which: float) -> None:
+    """Something that happens to a stored conversation behind its client's back."""
+    if side.conversation is None:
+        return
+    if how == "item deleted":
+        page = await side.records.items(TENANT, side.conversation, ItemQuery(limit=100))
+        await side.records.delete_item(TENANT, side.conversation, page.items[int(which * len(page.items))]["id"])
+    elif how == "conversation deleted":
+        await side.replicas[0].store.delete_conversation(TENANT, side.conversation)
+        side.conversation = None
+    elif how == "steps gone":
+        table = schema.reasoning_events
+        gone = table.delete().where(table.c.conversation_id == side.conversation)
+        await side.replicas[0].transactions.run(lambda c: c.execute(gone).rowcount, write=True)
+
+
+async def _play(seed: int, folder: Path) -> int:
+    """How many requests were recognised by their bytes."""
+    rng = random.Random(seed)
+    finished = rng.random() < 0.7
+    bare = await _side(folder, f"bare{seed}", 1, remembers=False, finished=finished)
+    kept = await _side(folder, f"kept{seed}", 2, remembers=True, finished=finished)
+    view: list[Json] = [{"role": "system", "content": words(rng, 700)}] if rng.random() < 0.7 else []
+    view.append(_user(rng))
+    tools = rng.random() < 0.7
+    definitions = [{"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}]
+    named, home = rng.random() < 0.3, rng.randrange(2)
+    try:
+        for number in range(REQUESTS):
+            body: Json = {"messages": view, "model": rng.choice(("exact", "exact", "exact", "loose"))}
+            if rng.random() < 0.1:
+                body["store"] = False
+            if tools:
+                body["tools"] = definitions
+            if named:
+                body["context"] = {"session": f"session {seed}"}
+            step = _step(rng, rng.choice((number, 1000 * seed + number))) if tools and rng.random() < 0.7 else None
+            reply = {k: v for k, v in step[0].items() if k != "role"} if step else {"content": words(rng, 60)}
+            raw, which = _written(rng, body), home if rng.random() < 0.8 else 1 - home
+            one, other = await _asked(bare, 0, raw, reply), await _asked(kept, which, raw, reply)
+            assert _comparable(one, other) == _comparable(other, one), f"seed {seed}, request {number}"
+            view = [*view, {"role": "assistant", **reply}, step[1] if step else _user(rng)]
+            if rng.random() < 0.15:  # edits and goes back
+                at = rng.randrange(len(view))
+                if view[at]["role"] == "user":
+                    view = [*view[:at], _user(rng)]
+            if rng.random() < 0.1:
+                view = [*view[:-1], {**view[-1], "name": "somebody"}]
+            if rng.random() < 0.1:
+                kept.replicas[home].paths.forget()
+            elif rng.random() < 0.1:
+                kept.replicas[home].resends.forget()
+            if rng.random() < 0.1:
+                how, where = rng.choice(("item deleted", "conversation deleted", "steps gone")), rng.random()
+                await _changed(bare, how, where)
+                await _changed(kept, how, where)
+        return sum(each.resends.recognised for each in kept.replicas)
+    finally:
+        await _close(bare)
+        await _close(kept)
+
+
+def test_s3_8_what_is_kept_of_earlier_requests_changes_nothing_but_the_cost(tmp_path: Path) -> None:
+    """Edits, branches, spacing, escapes, two replicas, deletions, and memory that was lost between requests."""
+    recognised = [asyncio.run(_play(seed, tmp_path)) for seed in range(TALKS)]
+    assert sum(recognised) > TALKS * REQUESTS / 4
+
+
+@pytest.mark.parametrize("module", [resends, path_cache])
+def test_what_is_kept_expires(module: Any) -> None:
+    """A replica learns nothing of what another one deleted: what nobody asks for is gone in minutes."""
+    assert module.KEPT_SECONDS <= 600

@@ -1,0 +1,33 @@
+"""Whether work grows faster than its input, by a comparison within one run: a busy machine slows both sides alike."""
+
+import gc
+import time
+from collections.abc import Callable
+
+TIMES_AS_MUCH = 8
+MOST = 24.0
+"""Of eight times the input, linear work makes 8, n log n about 10, quadratic work 64."""
+SECONDS_OF_NOISE = 0.05
+"""Processor time below which a figure says nothing; the smaller input counts as at least so long."""
+TRIES = 3
+
+
+def is_linear(work: Callable[[int], object], size: int) -> bool:
+    """Whether work on `size` takes about eight times the processor time of work on an eighth of it, not far more."""
+    for _ in range(TRIES):
+        small, large = (_seconds(work, each) for each in (size // TIMES_AS_MUCH, size))
+        if large < MOST * max(small, SECONDS_OF_NOISE):
+            return True
+    return False
+
+
+def _seconds(work: Callable[[int], object], size: int) -> float:
+    """Processor time of this process, without that of looking for garbage among all that other tests left."""
+    gc.collect()
+    gc.disable()
+    try:
+        began = time.process_time()
+        work(size)
+        return time.process_time() - began
+    finally:
+        gc.enable()

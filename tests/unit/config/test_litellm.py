@@ -1,0 +1,171 @@
+"""The `config.yaml` of a LiteLLM proxy starts, and every setting in it is accounted for (guarantee §9)."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gateway.config.loading import ConfigurationError, load_settings
+from gateway.config.settings import Settings
+from gateway.models.exchange import Caller
+from gateway.upstream.routing.catalogue import Catalogue
+from gateway.upstream.routing.providers import unsupported
+from gateway.upstream.routing.router import ConfiguredRouter
+from tests.unit.config.test_configuration import MODEL, load, refused
+
+FILES = sorted((Path(__file__).parent / "litellm").glob("*.yaml"))
+MASTER = {"LITELLM_MASTER_KEY": "sk-1234"}
+
+
+def groups(settings: Settings) -> dict[str, str]:
+    assert len({fate.path for fate in settings.moved}) == len(settings.moved), "each is told once"
+    return {fate.path: fate.group for fate in settings.moved}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_s9_files_as_litellms_documents_show_them_are_read(path: Path) -> None:
+    """No variable of the environment is set but the key that keeps strangers out; each setting is told once, under
+    one of three heads, and has a text."""
+    settings = load_settings(str(path), MASTER)
+    found = groups(settings)
+    raw = yaml.safe_load(path.read_text())
+    for section, values in raw.items():
+        if section == "model_list":
+            continue
+        for name in values if section.endswith("_settings") and isinstance(values, dict) else ():
+            assert found[section if section == "callback_settings" else f"{section}.{name}"]
+        assert section.endswith("_settings") or section in found
+    assert set(found.values()) <= {"kept", "replaced", "not supported"}
+    assert all(fate.text for fate in settings.moved)
+
+
+def test_s9_what_a_production_file_becomes() -> None:
+    environ = {**MASTER, "HOUSE_KEY": "sk-house", "DATABASE_URL": "postgresql://litellm@db/litellm"}
+    settings = load_settings(str(FILES[2]), environ)
+    found = groups(settings)
+    assert [(each.tenant, each.key.get_secret_value()) for each in settings.auth.keys] == [("master", "sk-1234")]
+    assert settings.upstream.first_byte == 120
+    assert settings.storage.url.startswith("sqlite:"), "LiteLLM's database is not the gateway's"
+    assert [entry.model_name for entry in settings.model_list][-2:] == ["gpt-4", "best"]
+    told = {
+        "kept": ["general_settings.master_key", "credential_list", "environment_variables",
+                 "router_settings.model_group_alias", "litellm_settings.set_verbose"],
+        "replaced": ["general_settings.database_url", "general_settings.store_model_in_db", "callback_settings",
+                     "litellm_settings.success_callback", "litellm_settings.request_timeout",
+                     "router_settings.redis_host", "router_settings.enable_pre_call_checks",
+                     "model_list[].litellm_params.cache_control_injection_points"],
+        "not supported": ["router_settings.fallbacks", "router_settings.routing_strategy", "litellm_settings.cache",
+                          "litellm_settings.a_setting_of_next_year", "a_section_of_next_year", "guardrails",
+                          "mcp_servers", "vector_store_registry", "search_tools", "general_settings.custom_auth",
+                          "general_settings.alerting", "model_list[].litellm_params.rpm",
+                          "model_list[].litellm_params.tpm", "model_list[].litellm_params.weight"],
+    }  # fmt: skip
+    for group, paths in told.items():
+        assert {path: found.get(path) for path in paths} == dict.fromkeys(paths, group)
+    router = ConfiguredRouter(settings, Catalogue())
+    house = router.deployment("house", Caller("a"))
+    assert (house.api_base, house.api_key) == ("http://127.0.0.1:9/v1", "sk-house")
+    assert house.headers["OpenAI-Organization"] == "org-1"
+    assert not house.parameters
+    assert router.deployment("team", Caller("a")).api_base == "http://127.0.0.1:9/v1"
+    assert any("'gpt-4o' has 2 entries" in warning for warning in settings.warnings)
+
+
+def test_s9_a_model_whose_key_is_not_set_says_so_and_the_others_serve() -> None:
+    settings = load_settings(str(FILES[2]), {**MASTER, "HOUSE_KEY": "sk-house"})
+    problems = {entry.model_name: unsupported(entry) for entry in reversed(settings.model_list)}
+    assert problems["gpt-4o"] == "the environment has no AZURE_API_KEY_EU"
+    assert problems["claude"] == "the environment has no AWS_KEY and no AWS_SECRET"
+    assert problems["gpt-4"] == problems["gpt-4o"]
+    assert (problems["house"], problems["team"]) == (None, None)
+
+
+def test_s9_a_short_master_key_works_and_is_warned_about_beyond_loopback(tmp_path: Path) -> None:
+    config = {"general_settings": {"master_key": "sk-1234"}}
+    assert load(tmp_path, config).warnings == ()
+    for host in ("0.0.0.0", "10.1.2.3"):
+        (warning,) = load(tmp_path, config, None, **{"server.host": host}).warnings
+        assert "general_settings.master_key is shorter than 8" in warning
+        assert "sk-1234" not in warning
+    config["general_settings"]["master_key"] = "sk-long-enough"
+    assert load(tmp_path, config, None, **{"server.host": "0.0.0.0"}).warnings == ()
+
+
+def test_s9_a_master_key_that_is_named_but_not_set_is_an_error(tmp_path: Path) -> None:
+    """It keeps strangers out; LiteLLM would let everybody in."""
+    config = {"general_settings": {"master_key": "os.environ/NOT_SET"}}
+    message = refused(tmp_path, config)
+    assert "general_settings.master_key" in message
+    assert "NOT_SET" in message
+    settings = load(tmp_path, {"litellm_settings": {}}, MASTER)
+    assert [each.tenant for each in settings.auth.keys] == ["master"], "LiteLLM's own name for it"
+    assert load(tmp_path, {"model_list": []}, MASTER).auth.keys == ()
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"general_settings": {"database_url": "os.environ/DATABASE_URL"}},
+        {"general_settings": {"database_url": "postgresql://litellm@db/litellm"}},
+        {"environment_variables": {"DATABASE_URL": "postgresql://litellm@db/litellm"}},
+    ],
+)
+def test_s9_litellms_database_is_not_ours(tmp_path: Path, config: Any) -> None:
+    """`DATABASE_URL` counts only if no section of LiteLLM's names it; our own names always count."""
+    given = {"DATABASE_URL": "postgresql://litellm@db/litellm"}
+    assert load(tmp_path, config, given).storage.url.startswith("sqlite:")
+    assert load(tmp_path, config, {}).storage.url.startswith("sqlite:")
+    own = "postgresql://gateway@db/gateway"
+    assert load(tmp_path, config, {**given, "GATEWAY_STORAGE_URL": own}).storage.url == own
+    assert load(tmp_path, {**config, "storage": {"url": own}}, given).storage.url == own
+    assert load(tmp_path, {"litellm_settings": {"drop_params": True}}, given).storage.url == given["DATABASE_URL"]
+
+
+def test_what_litellm_sets_for_all_models_stands_with_each(tmp_path: Path) -> None:
+    claude = {"model_name": "claude", "litellm_params": {"model": "anthropic/claude", "drop_params": False}}
+    gemini = {"model_name": "gemini", "litellm_params": {"model": "gemini/gemini-2.5-pro"}}
+    settings = load(tmp_path, {"model_list": [claude, gemini], "litellm_settings": {"drop_params": True}})
+    found = [(entry.litellm_params.model_extra or {})["drop_params"] for entry in settings.model_list]
+    assert (found, groups(settings)) == ([False, True], {"litellm_settings.drop_params": "kept"})
+    settings = load(tmp_path, {"model_list": [MODEL], "litellm_settings": {"drop_params": True}})
+    assert groups(settings) == {"litellm_settings.drop_params": "not supported"}
+
+
+@pytest.mark.parametrize("section", ["litellm_settings", "router_settings", "general_settings"])
+@pytest.mark.parametrize("value", [None, {}])
+def test_empty_sections_of_litellm_say_nothing(tmp_path: Path, section: str, value: Any) -> None:
+    settings = load(tmp_path, {section: value})
+    assert (settings.warnings, settings.moved) == ((), ())
+
+
+@pytest.mark.parametrize("value", ["text", ["a"]])
+def test_a_section_of_litellm_that_is_no_mapping_is_an_error_not_a_crash(tmp_path: Path, value: Any) -> None:
+    assert "general_settings" in refused(tmp_path, {"general_settings": value})
+
+
+def test_a_slip_in_our_sections_stays_an_error_beside_litellms(tmp_path: Path) -> None:
+    litellms = {"general_settings": {"alerting": ["slack"]}}
+    assert "did you mean 'storage'?" in refused(tmp_path, {**litellms, "stroage": {"url": "x"}})
+    assert "did you mean 'url'?" in refused(tmp_path, {**litellms, "storage": {"ulr": "x"}})
+    assert "guardrials: unknown setting" in refused(tmp_path, {"guardrials": []}), "not LiteLLM's file"
+    for name in ("warnings", "moved", "storage_is_named"):
+        assert f": {name}: unknown setting" in refused(tmp_path, {name: []})
+
+
+def test_included_files_are_read(tmp_path: Path) -> None:
+    """LiteLLM's `include`: lists are appended, other sections replaced."""
+    (tmp_path / "more.yaml").write_text(yaml.safe_dump({"model_list": [{**MODEL, "model_name": "n"}]}))
+    settings = load(tmp_path, {"model_list": [MODEL], "include": ["more.yaml"]})
+    assert [entry.model_name for entry in settings.model_list] == ["m", "n"]
+    (tmp_path / "more.yaml").write_text(yaml.safe_dump({"include": ["more.yaml"]}))
+    assert "include each other" in refused(tmp_path, {"include": ["more.yaml"]})
+    (tmp_path / "more.yaml").unlink()
+    with pytest.raises(ConfigurationError, match=r"more\.yaml"):
+        load(tmp_path, {"include": ["more.yaml"]})
+
+
+def test_an_alias_of_nothing_is_told(tmp_path: Path) -> None:
+    settings = load(tmp_path, {"model_list": [MODEL], "router_settings": {"model_group_alias": {"a": "gone"}}})
+    assert [entry.model_name for entry in settings.model_list] == ["m"]
+    assert any("model_group_alias: a stand for models" in warning for warning in settings.warnings)

@@ -1,0 +1,69 @@
+"""What a wrong field is told: its rule in plain words, the allowed ones, and nothing of Python (guarantee §7)."""
+
+import re
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+from pydantic_core._pydantic_core import list_all_errors
+
+from gateway.errors import InvalidRequest
+from gateway.http.chat.validation import CHAT, LIMIT, MODE
+from gateway.http.conversations.import_check import EXPORT
+from gateway.http.fields import read, rule_of
+
+PYTHON = re.compile(
+    r"Input|validation|dictionary|instance|valid |None|RequestAttachment|[a-z]_type|Field|\bint\b|\bstr\b"
+)
+CHATS: list[tuple[Any, str]] = [
+    ({"context": {"mood": 1}}, "context.mood is not known; known are mode, planning, goal, max_input_tokens, models, "
+     "session, dry_run."),
+    ({"context": {"models": {"cook": "x"}}}, "context.models.cook is not known; known are context_planner, "
+     "summarizer."),
+    ({"attachments": [{"content": "x"}, {"text": "x"}]}, "attachments[1].text is not known; known are attachment_id, "
+     "content, title, source, attachment_type."),
+    ({"attachments": ["x"]}, "attachments[0] must be an object."),
+    ({"attachments": "x"}, "attachments must be a list."),
+    ({"attachments": [{"content": 7}]}, "attachments[0].content must be a string."),
+    ({"context": {"mode": "fast"}}, "context.mode must be 'auto', 'simple' or 'off'."),
+    ({"context": {"goal": "fun"}}, "context.goal must be 'reasoning' or 'synthesis'."),
+    ({"context": 7}, "context must be an object."),
+    ({"context": {"max_input_tokens": 1.5}}, "context.max_input_tokens must be a whole number."),
+    ({"n": 0}, "n must be at least 1."),
+    ({"n": 1000}, "n must be at most 128."),
+    ({"stream": "yes"}, "stream must be true or false."),
+    ({"model": "x" * 600}, "model must have at most 512 characters."),
+    ({"model": "\n"}, "model must be 1 to 512 printable characters."),
+    ({"model": None}, "model is required."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "message"), CHATS, ids=[message.partition(" ")[0] for _, message in CHATS])
+def test_s7_a_wrong_field_is_told_its_rule(change: Any, message: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read(CHAT, {"model": "m", **change})
+    assert caught.value.message == message
+
+
+@pytest.mark.parametrize(("adapter", "value"), [(MODE, "fast"), (LIMIT, -5), (LIMIT, "lots")])
+def test_s7_a_wrong_header_is_told_its_rule(adapter: TypeAdapter[Any], value: Any) -> None:
+    with pytest.raises(
+        InvalidRequest, match=r"^x-one must be ('auto', 'simple' or 'off'|at least 1|a whole number)\.$"
+    ):
+        read(adapter, value, "x-one")
+
+
+@pytest.mark.parametrize("value", [None, 7, {}, {"object": 1}, {"messages": {}}, {"unknown": 1}])
+def test_s7_nor_does_an_import_hear_of_python(value: Any) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read(EXPORT, value)
+    assert not PYTHON.search(caught.value.message), caught.value.message
+
+
+@pytest.mark.parametrize("error", list_all_errors(), ids=lambda error: error["type"])
+def test_s7_no_error_of_pydantics_speaks_of_python(error: Any) -> None:
+    """Of whatever kind: also those that no field of today can have."""
+    if error["type"] in ("value_error", "assertion_error"):
+        return  # the words are ours
+    rule = rule_of({"type": error["type"], "ctx": error["example_context"] or {}})
+    assert not PYTHON.search(rule), rule

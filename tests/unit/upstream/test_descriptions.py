@@ -1,0 +1,130 @@
+"""What servers say of their models: recorded shapes are understood, what cannot be is ignored (guarantee §4 I1)."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from gateway.base import jsons
+from gateway.upstream.openai.descriptions import (
+    NOTHING,
+    Description,
+    described,
+    listed,
+    prices,
+    window_of_props,
+    window_of_ps,
+    window_of_show,
+)
+
+VLLM: dict[str, Any] = {
+    "id": "Qwen/Qwen3-8B", "object": "model", "created": 1700000000, "owned_by": "vllm", "root": "Qwen/Qwen3-8B",
+    "parent": None, "max_model_len": 40960, "permission": [{"id": "modelperm-1", "object": "model_permission"}],
+}  # fmt: skip
+LLAMA_CPP: dict[str, Any] = {
+    "id": "smollm2", "aliases": ["smollm2"], "tags": [], "object": "model", "created": 1795400390,
+    "owned_by": "llamacpp",
+    "meta": {"vocab_type": 2, "n_vocab": 49152, "n_ctx": 4096, "n_ctx_train": 8192, "n_embd": 576,
+             "n_params": 134515008, "size": 96576768, "ftype": "Q4_1"},
+}  # fmt: skip
+OPENROUTER: dict[str, Any] = {
+    "id": "openai/gpt-4o", "canonical_slug": "openai/gpt-4o", "name": "OpenAI: GPT-4o", "created": 1715558400,
+    "context_length": 128000, "architecture": {"modality": "text+image->text", "tokenizer": "GPT"},
+    "pricing": {"prompt": "0.0000025", "completion": "0.00001", "request": "0", "image": "0.003613",
+                "web_search": "0", "internal_reasoning": "0", "input_cache_read": "0.00000125"},
+    "top_provider": {"context_length": 64000, "max_completion_tokens": 16384, "is_moderated": True},
+}  # fmt: skip
+GROQ: dict[str, Any] = {
+    "id": "llama-3.3-70b-versatile", "object": "model", "created": 1733447754, "owned_by": "Meta", "active": True,
+    "context_window": 131072, "public_apps": None, "max_completion_tokens": 32768,
+}  # fmt: skip
+LM_STUDIO: dict[str, Any] = {
+    "id": "meta-llama-3.1-8b-instruct", "object": "model", "type": "llm", "publisher": "lmstudio-community",
+    "arch": "llama", "compatibility_type": "gguf", "quantization": "Q4_K_M", "state": "loaded",
+    "max_context_length": 131072, "loaded_context_length": 4096,
+}  # fmt: skip
+OLLAMA: dict[str, Any] = {"id": "llama3.2:latest", "object": "model", "created": 1730000000, "owned_by": "library"}
+MISTRAL: dict[str, Any] = {
+    "id": "mistral-large-latest",
+    "owned_by": "mistralai",
+    "max_context_length": 131072,
+    "aliases": [],
+}
+
+
+@pytest.mark.parametrize(
+    ("entry", "window", "output"),
+    [
+        (VLLM, 40960, None), (LLAMA_CPP, 4096, None), (OPENROUTER, 64000, 16384), (GROQ, 131072, 32768),
+        (LM_STUDIO, 4096, None), (OLLAMA, None, None), (MISTRAL, 131072, None),
+        ({"id": "x", "meta": {"n_ctx_train": 8192}}, 8192, None),
+    ],
+)  # fmt: skip
+def test_s4_i1_windows_as_servers_write_them(entry: Any, window: int | None, output: int | None) -> None:
+    found = described(entry)
+    assert (found.window, found.max_output) == (window, output)
+
+
+def test_s6_prices_as_openrouter_writes_them() -> None:
+    assert described(OPENROUTER).prices == {
+        "input_cost_per_token": Decimal("0.0000025"),
+        "output_cost_per_token": Decimal("0.00001"),
+        "cache_read_input_token_cost": Decimal("0.00000125"),
+    }
+    free = prices({"prompt": "0", "completion": "0"})
+    assert free == {"input_cost_per_token": 0, "output_cost_per_token": 0}
+
+
+@pytest.mark.parametrize(
+    "number", ["-1", "1e999", "NaN", "Infinity", '"4096"', "true", "null", "[4096]", "{}", "0", "12", "4096.5", "10e30"]
+)
+def test_a_window_that_cannot_be_is_none(number: str) -> None:
+    try:
+        entry = jsons.loads(f'{{"id": "m", "max_model_len": {number}, "meta": {{"n_ctx_train": {number}}}}}'.encode())
+    except jsons.JSONDecodeError:  # such a list is no JSON, and none is read
+        return
+    assert described(entry) == NOTHING or described(entry).window is None
+
+
+@pytest.mark.parametrize("price", ["-1", "-0.000001", "NaN", "Infinity", "1e9", "free", "", None, True, [], {}, 2.5])
+def test_a_price_that_cannot_be_is_none(price: Any) -> None:
+    """OpenRouter itself writes -1 where a router chooses the model; others tell prices of a million tokens."""
+    assert prices({"prompt": price, "completion": "0.00001"}) == {}
+    assert prices({"prompt": "0.00001", "completion": price}) == {}
+
+
+def test_a_price_of_the_request_itself_cannot_be_told_by_tokens() -> None:
+    assert prices({"prompt": "0.000001", "completion": "0.000001", "request": "0.005"}) == {}
+    assert prices({"input": 0.2, "output": 0.6}) == {}
+
+
+@pytest.mark.parametrize(
+    "body", [None, 5, "x", [], {}, {"data": None}, {"data": {"id": "a"}}, {"data": [5, {"id": 5}]}]
+)
+def test_what_is_no_list_of_models_is_empty(body: Any) -> None:
+    assert list(listed(body)) == []
+    assert (window_of_props(body), window_of_ps(body, {"a"}), window_of_show(body)) == (None, None, None)
+
+
+def test_a_bare_list_is_one() -> None:
+    assert [entry["id"] for entry in listed([VLLM])] == ["Qwen/Qwen3-8B"]
+
+
+def test_llama_cpps_slot() -> None:
+    assert window_of_props({"default_generation_settings": {"n_ctx": 2048, "params": {}}, "total_slots": 4}) == 2048
+    assert window_of_props({"default_generation_settings": "?"}) is None
+
+
+def test_ollamas_own_api() -> None:
+    ps = {"models": [{"name": "llama3.2:latest", "model": "llama3.2:latest", "size": 1, "context_length": 8192}]}
+    assert window_of_ps(ps, {"llama3.2", "llama3.2:latest"}) == 8192
+    assert window_of_ps(ps, {"qwen3"}) is None
+    show: dict[str, Any] = {"model_info": {"general.architecture": "llama", "llama.context_length": 131072}}
+    assert window_of_show(show) == 4096, "not loaded, Ollama's default holds, and it cuts without a word"
+    assert window_of_show({**show, "parameters": 'stop "<|eot|>"\nnum_ctx                        16384\n'}) == 16384
+    assert window_of_show({"model_info": {"bert.context_length": 512}}) == 512
+    assert window_of_show({"model_info": {"bert.context_length": "512"}, "parameters": 5}) is None
+
+
+def test_a_description_is_nothing_by_itself() -> None:
+    assert Description() == NOTHING
