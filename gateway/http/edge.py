@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from decimal import Decimal
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.exceptions import HTTPException
 
@@ -24,14 +24,27 @@ log = get_logger("gateway.http")
 EVENT_STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 STREAM_END = b"data: [DONE]\n\n"
 CHAT_PATH = "/v1/chat/completions"
-CLIENT_LEFT = "gateway.client_left"
-"""The key of the scope under which the server tells whether a request's connection has been closed: a function."""
+CLIENT = "gateway.client"
+"""The key of the scope under which a request finds its `Client`, if the server has one."""
 NOTHING_SENT = 499
 """Status in logs and metrics of a request whose client left before its answer began."""
 
 
 class ClientDisconnected(Exception):
     """The client has left."""
+
+
+class Client(Protocol):
+    """The connection of a request, as far as it can be asked and written to without waiting."""
+
+    def has_left(self) -> bool:
+        """Whether it has been closed."""
+        ...
+
+    def write(self, piece: bytes) -> bool:
+        """Sends a piece of a body that has begun and is not complete; returns whether more can be taken now. What the
+        client does not take at once is kept in memory."""
+        ...
 
 
 class Draining:

@@ -9,13 +9,13 @@ import asyncio
 from typing import Any, cast
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from gateway.base import jsons
 from gateway.base.ids import new_id
 from gateway.config.settings import ServerSettings
 from gateway.errors import GatewayError, HeadersTooLarge, InvalidHttp, RequestTimeout, RequestTooLarge
-from gateway.http.edge import CHAT_PATH, CLIENT_LEFT
+from gateway.http.edge import CHAT_PATH, CLIENT
 from gateway.telemetry.logs import get_logger
 
 MAX_HEAD_BYTES = 2**16
@@ -101,7 +101,7 @@ class LimitedProtocol(HttpToolsProtocol):
             raise HeadersTooLarge(f"The head of a request may have {MAX_HEAD_BYTES} bytes.")
         super().on_headers_complete()
         cycle = self.cycle
-        cast(dict[str, Any], self.scope)[CLIENT_LEFT] = lambda: cycle.disconnected
+        cast(dict[str, Any], self.scope)[CLIENT] = _Client(cycle)
         self._in_head = False
         self.headers = _TRAILERS
         # An answer that begins before the request is complete says `connection: close`.
@@ -206,6 +206,28 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+
+class _Client:
+    """The connection of one request (adapter of `edge.Client`)."""
+
+    __slots__ = ("_cycle",)
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+
+    def has_left(self) -> bool:
+        return self._cycle.disconnected
+
+    def write(self, piece: bytes) -> bool:
+        """What uvicorn's `send` does with a piece of a body that is sent in chunks."""
+        cycle = self._cycle
+        if cycle.disconnected:
+            return False
+        if not cycle.chunked_encoding or cycle.response_complete:
+            raise RuntimeError("no body is being sent in chunks")
+        cycle.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        return not cycle.flow.write_paused
 
 
 class _PoliteTransport:

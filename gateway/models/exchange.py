@@ -190,6 +190,15 @@ class ChunkStream(Protocol):
         """
         ...
 
+    async def push(self, take: Callable[[list[dict[str, Any]]], bool]) -> None:
+        """Between two `batches`: gives chunks to `take` in the moment in which their bytes come, without a task that is
+        woken for each. Returns when `take` returned False, and when there is something that only `batches` can tell;
+        at once, if this stream cannot do so.
+
+        Raises: as `batches`, and what `take` raises.
+        """
+        ...
+
 
 StreamOpener = AbstractAsyncContextManager[ChunkStream]
 

@@ -26,7 +26,7 @@ from gateway.ports import FileStore, Upstream
 from gateway.storage.store import ConversationStore
 from gateway.turn.exchange import Exchange, Outcome
 from gateway.turn.settlement import Settlement
-from gateway.turn.streaming import StreamedAnswer, relayed
+from gateway.turn.streaming import Receiver, StreamedAnswer, relay
 from gateway.upstream.routing.router import ConfiguredRouter
 from gateway.window.budget import Budget, budget_for, tightened
 
@@ -97,8 +97,10 @@ class Pipeline:
             await stack.aclose()
             self._settlement.abandon(exchange)
 
-        chunks = relayed(exchange, opened, stack, self._settlement, lambda: self._keep(exchange))
-        return StreamedAnswer(opened.headers, exchange.conversation_id, chunks, close)
+        async def send_to(receiver: Receiver) -> None:
+            await relay(receiver, exchange, opened, stack, self._settlement, lambda: self._keep(exchange))
+
+        return StreamedAnswer(opened.headers, exchange.conversation_id, send_to, close)
 
     async def dry_run(self, request: ChatRequest) -> dict[str, Any]:
         """What would be forwarded and what it would cost. The primary model is not called; nothing is stored but the

@@ -1,10 +1,10 @@
 """A streamed answer on its way to the client; turn and bill are committed before its last chunk (guarantee §3.6)."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from gateway.accounting.stream import ChunkRelay
 from gateway.errors import UpstreamInterrupted, UpstreamInvalidResponse, UpstreamTimeout
@@ -19,62 +19,97 @@ END_SECONDS = 1.0
 """How long it is held once usage is known, for an upstream that neither says that it is done nor leaves."""
 
 
+class Receiver(Protocol):
+    """Whom a stream is for."""
+
+    @property
+    def writes_at_once(self) -> bool:
+        """Whether `write` may be called."""
+        ...
+
+    async def send(self, chunks: Chunks) -> None:
+        """Sends chunks; waits for a client that reads slowly."""
+        ...
+
+    def write(self, chunks: Chunks) -> bool:
+        """Sends chunks without waiting; returns whether more can be written now."""
+        ...
+
+
 @dataclass(slots=True)
 class StreamedAnswer:
     """An answer that has begun: relayed headers, and the chunks still to come."""
 
     headers: dict[str, str]
     conversation_id: str | None
-    batches: AsyncGenerator[Chunks, None] = field(repr=False)
-    _close: Callable[[], Awaitable[None]] = field(repr=False)
-
-    async def aclose(self) -> None:
-        """Ends the upstream call, wherever it is, and keeps what it cost; to be called in any case."""
-        await self.batches.aclose()
-        await self._close()
+    send_to: Callable[[Receiver], Coroutine[Any, Any, None]] = field(repr=False)
+    """Sends all chunks; see `relay`."""
+    aclose: Callable[[], Awaitable[None]] = field(repr=False)
+    """Ends the upstream call, wherever it is, and keeps what it cost; to be called in any case."""
 
 
-async def relayed(
-    exchange: Exchange, opened: ChunkStream, stack: AsyncExitStack, settlement: Settlement, settled: Callable[[], None]
-) -> AsyncGenerator[Chunks, None]:
-    """Chunks for the client: those that arrive together, together.
+async def relay(
+    receiver: Receiver,
+    exchange: Exchange,
+    opened: ChunkStream,
+    stack: AsyncExitStack,
+    settlement: Settlement,
+    settled: Callable[[], None],
+) -> None:
+    """Sends chunks to the client: those that arrive together, together. Those between the first and the last are
+    written where their bytes arrive, as long as the client reads as fast as they come.
 
     Args:
         stack: holds the upstream call open.
         settled: called once turn and bill are committed.
+
+    Raises:
+        GatewayError: the stream broke off; what it cost is in the ledger by then.
     """
     request = exchange.request
-    relay = ChunkRelay(exchange.completion_id, request.choices, request.include_usage)
+    chunks = ChunkRelay(exchange.completion_id, request.choices, request.include_usage)
+    record = chunks.record
     batches = opened.batches()
 
     def first_fields() -> dict[str, Any]:
         settlement.metrics.first_chunk(request.model, settlement.clock.monotonic() - request.started)
         return settlement.first_chunk_fields(exchange)
 
-    async with stack, settlement.recording_failure(exchange, relay.record):
-        while (batch := await _next(batches, relay)) is not None:
-            if exchange.upstream_id is None:
-                exchange.upstream_id = next((chunk["id"] for chunk in batch if chunk.get("id")), None)
-            if sent := relay.push(batch, first_fields):
-                yield sent
+    def passed(batch: Chunks) -> Chunks:
+        if exchange.upstream_id is None:
+            exchange.upstream_id = next((chunk["id"] for chunk in batch if chunk.get("id")), None)
+        return chunks.push(batch, first_fields)
+
+    def written(batch: Chunks) -> bool:
+        sent = passed(batch)
+        goes_on = not sent or receiver.write(sent)
+        exchange.delivered = exchange.delivered or bool(sent)
+        return goes_on and not record.asked_are_finished
+
+    async with stack, settlement.recording_failure(exchange, record):
+        while (batch := await _next(batches, chunks)) is not None:
+            if sent := passed(batch):
+                await receiver.send(sent)
                 exchange.delivered = True
-        if opened.done and not relay.record.begun:
+                if receiver.writes_at_once and not record.asked_are_finished:
+                    await opened.push(written)
+        if opened.done and not record.begun:
             raise UpstreamInvalidResponse("The upstream ended its stream without any choices.")
-        if not (relay.record.begun_are_finished or opened.done):
+        if not (record.begun_are_finished or opened.done):
             raise UpstreamInterrupted("The upstream closed the stream before the answer was finished.")
-        relay.conclude()
-        bill = await settlement.settle(exchange, Outcome.of_stream(relay.record))
+        chunks.conclude()
+        bill = await settlement.settle(exchange, Outcome.of_stream(record))
     settled()
-    yield relay.final(bill.fields(), bill.usage)
+    await receiver.send(chunks.final(bill.fields(), bill.usage))
 
 
-async def _next(batches: AsyncGenerator[Chunks, None], relay: ChunkRelay) -> Chunks | None:
+async def _next(batches: AsyncGenerator[Chunks, None], chunks: ChunkRelay) -> Chunks | None:
     """The next chunks, or None at the end. Once every choice is finished, no fault and no silence of the upstream keeps
     the answer from its client."""
-    if not relay.record.asked_are_finished:
+    if not chunks.record.asked_are_finished:
         return await anext(batches, None)
     try:
-        async with asyncio.timeout(USAGE_SECONDS if relay.record.usage is None else END_SECONDS):
+        async with asyncio.timeout(USAGE_SECONDS if chunks.record.usage is None else END_SECONDS):
             return await anext(batches, None)
     except (TimeoutError, UpstreamInterrupted, UpstreamTimeout):
         return None

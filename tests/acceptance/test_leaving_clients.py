@@ -91,7 +91,8 @@ def test_s3_7_clients_that_leave_at_random_leave_no_trace(
     start_gateway: GatewayFactory, upstream: MockUpstream, storage_url: str, number: int
 ) -> None:
     """§3.7: over a pool of two; no transaction stays open, no memory is held, every call has its bill."""
-    gateway = start_gateway({"storage": {"url": storage_url, "pool_size": 2}})
+    little = {"conversation_bytes": 2**20}  # what is kept of requests is full before memory is looked at
+    gateway = start_gateway({"storage": {"url": storage_url, "pool_size": 2}, "cache": little})
     check_that_leaving_clients_leave_no_trace(gateway, upstream, storage_url, number)
 
 

@@ -13,9 +13,10 @@ from gateway.http.chat.repeats import identify, keyed, replay
 from gateway.http.chat.resends import Resends, read_chat_request
 from gateway.http.chat.validation import Arrival
 from gateway.http.edge import (
-    CLIENT_LEFT,
+    CLIENT,
     EVENT_STREAM,
     STREAM_END,
+    Client,
     Receive,
     Scope,
     Send,
@@ -34,7 +35,7 @@ from gateway.ports import Clock
 from gateway.storage.store import ConversationStore
 from gateway.turn.idempotency import IdempotencyGate, Permit
 from gateway.turn.pipeline import Completion, Pipeline
-from gateway.turn.streaming import StreamedAnswer
+from gateway.turn.streaming import Chunks, StreamedAnswer
 
 
 class ChatCompletions:
@@ -67,7 +68,8 @@ class ChatCompletions:
         caller = await self._auth.caller(scope)
         with self._large_bodies.place() as place:
             raw = await read_body(scope, receive, self._settings.server.max_body_bytes, place)
-            facts, has_left = scope["gateway"], scope.get(CLIENT_LEFT, stays)
+            facts, client = scope["gateway"], scope.get(CLIENT)
+            has_left = stays if client is None else client.has_left
             arrival = Arrival(facts["request_id"], at, started, len(raw), facts, has_left)
             request = await self._parsed(raw, scope, caller, arrival)
             identity = await identify(key, caller.tenant, raw, self._store) if key else None
@@ -163,14 +165,31 @@ class ChatCompletions:
         await send_start(send, 200, headers)
         end = STREAM_END
         try:
-            async for batch in answer.batches:
-                body = b"".join([event(chunk) for chunk in batch])
-                await send({"type": "http.response.body", "body": body, "more_body": True})
+            await answer.send_to(_EventStream(send, scope.get(CLIENT)))
         except GatewayError as error:
             # The answer has begun, so its status cannot change: an error event, and no [DONE] (guarantee §7).
             note_fault(scope["gateway"], error)
             end = event(error.body())
         await send({"type": "http.response.body", "body": end})
+
+
+class _EventStream:
+    """A streamed answer on its way (adapter of `turn.streaming.Receiver`)."""
+
+    def __init__(self, send: Send, client: Client | None) -> None:
+        self._send = send
+        self._client = client
+        self.writes_at_once = client is not None
+
+    async def send(self, chunks: Chunks) -> None:
+        await self._send({"type": "http.response.body", "body": _events(chunks), "more_body": True})
+
+    def write(self, chunks: Chunks) -> bool:
+        return self._client is not None and self._client.write(_events(chunks))
+
+
+def _events(chunks: Chunks) -> bytes:
+    return b"".join([event(chunk) for chunk in chunks])
 
 
 async def _of(task: "asyncio.Task[Completion]") -> Completion:

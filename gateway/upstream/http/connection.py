@@ -1,7 +1,7 @@
 """One HTTP/1.1 connection to an upstream, used by one exchange at a time; bytes are parsed by httptools (llhttp)."""
 
 import asyncio
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Callable
 from typing import TYPE_CHECKING, Any
 
 import httptools
@@ -54,6 +54,7 @@ class Connection(asyncio.Protocol):
         self._bodiless = False
         self._uploading = False
         self._paused = False
+        self._take: Callable[[bytes], bool] | None = None
         self._fault: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._writable: asyncio.Future[None] | None = None
@@ -120,14 +121,25 @@ class Connection(asyncio.Protocol):
             if self._complete:
                 return END
             await self._wait(seconds)
-        pieces = self._pieces
-        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        self._pieces = []
-        self._buffered = 0
-        if self._paused:
-            self._paused = False
-            self._transport.resume_reading()
-        return data
+        return self._taken()
+
+    async def push(self, take: Callable[[bytes], bool], seconds: float | None) -> None:
+        """Calls `take` with what comes of the body in the moment in which it comes, so that no task is woken for it.
+
+        Returns when `take` returned False, and when there is something that only `read` can tell.
+
+        Args:
+            take: must not raise.
+
+        Raises: as `response`, if nothing comes for `seconds`, or the body breaks off.
+        """
+        if self._pieces or self._complete:
+            return
+        self._take = take
+        try:
+            await self._wait(seconds)
+        finally:
+            self._take = None
 
     def close(self, *, linger: bool = False) -> None:
         """Ends the exchange: a response that was read to its end leaves the connection to the next request.
@@ -248,8 +260,25 @@ class Connection(asyncio.Protocol):
         if self._buffered > HIGH_WATER_BYTES and not self._paused:
             self._paused = True
             self._transport.pause_reading()
-        if self._head_complete:
+        if self._head_complete and not self._is_pushed():
             self._wake()
+
+    def _is_pushed(self) -> bool:
+        """Hands on what has come, if somebody takes it here; returns whether no task need know."""
+        if self._take is None or not self._pieces:
+            return False
+        self._since = self._loop.time()
+        if not self._take(self._taken()):
+            self._take = None  # what comes before the task runs is for the reader
+        return self._take is not None and not self._complete
+
+    def _taken(self) -> bytes:
+        pieces = self._pieces
+        self._pieces, self._buffered = [], 0
+        if self._paused:
+            self._paused = False
+            self._transport.resume_reading()
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def eof_received(self) -> bool:
         """See asyncio. The end of the connection is the end of a body without a length of its own."""

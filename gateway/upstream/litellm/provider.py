@@ -4,7 +4,7 @@ import contextlib
 import copy
 import inspect
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
 from typing import Any
 
 import httpx
@@ -251,6 +251,9 @@ class LitellmChunkStream:
             async with deadline(longest):  # pings alone do not keep it alive
                 found = await self._next()
         self.done = self._finished
+
+    async def push(self, take: Callable[[list[dict[str, Any]]], bool]) -> None:
+        """See `ChunkStream.push`: litellm gives chunks only to who asks for them."""
 
     async def aclose(self) -> None:
         """Lets litellm close what it holds."""

@@ -1,7 +1,7 @@
 """Reading an OpenAI-compatible answer, whole or in chunks, within its limits of size and time."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from gateway.base import jsons
@@ -83,6 +83,11 @@ class HttpChunkStream:
         self._origin = connection.origin
         self._deployment = deployment
         self._first: list[dict[str, Any]] = []
+        self._parser = EventParser()
+        self._patience = _Patience(deployment)
+        self._size = 0
+        self._fault: Exception | None = None
+        """What is wrong with the stream behind the chunks that were given last."""
         self._rest = self._read()
         self.headers = relayed_headers(relayable_headers(connection))
         self.done = False
@@ -115,34 +120,52 @@ class HttpChunkStream:
         async for batch in self._rest:
             yield batch
 
-    async def _read(self) -> AsyncGenerator[list[dict[str, Any]], None]:
-        parser = EventParser()
-        patience = _Patience(self._deployment)
-        size = 0
+    async def push(self, take: Callable[[list[dict[str, Any]]], bool]) -> None:
+        """See `ChunkStream.push`. A compressed stream is only read."""
+        if self.done or self._fault is not None or not isinstance(self._source, Connection):
+            return
+
+        def arrived(piece: bytes) -> bool:
+            chunks = self._chunks(piece)
+            try:
+                goes_on = bool(chunks) and take(chunks)
+            except Exception as fault:  # noqa: BLE001 - it is raised where the stream is awaited
+                self._fault, goes_on = fault, False
+            return goes_on and self._fault is None and not self.done
+
         with translated(begun=True, origin=self._origin):
-            while (piece := await self._source.read(patience.seconds)) is not END:
-                size += len(piece)
-                if size > MAX_STREAM_BYTES:
-                    raise UpstreamInvalidResponse(f"The upstream's answer exceeds {MAX_STREAM_BYTES} bytes.")
-                chunks: list[dict[str, Any]] = []
-                try:
-                    for data in parser.feed(piece):
-                        if data == DONE or data.strip() == DONE:
-                            self.done = True
-                            break
-                        if data and not data.isspace():
-                            chunks.append(self._chunk(data))
-                except UpstreamError:
-                    if chunks:
-                        yield chunks  # what came before the fault was said all the same
-                    raise
-                if chunks:
-                    patience.event_came()
+            await self._source.push(arrived, self._patience.seconds)
+        if self._fault is not None:
+            raise self._fault
+
+    async def _read(self) -> AsyncGenerator[list[dict[str, Any]], None]:
+        with translated(begun=True, origin=self._origin):
+            while not self.done and (piece := await self._source.read(self._patience.seconds)) is not END:
+                if chunks := self._chunks(piece):
                     yield chunks
-                else:
-                    patience.no_event_came(parser)
-                if self.done:
-                    return
+                if self._fault is not None:
+                    raise self._fault
+
+    def _chunks(self, piece: bytes) -> list[dict[str, Any]]:
+        """The chunks that a piece completes. What came before a fault was said all the same."""
+        chunks: list[dict[str, Any]] = []
+        self._size += len(piece)
+        try:
+            if self._size > MAX_STREAM_BYTES:
+                raise UpstreamInvalidResponse(f"The upstream's answer exceeds {MAX_STREAM_BYTES} bytes.")
+            for data in self._parser.feed(piece):
+                if data == DONE or data.strip() == DONE:
+                    self.done = True
+                    break
+                if data and not data.isspace():
+                    chunks.append(self._chunk(data))
+            if chunks:
+                self._patience.event_came()
+            elif not self.done:
+                self._patience.no_event_came(self._parser)
+        except UpstreamError as fault:
+            self._fault = fault
+        return chunks
 
     def _chunk(self, data: bytes) -> dict[str, Any]:
         try:
