@@ -26,6 +26,9 @@ READ_WHOLE = CHAT_PATH.encode()
 """Path whose bodies are handed on whole: waking the task for each piece costs more than reading it."""
 GATHERED_BYTES = 2**20
 """Bytes of such a body from which pieces are handed on all the same."""
+STATUS = b"HTTP/1.1 "
+JOINED_BYTES = 2**16
+"""A larger body is not copied to stand behind its head."""
 log = get_logger("gateway.http")
 
 
@@ -231,22 +234,45 @@ class _Client:
 
 
 class _PoliteTransport:
-    """A transport that closes only when the client has seen the answer.
+    """A transport that sends the head of an answer with its body, and closes only when the client has seen both.
 
-    If the client is still sending, it ends its own side and reads on for a while: the kernel would answer unread bytes
-    with a reset, and a reset may overtake the answer.
+    Each write is a call of the system, which costs as much as a fifth of what the gateway does for a small chat. A head
+    waits for its body until the event loop turns, no longer.
+
+    If the client is still sending when the connection is to end, the transport ends its own side and reads on for a
+    while: the kernel would answer unread bytes with a reset, and a reset may overtake the answer.
     """
 
-    __slots__ = ("_protocol", "_raw", "is_closing", "write")
+    __slots__ = ("_head", "_protocol", "_raw", "is_closing")
 
     def __init__(self, raw: asyncio.Transport, protocol: LimitedProtocol) -> None:
         self._raw = raw
         self._protocol = protocol
-        self.write = raw.write
+        self._head = b""
         self.is_closing = raw.is_closing
+
+    def write(self, data: bytes) -> None:
+        """Sends this behind all that was written before."""
+        if self._head:
+            head, self._head = self._head, b""
+            if len(data) > JOINED_BYTES:
+                self._raw.writelines((head, data))
+            else:
+                self._raw.write(head + data)
+        elif data.startswith(STATUS):
+            self._head = data
+            self._protocol.loop.call_soon(self._flush)
+        else:
+            self._raw.write(data)
+
+    def _flush(self) -> None:
+        head, self._head = self._head, b""
+        if head and not self._raw.is_closing():
+            self._raw.write(head)
 
     def close(self) -> None:
         """Ends the connection; at the second call at once."""
+        self._flush()
         raw, protocol = self._raw, self._protocol
         if raw.get_write_buffer_size():
             protocol.watch_writes()

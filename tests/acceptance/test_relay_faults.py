@@ -251,6 +251,17 @@ def test_s1_an_answer_that_begins_before_the_upload_is_done(client: Connection, 
     assert client.read_until(b"0\r\n\r\n").startswith(b"HTTP/1.1 200 ")
 
 
+def test_s1_the_head_of_an_answer_does_not_wait_for_its_body(client: Connection, listener: Listener) -> None:
+    """Many clients show that something has begun, and only then read on."""
+    client.send(f"GET /v1/files HTTP/1.1\r\n{HEAD}\r\n".encode())
+    server = listener.accept()
+    server.read_until(b"\r\n\r\n")
+    server.send(EVENTS)
+    assert client.read_until(b"\r\n\r\n").startswith(b"HTTP/1.1 200 ")
+    server.send(chunk(b"first") + b"0\r\n\r\n")
+    assert client.read_until(b"0\r\n\r\n").endswith(chunk(b"first") + b"0\r\n\r\n")
+
+
 def test_s7_an_upload_that_breaks_after_the_answer_has_begun(client: Connection, listener: Listener) -> None:
     """Too late for a status: the connection breaks on both sides."""
     client.send(f"POST /v1/echo HTTP/1.1\r\n{HEAD}Transfer-Encoding: chunked\r\n\r\n".encode() + chunk(b"begin"))

@@ -1,11 +1,13 @@
 """What both databases share: a transaction as its caller sees it, and a fast insert."""
 
+import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Protocol, TypeVar
 
 import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
 
 from gateway.errors import StorageUnavailable
 
@@ -80,7 +82,10 @@ class RowInsert:
             return
         statement = self._for(connection.dialect)
         values = statement.values(rows)
-        connection.exec_driver_sql(statement.text, values if len(values) > 1 else values[0])
+        if connection.dialect.name == "sqlite":
+            _insert_by_driver(connection, statement.text, values)
+        else:
+            connection.exec_driver_sql(statement.text, values if len(values) > 1 else values[0])
 
     def one(self, connection: sa.Connection, row: dict[str, Any]) -> Any:
         """Inserts a row, and gives what the conflict clause returns: None where it let the row alone."""
@@ -98,3 +103,16 @@ class RowInsert:
                 f"{compiled} {self._conflict}".rstrip(), itemgetter(*names), converts
             )
         return self._compiled[dialect.name]
+
+
+def _insert_by_driver(connection: sa.Connection, text: str, values: list[tuple[Any, ...]]) -> None:
+    """What SQLAlchemy does around a statement takes longer than SQLite needs for a row.
+
+    Raises:
+        IntegrityError: as SQLAlchemy raises it, as with the other database.
+    """
+    driver: Any = connection.connection.driver_connection
+    try:
+        driver.executemany(text, values).close()
+    except sqlite3.IntegrityError as error:
+        raise IntegrityError(text, None, error) from error
