@@ -13,7 +13,6 @@ from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
 from gateway.storage.claims import settle_claims
 from gateway.storage.conversations.delete import anonymise_bills, unheld_groups
 from gateway.storage.database import schema
-from gateway.storage.database.engine import insert_if_new
 from gateway.storage.database.transactions import RowInsert
 from gateway.storage.lookup.digests import INSERT_LINKS
 from gateway.storage.lookup.frames import write_frame
@@ -28,6 +27,8 @@ NOTHING_MORE = {"metadata": None, "instructions_digest": None, "forgotten_at": N
 INSERT_CONVERSATION = RowInsert(schema.conversations)
 INSERT_MESSAGES = RowInsert(schema.messages)
 INSERT_COMPLETION = RowInsert(schema.completions)
+INSERT_INSTRUCTIONS = RowInsert(schema.instructions, "ON CONFLICT DO NOTHING")
+INSERT_CACHED = RowInsert(schema.cached_contents, "ON CONFLICT DO NOTHING")
 
 
 def write_turns(connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime) -> list[str]:
@@ -88,7 +89,7 @@ def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry,
     else:
         connection.execute(_UPDATE, {**values, "conversation": turn.conversation_id})
     if instructions is not None:
-        connection.execute(insert_if_new(connection, schema.instructions), instructions)
+        INSERT_INSTRUCTIONS(connection, [instructions])
     steps = _steps(connection, turn, [row for row, _ in messages])
     INSERT_MESSAGES(connection, [row for row, _ in messages])
     INSERT_STEPS(connection, steps)
@@ -108,7 +109,7 @@ def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry,
     if turn.cached:
         shared = {"conversation_id": turn.conversation_id, "tenant": entry.tenant}
         held = [{**shared, "digest": digest} for digest in turn.cached]
-        connection.execute(insert_if_new(connection, schema.cached_contents), held)
+        INSERT_CACHED(connection, held)
     return ()
 
 
