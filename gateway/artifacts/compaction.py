@@ -5,7 +5,7 @@ import io
 import json
 import re
 
-import orjson
+from gateway.base.jsons import is_json
 
 SEPARATORS = (",", "\t", ";", "|")
 LEAST_ROWS = 3
@@ -42,7 +42,7 @@ def _compact_json(text: str) -> str | None:
 
     The text is edited, not written anew: numbers keep their digits, members their order and repeated names.
     """
-    if _is_json(text):
+    if is_json(text):
         return _without(WHITE, text)
     if "\n" in text and all(map(_is_line, text.split("\n"))):
         return _without(WHITE_IN_LINE, text)
@@ -52,25 +52,7 @@ def _compact_json(text: str) -> str | None:
 def _is_line(line: str) -> bool:
     """Whether it can be a line of JSON lines: an array, an object, or nothing."""
     bare = line.strip(" \t\r")
-    return not bare or (bare[0] in "{[" and _is_json(bare))
-
-
-def _is_json(text: str) -> bool:
-    try:
-        orjson.loads(text)
-    except ValueError:  # orjson refuses large integers and halves of surrogate pairs, which are JSON all the same
-        pass
-    else:
-        return True
-    try:
-        json.loads(text, parse_constant=_not_json, parse_int=len, parse_float=len)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _not_json(constant: str) -> object:
-    raise ValueError(f"{constant} is no JSON")
+    return not bare or (bare[0] in "{[" and is_json(bare))
 
 
 def _without(white: dict[int, int | None], text: str) -> str:

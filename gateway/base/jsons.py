@@ -61,6 +61,21 @@ def checked(raw: bytes, value: Any, *, small: bool = True, most_deep: int = MAX_
     return json.loads(raw) if huge else value
 
 
+def is_json(text: str) -> bool:
+    """Whether a text is JSON by its grammar: numbers of any size, halves of surrogate pairs and all."""
+    try:
+        loads(text)
+    except ValueError:  # orjson refuses what it cannot represent
+        pass
+    else:
+        return True
+    try:
+        json.loads(text, parse_constant=_not_json, parse_int=len, parse_float=len)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 def parsed_bytes(raw: AnyStr) -> int:
     """Bytes of memory that a JSON text takes once it is parsed, about. Signs that stand in texts count, too."""
     opening, bracket, comma = (b"{", b"[", b",") if isinstance(raw, bytes) else ("{", "[", ",")

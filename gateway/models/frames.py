@@ -1,9 +1,11 @@
 """What a model was sent of a conversation, frozen until something has to leave (guarantee §4 I7, ADR 12)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
+V = TypeVar("V")
 Form = dict[str, Any] | None
 """A message as it was forwarded; None: as it was sent, without the block that it was stored with."""
 
@@ -46,6 +48,22 @@ class Frame:
     left_out_tokens: int = 0
     additions: int = 0
     borrowed: bool = False
+
+    def without(self, messages: AbstractSet[str]) -> "Frame":
+        """What it says of all other messages."""
+
+        def others(found: Mapping[str, V]) -> dict[str, V]:
+            return {name: each for name, each in found.items() if name not in messages}
+
+        return replace(
+            self,
+            left_out=self.left_out - messages,
+            forms=others(self.forms),
+            shown_in_full=others(self.shown_in_full),
+            decisions=others(self.decisions),
+            unsent=self.unsent - messages,
+            counts=others(self.counts),
+        )
 
     def followed_by(self, later: "Frame") -> "Frame":
         """This one with what later requests added to it; the window stays."""

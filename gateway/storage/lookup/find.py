@@ -18,6 +18,7 @@ from gateway.models.conversation import (
     ResumePoint,
     StoredConversation,
 )
+from gateway.models.frames import Frame
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.lookup.frames import read_frame
@@ -54,7 +55,8 @@ def find(
         point = locate(connection, row.id, row.head_id, lookup) or (point if lookup.maybe_delta else NOWHERE)
     found = _load(connection, row, point, lookup, max_bytes, paths, framed=bool(row.framed) and model is not None)
     frame = read_frame(connection, row.id, model, found.path) if row.framed and model is not None else None
-    return replace(found, frame=frame, updated_at=rows.utc(row.updated_at))
+    path = _with_its_window(connection, found.path, frame) if frame is not None and found.unread else found.path
+    return replace(found, path=path, frame=frame, updated_at=rows.utc(row.updated_at))
 
 
 def conversation_row(connection: sa.Connection, tenant: str, ref: ConversationRef) -> Any:
@@ -98,6 +100,18 @@ def _load(
         return StoredConversation(row.id, row.head_id, resume_point=point, read=False)
     path, notes = _path(connection, row, point.message_id, max_bytes, paths)
     return StoredConversation(row.id, row.head_id, path, instructions, attached, point, notes=notes)
+
+
+def _with_its_window(
+    connection: sa.Connection, path: tuple[ConversationMessage, ...], frame: Frame
+) -> tuple[ConversationMessage, ...]:
+    """The path from where the window begins that was forwarded last. Messages that were reduced in it weigh more than
+    it held, so that the path that was read may begin later; but nothing of it leaves as long as all fits (guarantee §4
+    I7)."""
+    if any(message.message_id == frame.first for message in path):
+        return path
+    found = connection.execute(_WINDOW, {"from": path[0].message_id, "first": frame.first or ""}).all()
+    return (*_messages(found[1:]), *path)
 
 
 def _instructions(connection: sa.Connection, row: Any, message_id: str | None) -> tuple[dict[str, Any], ...]:
@@ -187,4 +201,9 @@ def _users_query() -> sa.Select[int]:
     return sa.select(sa.func.count()).select_from(chain).where(chain.c.role == "user")
 
 
-_PATH, _EARLIER, _USERS = _path_query(), _earlier_query(), _users_query()
+def _window_query() -> sa.Select[Any]:
+    """The path from `:first` to `:from`; from the first message of the conversation, if that is not on it."""
+    return messages_of(upwards(onwards=lambda chain: chain.c.id != sa.bindparam("first", type_=sa.String)))
+
+
+_PATH, _EARLIER, _USERS, _WINDOW = _path_query(), _earlier_query(), _users_query(), _window_query()
