@@ -28,6 +28,7 @@ from gateway.history.recognition import end_user_of
 from gateway.models.bill import CallCost, ContextUtilizationMetadata, ResponseMetadata, anonymous
 from gateway.models.chain import ChainKey
 from gateway.models.conversation import INLINE_MESSAGES
+from gateway.models.standing import without_standing
 from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
 from gateway.ports import Clock
 from gateway.storage.store import ConversationStore
@@ -126,9 +127,10 @@ class Settlement:
             used.economics = as_realised(used.economics, left, usage, exchange.facts.prices)
         exchange.request.log_facts.update(figures(known))
         metadata = response_metadata(known)
-        document = jsons.dumps(metadata)
-        await self._commit(exchange, outcome, metadata, document, calls)
-        if (told := in_answer(metadata)) is not metadata:
+        kept = await self._as_kept(exchange, known, metadata)
+        document = jsons.dumps(kept)
+        await self._commit(exchange, outcome, kept, document, calls)
+        if (told := in_answer(metadata)) is not kept:
             document = jsons.dumps(told)
         return Bill(document, extended_usage(usage, calls, sums), exchange.conversation_id, sums[0].total_cost)
 
@@ -300,6 +302,19 @@ class Settlement:
         """What is stored of the turn."""
         messages = exchange.history.messages if exchange.history else ()
         return await offload_if(len(messages) >= INLINE_MESSAGES, stored_turn, exchange, outcome)
+
+    async def _as_kept(self, exchange: Exchange, known: ResponseMetadata, whole: dict[str, Any]) -> dict[str, Any]:
+        """The bill as it is stored: without the artifacts that stored messages tell again (ADR 19)."""
+        used, history, built = known.context_utilization, exchange.history, exchange.built
+        if used is None or not whole["context_utilization"]["artifacts_standing"]["count"]:
+            return whole
+        if built is None or built.material is None or exchange.conversation_id is None:
+            return whole
+        if history is None or history.unproven:  # what such a client sent need not be, to the letter, what is stored
+            return whole
+        messages, current = built.material.messages, built.material.current
+        long = len(messages) >= INLINE_MESSAGES
+        return await offload_if(long, without_standing, whole, used.artifacts_processed, messages, current)
 
     async def _chains(self, exchange: Exchange, outcome: Outcome) -> tuple[ChainKey, ...]:
         """The keys by which the conversation is recognised; stored also where no content is (guarantee §3.2)."""
