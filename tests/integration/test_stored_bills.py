@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from gateway.base import jsons
 from gateway.base.clock import SystemClock
 from gateway.base.ids import artifact_id
 from gateway.config.settings import Settings
@@ -20,7 +21,7 @@ from gateway.storage.cache.memory import MemoryCache
 from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database import schema
-from tests.support.agent_loop import Agent, ComputedBills
+from tests.support.agent_loop import Agent
 from tests.support.in_process import InProcess
 
 Json = dict[str, Any]
@@ -33,11 +34,6 @@ SMALL_WINDOW = 6000
 def pages(number: int) -> str:
     """A result with some words that are nowhere else."""
     return "\n".join(f"The keeper of lamp {number}-{n} is called Name{number * 31 + n}." for n in range(30))
-
-
-@pytest.fixture
-def computed(monkeypatch: pytest.MonkeyPatch) -> ComputedBills:
-    return ComputedBills(monkeypatch)
 
 
 @pytest.fixture(params=[2**20, SMALL_WINDOW], ids=["all-fits", "small-window"])
@@ -61,7 +57,7 @@ async def kept(agent: Agent, completion_id: str) -> tuple[str, str]:
     return await agent.process.transactions.run(lambda c: tuple(c.execute(query).one()))
 
 
-async def require_all(agent: Agent, computed: ComputedBills) -> None:
+async def require_all(agent: Agent) -> None:
     """Each completion is found with the very list that its request computed, alone, in a page and in an export."""
     assert agent.conversation is not None
     page = await agent.process.store.list_completions("tenant", CompletionQuery(agent.conversation, limit=1000))
@@ -73,7 +69,7 @@ async def require_all(agent: Agent, computed: ComputedBills) -> None:
     assert len(page.found) >= len(agent.completions)
     for number, each in enumerate(page.found):
         entry = each.ledger
-        due = computed.by_request[entry.request_id]["context_utilization"]
+        due = agent.process.computed_bill(entry.request_id)
         ways = [entry.metadata, documents[entry.completion_id]["response_metadata"]]
         bills = [way["context_utilization"] for way in ways]
         if number % 10 == 9:
@@ -89,7 +85,7 @@ async def require_all(agent: Agent, computed: ComputedBills) -> None:
     ids=["all-fits", "all-fits-resent", "small-window"],
 )
 async def test_s6_2_a_stored_bill_does_not_grow_with_what_stands(
-    module_storage_url: str, computed: ComputedBills, window: int, resends: bool
+    module_storage_url: str, window: int, resends: bool
 ) -> None:
     agent = await started(Agent(resends=resends), module_storage_url, window)
     try:
@@ -97,14 +93,12 @@ async def test_s6_2_a_stored_bill_does_not_grow_with_what_stands(
         sizes = [len((await kept(agent, each))[1]) for each in agent.completions]
         few, many = max(sizes[FEW - 2 : FEW + 3]), max(sizes[-5:])
         assert many <= MOST_TIMES * few
-        await require_all(agent, computed)
+        await require_all(agent)
     finally:
         await agent.process.close()
 
 
-async def test_s6_2_a_looked_up_bill_has_the_list_that_its_request_computed(
-    agent: Agent, computed: ComputedBills
-) -> None:
+async def test_s6_2_a_looked_up_bill_has_the_list_that_its_request_computed(agent: Agent) -> None:
     """A loop with parallel and repeated results, documents, turns, restored steps, a branch and a failed answer."""
     polls = ["still running", "still running", pages(50), "still running"]
     document = {"title": "Lamps", "content": "\n\n".join(pages(n) for n in range(70, 74))}
@@ -120,7 +114,7 @@ async def test_s6_2_a_looked_up_bill_has_the_list_that_its_request_computed(
     agent.fails = True
     with pytest.raises(UpstreamUnreachable):
         await agent.send({"role": "user", "content": "Is it?"})
-    await require_all(agent, computed)
+    await require_all(agent)
     unlisted = [(await kept(agent, each))[1].count("artifacts_unlisted") for each in agent.completions]
     assert sum(unlisted) > len(unlisted) / 2
 
@@ -138,9 +132,7 @@ async def items_of(agent: Agent, kind: str) -> tuple[ConversationRecords, list[J
 
 
 @pytest.mark.parametrize("which", [0, 3, -1], ids=["first", "middle", "last"])
-async def test_s2_a_deleted_result_is_in_no_list_that_it_stood_in(
-    agent: Agent, computed: ComputedBills, which: int
-) -> None:
+async def test_s2_a_deleted_result_is_in_no_list_that_it_stood_in(agent: Agent, which: int) -> None:
     """The others stay, also where the deleted one is where the path of a bill ends."""
     texts = [pages(n) for n in range(8)]
     await agent.turn("Who keeps lamp 3-4?", texts)
@@ -154,9 +146,7 @@ async def test_s2_a_deleted_result_is_in_no_list_that_it_stood_in(
         assert found == without(listed, {artifact_id(texts[which])})
 
 
-async def test_s2_what_is_left_is_listed_as_it_was_whatever_was_deleted_before_it(
-    agent: Agent, computed: ComputedBills
-) -> None:
+async def test_s2_what_is_left_is_listed_as_it_was_whatever_was_deleted_before_it(agent: Agent) -> None:
     """A result whose call was deleted is not listed; all others keep their numbers, of messages and of steps."""
     texts = [pages(n) for n in range(8)]
     await agent.turn("Who keeps lamp 3-4?", texts)
@@ -174,7 +164,7 @@ async def test_s2_what_is_left_is_listed_as_it_was_whatever_was_deleted_before_i
 
 
 async def test_s2_what_stood_is_not_listed_where_nobody_noted_a_deletion(
-    agent: Agent, computed: ComputedBills, monkeypatch: pytest.MonkeyPatch
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with a request that was under way: its numbers are no longer those of the path, and no other is taken."""
     texts = [pages(n) for n in range(8)]
@@ -188,9 +178,7 @@ async def test_s2_what_stood_is_not_listed_where_nobody_noted_a_deletion(
     assert found == [record for record in before if "standing" not in record]
 
 
-async def test_s2_of_a_deleted_conversation_a_bill_lists_what_its_request_decided(
-    agent: Agent, computed: ComputedBills
-) -> None:
+async def test_s2_of_a_deleted_conversation_a_bill_lists_what_its_request_decided(agent: Agent) -> None:
     """And counts what stood, as the answer did; no name comes back."""
     await agent.turn("Who keeps lamp 3-4?", [pages(n) for n in range(8)])
     before = {each: await agent.process.bill(each) for each in agent.completions}
@@ -202,27 +190,23 @@ async def test_s2_of_a_deleted_conversation_a_bill_lists_what_its_request_decide
         assert found == {**bill, "artifacts_processed": fresh}
 
 
-async def test_s6_2_a_replica_of_the_version_before_reads_the_bill_and_writes_its_own(
-    agent: Agent, computed: ComputedBills
-) -> None:
+async def test_s6_2_a_replica_of_the_version_before_reads_the_bill_and_writes_its_own(agent: Agent) -> None:
     """A row of this version is a bill with a shorter list to it; a row with the whole list stays as it stands."""
     await agent.turn("Who keeps lamp 3-4?", [pages(n) for n in range(8)])
     request_id, text = await kept(agent, agent.completions[-1])
     short = json.loads(text)["context_utilization"]
-    due = computed.by_request[request_id]["context_utilization"]
+    due = agent.process.computed_bill(request_id)
     assert {*short} - {*due} == {UNLISTED}
     assert all(short[name] == due[name] for name in due if name != "artifacts_processed")
     assert all(record in due["artifacts_processed"] for record in short["artifacts_processed"])
-    table, old = schema.ledger, json.dumps(computed.by_request[request_id])
+    table, old = schema.ledger, jsons.dumps_text(agent.process.computed[request_id])
     update = table.update().where(table.c.request_id == request_id)
     await agent.process.transactions.run(lambda c: c.execute(update.values(response_metadata=old)), write=True)
     assert await agent.process.bill(agent.completions[-1]) == due
 
 
 @pytest.mark.parametrize("spoilt", ["{}", '{"runs":[[1]],"behind":"x"}', '{"runs":7,"behind":[1]}', '{"behind":3}'])
-async def test_s6_2_a_bill_that_somebody_has_spoilt_is_still_found(
-    agent: Agent, computed: ComputedBills, spoilt: str
-) -> None:
+async def test_s6_2_a_bill_that_somebody_has_spoilt_is_still_found(agent: Agent, spoilt: str) -> None:
     await agent.turn("Who keeps lamp 3-4?", [pages(n) for n in range(3)])
     request_id, text = await kept(agent, agent.completions[-1])
     bill = json.loads(text)

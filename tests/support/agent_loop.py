@@ -1,31 +1,12 @@
-"""An agent's tool loop, answered by the gateway's pipeline in this process; each bill as its request computed it."""
+"""An agent's tool loop, answered by the gateway's pipeline in this process."""
 
-import json
 from typing import Any
 
-import pytest
-
-from gateway.accounting.metadata import response_metadata
-from gateway.base import jsons
 from gateway.errors import UpstreamUnreachable
 from tests.support.in_process import InProcess
 
 Json = dict[str, Any]
 TOOLS = [{"type": "function", "function": {"name": "search", "parameters": {"type": "object"}}}]
-
-
-class ComputedBills:
-    """Bills as requests computed them, whole, by the request's id."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.by_request: dict[str, Json] = {}
-
-        def noting(known: Any) -> Json:
-            made = response_metadata(known)
-            self.by_request[known.request_id] = json.loads(jsons.dumps(made))
-            return made
-
-        monkeypatch.setattr("gateway.turn.settlement.response_metadata", noting)
 
 
 def step(number: int, text: str | list[str]) -> tuple[Json, list[Json]]:
