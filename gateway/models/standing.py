@@ -54,35 +54,28 @@ def said_by(body: Json) -> Said:
     return Said({key: body[key] for key in PAIRING if key in body}, name, len(text))
 
 
-def without_standing(
-    metadata: Json, records: Sequence[ArtifactUsageRecord], messages: Sequence[ConversationMessage], current: int
-) -> Json:
-    """The bill as it is stored: without the records that `with_standing` gives again.
+def unlisted_among(
+    records: Sequence[ArtifactUsageRecord], messages: Sequence[ConversationMessage], current: int
+) -> "Unlisted | None":
+    """What a stored bill need not list, as `with_standing` gives it again; None if that is nothing.
 
     Args:
-        metadata: the whole bill; it is not changed.
-        records: those of its list, in the same order.
-        messages: the conversation of the request, oldest first, in which `ArtifactUsageRecord.message` is an index.
+        records: of all artifacts of the request.
+        messages: its conversation, oldest first, in which `ArtifactUsageRecord.message` is an index.
         current: index of the message that begins the current turn.
     """
-    utilization = metadata["context_utilization"]
-    told: list[Json] = utilization["artifacts_processed"]
-    results = {record.message: told[n] for n, record in enumerate(records) if record.message is not None}
-    found = _Unlisted(current)
+    results = {record.message: record for record in records if record.message is not None}
+    found = Unlisted(current)
     for index, message in enumerate(messages):
         if message.message_id is None:
             break  # from here on all are new
         if not found.add(index, message, results.get(index)):
-            return metadata
-    if not found.gone:
-        return metadata
-    listed = [record for record in told if id(record) not in found.gone]
-    short = {**utilization, "artifacts_processed": listed, UNLISTED: found.as_json()}
-    return {**metadata, "context_utilization": short}
+            return None
+    return found if found.gone else None
 
 
 @dataclass(slots=True)
-class _Unlisted:
+class Unlisted:
     """What is left out of a bill, as messages are gone through."""
 
     current: int
@@ -92,6 +85,8 @@ class _Unlisted:
     numbers: dict[str, int] = field(default_factory=dict)
     gone: set[int] = field(default_factory=set)
     """The records that are left out, by the ids of the objects."""
+    chars: int = 0
+    """Characters of them that were forwarded."""
     _behind: str | None = None
     _before: int = -1
     _step: int = 0
@@ -103,7 +98,7 @@ class _Unlisted:
     """Number of the latest of several results that are the same, by content."""
     _latest_shown: tuple[str, int] | None = None
 
-    def add(self, index: int, message: ConversationMessage, record: Json | None) -> bool:
+    def add(self, index: int, message: ConversationMessage, record: ArtifactUsageRecord | None) -> bool:
         """Goes on to the next message. False if it is not in the order of the path, which no range can tell."""
         number = message.sequence_number
         if number is None or number <= self._before:
@@ -116,10 +111,10 @@ class _Unlisted:
                 self._step = self._step + 1 if index >= self.current else 0
                 self._calls, self._called = made, number
             return True
-        call = take_call(self._calls, message.body)
+        answers = take_call(self._calls, message.body)
         if record is None:  # it left the window
             self._break()
-        elif call and self._called is not None and self._is_told(message.body, call, number, record):
+        elif answers and self._called is not None and self._is_told(record):
             self._leave_out(message, self._called, record)
         else:
             self.listed.append(number)
@@ -138,33 +133,33 @@ class _Unlisted:
     def _break(self) -> None:
         self._calls, self._called, self._run = [], None, None
 
-    def _is_told(self, body: Json, call: Json, number: int, record: Json) -> bool:
-        """Whether the record is the one that the rule gives."""
-        name, _, count = record["artifact_id"].partition("-")
-        due = self._latest.get(name, 0) + 1
-        if name in self._latest and str(due) != (count or "1"):
+    def _is_told(self, record: ArtifactUsageRecord) -> bool:
+        """Whether the rule gives the record. Its source follows from the message and its call, as it did when the
+        record was made."""
+        if not record.standing or record.cache_hit or record.guarded or record.reason:
             return False
-        said = Said(body, name, record["original_size_chars"])
-        shown = record["strategy"], record["processed_size_chars"]
-        return record == _record(said, call, int(count or 1), _source(number, self._step), shown)
+        name, _, count = record.artifact_id.partition("-")
+        latest = self._latest.get(name)
+        return latest is None or latest + 1 == int(count or 1)
 
-    def _leave_out(self, message: ConversationMessage, called: int, record: Json) -> None:
-        name, _, count = record["artifact_id"].partition("-")
-        if name not in self._latest and count:
+    def _leave_out(self, message: ConversationMessage, called: int, record: ArtifactUsageRecord) -> None:
+        name, _, count = record.artifact_id.partition("-")
+        if count and name not in self._latest:
             self.numbers[name] = int(count)
         self._latest[name] = int(count or 1)
         if self._run is None:
             self._run = [called, called, *([self._step] if self._step else [])]
             self.runs.append(self._run)
         self._run[1], self._behind = self._before, message.message_id
-        strategy, chars = record["strategy"], record["processed_size_chars"]
-        if (strategy, chars) == (FULL, record["original_size_chars"]):
+        strategy, chars = record.strategy, record.processed_size_chars
+        if strategy == FULL and chars == record.original_size_chars:
             self._latest_shown = None
-        elif self._latest_shown is not None and self._latest_shown == (strategy, chars):
+        elif self._latest_shown == (strategy, chars):
             self.shown[strategy][-1][1] = self._before
         else:
             self._latest_shown = strategy, chars
             self.shown.setdefault(strategy, []).append([self._before, self._before, chars])
+        self.chars += chars
         self.gone.add(id(record))
 
 

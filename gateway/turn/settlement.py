@@ -28,7 +28,7 @@ from gateway.history.recognition import end_user_of
 from gateway.models.bill import CallCost, ContextUtilizationMetadata, ResponseMetadata, anonymous
 from gateway.models.chain import ChainKey
 from gateway.models.conversation import INLINE_MESSAGES
-from gateway.models.standing import without_standing
+from gateway.models.standing import Unlisted, unlisted_among
 from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
 from gateway.ports import Clock
 from gateway.storage.store import ConversationStore
@@ -126,11 +126,10 @@ class Settlement:
             used, left = exchange.built.utilization, exchange.built.left_out
             used.economics = as_realised(used.economics, left, usage, exchange.facts.prices)
         exchange.request.log_facts.update(figures(known))
-        metadata = response_metadata(known)
-        kept = await self._as_kept(exchange, known, metadata)
-        document = jsons.dumps(kept)
-        await self._commit(exchange, outcome, kept, document, calls)
-        if (told := in_answer(metadata)) is not kept:
+        metadata = response_metadata(known, await self._unlisted(exchange))
+        document = jsons.dumps(metadata)
+        await self._commit(exchange, outcome, metadata, document, calls)
+        if (told := in_answer(metadata)) is not metadata:
             document = jsons.dumps(told)
         return Bill(document, extended_usage(usage, calls, sums), exchange.conversation_id, sums[0].total_cost)
 
@@ -303,18 +302,19 @@ class Settlement:
         messages = exchange.history.messages if exchange.history else ()
         return await offload_if(len(messages) >= INLINE_MESSAGES, stored_turn, exchange, outcome)
 
-    async def _as_kept(self, exchange: Exchange, known: ResponseMetadata, whole: dict[str, Any]) -> dict[str, Any]:
-        """The bill as it is stored: without the artifacts that stored messages tell again (ADR 19)."""
-        used, history, built = known.context_utilization, exchange.history, exchange.built
-        if used is None or not whole["context_utilization"]["artifacts_standing"]["count"]:
-            return whole
+    async def _unlisted(self, exchange: Exchange) -> Unlisted | None:
+        """What need not stand in the stored bill, as stored messages tell it again (ADR 19)."""
+        history, built = exchange.history, exchange.built
         if built is None or built.material is None or exchange.conversation_id is None:
-            return whole
+            return None
         if history is None or history.unproven:  # what such a client sent need not be, to the letter, what is stored
-            return whole
-        messages, current = built.material.messages, built.material.current
-        long = len(messages) >= INLINE_MESSAGES
-        return await offload_if(long, without_standing, whole, used.artifacts_processed, messages, current)
+            return None
+        records = built.utilization.artifacts_processed
+        if not any(record.standing for record in records):
+            return None
+        material = built.material
+        long = len(material.messages) >= INLINE_MESSAGES
+        return await offload_if(long, unlisted_among, records, material.messages, material.current)
 
     async def _chains(self, exchange: Exchange, outcome: Outcome) -> tuple[ChainKey, ...]:
         """The keys by which the conversation is recognised; stored also where no content is (guarantee §3.2)."""

@@ -199,7 +199,7 @@ async def test_s6_2_a_replica_of_the_version_before_reads_the_bill_and_writes_it
     assert {*short} - {*due} == {UNLISTED}
     assert all(short[name] == due[name] for name in due if name != "artifacts_processed")
     assert all(record in due["artifacts_processed"] for record in short["artifacts_processed"])
-    table, old = schema.ledger, jsons.dumps_text(agent.process.computed[request_id])
+    table, old = schema.ledger, jsons.dumps_text({**json.loads(text), "context_utilization": due})
     update = table.update().where(table.c.request_id == request_id)
     await agent.process.transactions.run(lambda c: c.execute(update.values(response_metadata=old)), write=True)
     assert await agent.process.bill(agent.completions[-1]) == due

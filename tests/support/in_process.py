@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from gateway.accounting.metadata import response_metadata
 from gateway.artifacts.files import FileReader
 from gateway.base import jsons
 from gateway.base.clock import SystemClock
@@ -83,11 +84,12 @@ class Function:
 class NotingSettlement(Settlement):
     """Keeps bills as requests computed them, before anything is left out of what is stored."""
 
-    computed: dict[str, Json]
+    computed: dict[str, ResponseMetadata]
 
-    async def _as_kept(self, exchange: Exchange, known: ResponseMetadata, whole: Json) -> Json:
-        self.computed[known.request_id] = whole
-        return await super()._as_kept(exchange, known, whole)
+    def _metadata(self, exchange: Exchange) -> ResponseMetadata:
+        known = super()._metadata(exchange)
+        self.computed[known.request_id] = known
+        return known
 
 
 class NoFiles:
@@ -118,7 +120,7 @@ class InProcess:
         match = settings.conversation.match
         settlement = NotingSettlement(store, counters, clock, Metrics(()), match)
         self.computed = settlement.computed = {}
-        """Whole bills by the request's id, as they were computed."""
+        """Bills by the request's id, as they were computed."""
         router = OneProvider(facts)
         self._pipeline = Pipeline(
             router, self.upstream, store, NoFiles(), self.context, settlement, settings.context, match
@@ -167,7 +169,7 @@ class InProcess:
 
     def computed_bill(self, request_id: str) -> Json:
         """The same as its request computed it."""
-        return plain(self.computed[request_id])
+        return plain(response_metadata(self.computed[request_id]))
 
     async def close(self) -> None:
         """Lets go of the storage."""

@@ -5,18 +5,21 @@ from typing import Any
 
 import pytest
 
+from gateway.accounting.metadata import in_answer, response_metadata
 from gateway.artifacts.collect import extract_artifacts_from_messages, unique_ids
-from gateway.models.bill import ArtifactUsageRecord
+from gateway.base import jsons
+from gateway.models.bill import ArtifactUsageRecord, ContextUtilizationMetadata, ResponseMetadata
 from gateway.models.conversation import ConversationMessage
 from gateway.models.standing import (
     UNLISTED,
+    Unlisted,
     as_numbered_then,
     messages_in_runs,
     said_by,
+    unlisted_among,
     unlisted_of,
     with_standing,
     without_message,
-    without_standing,
 )
 
 Json = dict[str, Any]
@@ -43,8 +46,7 @@ class Conversation:
         self.messages = [*kept, *new]
         self.current = self.random.choice((0, len(kept) // 2, len(kept)))
         self.records = self._records(len(kept))
-        listed = [_told(record) for record in self.records]
-        self.metadata: Json = {"cost": 1, "context_utilization": {"goal": "x", "artifacts_processed": listed}}
+        self.metadata = self.told(None)
 
     def _step(self) -> list[Json]:
         calls = [
@@ -82,13 +84,14 @@ class Conversation:
         return [*found, ArtifactUsageRecord("art_d", "attachment:0:d", "document", "exclude", 7, 0, standing=True)]
 
     def short(self) -> Json:
-        return without_standing(self.metadata, self.records, self.messages, self.current)
+        unlisted = unlisted_among(self.records, self.messages, self.current)
+        return self.told(unlisted)
 
-
-def _told(record: ArtifactUsageRecord) -> Json:
-    names = ("artifact_id", "source", "artifact_type", "strategy", "original_size_chars", "processed_size_chars")
-    standing = {"standing": True} if record.standing else {}
-    return {**{name: getattr(record, name) for name in names}, "cache_hit": record.cache_hit, **standing}
+    def told(self, unlisted: Unlisted | None) -> Json:
+        known = ResponseMetadata("req_1", None, None, "m", [], None, None, ContextUtilizationMetadata("m"))
+        assert known.context_utilization is not None
+        known.context_utilization.artifacts_processed = self.records
+        return response_metadata(known, unlisted)
 
 
 def looked_up(short: Json, path: dict[int, Json]) -> Json:
@@ -116,6 +119,7 @@ def test_s6_2_a_bill_is_the_same_again(block: int) -> None:
         made = Conversation(seed)
         short = made.short()
         assert looked_up(short, made.path) == made.metadata, seed
+        assert jsons.dumps(in_answer(short)) == jsons.dumps(in_answer(made.metadata)), seed
         left_out += len(records_of(made.metadata)) - len(records_of(short))
     assert left_out > 300
 
