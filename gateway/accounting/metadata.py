@@ -1,6 +1,6 @@
 """`response_metadata` and the extended `usage` of an answer (guarantee §6)."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 from gateway.accounting.cost import planning_usage, price_internal, total_cost, usage_of
@@ -13,7 +13,9 @@ from gateway.models.bill import (
     InternalCall,
     ResponseMetadata,
 )
+from gateway.models.standing import UNLISTED, Unlisted
 
+NONE: Set[int] = frozenset()
 Sums = tuple[CostMetadata, ContextPlanningCost]
 FEW = 10
 """New artifacts that nothing was done to are listed in an answer if they are not more than these, else counted."""
@@ -25,8 +27,12 @@ FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING = frozenset({*OPTIONAL_IN_RECORDS, "economi
 """Of a bill: they are left out elsewhere."""
 
 
-def response_metadata(known: ResponseMetadata) -> dict[str, Any]:
-    """As JSON-ready values; what is not known yet is left out. Written out: `dataclasses.asdict` copies every leaf."""
+def response_metadata(known: ResponseMetadata, unlisted: Unlisted | None = None) -> dict[str, Any]:
+    """As JSON-ready values; what is not known yet is left out. Written out: `dataclasses.asdict` copies every leaf.
+
+    Args:
+        unlisted: what the list need not have, as stored messages tell it again (ADR 19).
+    """
     data: dict[str, Any] = {
         "request_id": known.request_id,
         "conversation_id": known.conversation_id,
@@ -42,13 +48,17 @@ def response_metadata(known: ResponseMetadata) -> dict[str, Any]:
         used = known.context_utilization
         data["context_utilization"] = utilization = {
             **_fields(used),
-            "artifacts_processed": _told(used.artifacts_processed),
+            "artifacts_processed": _told(used.artifacts_processed, unlisted.gone if unlisted else NONE),
             "planning_usage": _fields(used.planning_usage),
             "planning_cost": _fields(used.planning_cost),
             "warnings": list(used.warnings),
         }
         standing = [record for record in utilization["artifacts_processed"] if record.get("standing")]
-        utilization["artifacts_standing"] = _counted(standing)
+        utilization["artifacts_standing"] = counted = _counted(standing)
+        if unlisted is not None:
+            counted["count"] += len(unlisted.gone)
+            counted["chars"] += unlisted.chars
+            utilization[UNLISTED] = unlisted.as_json()
         if used.economics is None:
             del utilization["economics"]
         if not used.planning_usage.embedder:
@@ -61,9 +71,12 @@ def in_answer(metadata: dict[str, Any]) -> dict[str, Any]:
     """The bill as an answer has it: lists what the request decided, changed or brought back, and counts what stands.
 
     Args:
-        metadata: the whole bill, as `response_metadata` gives it; it is not changed.
+        metadata: the bill as `response_metadata` gives it, whole or not; it is not changed.
     """
     utilization = metadata.get("context_utilization") or {}
+    if UNLISTED in utilization:
+        utilization = {name: value for name, value in utilization.items() if name != UNLISTED}
+        metadata = {**metadata, "context_utilization": utilization}
     records = utilization.get("artifacts_processed")
     if not records:
         return metadata
@@ -98,10 +111,11 @@ def with_plan(metadata: dict[str, Any], plan: Any) -> dict[str, Any]:
     return {**metadata, "context_utilization": {**utilization, "plan": plan}}
 
 
-def _told(records: Sequence[ArtifactUsageRecord]) -> list[dict[str, Any]]:
+def _told(records: Sequence[ArtifactUsageRecord], gone: Set[int]) -> list[dict[str, Any]]:
     """The records; new ones that nothing was done to stand like old ones where they are more than an answer lists."""
     many = sum(record.untouched and not record.standing for record in records) > FEW
-    return [_record(record, standing=record.standing or (many and record.untouched)) for record in records]
+    left = [record for record in records if id(record) not in gone] if gone else records
+    return [_record(record, standing=record.standing or (many and record.untouched)) for record in left]
 
 
 def _counted(records: Sequence[dict[str, Any]]) -> dict[str, int]:

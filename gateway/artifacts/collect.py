@@ -14,7 +14,7 @@ from gateway.artifacts.in_messages import TITLE_CHARS, document_spans, title_of
 from gateway.base.ids import artifact_id
 from gateway.models.artifacts import Artifact, ArtifactType, Place, RequestAttachment
 from gateway.models.conversation import ConversationMessage, FormNotes, History, ReasoningStepRecord
-from gateway.models.tool_steps import RESULT_ROLES, asked, calls_of, take_call, text_of
+from gateway.models.tool_steps import RESULT_ROLES, calls_of, result_of, take_call, text_of
 from gateway.models.window import LAST_EARLIER
 
 
@@ -38,7 +38,7 @@ def extract_artifacts_from_messages(
             continue
         call = take_call(calls, message.body)
         noted = known.get(id(message.body))
-        result = noted[1] if noted is not None else _result(message, call)
+        result = noted[1] if noted is not None else result_of(message.body, call)
         if noted is None and message.is_stored_form:
             known[id(message.body)] = message.body, result
         name, text, tool, arguments = result
@@ -57,13 +57,6 @@ def extract_artifacts_from_messages(
         )
         found.append(artifact)
     return found
-
-
-def _result(message: ConversationMessage, call: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    """A tool's result, to that call: artifact id, text, the tool's name and the arguments."""
-    name, arguments = asked(call)
-    text = text_of(message.content)
-    return artifact_id(text), text, str(message.body.get("name") or name), arguments
 
 
 def extract_artifacts_from_steps(steps: Iterable[ReasoningStepRecord]) -> list[Artifact]:

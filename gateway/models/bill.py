@@ -98,6 +98,8 @@ class ArtifactUsageRecord:
     """Where its client says that it is from."""
     untouched: bool = False
     """It is in its message as it came; not on the bill."""
+    message: int | None = None
+    """Of a tool's result in a message that can be forwarded, that message's index; not on the bill."""
 
 
 CLIENTS_WORDS = ("attachment_type", "attachment_source")

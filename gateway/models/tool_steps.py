@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from gateway.base.ids import artifact_id
 from gateway.models.conversation import ConversationMessage, ReasoningStepRecord
 
 RESULT_ROLES = ("tool", "function")
@@ -47,6 +48,17 @@ def asked(call: Mapping[str, Any]) -> tuple[str, str]:
     function, custom = call.get("function") or {}, call.get("custom") or {}
     arguments = function.get("arguments") or custom.get("input") or ""
     return str(function.get("name") or custom.get("name") or "tool"), str(arguments)
+
+
+def tool_of(result: Mapping[str, Any], call: Mapping[str, Any]) -> str:
+    """The name of the tool whose result this is, to that call."""
+    return str(result.get("name") or asked(call)[0])
+
+
+def result_of(result: Mapping[str, Any], call: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    """A tool's result, to that call: artifact id, text, the tool's name and the arguments."""
+    text = text_of(result.get("content"))
+    return artifact_id(text), text, tool_of(result, call), asked(call)[1]
 
 
 def _answers(result: Mapping[str, Any], call: Mapping[str, Any]) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from gateway.models.artifacts import Artifact, ProcessingStrategy
+from gateway.models.artifacts import Artifact, ArtifactType, ProcessingStrategy
 from gateway.models.bill import ArtifactUsageRecord, nameless
 from gateway.models.frames import FrozenDecision
 from gateway.models.window import Fitted, Material, Recalled, Rendering, Unreduced
@@ -191,10 +191,16 @@ def records_of(
             attachment_type=kind and kind[:NAME_CHARS],
             attachment_source=origin and origin[:NAME_CHARS],
             untouched=rendering is None and strategy is ProcessingStrategy.INCLUDE_FULL,
+            message=_message_of(artifact),
         )
         records.append(record)
     turns = fitted.selection.turns
     return [*records, _of_turns(turns)] if turns else records
+
+
+def _message_of(artifact: Artifact) -> int | None:
+    index = artifact.place.message
+    return index if index is not None and index >= 0 and artifact.artifact_type is ArtifactType.TOOL_RESULT else None
 
 
 def _of_turns(turns: Recalled) -> ArtifactUsageRecord:

@@ -28,6 +28,7 @@ from gateway.history.recognition import end_user_of
 from gateway.models.bill import CallCost, ContextUtilizationMetadata, ResponseMetadata, anonymous
 from gateway.models.chain import ChainKey
 from gateway.models.conversation import INLINE_MESSAGES
+from gateway.models.standing import Unlisted, unlisted_among
 from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
 from gateway.ports import Clock
 from gateway.storage.store import ConversationStore
@@ -125,7 +126,7 @@ class Settlement:
             used, left = exchange.built.utilization, exchange.built.left_out
             used.economics = as_realised(used.economics, left, usage, exchange.facts.prices)
         exchange.request.log_facts.update(figures(known))
-        metadata = response_metadata(known)
+        metadata = response_metadata(known, await self._unlisted(exchange))
         document = jsons.dumps(metadata)
         await self._commit(exchange, outcome, metadata, document, calls)
         if (told := in_answer(metadata)) is not metadata:
@@ -300,6 +301,20 @@ class Settlement:
         """What is stored of the turn."""
         messages = exchange.history.messages if exchange.history else ()
         return await offload_if(len(messages) >= INLINE_MESSAGES, stored_turn, exchange, outcome)
+
+    async def _unlisted(self, exchange: Exchange) -> Unlisted | None:
+        """What need not stand in the stored bill, as stored messages tell it again (ADR 19)."""
+        history, built = exchange.history, exchange.built
+        if built is None or built.material is None or exchange.conversation_id is None:
+            return None
+        if history is None or history.unproven:  # what such a client sent need not be, to the letter, what is stored
+            return None
+        records = built.utilization.artifacts_processed
+        if not any(record.standing for record in records):
+            return None
+        material = built.material
+        long = len(material.messages) >= INLINE_MESSAGES
+        return await offload_if(long, unlisted_among, records, material.messages, material.current)
 
     async def _chains(self, exchange: Exchange, outcome: Outcome) -> tuple[ChainKey, ...]:
         """The keys by which the conversation is recognised; stored also where no content is (guarantee §3.2)."""

@@ -10,7 +10,7 @@ from tests.properties.cases import Case, Json, answer, attachment, tool_step, to
 from tests.properties.checks import append
 from tests.properties.checks.budget import check_refusal
 from tests.properties.checks.everything import check_answer
-from tests.properties.checks.seen import LEFT_OUT, Seen
+from tests.properties.checks.seen import LEFT_OUT, Seen, hold
 from tests.properties.materials import words
 from tests.properties.mutants import Mutant, unchanged
 from tests.support.in_process import InProcess
@@ -109,6 +109,8 @@ class Player:
             return False
         forwarded = copy.deepcopy(self._gateway.upstream.sent[-1]["messages"])
         figures = await self._gateway.bill(answered["id"], f"tenant {talk.seed}")
+        computed = self._gateway.computed_bill(answered["response_metadata"]["request_id"])
+        hold("bill", figures == computed, "a looked-up bill is not the one that its request computed")
         if talk.requests > 1:
             forwarded, figures = self._mutant(case, forwarded, figures) or (forwarded, figures)
         seen = check_answer(case, originals, forwarded, figures, talk.standing)

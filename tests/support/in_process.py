@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from gateway.accounting.metadata import response_metadata
 from gateway.artifacts.files import FileReader
 from gateway.base import jsons
 from gateway.base.clock import SystemClock
@@ -19,6 +20,7 @@ from gateway.errors import NotFound
 from gateway.http.chat.messages import plain_messages
 from gateway.http.chat.resends import Resends, read_chat_request
 from gateway.http.chat.validation import Arrival, parse_chat_request
+from gateway.models.bill import ResponseMetadata
 from gateway.models.exchange import Caller, ChatRequest, ChunkStream, Deployment, JsonAnswer, ModelFacts, StoredFile
 from gateway.relevance.index_cache import ContentIndexes, IndexedCache
 from gateway.storage.cache.memory import MemoryCache
@@ -28,6 +30,7 @@ from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.store import ConversationStore
 from gateway.telemetry.metrics import Metrics
 from gateway.tokens.counter import CounterRegistry
+from gateway.turn.exchange import Exchange
 from gateway.turn.pipeline import Pipeline
 from gateway.turn.settlement import Settlement
 from gateway.upstream.routing.router import ConfiguredRouter
@@ -35,6 +38,12 @@ from gateway.upstream.routing.router import ConfiguredRouter
 Json = dict[str, Any]
 Answers = Callable[[Json], Json]
 """A provider: from the body that it is sent to the assistant's message."""
+
+
+def plain(metadata: Json) -> Json:
+    """A bill's `context_utilization` with its numbers as JSON has them."""
+    found: Json = json.loads(jsons.dumps(metadata))["context_utilization"]
+    return found
 
 
 class OneProvider(ConfiguredRouter):
@@ -72,6 +81,17 @@ class Function:
         raise NotImplementedError("this provider does not stream")
 
 
+class NotingSettlement(Settlement):
+    """Keeps bills as requests computed them, before anything is left out of what is stored."""
+
+    computed: dict[str, ResponseMetadata]
+
+    def _metadata(self, exchange: Exchange) -> ResponseMetadata:
+        known = super()._metadata(exchange)
+        self.computed[known.request_id] = known
+        return known
+
+
 class NoFiles:
     """Nobody keeps any (adapter of `ports.FileStore`)."""
 
@@ -98,7 +118,9 @@ class InProcess:
         reader = FileReader(cache, 60.0)
         self.context = ContextManager(settings.context, counters, reader, None, self.indexes, store=store)
         match = settings.conversation.match
-        settlement = Settlement(store, counters, clock, Metrics(()), match)
+        settlement = NotingSettlement(store, counters, clock, Metrics(()), match)
+        self.computed = settlement.computed = {}
+        """Bills by the request's id, as they were computed."""
         router = OneProvider(facts)
         self._pipeline = Pipeline(
             router, self.upstream, store, NoFiles(), self.context, settlement, settings.context, match
@@ -143,8 +165,11 @@ class InProcess:
         """The stored bill's `context_utilization`, which has every artifact."""
         found = await self.store.find_completion(tenant, completion_id)
         assert found is not None
-        bill: Json = json.loads(jsons.dumps(found.ledger.metadata))["context_utilization"]
-        return bill
+        return plain(found.ledger.metadata)
+
+    def computed_bill(self, request_id: str) -> Json:
+        """The same as its request computed it."""
+        return plain(response_metadata(self.computed[request_id]))
 
     async def close(self) -> None:
         """Lets go of the storage."""

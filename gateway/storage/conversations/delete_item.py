@@ -19,6 +19,7 @@ from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_if_new
 from gateway.storage.lookup.digests import backfill_digests
 from gateway.storage.turns.message_rows import message_row
+from gateway.storage.turns.standing import note_deletion
 from gateway.storage.turns.steps import NO_CALL, text_of_step
 
 BATCH = 500
@@ -51,6 +52,7 @@ def delete(
         below = tree.below(stored.id)
         left = without(message, item_id)
         if left is None:
+            note_deletion(connection, tenant, stored, below)
             values |= _delete_message(connection, row, stored)
         else:
             _shorten(connection, left, now)

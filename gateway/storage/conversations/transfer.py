@@ -1,7 +1,7 @@
 """Exports a conversation as one document and imports it again (`docs/api.md`, Moving conversations)."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +10,13 @@ import sqlalchemy as sa
 from gateway.base import jsons
 from gateway.base.jsons import Fragment
 from gateway.models.records import KIND, VERSION, Imported, ImportedConversation
+from gateway.models.standing import UNLISTED, Said, said_by
 from gateway.ports import Clock
 from gateway.storage import rows
 from gateway.storage.conversations.import_rows import rows_of, write_import
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
+from gateway.storage.turns.standing import StoredPaths, needed_messages, whole
 
 PAGE = 500
 Json = dict[str, Any]
@@ -123,8 +125,9 @@ def _document(found: Rows) -> Iterator[bytes]:
     steps = {row.message_id: row for row in found.steps}
     yield from _list("messages", order, lambda row: _message(row, steps.get(row.id), numbers, origins))
     yield from _list("attachments", found.attachments, _attachment)
+    bills = _Bills(order, steps)
     requests = [request for request in imported.values() if len(request) > 1] + [
-        _request(row) for row in found.requests
+        _request(row, bills) for row in found.requests
     ]
     yield from _list("requests", sorted(requests, key=lambda request: (str(request.get("created_at")), request["id"])))
     yield b"}"
@@ -140,7 +143,7 @@ def _list(name: str, found: Sequence[Any], make: Callable[[Any], Json] = lambda 
 
 def _message(row: Any, step: Any, numbers: dict[str, int], origins: dict[str, str]) -> Json:
     """A message; `step` is the row of the tool step whose result it is."""
-    body = row.body or (step.result if step is not None else None)
+    body = _body_text(row, step)
     return {
         "id": row.id,
         "parent": row.parent_id,
@@ -158,6 +161,11 @@ def _message(row: Any, step: Any, numbers: dict[str, int], origins: dict[str, st
         "restored": row.restored,
         "created_at": _time(row.created_at),
     }
+
+
+def _body_text(row: Any, step: Any) -> str | None:
+    text: str | None = row.body or (step.result if step is not None else None)
+    return text
 
 
 def _step(row: Any) -> Json:
@@ -185,7 +193,7 @@ def _attachment(row: Any) -> Json:
     }
 
 
-def _request(row: Any) -> Json:
+def _request(row: Any, bills: "_Bills") -> Json:
     return {
         "id": row.request_id,
         "completion_id": row.completion_id,
@@ -194,10 +202,38 @@ def _request(row: Any) -> Json:
         "stream": row.stream,
         "error_code": row.error_code,
         "created_at": _time(row.created_at),
-        "response_metadata": _text(row.response_metadata),
+        "response_metadata": bills.whole(row.response_metadata),
         "completion": _text(row.completion),
         "metadata": _text(row.completion_metadata),
     }
+
+
+class _Bills:
+    """Bills with all artifacts in their lists, told by the messages of the same export (ADR 19)."""
+
+    def __init__(self, messages: Sequence[Any], steps: Mapping[str, Any]) -> None:
+        self._rows = {row.id: row for row in messages}
+        self._steps = steps
+        self._paths = StoredPaths({row.id: (row.parent_id, row.sequence_number) for row in messages})
+        self._said: dict[str, Said] = {}
+
+    def whole(self, text: str) -> Fragment:
+        """A stored bill as JSON; one that has everything stays as it stands, to the letter."""
+        if f'"{UNLISTED}":' not in text:
+            return Fragment(text)
+        try:
+            metadata = jsons.loads_decimal(text)
+        except ValueError:  # somebody has spoilt it, which an audit finds
+            return Fragment(text)
+        for name in needed_messages(metadata, self._paths):
+            if name not in self._said:
+                self._said[name] = self._read(name)
+        return Fragment(jsons.dumps_text(whole(metadata, self._paths, self._said)))
+
+    def _read(self, name: str) -> Said:
+        row = self._rows[name]
+        body = _body_text(row, self._steps.get(name))
+        return said_by(rows.lost_result(row.role) if body is None else jsons.loads_stored(body))
 
 
 def _text(value: str | None) -> Fragment | None:

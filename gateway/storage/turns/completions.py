@@ -7,11 +7,12 @@ import sqlalchemy as sa
 
 from gateway.base import jsons
 from gateway.models.items import instruction_items
-from gateway.models.turn import CompletionPage, CompletionQuery, StoredCompletion
+from gateway.models.turn import CompletionPage, CompletionQuery, LedgerEntry, StoredCompletion
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.lookup.walk import MESSAGES, messages_of, upwards
 from gateway.storage.turns.bills import calls_of
+from gateway.storage.turns.standing import whole_entries
 
 Condition = sa.ColumnElement[bool]
 _CHAIN = messages_of(upwards())
@@ -132,9 +133,10 @@ def _read(
     ids = [row._mapping["request_id"] for row in found]
     calls = calls_of(connection, ids)
     answers = _answers(connection, ids)
+    entries = [rows.entry_of(row, tuple(calls.get(each, ()))) for each, row in zip(ids, found, strict=True)]
     return [
-        _completion(row, tuple(calls.get(each, ())), answers.get(each, {}))
-        for each, row in zip(ids, found, strict=True)
+        _completion(row, entry, answers.get(entry.request_id, {}))
+        for row, entry in zip(found, whole_entries(connection, entries), strict=True)
     ]
 
 
@@ -148,8 +150,7 @@ def _answers(connection: sa.Connection, request_ids: list[str]) -> dict[str, dic
     return found
 
 
-def _completion(row: Any, calls: tuple[Any, ...], messages: dict[int, Any]) -> StoredCompletion:
-    entry = rows.entry_of(row, calls)
+def _completion(row: Any, entry: LedgerEntry, messages: dict[int, Any]) -> StoredCompletion:
     if row._mapping["body"] is None:
         return StoredCompletion(entry)
     body = jsons.loads_stored(row._mapping["body"])

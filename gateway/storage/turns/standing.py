@@ -1,0 +1,167 @@
+"""Puts the artifacts that stand back into stored bills, out of the messages that they stand in (ADR 19)."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import sqlalchemy as sa
+
+from gateway.base import jsons
+from gateway.models.standing import (
+    UNLISTED,
+    Said,
+    as_numbered_then,
+    messages_in_runs,
+    said_by,
+    unlisted_of,
+    with_standing,
+    without_message,
+)
+from gateway.models.tool_steps import calls_of
+from gateway.models.turn import LedgerEntry
+from gateway.storage import rows
+from gateway.storage.database import schema
+from gateway.storage.lookup.walk import MESSAGES, body_of_message, upwards
+
+BATCH = 500
+"""Bodies that one statement reads; of a result no more is kept than its id and size."""
+Metadata = dict[str, Any]
+SPOILT = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""What a bill raises that somebody has changed: it is shown as it stands, and an audit finds it."""
+
+
+class StoredPaths:
+    """Messages by their ids, each with its parent's id and its number in the path."""
+
+    def __init__(self, places: Mapping[str, tuple[str | None, int]] | None = None) -> None:
+        self.places = dict(places or {})
+
+    def up_to(self, message_id: str | None) -> list[tuple[int, str]]:
+        """Numbers and ids of the messages up to this one, as far as they are known, oldest first."""
+        found = []
+        while message_id is not None and message_id in self.places:
+            parent, number = self.places[message_id]
+            found.append((number, message_id))
+            message_id = parent
+        return found[::-1]
+
+
+def whole_entries(connection: sa.Connection, entries: Sequence[LedgerEntry]) -> list[LedgerEntry]:
+    """These bills with all artifacts in their lists. Each message that they name is read once."""
+    short = [entry for entry in entries if entry.conversation_id and unlisted_of(entry.metadata)]
+    if not short:
+        return list(entries)
+    paths = StoredPaths()
+    for conversation_id in {str(entry.conversation_id) for entry in short}:
+        own = [unlisted_of(entry.metadata) or {} for entry in short if entry.conversation_id == conversation_id]
+        _walk(connection, paths, conversation_id, own)
+    needed = dict.fromkeys(name for entry in short for name in needed_messages(entry.metadata, paths))
+    said = _read(connection, list(needed))
+    return [replace(entry, metadata=whole(entry.metadata, paths, said)) for entry in entries]
+
+
+def needed_messages(metadata: Metadata, paths: StoredPaths) -> list[str]:
+    """The ids of the messages that tell what this bill leaves out."""
+    unlisted = unlisted_of(metadata)
+    try:
+        return messages_in_runs(unlisted, _path_of(unlisted, paths)) if unlisted else []
+    except SPOILT:
+        return []
+
+
+def whole(metadata: Metadata, paths: StoredPaths, said: Mapping[str, Said]) -> Metadata:
+    """The bill with all artifacts in its list, but for those that have been deleted.
+
+    Args:
+        said: what the messages say that `needed_messages` names, by their ids.
+    """
+    unlisted = unlisted_of(metadata)
+    if unlisted is None:
+        return metadata
+    try:
+        path = _path_of(unlisted, paths)
+        return with_standing(metadata, [(number, said[name]) for number, name in path if name in said])
+    except SPOILT:
+        return metadata
+
+
+def note_deletion(connection: sa.Connection, tenant: str, deleted: Any, below: Iterable[str]) -> None:
+    """Tells the bills whose paths lead through a message that it is being deleted.
+
+    Args:
+        deleted: the row of the message, still in its place.
+        below: the ids of all messages behind it.
+    """
+    table, ends = schema.ledger, {deleted.id, *below}
+    calls = bool(calls_of(rows.body_of(deleted)))
+    of_it = (table.c.tenant == tenant, table.c.conversation_id == deleted.conversation_id)
+    query = sa.select(table.c.request_id, table.c.response_metadata).where(
+        *of_it, table.c.response_metadata.contains(f'"{UNLISTED}":', autoescape=True)
+    )
+    query, after = query.order_by(table.c.request_id), ""
+    while page := connection.execute(query.where(table.c.request_id > after).limit(BATCH)).all():
+        changed = []
+        for row in page:
+            try:
+                metadata = jsons.loads_decimal(row.response_metadata)
+                behind = metadata["context_utilization"][UNLISTED]["behind"]
+                if behind not in ends:
+                    continue
+                is_last = behind == deleted.id
+                short = without_message(metadata, deleted.sequence_number, deleted.parent_id, ends=is_last, calls=calls)
+            except SPOILT:
+                continue
+            changed.append({"request": row.request_id, "text": jsons.dumps_text(short)})
+        if changed:
+            connection.execute(_UPDATE, changed)
+        after = page[-1].request_id
+
+
+def _path_of(unlisted: dict[str, Any], paths: StoredPaths) -> list[tuple[int, str]]:
+    return as_numbered_then(unlisted, paths.up_to(unlisted["behind"]))
+
+
+def _walk(
+    connection: sa.Connection, paths: StoredPaths, conversation_id: str, unlisted: Iterable[dict[str, Any]]
+) -> None:
+    """Reads the paths of one conversation's bills. Most end on the way of a later one, so the longest comes first."""
+    ends = []
+    for each in unlisted:
+        try:
+            last, first = int(each["runs"][-1][1]), int(each["runs"][0][0])
+            ends.append((last, first - len(each.get("gone", ())), str(each["behind"])))
+        except SPOILT:
+            continue
+    floor = min((first for _, first, _ in ends), default=0)
+    for _, _, name in sorted(ends, reverse=True):
+        if name not in paths.places:
+            where = {"from": name, "conversation": conversation_id, "floor": floor}
+            for row in connection.execute(_WAY, where):
+                paths.places[row.id] = (row.parent_id, row.sequence_number)
+
+
+def _read(connection: sa.Connection, ids: list[str]) -> dict[str, Said]:
+    found: dict[str, Said] = {}
+    for start in range(0, len(ids), BATCH):
+        for row in connection.execute(_BODIES, {"ids": ids[start : start + BATCH]}):
+            found[row.id] = said_by(rows.body_of(row))
+    return found
+
+
+def _way_query() -> sa.Select[Any]:
+    """From `:from` upwards, to the message that has the number `:floor`."""
+    here = MESSAGES.c.conversation_id == sa.bindparam("conversation", type_=sa.String)
+    inside = MESSAGES.c.sequence_number >= sa.bindparam("floor", type_=sa.Integer)
+    chain = upwards(MESSAGES.c.sequence_number, first=sa.and_(here, inside), onwards=lambda _: inside)
+    return sa.select(chain.c.id, chain.c.parent_id, chain.c.sequence_number)
+
+
+_WAY = _way_query()
+_UPDATE = (
+    schema.ledger.update()
+    .where(schema.ledger.c.request_id == sa.bindparam("request"))
+    .values(response_metadata=sa.bindparam("text"))
+)
+_BODIES = sa.select(MESSAGES.c.id, MESSAGES.c.role, body_of_message()).where(
+    MESSAGES.c.id.in_(sa.bindparam("ids", expanding=True))
+)
