@@ -222,8 +222,9 @@ def reduced_of(material: Material, fitted: Fitted) -> Iterator[tuple[int, Frozen
         if rendering is None or _is_whole(rendering):
             continue
         index = artifact.place.message
-        if rendering.strategy is ProcessingStrategy.EXCLUDE and index is not None and index not in included:
-            continue
+        has_left = index is not None and index not in included
+        if has_left and not (rendering.strategy in REDUCED or artifact.block_name in fitted.forwarded.shown_in_full):
+            continue  # the block shows nothing of it
         stays = index is not None and index in included and artifact.artifact_id not in fitted.selection.quoted
         holder = index if index is not None and stays else material.current
         yield holder, FrozenDecision(artifact.content_id, rendering.strategy.value, rendering.shown_chars)
