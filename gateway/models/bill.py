@@ -97,11 +97,13 @@ class ArtifactUsageRecord:
     attachment_source: str | None = None
     """Where its client says that it is from."""
     untouched: bool = False
-    """It is in its message as it came; not on the bill."""
+    """It is in its message as it came."""
     message: int | None = None
-    """Of a tool's result in a message that can be forwarded, that message's index; not on the bill."""
+    """Of a tool's result in a message that can be forwarded, that message's index."""
 
 
+NOT_ON_THE_BILL = ("untouched", "message")
+"""Fields of a record that are for the gateway alone."""
 CLIENTS_WORDS = ("attachment_type", "attachment_source")
 """Fields of a record that are a client's own words."""
 

@@ -153,8 +153,10 @@ class GreedyFit:
         return left
 
     def add_parts(self, candidates: Iterable[Candidate], limit: float) -> None:
-        """Takes beginnings of the best passages that are too long, up to where a word ends if they have words."""
-        for candidate in islice((c for c in candidates if not c.summary and self._may_take(c)), MOST_PARTS):
+        """Takes beginnings of the best passages that are too long, up to where a word ends if they have words; of a
+        passage whose beginning was taken, what follows it."""
+        possible = (c for c in candidates if not c.summary and self._may_take(c))
+        for candidate in islice(filter(None, map(self._behind_its_parts, possible)), MOST_PARTS):
             room, passage = limit - self.used - self._around(candidate) - 2 * ELISION_TOKENS, candidate.passage
             if room < LEAST_ROOM:
                 return
@@ -167,6 +169,14 @@ class GreedyFit:
                 part = replace(passage, end=passage.start + len(text))
                 cost = self._around(candidate) + ELISION_TOKENS + self.counting.text(text)
                 self._take(Taken(cost, replace(candidate, passage=part)))
+
+    def _behind_its_parts(self, candidate: Candidate) -> Candidate | None:
+        """What is left of a passage of which parts were taken; None if nothing is."""
+        parts = (c.passage.end for c in self.passages() if c.order == candidate.order and c.of is candidate.of)
+        start = max(parts, default=candidate.passage.start)
+        if start >= candidate.passage.end:
+            return None
+        return replace(candidate, passage=replace(candidate.passage, start=start))
 
     def shrink(self, tokens: float) -> list[Candidate]:
         """Gives up what was taken last, at least that many tokens of it; returns the passages among it. A turn given up

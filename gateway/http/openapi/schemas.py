@@ -9,7 +9,7 @@ from pydantic_core import core_schema
 from gateway.accounting.metadata import FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING
 from gateway.http.chat.validation import MAX_CHOICES, ContextField
 from gateway.models.artifacts import ArtifactPlan, RequestAttachment
-from gateway.models.bill import ResponseMetadata
+from gateway.models.bill import NOT_ON_THE_BILL, ResponseMetadata
 
 Schema = dict[str, Any]
 REF = "#/components/schemas/{model}"
@@ -95,7 +95,8 @@ def _declared() -> dict[str, Schema]:
     bill["required"] = ["request_id", "conversation_id", "upstream_id", "model", "routing_path", "timings_ms"]
     for name in ("usage", "cost", "context_utilization"):
         bill["properties"][name] = bill["properties"][name]["anyOf"][0]
-    del named["ArtifactUsage"]["properties"]["untouched"]
+    for name in NOT_ON_THE_BILL:
+        del named["ArtifactUsage"]["properties"][name]
     for schema in (used, named["ArtifactUsage"], named["PlanningUsage"], named["PlanningCost"]):
         optional = FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING
         schema["required"] = [name for name in schema["properties"] if name not in optional]
