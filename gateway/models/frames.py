@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
-V = TypeVar("V")
 Form = dict[str, Any] | None
 """A message as it was forwarded; None: as it was sent, without the block that it was stored with."""
 
@@ -49,22 +48,6 @@ class Frame:
     additions: int = 0
     borrowed: bool = False
 
-    def without(self, messages: AbstractSet[str]) -> "Frame":
-        """What it says of all other messages."""
-
-        def others(found: Mapping[str, V]) -> dict[str, V]:
-            return {name: each for name, each in found.items() if name not in messages}
-
-        return replace(
-            self,
-            left_out=self.left_out - messages,
-            forms=others(self.forms),
-            shown_in_full=others(self.shown_in_full),
-            decisions=others(self.decisions),
-            unsent=self.unsent - messages,
-            counts=others(self.counts),
-        )
-
     def followed_by(self, later: "Frame") -> "Frame":
         """This one with what later requests added to it; the window stays."""
         return Frame(
@@ -79,6 +62,17 @@ class Frame:
             asked=later.asked or self.asked,
             left_out_tokens=later.left_out_tokens,
             additions=self.additions + 1,
+        )
+
+    def of(self, names: AbstractSet[str | None]) -> "Frame":
+        """What it says of these messages. What was decided for attached documents stays."""
+        return replace(
+            self,
+            forms={name: form for name, form in self.forms.items() if name in names},
+            shown_in_full={name: shown for name, shown in self.shown_in_full.items() if name in names},
+            decisions={name: found for name, found in self.decisions.items() if name in names},
+            unsent=self.unsent & names,
+            counts={name: counts for name, counts in self.counts.items() if name in names},
         )
 
     def renamed(self, ids: Mapping[Any, str]) -> "Frame":

@@ -117,18 +117,7 @@ class _Request:
     def within(self, frame: Frame) -> Frame:
         """Of a frame what the window still holds."""
         here = {self._names[index] for index in self._fitted.forwarded.indexes if index >= 0}
-        return Frame(
-            first=frame.first,
-            left_out=frame.left_out & self._stored.keys(),
-            forms={name: form for name, form in frame.forms.items() if name in here},
-            shown_in_full={name: names for name, names in frame.shown_in_full.items() if name in here},
-            decisions={name: found for name, found in frame.decisions.items() if name in here},
-            decided=frame.decided,
-            unsent=frame.unsent & here,
-            counts={name: counts for name, counts in frame.counts.items() if name in here},
-            asked=frame.asked,
-            left_out_tokens=frame.left_out_tokens,
-        )
+        return replace(frame.of(here), left_out=frame.left_out & self._stored.keys(), additions=0, borrowed=False)
 
     def _is_known(self, name: str, index: int, sent: dict[str, object]) -> bool:
         """Whether a message would be forwarded in that form again with nothing more said about it."""

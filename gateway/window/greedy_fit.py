@@ -80,11 +80,13 @@ def tool_steps(material: Material) -> list[Turn]:
 
 @dataclass(slots=True)
 class Taken:
-    """A passage, or with `turn` a turn as messages, with the tokens it is expected to take."""
+    """A passage, or with `turn` a turn as messages, with the tokens it is expected to take. `is_part`: the beginning of
+    a passage that is too long; the passage itself still waits."""
 
     tokens: float
     candidate: Candidate | None = None
     turn: Turn | None = None
+    is_part: bool = False
 
 
 @dataclass(slots=True)
@@ -153,10 +155,8 @@ class GreedyFit:
         return left
 
     def add_parts(self, candidates: Iterable[Candidate], limit: float) -> None:
-        """Takes beginnings of the best passages that are too long, up to where a word ends if they have words; of a
-        passage whose beginning was taken, what follows it."""
-        possible = (c for c in candidates if not c.summary and self._may_take(c))
-        for candidate in islice(filter(None, map(self._behind_its_parts, possible)), MOST_PARTS):
+        """Takes beginnings of the best passages that are too long, up to where a word ends if they have words."""
+        for candidate in islice((c for c in candidates if not c.summary and self._may_take(c)), MOST_PARTS):
             room, passage = limit - self.used - self._around(candidate) - 2 * ELISION_TOKENS, candidate.passage
             if room < LEAST_ROOM:
                 return
@@ -168,19 +168,16 @@ class GreedyFit:
             if len(text) >= LEAST_PART:
                 part = replace(passage, end=passage.start + len(text))
                 cost = self._around(candidate) + ELISION_TOKENS + self.counting.text(text)
-                self._take(Taken(cost, replace(candidate, passage=part)))
+                self._take(Taken(cost, replace(candidate, passage=part), is_part=True))
 
-    def _behind_its_parts(self, candidate: Candidate) -> Candidate | None:
-        """What is left of a passage of which parts were taken; None if nothing is."""
-        parts = (c.passage.end for c in self.passages() if c.order == candidate.order and c.of is candidate.of)
-        start = max(parts, default=candidate.passage.start)
-        if start >= candidate.passage.end:
-            return None
-        return replace(candidate, passage=replace(candidate.passage, start=start))
+    def drop_parts(self) -> None:
+        """Gives up the parts that were taken last, so that longer ones of the same passages have their room, too."""
+        while self.taken and self.taken[-1].is_part:
+            self.shrink(self.taken[-1].tokens)
 
     def shrink(self, tokens: float) -> list[Candidate]:
-        """Gives up what was taken last, at least that many tokens of it; returns the passages among it. A turn given up
-        ends the run."""
+        """Gives up what was taken last, at least that many tokens of it; returns the passages among it, but for those
+        that still wait as a whole. A turn given up ends the run."""
         freed = 0.0
         given_up: list[Candidate] = []
         while self.taken and freed < tokens:
@@ -191,7 +188,7 @@ class GreedyFit:
                 self.run_ended = True
             elif last.candidate is not None:
                 self._count(last.candidate, -1, -last.tokens)
-                given_up.append(last.candidate)
+                given_up += [] if last.is_part else [last.candidate]
         self.used -= freed
         return given_up[::-1]
 

@@ -264,6 +264,7 @@ class Reduction:
     def _grow(self, limit: float) -> None:
         """Takes relevant passages, then further turns, then all other passages, latest first."""
         taken, little = self._taken, self._fitting.limits.goal * (1 - FULL_SHARE)
+        taken.drop_parts()  # a part once more would bring nothing that it does not show already
         self._relevant = taken.add(self._relevant, limit)
         if self._relevant and limit - taken.used < little:
             return

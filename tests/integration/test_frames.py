@@ -5,7 +5,8 @@ from dataclasses import replace
 from gateway.base import jsons
 from gateway.base.clock import SystemClock
 from gateway.http.conversations.import_check import parse_export
-from gateway.models.conversation import ConversationRef
+from gateway.models.chain import chain_digests
+from gateway.models.conversation import ConversationRef, Lookup
 from gateway.models.frames import Frame, FrozenDecision, NewFrame
 from gateway.models.turn import TurnCommit
 from gateway.storage.cache.memory import MemoryCache
@@ -102,6 +103,50 @@ async def test_a_branch_has_the_frames_of_what_it_shares(store: ConversationStor
     found = await frame_at(store, tenant, conversation)
     assert found is not None
     assert found.first == asked(second)
+
+
+async def test_a_branch_knows_nothing_that_was_decided_in_the_one_it_left(
+    store: ConversationStore, tenant: str
+) -> None:
+    """What the frames of the branch that was left say of its own messages: a document attached anew may say the same as
+    a result there, and has been shown nowhere here."""
+    conversation = "conv_left" + tenant
+    first, left = turn(tenant, conversation, "q1", ["a1"], created=True), turn(tenant, conversation, "q2", ["a2"])
+    await store.commit(
+        leaving(first, Frame(decisions={asked(first): (FrozenDecision("art_1", "exclude", 0),)}), full=True)
+    )
+    decided = Frame(forms={asked(left): None}, decisions={asked(left): (FrozenDecision("art_2", "exclude", 0),)})
+    await store.commit(leaving(left, decided, full=False))
+    sent = ({"role": "user", "content": "q1"}, {"role": "assistant", "content": "a1"})
+    lookup = Lookup(sent, chain_digests(sent))
+    found = await store.find_conversation(
+        tenant, ConversationRef(conversation), max_bytes=None, lookup=lookup, model="m"
+    )
+    assert found is not None
+    assert found.frame is not None
+    assert found.frame.borrowed
+    assert set(found.frame.decisions) == {asked(first)}
+    assert not found.frame.forms
+
+
+async def test_a_frozen_window_is_read_from_its_beginning(store: ConversationStore, tenant: str) -> None:
+    """§4 I7: its messages may be stored with more bytes than are read for a window, since documents in them stand
+    reduced; what lies before the window is not read for that, nor is any other conversation."""
+    conversation, long = "conv_w" + tenant, "word " * 60
+    turns = [turn(tenant, conversation, f"q{n} {long}", [f"a{n}"], created=n == 1) for n in range(1, 6)]
+    for each in turns[:4]:
+        await store.commit(each)
+    await store.commit(leaving(turns[4], Frame(first=asked(turns[1])), full=True))
+    found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=800, model="m")
+    assert found is not None
+    assert found.path[0].message_id == asked(turns[1])
+    assert [m.sequence_number for m in found.path] == list(range(2, 10))
+    another = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=800, model="another")
+    assert another is not None
+    assert len(another.path) == 6  # as far as the bytes go, to where a turn begins
+    tight = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=100, model="m")
+    assert tight is not None
+    assert len(tight.path) == 2  # a window that was frozen for a far larger budget cannot stay
 
 
 async def test_a_deleted_items_words_are_in_no_frame(

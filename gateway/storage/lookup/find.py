@@ -27,6 +27,9 @@ from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.lookup.recognise import recognised
 from gateway.storage.lookup.walk import MESSAGES, Condition, messages_of, upwards
 
+MOST_OF_WINDOW = 4
+"""Times the bytes of a path that are read for a window at most, where that window was frozen."""
+
 
 def find(
     connection: sa.Connection,
@@ -54,9 +57,14 @@ def find(
     if lookup is not None:
         point = locate(connection, row.id, row.head_id, lookup) or (point if lookup.maybe_delta else NOWHERE)
     found = _load(connection, row, point, lookup, max_bytes, paths, framed=bool(row.framed) and model is not None)
-    frame = read_frame(connection, row.id, model, found.path) if row.framed and model is not None else None
-    path = _with_its_window(connection, found.path, frame) if frame is not None and found.unread else found.path
-    return replace(found, path=path, frame=frame, updated_at=rows.utc(row.updated_at))
+    if not row.framed or model is None:
+        return replace(found, updated_at=rows.utc(row.updated_at))
+    frame = read_frame(connection, row.id, model, found.path)
+    if frame is not None and max_bytes is not None:
+        path = _to_window(connection, found.path, frame, max_bytes)
+        if path is not found.path:
+            found, frame = replace(found, path=path), read_frame(connection, row.id, model, path)
+    return replace(found, frame=frame, updated_at=rows.utc(row.updated_at))
 
 
 def conversation_row(connection: sa.Connection, tenant: str, ref: ConversationRef) -> Any:
@@ -102,18 +110,6 @@ def _load(
     return StoredConversation(row.id, row.head_id, path, instructions, attached, point, notes=notes)
 
 
-def _with_its_window(
-    connection: sa.Connection, path: tuple[ConversationMessage, ...], frame: Frame
-) -> tuple[ConversationMessage, ...]:
-    """The path from where the window begins that was forwarded last. Messages that were reduced in it weigh more than
-    it held, so that the path that was read may begin later; but nothing of it leaves as long as all fits (guarantee §4
-    I7)."""
-    if any(message.message_id == frame.first for message in path):
-        return path
-    found = connection.execute(_WINDOW, {"from": path[0].message_id, "first": frame.first or ""}).all()
-    return (*_messages(found[1:]), *path)
-
-
 def _instructions(connection: sa.Connection, row: Any, message_id: str | None) -> tuple[dict[str, Any], ...]:
     """The system messages in force at a message; before the first one those that the conversation itself names."""
     messages, table = schema.messages, schema.instructions
@@ -143,6 +139,19 @@ def _path(
     if paths is not None:
         return path, paths.keep(connection, row, found, path, since)
     return path, FormNotes()
+
+
+def _to_window(
+    connection: sa.Connection, path: tuple[ConversationMessage, ...], frame: Frame, max_bytes: int
+) -> tuple[ConversationMessage, ...]:
+    """The path from where the window of its frame begins, if less of it was read: messages take up fewer bytes in a
+    window than they have where a document in them was reduced, and a window stays while it fits (guarantee §4 I7)."""
+    if not path or not path[0].sequence_number or any(message.message_id == frame.first for message in path):
+        return path
+    bounds = {"from": path[0].message_id, "first": frame.first or "", "limit": MOST_OF_WINDOW * max_bytes}
+    further = _messages(connection.execute(_WINDOW, bounds).all())
+    begins = bool(further) and (further[0].message_id == frame.first or not further[0].sequence_number)
+    return (*further[:-1], *path) if begins else path
 
 
 def read_earlier(connection: sa.Connection, tenant: str, message_id: str, max_bytes: int) -> Earlier:
@@ -189,6 +198,12 @@ def _path_query() -> sa.Select[Any]:
     )
 
 
+def _window_query() -> sa.Select[Any]:
+    """The path to `:from` until `:first` is reached, while its weight is within `:limit`."""
+    first = sa.bindparam("first", type_=sa.String)
+    return messages_of(upwards(onwards=lambda chain: sa.and_(chain.c.id != first, _weight_within(chain)), weighed=True))
+
+
 def _earlier_query() -> sa.Select[Any]:
     """The path to `:from` while its weight is within `:limit`."""
     first = MESSAGES.c.weight <= sa.bindparam("limit", type_=sa.BigInteger)
@@ -201,9 +216,5 @@ def _users_query() -> sa.Select[int]:
     return sa.select(sa.func.count()).select_from(chain).where(chain.c.role == "user")
 
 
-def _window_query() -> sa.Select[Any]:
-    """The path from `:first` to `:from`; from the first message of the conversation, if that is not on it."""
-    return messages_of(upwards(onwards=lambda chain: chain.c.id != sa.bindparam("first", type_=sa.String)))
-
-
-_PATH, _EARLIER, _USERS, _WINDOW = _path_query(), _earlier_query(), _users_query(), _window_query()
+_PATH, _WINDOW = _path_query(), _window_query()
+_EARLIER, _USERS = _earlier_query(), _users_query()

@@ -62,7 +62,7 @@ def _found(
             return found
         if found is not None and (found.first is None or found.first in here):
             is_borrowed = any(row.message_id not in here for row in rows if row.id in ids)
-            return replace(found.without(beyond), borrowed=True) if is_borrowed else found
+            return replace(found.of(here), borrowed=True) if is_borrowed else found
     return None
 
 

@@ -1,5 +1,6 @@
 """What a plan decided is on the record, in the turn that it was made for and in later ones (guarantee §5, §6)."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -130,6 +131,15 @@ def test_a_summary_as_long_as_what_it_is_of_is_told_all_the_same() -> None:
     selection = replace(found.selection, renderings={**renderings, OF_SHIPS: same})
     (told,) = [each for _, each in reduced_of(MADE, replace(found, selection=selection))]
     assert (told.artifact_id, told.strategy) == (OF_SHIPS, "summarize")
+
+
+def test_of_a_small_result_that_left_with_its_turn_nothing_stands() -> None:
+    """It was to be shown compacted if its turn stayed; a later bill would tell that of one that says the same."""
+    spaced = json.dumps({"lamp": 7, "lit": True}, indent=20)
+    made = material([user("dim?"), assistant(None, "c1"), tool("c1", spaced), assistant("no " * 400), user("And now?")])
+    found = fitted(made, 40)
+    assert list(found.forwarded.indexes) == [4]
+    assert not list(reduced_of(made, found))
 
 
 def test_a_guarded_exclusion_says_so_and_others_say_nothing() -> None:

@@ -131,3 +131,16 @@ async def test_s4_i6_what_gets_no_shorter_in_tokens_stays_whole() -> None:
                 reduced += 1
                 assert prompt_tokens([sent]) < prompt_tokens([was]), f"at a budget of {budget}"
     assert reduced > 10
+
+
+@pytest.mark.parametrize(("words", "over"), [(150, 150), (150, 250), (300, 250)])
+async def test_s4_i5_a_passage_that_is_too_long_fills_what_room_there_is(words: int, over: int) -> None:
+    """Labels are guessed for results that need none, so that room is left after the first count: a longer part of the
+    same passage has it."""
+    calls = [f"c{n}" for n in range(30)]
+    results = [tool(call, f"lamp {n}: " + " ".join(f"w{n}x{k}" for k in range(40))) for n, call in enumerate(calls)]
+    line = " ".join(f"gauge{n} is {n * 7}" for n in range(words))
+    loop = [user("What is the state of lamp 3?"), assistant(None, *calls), *results, *result("z", line)]
+    budget = prompt_tokens([*loop, assistant("so far")]) - over
+    built = await build([*loop, assistant("so far")], budget)
+    assert 0.99 * budget <= built.fitted.tokens <= budget
