@@ -9,7 +9,7 @@ from gateway.models.artifacts import Artifact, ProcessingStrategy
 from gateway.models.window import Excerpt, Fitted, Material, Recalled, Rendering, Selection, head_of
 from gateway.window.candidates import Candidate, TranscriptMessage, as_artifact, candidates, of_each_content, transcript
 from gateway.window.fitting import Fitting, in_full
-from gateway.window.greedy_fit import GreedyFit
+from gateway.window.greedy_fit import LEAST_PART, GreedyFit
 
 ROOM_SHARE = 0.75
 """Share of the free room that may be recalled; the rest is for turns to come (ADR 12)."""
@@ -69,7 +69,7 @@ def with_recalled(fitting: Fitting, frozen: Fitted) -> Fitted | None:
     in_part = limit == room and best not in taken.passages()
     if in_part and goal < before < NEVER_CACHED and counting.text(best.text) <= goal * BEST_SHARE:
         return None  # only its beginning has room beside what stands, and a pass shows it whole for nothing
-    if not _unseen(material, frozen, taken.passages()):
+    if _unseen(material, frozen, taken.passages()) != taken.passages():  # a part may end where that of the window does
         taken.shrink(taken.used)
     allowed = max(allowed, taken.used)
     taken.add(found[1:], allowed)
@@ -134,22 +134,57 @@ def _is_in_full(artifact: Artifact, material: Material, selection: Selection, in
 
 
 def _unseen(material: Material, frozen: Fitted, found: Iterable[Candidate]) -> list[Candidate]:
-    """Those that no block and no extract of the window shows."""
+    """What no block and no extract of the window shows of them."""
     pairs = zip(frozen.forwarded.indexes, frozen.forwarded.messages, strict=True)
-    return not_shown(found, [m for index, m in pairs if index >= 0 and material.messages[index].rendered is not None])
+    shown = _texts(m for index, m in pairs if index >= 0 and material.messages[index].rendered is not None)
+    rests = (_not_in(candidate, shown) for candidate in found)
+    return [rest for rest in rests if rest is not None]
 
 
-def not_shown(
-    found: Iterable[Candidate], messages: Iterable[Mapping[str, Any]], *, by_line: bool = False
-) -> list[Candidate]:
-    """Those whose words stand in none of the messages, blocks included; with `by_line`, none of their long lines."""
+def _not_in(candidate: Candidate, shown: Sequence[str]) -> Candidate | None:
+    """The candidate; or of one that is shown in part its longest stretch of lines that are not; None if that is hardly
+    anything."""
+
+    def is_there(text: str) -> bool:
+        return any(text in each for each in shown)
+
+    if is_there(_as_shown(candidate)):
+        return None
+    start = candidate.passage.start
+    stretches, is_cut = [(start, start)], False
+    for line in candidate.text.split("\n"):
+        end = min(start + len(line) + 1, candidate.passage.end)
+        if len(line.strip()) >= REPEATED_CHARS and is_there(line.strip()):
+            stretches.append((end, end))
+            is_cut = True
+        else:
+            stretches[-1] = (stretches[-1][0], end)
+        start = end
+    if not is_cut:
+        return candidate
+    begin, end = max(stretches, key=lambda stretch: stretch[1] - stretch[0])
+    return (
+        replace(candidate, passage=replace(candidate.passage, start=begin, end=end))
+        if end - begin > LEAST_PART
+        else None
+    )
+
+
+def not_shown(found: Iterable[Candidate], messages: Iterable[Mapping[str, Any]]) -> list[Candidate]:
+    """Those of whose long lines none stands in the messages, blocks included."""
+    shown = _texts(messages)
+    return [c for c in found if not any(piece in text for text in shown for piece in _pieces(c))]
+
+
+def _texts(messages: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The texts of messages, as they are and without escapes."""
     shown: list[str] = []
     for message in messages:
         content = message.get("content")
         parts = content if isinstance(content, list) else [{"text": content}]
         texts = [str(part["text"]) for part in parts if isinstance(part, dict) and part.get("text")]
         shown += [*texts, *(plain for text in texts if (plain := _unescaped(text)) != text)]
-    return [c for c in found if not any(piece in text for text in shown for piece in _pieces(c, by_line))]
+    return shown
 
 
 def _unescaped(text: str) -> str:
@@ -158,10 +193,10 @@ def _unescaped(text: str) -> str:
     return text
 
 
-def _pieces(candidate: Candidate, by_line: bool) -> list[str]:
-    """The passage, and if wanted those of its lines that are no coincidence in another text."""
+def _pieces(candidate: Candidate) -> list[str]:
+    """The passage, and those of its lines that are no coincidence in another text."""
     text = _as_shown(candidate)
-    return [text, *(line for line in text.split("\n") if len(line) >= REPEATED_CHARS)] if by_line else [text]
+    return [text, *(line for line in text.split("\n") if len(line) >= REPEATED_CHARS)]
 
 
 def _as_shown(candidate: Candidate) -> str:

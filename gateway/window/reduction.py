@@ -173,7 +173,7 @@ class Reduction:
         if self._minimum.block_fixed:
             found = [c for c in found if isinstance(c.of, Artifact) and self._can_be_shown_in_place(c)]
         if self._minimum.keeps_block:
-            found = not_shown(found, [material.messages[material.current].rendered or {}], by_line=True)
+            found = not_shown(found, [material.messages[material.current].rendered or {}])
         if not (self._minimum.spares_current or guide.decisions):
             found = self._old_after_current(found)
         return found, by_plan

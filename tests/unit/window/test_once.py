@@ -3,10 +3,11 @@
 import base64
 from dataclasses import replace
 
+from gateway.base.ids import artifact_id
 from gateway.config.settings import ContextSettings
 from gateway.models.artifacts import RequestAttachment
 from gateway.models.conversation import History, new_message
-from gateway.models.frames import Frame
+from gateway.models.frames import Frame, FrozenDecision
 from tests.unit.making import assistant, build, build_of, stored, tool, user
 
 RESULT = "\n".join(f"lamp {n}: the keeper of lamp {n} is keeper {n * 17}" for n in range(12))
@@ -51,3 +52,21 @@ async def test_what_a_block_of_an_old_message_holds_is_not_recalled_again() -> N
     bare = replace(conversation, frame=replace(frame, forms={}))
     recalled = await build_of(bare, 2000)
     assert str(recalled.fitted.forwarded.messages[-1]).count("held the lamp for eighty long years") == 1
+
+
+async def test_of_a_passage_that_stands_in_part_the_rest_is_recalled() -> None:
+    """The window shows a part of a passage that was too long for it; its block the other lines, not these again."""
+    known = "The keeper of lamp 7 was called Ignatius, and he held the lamp for eighty years in a village of the coast,"
+    other = (
+        "before keeper Ignatius of lamp 7 sold the lamp to a merchant named Balthasar, who never lit it in his life."
+    )
+    path = stored([user("What is known?"), assistant(None, "c1"), tool("c1", f"{known}\n{other}"), assistant("Much.")])
+    extract = tool("c1", f'[Extract of tool result "search", id art_1: 106 of 214 characters]\n{known}\n[…]')
+    artifact = artifact_id(path[2].body["content"])
+    decided = {"msg_2": (FrozenDecision(artifact, "rag_extract", len(known)),)}
+    frame = Frame(first="msg_0", forms={"msg_2": extract}, decisions=decided)
+    asked = new_message(user("To whom did keeper Ignatius of lamp 7 sell the lamp?"))
+    conversation = History("conv_1", False, (), (*path, asked), stored=len(path), frame=frame)
+    shown = str((await build_of(conversation, 3000)).fitted.forwarded.messages)
+    assert shown.count("eighty years in a village") == 1
+    assert shown.count("merchant named Balthasar") == 1
