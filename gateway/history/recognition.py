@@ -21,6 +21,7 @@ from gateway.models.chain import (
     is_step,
     message_digest,
     plain_chain_digests,
+    says_nothing,
 )
 from gateway.models.conversation import INSTRUCTION_ROLES, ConversationMessage, new_message
 from gateway.models.exchange import ChatRequest
@@ -148,6 +149,10 @@ def merge_path(path: Sequence[ConversationMessage], sent: Sequence[dict[str, Any
     for message in reversed(path):
         if at < 0 and not beyond:
             break
+        if says_nothing(message.body, message.status):  # in no chain, so it stands for nothing that was sent
+            left_out.add(message.message_id or "")
+            found.append(message)
+            continue
         while at >= 0 and sent[at]["role"] in INSTRUCTION_ROLES and message.digest != message_digest(sent[at]):
             found.append(new_message(sent[at]))
             at -= 1
