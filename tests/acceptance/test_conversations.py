@@ -126,6 +126,22 @@ def test_s3_1_genuine_repeats_are_kept(client: OpenAI, upstream: MockUpstream, r
         said += [user("yes"), assistant("ok")]
 
 
+def test_s3_4_a_question_that_runs_of_different_length_end_with_is_stored_once(
+    client: OpenAI, upstream: MockUpstream, two_turns: str
+) -> None:
+    """A client trims its history, sends a question, and sends it again behind more of that history."""
+    body = {"conversation": two_turns}
+    third = user("third")
+    send(client, U2, A2, third, reply="three", upstream=upstream, **body)
+    fourth = user("fourth \n")
+    send(client, third, assistant("three"), fourth, reply="four", upstream=upstream, **body)
+    send(client, U2, A2, third, assistant("three"), user("fourth"), reply="four again", upstream=upstream, **body)
+    assert forwarded(upstream) == [U1, A1, U2, A2, third, assistant("three"), fourth]
+    exported = client.get(f"/conversations/{two_turns}/export", cast_to=object)
+    assert isinstance(exported, dict)
+    assert sum(message["body"]["content"].strip() == "fourth" for message in exported["messages"]) == 1
+
+
 def test_s3_1_outer_white_space_is_no_difference(client: OpenAI, upstream: MockUpstream) -> None:
     """What differs only in outer white space is the same and is forwarded as first stored."""
     answer = send(client, user("first \n"), reply="\n one", upstream=upstream)

@@ -63,11 +63,15 @@ class _Search:
         self._lookup = lookup
 
     def by_path(self) -> ResumePoint | None:
-        """By the chain as it was sent, from the last answer on, the deepest first."""
+        """By the chain as it was sent, from the last answer on, the deepest first; then as far as the chain goes on
+        from there as it is stored, where that is another one."""
         digests, bodies = self._lookup.digests, self._lookup.bodies
         last = next((i for i in range(len(bodies) - 1, -1, -1) if bodies[i]["role"] == "assistant"), 0)
         candidates = range(max(last, len(digests) - AT_ONCE), len(digests))
-        return self._deepest([(digests[i].path, i) for i in candidates])
+        found = self._deepest([(digests[i].path, i) for i in candidates])
+        if found is None or found.digest.path == digests[found.kept - 1].path:
+            return found
+        return self._onwards(found)
 
     def by_what_was_said(self) -> ResumePoint | None:
         """By what was said in it; then as far as the chain goes on from there."""
