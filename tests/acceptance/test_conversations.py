@@ -142,6 +142,21 @@ def test_s3_4_a_question_that_runs_of_different_length_end_with_is_stored_once(
     assert sum(message["body"]["content"].strip() == "fourth" for message in exported["messages"]) == 1
 
 
+def test_s3_1_a_branch_that_is_just_so_goes_before_one_with_steps_between(
+    client: OpenAI, upstream: MockUpstream
+) -> None:
+    """Two branches say the same, one of them with tool steps: who sends no steps means the other."""
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    steps: list[Json] = [{"role": "assistant", "content": None, "tool_calls": [call]}]
+    steps.append({"role": "tool", "tool_call_id": "c1", "content": "a lamp"})
+    body = {"conversation": conversation_of(send(client, U1, A1, U2, reply="two", upstream=upstream))}
+    send(client, U1, *steps, A1, U2, reply="two, looked up", upstream=upstream, **body)
+    send(client, U1, A1, user("second, edited"), upstream=upstream, **body)
+    assert forwarded(upstream) == [U1, A1, user("second, edited")]
+    send(client, U1, *steps, A1, user("second, edited"), upstream=upstream, **body)
+    assert forwarded(upstream) == [U1, *steps, A1, user("second, edited")]
+
+
 def test_s3_1_outer_white_space_is_no_difference(client: OpenAI, upstream: MockUpstream) -> None:
     """What differs only in outer white space is the same and is forwarded as first stored."""
     answer = send(client, user("first \n"), reply="\n one", upstream=upstream)

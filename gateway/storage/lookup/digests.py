@@ -14,9 +14,13 @@ from gateway.storage.rows import body_of
 
 BATCH = 500
 INSERT_LINKS = RowInsert(
-    schema.message_links, "ON CONFLICT (conversation_id, digest) DO UPDATE SET message_id = excluded.message_id"
+    schema.message_links,
+    "ON CONFLICT (conversation_id, digest) DO UPDATE SET message_id = excluded.message_id WHERE "
+    "EXISTS (SELECT 1 FROM messages WHERE id = excluded.message_id AND path_digest = excluded.digest) OR NOT "
+    "EXISTS (SELECT 1 FROM messages WHERE id = message_links.message_id AND path_digest = message_links.digest)",
 )
-"""Of two chains that say the same the latest is continued."""
+"""Of two chains that say the same the latest is continued, but a chain that is stored just so before one that says the
+same with tool steps between."""
 
 
 class ChainEnd(NamedTuple):
