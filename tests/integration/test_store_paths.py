@@ -233,3 +233,20 @@ async def test_the_same_edit_by_two_at_once_is_stored_once(
 
     stored = await transactions.run(work)
     assert stored == sorted(["q1", "a1", "q2", "a2", "edit", "mine", "q7", "a7", "q8", "a8", "a8 again"])
+
+
+async def test_an_edit_by_two_at_once_in_other_white_space_stays_as_each_was_sent(
+    store: ConversationStore, tenant: str
+) -> None:
+    """§4 I7: what was forwarded of each stands at the beginning of the request that goes on from it."""
+    conversation = "conv_" + tenant
+    first = turn(tenant, conversation, "q1", ["a1"], created=True)
+    await store.commit(first)
+    assert first.turn is not None
+    shared = first.turn.answers[0]
+    for question in ("edit", " edit\n"):
+        new = (new_message({"role": "user", "content": question}).stored_as(new_id("msg_"), NOW),)
+        place = {"at_head": False, "parent_id": shared.message.message_id, "base": shared.digest}
+        await store.commit(turn(tenant, conversation, answers=["ok"], new_messages=new, **place))
+    found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None)
+    assert contents(found) == ["q1", "a1", " edit\n", "ok"]

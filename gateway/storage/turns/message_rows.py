@@ -1,5 +1,6 @@
 """The rows of a turn's messages: a chain of new ones with their digests and links, and the answers as siblings."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import takewhile
@@ -15,7 +16,8 @@ from gateway.models.tool_steps import RESULT_ROLES, open_step
 from gateway.models.turn import LedgerEntry, StoredTurn
 from gateway.storage.database import schema
 from gateway.storage.lookup.digests import chain_digest, digest_columns, link_rows
-from gateway.storage.lookup.walk import MESSAGES, upwards
+from gateway.storage.lookup.walk import MESSAGES, upwards, whole_messages
+from gateway.storage.rows import message_of
 
 REDUCIBLE_BYTES = 8000
 REDUCED_BYTES = 500
@@ -57,14 +59,17 @@ def attach_point(connection: sa.Connection, turn: StoredTurn, head: str | None) 
 
 def without_known(connection: sa.Connection, turn: StoredTurn, point: AttachPoint) -> tuple[StoredTurn, AttachPoint]:
     """The turn without messages that another request has stored there meanwhile, and where the rest is appended: two
-    requests that bring the same edit at once store it once (guarantee §3.4)."""
+    requests that bring the same edit at once store it once (guarantee §3.4). One that differs in white space was
+    forwarded otherwise, and stays another message (§4 I7)."""
     if turn.at_head or not point.client_agrees or not turn.digests or point.digest.path != turn.base.path:
         return turn, point
     table = schema.message_links
     digests = [digest.path for digest in turn.digests]
     where = (table.c.conversation_id == turn.conversation_id, table.c.digest.in_(digests))
     known = {bytes(row.digest): row.message_id for row in connection.execute(sa.select(table).where(*where))}
-    count = len(list(takewhile(known.__contains__, digests)))
+    there_first = _forwarded_as(connection, known.values()) if digests[0] in known else {}
+    pairs = zip(digests, turn.new_messages, strict=False)
+    count = len(list(takewhile(lambda pair: there_first.get(known.get(pair[0])) == _form(pair[1]), pairs)))
     if not count:
         return turn, point
     parent, base = known[digests[count - 1]], turn.digests[count - 1]
@@ -82,6 +87,17 @@ def without_known(connection: sa.Connection, turn: StoredTurn, point: AttachPoin
     )
     restores = bool(row.restored) or point.branch_restores
     return rest, AttachPoint(parent, row.sequence_number + 1, chain_digest(row), restores, client_agrees=True)
+
+
+def _form(message: ConversationMessage) -> dict[str, Any]:
+    """What is forwarded of a message."""
+    return message.body if message.rendered is None else message.rendered
+
+
+def _forwarded_as(connection: sa.Connection, names: Iterable[str]) -> dict[str | None, dict[str, Any]]:
+    """The same of stored messages, by their ids."""
+    found = connection.execute(whole_messages().where(MESSAGES.c.id.in_(list(names))))
+    return {row.id: _form(message_of(row)) for row in found}
 
 
 def without_quotes(turn: StoredTurn) -> StoredTurn:
