@@ -45,7 +45,7 @@ NEEDED_SCORE = 0.4
 """Minimum score of an old artifact's passage, as a fraction of the best, while current artifacts are reduced, too."""
 OLD_PART = 0.5
 """Part of an old artifact that may be shown while current ones are reduced; its best passage may be in any case."""
-MOST_CORRECTIONS = 6
+MOST_CORRECTIONS = 8
 """Counts of a selection whose tokens were guessed wrongly; more than three are rare."""
 
 
@@ -134,7 +134,7 @@ class Reduction:
         Room is filled by guesses; the selection is then counted and corrected, `MOST_CORRECTIONS` times at most.
         """
         taken, goal = self._taken, self._goal
-        limit, tried = float(goal - self._most), inf
+        limit, tried, before = float(goal - self._most), inf, -1
         self._begin(limit)
         for _ in range(MOST_CORRECTIONS):
             self._grow(limit)
@@ -143,13 +143,18 @@ class Reduction:
             if self._most <= tokens <= goal:
                 self._best, self._most = selection, tokens
             if tokens > goal:
+                first, tried = taken.first, min(limit, taken.used) - (tokens - goal)
                 self._give_up(tokens - goal)
-                tried, limit = limit - (tokens - goal), taken.used
+                if taken.first != first:
+                    tried = inf  # a turn was too much, and passages are no turns
+                limit, before = taken.used, -1
                 continue
             more = self._relevant or self._rest or self._late or (taken.turns and not taken.run_ended)
             if tokens >= FULL_SHARE * goal or not more:
                 break
-            limit = min(taken.used + goal - tokens, tried)  # beyond `tried` it would be too much once more
+            if tokens == before:  # what was too much had labels and turns in it that are gone by now
+                tried += (goal - tokens) / 2
+            limit, before = min(taken.used + goal - tokens, tried), tokens  # beyond `tried` it would be too much again
         return self._fitting.fitted(self._without_repetition(self._best))
 
     def _begin(self, room: float) -> None:
@@ -273,7 +278,8 @@ class Reduction:
         if self._late and all(c.historical for c in chain(self._relevant, self._rest)):
             self._late = taken.add(self._shown.absent(self._late, taken.first), limit)
         if limit - taken.used > little:
-            too_long = (c for c in chain(self._relevant, self._rest) if not self._shown.has(c, taken.first))
+            late = () if self._relevant or self._rest else self._late
+            too_long = (c for c in chain(self._relevant, self._rest, late) if not self._shown.has(c, taken.first))
             taken.add_parts(too_long, limit)
 
     def _extract(self, artifact: Artifact, taken: list[Candidate], first: int) -> Rendering:
