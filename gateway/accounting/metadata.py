@@ -23,7 +23,9 @@ MOST, LARGEST = 50, 3
 """Of up to `MOST` artifacts that a request decided on an answer lists all, of more the `LARGEST` (guarantee §6.2)."""
 
 OPTIONAL_IN_RECORDS = ("guarded", "standing", "reason", *CLIENTS_WORDS)
-FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING = frozenset({*OPTIONAL_IN_RECORDS, "economics", "embedder", "embedder_cost"})
+FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING = frozenset(
+    {*OPTIONAL_IN_RECORDS, "economics", "embedder", "embedder_cost", "agent"}
+)
 """Of a bill: they are left out elsewhere."""
 
 
@@ -40,6 +42,8 @@ def response_metadata(known: ResponseMetadata, unlisted: Unlisted | None = None)
         "model": known.model,
         "routing_path": known.routing_path,
     }
+    if known.agent is not None:
+        data["agent"] = known.agent
     if known.usage is not None:
         data["usage"] = _fields(known.usage)
     if known.cost is not None:

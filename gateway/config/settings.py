@@ -156,6 +156,12 @@ class ContextSettings(Section):
         False, description="Follow a capable planner's plan without the guards that keep it from doing harm."
     )
     historical_turns: int = Field(20, ge=0, description="Turns back in which an artifact counts as historical.")
+    agent_window: int = Field(
+        5, ge=0, le=1000, description="Messages before the current one that an agent with an assembler reads (§11)."
+    )
+    agent_max_bytes: int = Field(
+        768 * 1024, gt=0, description="Most bytes of all its sections; the oldest context leaves first."
+    )
 
 
 class ConversationSettings(Section):

@@ -9,12 +9,14 @@ from typing import Any
 from gateway.artifacts.attached import with_contents
 from gateway.artifacts.files import FilePlace, FileReader
 from gateway.artifacts.steps_as_text import steps_as_text
+from gateway.assembly.agents import Assemblers
 from gateway.assembly.messages import without_items
 from gateway.base.tasks import offload_if
 from gateway.config.settings import ContextSettings
-from gateway.context.collect import NO_EARLIER, ContextInput, Files, collect
+from gateway.context.collect import INLINE_CHARS, NO_EARLIER, ContextInput, Files, collect
 from gateway.context.draft import Draft, Measured, make_draft, measure
 from gateway.context.fast_path import context_as_sent
+from gateway.context.for_agent import for_agent
 from gateway.context.planned_fit import FinalFit, fit_as_planned
 from gateway.context.planner import (
     ContextPlanning,
@@ -33,10 +35,11 @@ from gateway.models.bill import InternalCall
 from gateway.models.conversation import ConversationMessage, History
 from gateway.models.exchange import ChatRequest, ModelFacts
 from gateway.planning.decision import NO_PLANNER, NOTHING_TO_PLAN, may_be_planned, weighed
-from gateway.ports import ConversationReader, FileStore
+from gateway.ports import ConversationReader, FileStore, TokenCounter
 from gateway.relevance.index_cache import ContentIndexes, PassageFinder
 from gateway.tokens.counter import CounterRegistry
 from gateway.window.budget import Budget
+from gateway.window.counting import REPLY_TOKENS
 
 __all__ = ["BuiltContext", "ContextManager", "PlannerAccess"]
 
@@ -64,6 +67,7 @@ class ContextManager:
         self._indexes = indexes
         self._planning = planning
         self._store = store
+        self._assemblers = Assemblers()
 
     async def build(
         self,
@@ -101,6 +105,29 @@ class ContextManager:
         final = await run(fit_as_planned, draft, result, access.spent) if result else FinalFit(draft.fitted)
         built: BuiltContext = await run(report, draft, final, result, self._settings.warning_threshold)
         return _with_vectors(built, meaning, source).with_cached(source.files.cached)
+
+    async def build_for_agent(
+        self,
+        request: ChatRequest,
+        history: History,
+        facts: ModelFacts,
+        budget: Budget,
+        access: PlannerAccess | None = None,
+    ) -> BuiltContext:
+        """The same for an agent that reads anything but the messages as they are (guarantee §11).
+
+        Raises:
+            InvalidRequest: there is nothing to deliver; else as `build`.
+        """
+        agent = request.agent
+        if agent is None or not agent.changes_messages:
+            return await self.build(request, history, facts, budget, access)
+        fits = _fitting(self._counters.counter(facts), request.forward, budget.tokens)
+        worded = await offload_if(
+            request.size >= INLINE_CHARS, for_agent, history, agent, self._assemblers, self._settings, fits
+        )
+        built = await self.build(request, worded.history, facts, budget, access)
+        return worded.told(built) if agent.is_assembled else built
 
     async def as_sent(self, request: ChatRequest, facts: ModelFacts, budget: Budget) -> BuiltContext | None:
         """The context of a request that surely fits as it was sent; None if it needs a closer look."""
@@ -203,6 +230,19 @@ class ContextManager:
         if self._meaning is None or (request.options.mode == "simple" and self._meaning.is_billed):
             return None
         return self._meaning.of(request.caller, spent)
+
+
+def _fitting(
+    counter: TokenCounter, forward: dict[str, Any], budget: int | None
+) -> Callable[[list[dict[str, Any]]], bool]:
+    """Tells whether messages are within the budget, tools and schema included."""
+
+    def fits(messages: list[dict[str, Any]]) -> bool:
+        if budget is None:
+            return True
+        return REPLY_TOKENS + counter.tools(forward) + sum(map(counter.message, messages)) <= budget
+
+    return fits
 
 
 def _runner(meaning: RequestMeaning | None, source: ContextInput) -> Run:

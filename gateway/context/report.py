@@ -38,11 +38,13 @@ class BuiltContext:
     left_out: LeftOut | None = None
     indexes: PassageFinder | None = None
     vectors: PendingVectors | None = None
+    is_worded: bool = False
+    """An assembler worded what is forwarded: it is in none of the stored messages (guarantee §11)."""
 
     @property
     def is_as_sent(self) -> bool:
         """Whether the messages go up as they were sent, by the fast path."""
-        return self.material is None
+        return self.material is None and not self.is_worded
 
     def with_cached(self, digests: tuple[str, ...]) -> "BuiltContext":
         """The same with more contents of which the cache keeps something."""

@@ -231,6 +231,7 @@ def _continued_unchanged(sent: SentChain, stored: StoredConversation, options: R
         restored_ids=frozenset(),
         branch_restores=point.branch_restores,
         frame=frame,
+        team_task=stored.team_task,
     )
 
 
@@ -261,6 +262,7 @@ def _delta(sent: SentChain, stored: StoredConversation, options: RebuildOptions)
         branch_restores=stored.resume_point.branch_restores,
         frame=stored.frame,
         notes=stored.notes,
+        team_task=stored.team_task,
     )
 
 
@@ -305,6 +307,7 @@ def _resent(sent: SentChain, stored: StoredConversation, options: RebuildOptions
         or (recognised and bool(restored or _of_chain(attachments, sent, earlier))),
         frame=stored.frame,
         notes=stored.notes,
+        team_task=stored.team_task,
     )
 
 

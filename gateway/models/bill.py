@@ -225,3 +225,5 @@ class ResponseMetadata:
     cost: CostMetadata | None
     context_utilization: ContextUtilizationMetadata | None
     timings_ms: dict[str, float] = field(default_factory=dict)
+    agent: dict[str, str] | None = None
+    """Id and type of the agent that answered; on the bill only where one was named."""

@@ -45,7 +45,8 @@ class ConversationMessage:
     `body` is the OpenAI message as it was first sent. `rendered` is what was forwarded in its place, when that was
     not the same (a block was put at its head), and `shown_in_full` names the artifacts that stand in it in full
     (`Artifact.block_name`). `origin` is who made an answer, None where that is not known. `tokens` are the counts
-    that are kept with it, empty where there are none; None of a message that is not stored yet.
+    that are kept with it, empty where there are none; None of a message that is not stored yet. `agent` is the id of
+    the agent that said it, None where none was named.
     """
 
     role: str
@@ -60,6 +61,7 @@ class ConversationMessage:
     origin: str | None = None
     unproven: bool = False
     tokens: TokenCounts | None = None
+    agent: str | None = None
 
     @property
     def content(self) -> Any:
@@ -183,6 +185,7 @@ class StoredConversation:
     updated_at: datetime | None = None
     frame: Frame | None = None
     notes: FormNotes = field(default_factory=FormNotes)
+    team_task: str | None = None
 
     @property
     def unread(self) -> int:
@@ -236,6 +239,7 @@ class History:
     read_from: str | None = None
     earlier: Earlier | None = None
     notes: FormNotes = field(default_factory=FormNotes)
+    team_task: str | None = None
 
     @property
     def new_messages(self) -> tuple[ConversationMessage, ...]:

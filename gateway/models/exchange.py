@@ -7,6 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal, Protocol
 
+from gateway.models.agents import Agent
 from gateway.models.artifacts import ContextGoal, RequestAttachment
 from gateway.models.chain import ChainDigest
 from gateway.models.conversation import ConversationRef
@@ -62,9 +63,9 @@ def stays() -> bool:
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
     """A validated chat request. `forward` is the body without the gateway's own fields, `messages` apart; `size` are
-    the bytes of the whole body as it came; `claim` says that it is to be answered once; `log_facts` are the fields of
-    its line in the log; `has_left` tells whether its client has closed the connection, and nobody else wants the
-    answer; `known` is what an earlier request tells of its messages."""
+    the bytes of the whole body as it came; `agent` is who answers, where one is named; `claim` says that it is to be
+    answered once; `log_facts` are the fields of its line in the log; `has_left` tells whether its client has closed the
+    connection, and nobody else wants the answer; `known` is what an earlier request tells of its messages."""
 
     request_id: str
     caller: Caller
@@ -83,6 +84,7 @@ class ChatRequest:
     started: float
     size: int
     plain: PlainMessages | None = None
+    agent: Agent | None = None
     claim: Claim | None = None
     log_facts: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     has_left: Callable[[], bool] = field(default=stays, repr=False, compare=False)
@@ -92,6 +94,11 @@ class ChatRequest:
     def keeps_content(self) -> bool:
         """Whether what its user and its model write is stored."""
         return self.store and not self.is_proxied
+
+    @property
+    def is_worded(self) -> bool:
+        """Whether its messages are not forwarded as they are, since its agent reads them otherwise (guarantee §11)."""
+        return self.agent is not None and self.agent.changes_messages and self.options.mode != "off"
 
     @property
     def is_proxied(self) -> bool:

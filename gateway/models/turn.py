@@ -108,6 +108,8 @@ class LedgerEntry:
     error_code: str | None = None
     end_user: str | None = None
     """Whom the request named (`user`, else `safety_identifier`)."""
+    agent: str | None = None
+    """Who was to answer (guarantee §11)."""
     document: bytes | None = None
     """`metadata` as JSON, where it has been written already."""
 
@@ -181,7 +183,7 @@ LARGEST_KEPT = (2**63 - 1) * PICO
 
 @dataclass(frozen=True, slots=True)
 class LedgerQuery:
-    """Which rows: from `since` on, before `until` (both in UTC), of one model, tenant, conversation or user."""
+    """Which rows: from `since` on, before `until` (both in UTC), of one model, tenant, conversation, user or agent."""
 
     since: datetime | None = None
     until: datetime | None = None
@@ -189,6 +191,7 @@ class LedgerQuery:
     tenant: str | None = None
     conversation_id: str | None = None
     end_user: str | None = None
+    agent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +207,7 @@ class LedgerRow:
 
 @dataclass(frozen=True, slots=True)
 class CompletionQuery:
-    """A page of a tenant's stored completions: those of a conversation, a model, with such metadata.
+    """A page of a tenant's stored completions: those of a conversation, a model, an agent, with such metadata.
 
     `after` is the id (`chatcmpl-…` or `req_…`) of the last one seen, in the order of the pages.
     """
@@ -215,6 +218,7 @@ class CompletionQuery:
     limit: int = 20
     after: str | None = None
     newest_first: bool = False
+    agent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ def _page(connection: sa.Connection, query: LedgerQuery, after: Position | None)
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text("SET TRANSACTION READ ONLY"))
     table = schema.ledger
-    named = ((name, getattr(query, name)) for name in ("model", "tenant", "conversation_id", "end_user"))
+    named = ((name, getattr(query, name)) for name in ("model", "tenant", "conversation_id", "end_user", "agent"))
     where = [table.c[name] == value for name, value in named if value is not None]
     if query.since is not None:
         where.append(table.c.created_at >= query.since)

@@ -62,6 +62,7 @@ def message_of(row: Any) -> ConversationMessage:
         origin=row.origin,
         unproven=row.restored is not None and not row.restored,
         tokens=TokenCounts(rendered or body, jsons.loads(row.tokens) if row.tokens else {}),
+        agent=row.agent,
     )
 
 
@@ -112,6 +113,7 @@ def entry_of(row: Any, calls: tuple[CallCost, ...] = ()) -> LedgerEntry:
         calls=calls,
         error_code=row.error_code,
         end_user=row.end_user,
+        agent=row.agent,
     )
 
 

@@ -145,6 +145,7 @@ class Pipeline:
         messages are forwarded as they came, and steps 2 to 5 are skipped."""
         request, budget = exchange.request, exchange.budget
         as_sent = await self._context.as_sent(request, exchange.facts, budget)
+        as_sent = None if request.is_worded else as_sent
         if as_sent is None or request.store or not starts_conversation(request, self._match):
             exchange.request = request = await self._context.with_content(request, self._files)
             fits = as_sent is not None
@@ -170,7 +171,8 @@ class Pipeline:
         history = exchange.history or new_history(request)
         exchange.history = for_origin(history, exchange.deployment.origin)
         access = PlannerAccess(exchange.deployment, exchange.internal, exchange.built.plan if exchange.built else None)
-        return await self._context.build(request, exchange.history, exchange.facts, budget, access)
+        build = self._context.build_for_agent if request.is_worded else self._context.build
+        return await build(request, exchange.history, exchange.facts, budget, access)
 
     async def _reserve(self, exchange: Exchange) -> None:
         """Makes sure, before the model is paid for, that the turn can be stored (guarantee §3.6)."""

@@ -59,15 +59,16 @@ class Bill:
     usage: dict[str, Any]
     conversation_id: str | None
     total: Decimal | None
+    agent: dict[str, str] | None = None
 
     def fields(self) -> dict[str, Any]:
         """The top-level fields that an answer or a finish chunk gets."""
-        return _answer_fields(jsons.Fragment(self.document), self.conversation_id)
+        return _answer_fields(jsons.Fragment(self.document), self.conversation_id, self.agent)
 
 
-def _answer_fields(metadata: Any, conversation_id: str | None) -> dict[str, Any]:
+def _answer_fields(metadata: Any, conversation_id: str | None, agent: dict[str, str] | None) -> dict[str, Any]:
     conversation = {"conversation": {"id": conversation_id}} if conversation_id else {}
-    return {"response_metadata": metadata, **conversation}
+    return {"response_metadata": metadata, **conversation, **({"agent": agent} if agent else {})}
 
 
 class Settlement:
@@ -91,7 +92,7 @@ class Settlement:
         """The fields of a stream's first chunk: ids, plan and budget."""
         metadata = self._metadata(exchange)
         add_planning(metadata, exchange.internal)
-        return _answer_fields(begun(response_metadata(metadata)), exchange.conversation_id)
+        return _answer_fields(begun(response_metadata(metadata)), exchange.conversation_id, metadata.agent)
 
     async def settle(self, exchange: Exchange, outcome: Outcome) -> Bill:
         """Prices the call and commits turn and bill in one transaction.
@@ -131,7 +132,13 @@ class Settlement:
         await self._commit(exchange, outcome, metadata, document, calls)
         if (told := in_answer(metadata)) is not metadata:
             document = jsons.dumps(told)
-        return Bill(document, extended_usage(usage, calls, sums), exchange.conversation_id, sums[0].total_cost)
+        return Bill(
+            document,
+            extended_usage(usage, calls, sums),
+            exchange.conversation_id,
+            sums[0].total_cost,
+            known.agent,
+        )
 
     @asynccontextmanager
     async def recording_failure(self, exchange: Exchange, record: StreamRecord | None = None) -> AsyncIterator[None]:
@@ -269,6 +276,7 @@ class Settlement:
             calls=calls,
             error_code=outcome.error_code,
             end_user=end_user_of(request.forward),
+            agent=request.agent.agent_id if request.agent is not None else None,
         )
         exchange.committing = True  # from here on it runs to its end, whoever leaves
         self._committing[request.request_id] = entry
@@ -346,4 +354,5 @@ class Settlement:
             cost=None,
             context_utilization=utilization,
             timings_ms={"rebuild": 0.0, "plan": 0.0, **timings},
+            agent=request.agent.as_json() if request.agent is not None else None,
         )

@@ -48,7 +48,7 @@ def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
     digests = (*chain.digests, *(chain.end for _ in new[len(chain.digests) :]))  # the prefill of a failed turn is kept
     choices = (outcome.completion or {}).get("choices", ()) if outcome.status != "failed" else ()
     answers = [
-        _new_answer(choice, number, outcome, chain, exchange.deployment.origin)
+        _new_answer(choice, number, outcome, chain, exchange)
         for number, choice in enumerate(choices)
         if isinstance(choice.get("message"), dict)
     ]
@@ -220,12 +220,19 @@ def _new_answer(
     number: int,
     outcome: Outcome,
     chain: Chain,
-    origin: str | None,
+    exchange: Exchange,
 ) -> NewAnswer:
     body, answer, status = _messages(choice, outcome, chain.prefill)
     digest, *others = chain.digests_after(body, answer, status)
+    agent = exchange.request.agent
     message = ConversationMessage(
-        "assistant", body, message_id=new_id("msg_"), status=status, digest=message_digest(body), origin=origin
+        "assistant",
+        body,
+        message_id=new_id("msg_"),
+        status=status,
+        digest=message_digest(body),
+        origin=exchange.deployment.origin,
+        agent=agent.agent_id if agent is not None else None,
     )
     return NewAnswer(message, choice.get("index", number), digest, tuple(others))
 

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 
 from gateway.config.settings import Settings
 from gateway.errors import InvalidRequest
+from gateway.http.chat.agent import agent_of
 from gateway.http.chat.messages import check_messages, check_tools
 from gateway.http.fields import Fields, SessionName, invalid, keeps_metadata_rules, read
 from gateway.models.artifacts import ContextGoal, RequestAttachment
@@ -117,14 +118,17 @@ def parse_chat_request(
         _check_spelling(body)
     forward = dict(body)
     messages = forward.pop("messages", None)
-    if plain is None:
-        check_messages(messages, known.count if known is not None else 0)
-    check_tools(body)
-    for name in ("context", "conversation", "attachments"):
-        forward.pop(name, None)
     context = fields.context or NO_CONTEXT
     metadata = body.get("metadata")
     kept = dict(metadata) if metadata is not None and keeps_metadata_rules(metadata) else None
+    conversation = _conversation(body.get("conversation"), context, kept, headers)
+    agent = agent_of(body.get("agent")) if "agent" in body else None
+    is_delivery = agent is not None and not messages and isinstance(messages, list | None)
+    if plain is None and not (is_delivery and conversation != ConversationRef()):
+        check_messages(messages, known.count if known is not None else 0)
+    check_tools(body)
+    for name in ("context", "conversation", "attachments", "agent"):
+        forward.pop(name, None)
     if not settings.upstream.forward_store:  # both go up, or neither
         forward.pop("store", None)
         if kept is not None:
@@ -135,7 +139,7 @@ def parse_chat_request(
         model=fields.model,
         messages=tuple(messages or ()),
         forward=forward,
-        conversation=_conversation(body.get("conversation"), context, kept, headers),
+        conversation=conversation,
         attachments=_attachments(fields.attachments),
         options=_options(context, headers, settings, has_tools=bool(body.get("tools") or body.get("functions"))),
         store=settings.conversation.store if fields.store is None else fields.store,
@@ -147,6 +151,7 @@ def parse_chat_request(
         started=arrival.started,
         size=arrival.size,
         plain=plain,
+        agent=agent,
         log_facts=arrival.log_facts,
         has_left=arrival.has_left,
         known=known or KnownMessages(),

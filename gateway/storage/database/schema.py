@@ -20,7 +20,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-REVISION = "0002"
+REVISION = "0003"
 """The Alembic revision that this version of the code needs."""
 
 metadata = MetaData(
@@ -53,6 +53,7 @@ conversations = Table(
     Column("forgotten_at", DateTime(timezone=True)),
     Column("used_until", DateTime(timezone=True)),
     Column("framed", Boolean),
+    Column("team_task", Text),
     Index(None, "tenant", "updated_at"),
     Index(None, "tenant", "created_at"),
     Index(None, "updated_at"),
@@ -61,7 +62,7 @@ conversations = Table(
 """`instructions_digest`: the system messages in force while there is no message that could name them. `forgotten_at`:
 when an item of it was last deleted, which a request that began before may quote. `used_until`: a request is at work on
 it, so it is not deleted as unused; set where its time could be over before the request is. `framed`: there are frames
-of it."""
+of it. `team_task`: what its agents work on together."""
 
 sessions = Table(
     "sessions",
@@ -104,6 +105,7 @@ messages = Table(
     Column("plain", Boolean),
     Column("restored", Boolean),
     Column("tokens", Text),
+    Column("agent", Text),
     Index(None, "conversation_id", "sequence_number"),
 )
 """`body` is empty where `reasoning_events` has it. `reasoning_events` was filled by the version before. `restored` has
@@ -235,6 +237,7 @@ ledger = Table(
     Column("response_metadata", Text, nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),
     Column("end_user", String(256)),
+    Column("agent", Text),
     UniqueConstraint("completion_id"),
     Index(None, "tenant", "conversation_id", "created_at"),
     Index(None, "created_at"),

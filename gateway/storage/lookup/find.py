@@ -107,7 +107,8 @@ def _load(
     if same and not instructions:
         return StoredConversation(row.id, row.head_id, resume_point=point, read=False)
     path, notes = _path(connection, row, point.message_id, max_bytes, paths)
-    return StoredConversation(row.id, row.head_id, path, instructions, attached, point, notes=notes)
+    named = (row.id, row.head_id, path, instructions, attached, point)
+    return StoredConversation(*named, notes=notes, team_task=row.team_task)
 
 
 def _instructions(connection: sa.Connection, row: Any, message_id: str | None) -> tuple[dict[str, Any], ...]:

@@ -78,6 +78,7 @@ def _ledger_row(entry: LedgerEntry) -> dict[str, Any]:
         "response_metadata": entry.document.decode() if entry.document else jsons.dumps_text(entry.metadata),
         "created_at": entry.created_at,
         "end_user": user_name(entry.end_user) if entry.end_user else None,
+        "agent": entry.agent,
     }
 
 

@@ -176,6 +176,7 @@ def message_row(
         "reasoning_events": None,
         "choice": None,
         "origin": message.origin,
+        "agent": message.agent,
         "created_at": message.created_at or now,
         "path_digest": None,
         "said_digest": None,

@@ -21,7 +21,7 @@ from gateway.storage.turns.bills import write_bills
 from gateway.storage.turns.message_rows import attach_point, message_rows, without_known, without_quotes
 from gateway.storage.turns.steps import INSERT_STEPS, results_apart, step_rows
 
-NOTHING_MORE = {"metadata": None, "instructions_digest": None, "forgotten_at": None, "framed": None}
+NOTHING_MORE = {"metadata": None, "instructions_digest": None, "forgotten_at": None, "framed": None, "team_task": None}
 """Of a conversation that a turn begins: these come with `POST /v1/conversations` alone."""
 
 INSERT_CONVERSATION = RowInsert(schema.conversations)

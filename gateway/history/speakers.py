@@ -1,0 +1,112 @@
+"""What is delivered to an agent: the current message, and the window of what was said before it (guarantee §11)."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.models.agents import ASSISTANT, PERSON, PromptContextMessage
+from gateway.models.chain import is_step
+from gateway.models.conversation import INSTRUCTION_ROLES, ConversationMessage, History
+from gateway.models.tool_steps import RESULT_ROLES, text_of
+
+MARKER = re.compile(r"[ \t]*\[(?:NEXT|FROM|TEAM_TASK)(?:[ \t]*:[^\]\n]*)?\]", re.IGNORECASE)
+"""What agents write for whoever routes their messages: `[NEXT:max]`, `[TEAM_TASK]`, `[TEAM_TASK: ship it]`."""
+SECTION = re.compile(r"^[ \t]*\[(?:SYSTEM|TEAM_TASK|CONTEXT|MESSAGE)\][ \t]*$\n?", re.IGNORECASE | re.MULTILINE)
+"""Lines that an agent could take for the beginning of a section."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What an agent gets of a conversation.
+
+    `instructions` are the client's system messages, wherever they stand. `context` are messages before the current one,
+    the oldest first; `parts` are what the current one holds beside text; `steps` are the tool steps after it, and a
+    prefill.
+    """
+
+    instructions: tuple[dict[str, Any], ...]
+    context: tuple[PromptContextMessage, ...]
+    text: str
+    parts: tuple[dict[str, Any], ...]
+    steps: tuple[ConversationMessage, ...]
+    is_empty: bool
+
+
+def deliver(history: History, window: int) -> Delivery:
+    """The latest message, and as many as `window` of those before it that say something."""
+    said = [message for message in history.messages if message.role not in INSTRUCTION_ROLES]
+    inside = tuple(m.body for m in history.messages if m.role in INSTRUCTION_ROLES)
+    at = _current(said, len(history.new_messages))
+    current = said[at] if at is not None else None
+    before = said[:at] if at is not None else []
+    context = _window(before, window)
+    text = without_markers(text_of(current.content)) if current is not None else ""
+    if current is not None and current.role == "assistant":
+        context = without_repeat(context, current.message_id, speaker(current), text)
+    return Delivery(
+        instructions=(*history.instructions, *inside),
+        context=context,
+        text=text,
+        parts=_parts(current),
+        steps=tuple(said[at + 1 :]) if at is not None else (),
+        is_empty=current is None,
+    )
+
+
+def speaker(message: ConversationMessage) -> str:
+    """The name of who said it: the agent, else the message's own `name`."""
+    name = message.body.get("name")
+    own = name if isinstance(name, str) and name else None
+    return message.agent or own or (ASSISTANT if message.role == "assistant" else PERSON)
+
+
+def without_markers(text: str) -> str:
+    """The text without the markers of routing; unchanged if it has none."""
+    found = MARKER.sub("", text)
+    return text if found == text else found.strip()
+
+
+def without_repeat(
+    context: tuple[PromptContextMessage, ...], message_id: str | None, name: str, text: str
+) -> tuple[PromptContextMessage, ...]:
+    """The context of an agent's message without that very message at its end: the same id, else the same speaker and
+    words. What people say is never taken for a repeat.
+
+    Args:
+        message_id, name, text: of the current message, which an agent said.
+    """
+    if not context:
+        return context
+    last = context[-1]
+    is_same = last.message_id is not None and last.message_id == message_id
+    return context[:-1] if is_same or (last.speaker == name and last.content == text) else context
+
+
+def _current(said: Sequence[ConversationMessage], new: int) -> int | None:
+    """The index of the latest message that is no tool step, and no prefill of the request."""
+    at = len(said) - 1
+    if new and at > 0 and said[at].role == "assistant" and not is_step(said[at].body):
+        at -= 1  # the request brings the beginning of the answer
+    while at >= 0 and (said[at].role in RESULT_ROLES or is_step(said[at].body)):
+        at -= 1
+    return at if at >= 0 else None
+
+
+def _window(before: Iterable[ConversationMessage], window: int) -> tuple[PromptContextMessage, ...]:
+    found: list[PromptContextMessage] = []
+    for message in reversed(list(before)):
+        if len(found) >= window:
+            break
+        if message.role in RESULT_ROLES:
+            continue
+        text = SECTION.sub("", without_markers(text_of(message.content)))
+        if text.strip():
+            found.append(PromptContextMessage(speaker(message), text, message.message_id))
+    return tuple(reversed(found))
+
+
+def _parts(message: ConversationMessage | None) -> tuple[dict[str, Any], ...]:
+    content = message.content if message is not None else None
+    parts = content if isinstance(content, list) else []
+    return tuple(part for part in parts if isinstance(part, dict) and part.get("type") != "text")

@@ -1,0 +1,57 @@
+"""`agent` of a chat request: who answers it (guarantee §11)."""
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
+
+from gateway.http.fields import Fields, invalid, read
+from gateway.models.agents import CHAT, Agent
+
+MAX_NAME_CHARS = 128
+MAX_WINDOW = 1000
+
+
+def is_name(text: str) -> bool:
+    """Whether it can name an agent."""
+    return 0 < len(text) <= MAX_NAME_CHARS and text.isprintable() and not text.isspace()
+
+
+def _a_name(text: str) -> str:
+    if not is_name(text):
+        raise ValueError(f"be 1 to {MAX_NAME_CHARS} printable characters")
+    return text
+
+
+Name = Annotated[str, AfterValidator(_a_name)]
+
+
+class AgentField(Fields):
+    """`agent`: who answers. Its name alone stands for the type `chat`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: Name
+    type: Name = CHAT
+    instruction: str | None = None
+    instruction_file_text: str | None = None
+    window: Annotated[int, Field(ge=0, le=MAX_WINDOW)] | None = None
+
+
+NAME, AGENT = TypeAdapter(Name), TypeAdapter(AgentField)
+
+
+def agent_of(value: Any) -> Agent | None:
+    """
+    Raises:
+        InvalidRequest: it breaks a rule; `param` names the field.
+    """
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return Agent(read(NAME, value, "agent"))
+    if not isinstance(value, dict):
+        raise invalid("agent", "must be a name or an object")
+    fields = read(AGENT, value, "agent")
+    if fields.window is not None and fields.type == CHAT:
+        raise invalid("agent.window", f"is for agents of another type than {CHAT}")
+    return Agent(fields.id, fields.type, fields.instruction, fields.instruction_file_text, fields.window)
