@@ -73,11 +73,12 @@ def _add_audit_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tenant", metavar="T", help="requests of this tenant")
     parser.add_argument("--conversation", metavar="C", help="requests of this conversation")
     parser.add_argument("--user", metavar="U", help="requests that name this user")
+    parser.add_argument("--agent", metavar="A", help="requests that this agent answered")
     parser.add_argument(
         "--by",
         metavar="GROUPS",
         default="model,tenant",
-        help="sums by these: day, model, tenant, user (default: %(default)s)",
+        help="sums by these: day, model, tenant, user, agent (default: %(default)s)",
     )
     parser.add_argument("--csv", action="store_true", help="one line of CSV for each row instead of totals")
 

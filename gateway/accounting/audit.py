@@ -16,12 +16,13 @@ from gateway.models.turn import LARGEST_KEPT, LedgerRow
 MAX_NAMED = 1000
 """Rows that do not balance are named one by one up to this number, so that memory stays flat."""
 
-NO_USER = "(none)"
+NOBODY = "(none)"
 GROUPS: dict[str, Callable[[LedgerRow], str]] = {
     "day": lambda row: row.entry.created_at.astimezone(UTC).date().isoformat(),
     "model": lambda row: row.entry.model,
     "tenant": lambda row: row.entry.tenant,
-    "user": lambda row: row.entry.end_user or NO_USER,
+    "user": lambda row: row.entry.end_user or NOBODY,
+    "agent": lambda row: row.entry.agent or NOBODY,
 }
 """What rows can be added up by. A day is one in UTC; the user is whom the request named."""
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from gateway.base.ids import new_id
 from gateway.base.tasks import offload_if
-from gateway.errors import ConversationNotFound
+from gateway.errors import ConversationNotFound, InvalidRequest
 from gateway.history.frames import frame_for_unproven_sender, with_stored_ids
 from gateway.history.recognition import (
     MergedPath,
@@ -74,7 +74,7 @@ async def build_llm_messages(request: ChatRequest, store: ConversationReader, op
 
     Raises:
         ConversationNotFound: the id is unknown, deleted or another tenant's.
-        InvalidRequest: results and calls do not pair; names `messages[i]`.
+        InvalidRequest: results and calls do not pair; names `messages[i]`. Or there is no message at all.
         StorageUnavailable: it was needed and cannot be reached.
     """
     small = _is_small(request)
@@ -91,7 +91,10 @@ async def build_llm_messages(request: ChatRequest, store: ConversationReader, op
         if stored is None and ref.conversation_id:
             raise ConversationNotFound("No such conversation.", param="conversation")
     small = small and len(stored.path if stored else ()) < INLINE_MESSAGES
-    return await offload_if(not small, _rebuilt, sent, lookup, stored, request, options)
+    history = await offload_if(not small, _rebuilt, sent, lookup, stored, request, options)
+    if not (request.messages or history.messages):  # an agent is to be given the latest message (guarantee §11)
+        raise InvalidRequest("There is no message to deliver.", param="messages", code="missing_required_parameter")
+    return history
 
 
 def starts_conversation(request: ChatRequest, match: str) -> bool:

@@ -7,6 +7,7 @@ CHAT = "chat"
 """The type whose messages stay as they are: nothing is assembled for it."""
 PLAIN = "plain"
 """The type that stands in for one that nobody knows."""
+MAX_TEAM_TASK_BYTES = 5 * 1024
 PERSON, ASSISTANT = "user", "assistant"
 """Who spoke, where a message does not say."""
 
@@ -78,6 +79,11 @@ class Assembler(Protocol):
     """Words what an agent of one type reads: a pure function, which third parties may add (docs/agents.md)."""
 
     def __call__(self, given: AssemblerInput, /) -> AssemblerOutput: ...
+
+
+def cut_team_task(text: str) -> str:
+    """As much of a team task as is kept: its longest beginning of whole characters within the limit."""
+    return text.encode("utf-8", "surrogatepass")[:MAX_TEAM_TASK_BYTES].decode("utf-8", "ignore")
 
 
 def system_body(given: AssemblerInput) -> str:

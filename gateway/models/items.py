@@ -93,7 +93,8 @@ def items_of(message: ConversationMessage, custom: Collection[str] = ()) -> list
     if message.role in ("tool", "function"):
         return [_output(message.body, stem, status, custom)]
     if message.role == "assistant":
-        return _answer(message, stem, status)
+        items = _answer(message, stem, status)
+        return items if message.agent is None else [{**item, "agent": message.agent} for item in items]
     return [_said(message, status, input_parts(message.content))]
 
 

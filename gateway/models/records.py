@@ -1,5 +1,6 @@
 """Conversations as they are listed, and pages of their items (guarantee §3.5, §8)."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -47,6 +48,7 @@ class ImportedConversation:
     metadata: dict[str, str] | None
     head: int | None
     in_force: int | None
+    team_task: str | None
     sessions: tuple[str, ...]
     instructions: tuple[Instructions, ...]
     messages: tuple[ImportedMessage, ...]
@@ -104,11 +106,13 @@ class TurnTotal:
 
 @dataclass(frozen=True, slots=True)
 class ConversationTotals:
-    """What a conversation took so far: how many turns, all together, and each of the latest turns."""
+    """What a conversation took so far: how many turns, all together, each of the latest turns, and what each agent
+    took; requests that named none are under None."""
 
     turns: int
     spent: Spending
     latest: tuple[TurnTotal, ...]
+    by_agent: Mapping[str | None, Spending]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,17 @@ class ConversationRecord:
     updated_at: datetime
     metadata: dict[str, str]
     session: str | None = None
+    team_task: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewConversation:
+    """A conversation to begin, with its first messages."""
+
+    conversation_id: str
+    metadata: dict[str, str]
+    messages: Sequence[ConversationMessage] = ()
+    team_task: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ COLUMNS = (
     "estimated",
     "balanced",
     "user",
+    "agent",
 )
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 HEADINGS = (
@@ -59,7 +60,7 @@ def audit(settings: Settings, options: argparse.Namespace, clock: Clock, out: Te
     since, until = parse_when("--since", options.since, now), parse_when("--until", options.until, now)
     if since is not None and until is not None and since >= until:
         raise ValueError("--since must be before --until")
-    query = LedgerQuery(since, until, options.model, options.tenant, options.conversation, options.user)
+    query = LedgerQuery(since, until, options.model, options.tenant, options.conversation, options.user, options.agent)
     found = Audit(by={group: {} for group in groups(options.by)})
     try:
         return asyncio.run(_audit(settings, query, found, csv=options.csv, out=out, err=err))
@@ -115,7 +116,7 @@ def csv_row(row: LedgerRow, *, balanced: bool) -> str:
     tokens = (entry.status, entry.stream, row.prompt_tokens, row.completion_tokens)
     costs = (_usd(cost.get(f"{part}_cost")) for part in ("prompt", "completion", "planning", "total"))
     flags = (cost.get("currency"), cost.get("priced"), row.estimated, balanced)
-    return csv_line((*who, *tokens, *costs, *flags, entry.end_user))
+    return csv_line((*who, *tokens, *costs, *flags, entry.end_user, entry.agent))
 
 
 def summary(audit: Audit) -> Iterable[str]:

@@ -99,14 +99,14 @@ def as_store_message(name: str, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def completion_query(query: Query) -> CompletionQuery:
-    """OpenAI's parameters of a list, and `conversation`; others are ignored.
+    """OpenAI's parameters of a list, `conversation` and `agent`; others are ignored.
 
     Raises:
         InvalidRequest: a parameter breaks its rule; names it.
     """
-    check_named(query, "conversation", "model", "after")
+    check_named(query, "conversation", "model", "after", "agent")
     found = (query.get("conversation"), query.get("model"), metadata_of(query), limit_of(query), query.get("after"))
-    return CompletionQuery(*found, newest_first=newest_first(query, "asc"))
+    return CompletionQuery(*found, newest_first=newest_first(query, "asc"), agent=query.get("agent"))
 
 
 def as_completion(stored: StoredCompletion) -> dict[str, Any]:
@@ -138,4 +138,6 @@ def answered(stored: StoredCompletion) -> dict[str, Any]:
         body["usage"] = extended_usage({**reported, **billed}, calls)
     if entry.conversation_id:
         body["conversation"] = {"id": entry.conversation_id}
+    if isinstance(named := entry.metadata.get("agent"), dict):
+        body["agent"] = named
     return body

@@ -18,7 +18,15 @@ from gateway.http.conversations.queries import (
     newest_first,
 )
 from gateway.http.fields import invalid, is_session_name
-from gateway.models.records import ConversationRecord, ConversationTotals, ItemQuery, RecordQuery, Spending
+from gateway.models.agents import MAX_TEAM_TASK_BYTES, cut_team_task
+from gateway.models.records import (
+    ConversationRecord,
+    ConversationTotals,
+    ItemQuery,
+    NewConversation,
+    RecordQuery,
+    Spending,
+)
 from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.store import ConversationStore
 
@@ -27,8 +35,8 @@ LATEST = 253_402_300_798
 
 
 def as_conversation(record: ConversationRecord) -> dict[str, Any]:
-    """OpenAI's object; `updated_at` and `session` are the gateway's own."""
-    return {
+    """OpenAI's object; `updated_at`, `session` and `team_task` are the gateway's own."""
+    found = {
         "id": record.conversation_id,
         "object": "conversation",
         "created_at": int(record.created_at.timestamp()),
@@ -36,6 +44,7 @@ def as_conversation(record: ConversationRecord) -> dict[str, Any]:
         "updated_at": int(record.updated_at.timestamp()),
         "session": record.session,
     }
+    return found if record.team_task is None else {**found, "team_task": record.team_task}
 
 
 def as_totals(totals: ConversationTotals) -> dict[str, Any]:
@@ -51,9 +60,17 @@ def as_totals(totals: ConversationTotals) -> dict[str, Any]:
         for turn in totals.latest
     ]
     return {
-        "totals": {"turns": totals.turns, "requests": totals.spent.requests, **_spent(totals.spent)},
+        "totals": {"turns": totals.turns, "requests": totals.spent.requests, **_spent(totals.spent), **_by(totals)},
         "turns": turns,
     }
+
+
+def _by(totals: ConversationTotals) -> dict[str, Any]:
+    """What each agent took, where any was named; requests without one are under null."""
+    if totals.by_agent.keys() <= {None}:
+        return {}
+    agents = [{"agent": agent, "requests": spent.requests, **_spent(spent)} for agent, spent in totals.by_agent.items()]
+    return {"agents": agents}
 
 
 def _spent(spent: Spending) -> dict[str, Any]:
@@ -69,6 +86,20 @@ def _spent(spent: Spending) -> dict[str, Any]:
             "estimated": spent.estimated,
         },
     }
+
+
+def given_team_task(value: Any) -> tuple[str | None, dict[str, Any]]:
+    """What the agents of a conversation work on, as it is kept, and a warning where that is not all of it.
+
+    Raises:
+        InvalidRequest: it is no string.
+    """
+    if value is None:
+        return None, {}
+    if not isinstance(value, str):
+        raise invalid("team_task", "must be a string")
+    kept = cut_team_task(value)
+    return kept or None, {"warnings": [f"team_task_cut_at_{MAX_TEAM_TASK_BYTES}_bytes"]} if kept != value else {}
 
 
 def record_query(query: Mapping[str, str]) -> RecordQuery:
@@ -126,11 +157,13 @@ class Conversations:
         return Endpoint(self._auth, self._max_body_bytes, answers)
 
     async def _create(self, call: ApiCall) -> dict[str, Any]:
-        body = await call.body("metadata", "items")
+        body = await call.body("metadata", "items", "team_task")
         metadata = given_metadata(body.get("metadata"))
+        team_task, warnings = given_team_task(body.get("team_task"))
         messages = await call.messages(body["items"]) if body.get("items") is not None else ()
-        made = await self._records.create(call.tenant, new_id("conv_"), metadata, messages, call.request_id)
-        return as_conversation(made)
+        new = NewConversation(new_id("conv_"), metadata, messages, team_task)
+        made = await self._records.create(call.tenant, new, call.request_id)
+        return {**as_conversation(made), **warnings}
 
     async def _find(self, call: ApiCall) -> dict[str, Any]:
         record, totals = await self._records.totals(call.tenant, call.conversation_id)
@@ -138,12 +171,16 @@ class Conversations:
 
     async def _update(self, call: ApiCall) -> dict[str, Any]:
         conversation_id = call.conversation_id
-        body = await call.body("metadata")
-        if "metadata" not in body:
+        body = await call.body("metadata", "team_task")
+        if not body:
             raise InvalidRequest("metadata is required.", param="metadata", code="missing_required_parameter")
-        return as_conversation(
-            await self._records.update(call.tenant, conversation_id, given_metadata(body["metadata"]))
-        )
+        changes: dict[str, Any] = {}
+        warnings: dict[str, Any] = {}
+        if "metadata" in body:
+            changes["metadata"] = given_metadata(body["metadata"])
+        if "team_task" in body:
+            changes["team_task"], warnings = given_team_task(body["team_task"])
+        return {**as_conversation(await self._records.update(call.tenant, conversation_id, changes)), **warnings}
 
     async def _delete(self, call: ApiCall) -> dict[str, Any]:
         conversation_id = call.conversation_id

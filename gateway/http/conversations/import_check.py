@@ -10,6 +10,7 @@ from gateway.base import jsons
 from gateway.errors import InvalidRequest
 from gateway.http.chat.messages import check_message
 from gateway.http.fields import Fields, Metadata, SessionName, invalid, read
+from gateway.models.agents import cut_team_task
 from gateway.models.chain import message_digest
 from gateway.models.conversation import INSTRUCTION_ROLES, ConversationMessage
 from gateway.models.records import (
@@ -128,6 +129,7 @@ class Message(Fields):
     choice: Number | None = None
     restored: bool | None = None
     origin: Text | None = None
+    agent: Text | None = None
     created_at: Time
 
 
@@ -144,6 +146,7 @@ class Export(Fields):
     version: Annotated[int | None, AfterValidator(_version), Field(validate_default=True)] = None
     created_at: Time
     metadata: Metadata | None = None
+    team_task: Annotated[Text, AfterValidator(cut_team_task)] | None = None
     head: str | None = None
     instructions_in_force: Number | None = None
     sessions: Annotated[list[SessionName], FailFast(), _at_most(1000)]
@@ -178,6 +181,7 @@ def parse_export(raw: bytes) -> ImportedConversation:
         metadata=document.metadata,
         head=_head(document, messages),
         in_force=_instructions(document, document.instructions_in_force, "instructions_in_force"),
+        team_task=document.team_task,
         sessions=tuple(dict.fromkeys(document.sessions)),
         instructions=tuple(Instructions(each) for each in document.instructions),
         messages=messages,
@@ -223,6 +227,7 @@ def _message(document: Export, index: int, positions: dict[str, int]) -> Importe
         shown_in_full=tuple(each.standing or ()),
         created_at=each.created_at,
         origin=each.origin,
+        agent=each.agent,
     )
     return ImportedMessage(
         message=message,

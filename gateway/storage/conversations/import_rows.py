@@ -76,6 +76,7 @@ def rows_of(tenant: str, made: ImportedConversation, now: datetime) -> ImportRow
         "metadata": None if made.metadata is None else jsons.dumps_text(made.metadata),
         "instructions_digest": digest(made.in_force),
         "framed": None,
+        "team_task": made.team_task,
     }
     attachments = [
         {

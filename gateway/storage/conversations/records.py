@@ -1,6 +1,6 @@
 """Conversations by themselves: created, listed, read and changed item by item."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -17,6 +17,7 @@ from gateway.models.records import (
     ConversationTotals,
     ItemPage,
     ItemQuery,
+    NewConversation,
     RecordPage,
     RecordQuery,
 )
@@ -54,19 +55,19 @@ class ConversationRecords:
     async def create(
         self,
         tenant: str,
-        conversation_id: str,
-        metadata: dict[str, str],
-        messages: Sequence[ConversationMessage],
+        new: NewConversation,
         request_id: str,
     ) -> ConversationRecord:
-        """A new conversation that begins with these messages."""
-        now = self._clock.now()
+        """Begins it."""
+        now, conversation_id = self._clock.now(), new.conversation_id
 
         def work(connection: sa.Connection) -> ConversationRecord:
             values = {"id": conversation_id, "tenant": tenant, "created_at": now, "updated_at": now, "attachments": 0}
-            connection.execute(TABLE.insert().values(**values, metadata=_written(metadata)))
-            if messages:
-                items.add(connection, tenant, conversation_id, messages, request_id, now)
+            connection.execute(
+                TABLE.insert().values(**values, metadata=_written(new.metadata), team_task=_storable(new.team_task))
+            )
+            if new.messages:
+                items.add(connection, tenant, conversation_id, new.messages, request_id, now)
             return read_record(connection, tenant, conversation_id)
 
         return await self._transactions.run(work, write=True)
@@ -84,13 +85,18 @@ class ConversationRecords:
 
         return await self._transactions.run(work)
 
-    async def update(self, tenant: str, conversation_id: str, metadata: dict[str, str]) -> ConversationRecord:
-        """The conversation with this metadata in place of what it had."""
+    async def update(self, tenant: str, conversation_id: str, changes: Mapping[str, Any]) -> ConversationRecord:
+        """The conversation with other `metadata`, another `team_task`, or both in place of what it had."""
         now = self._clock.now()
+        values: dict[str, Any] = {"updated_at": now}
+        if "metadata" in changes:
+            values["metadata"] = _written(changes["metadata"])
+        if "team_task" in changes:
+            values["team_task"] = _storable(changes["team_task"])
 
         def work(connection: sa.Connection) -> ConversationRecord:
             where = (TABLE.c.tenant == tenant, TABLE.c.id == conversation_id)
-            connection.execute(TABLE.update().where(*where).values(metadata=_written(metadata), updated_at=now))
+            connection.execute(TABLE.update().where(*where).values(**values))
             return read_record(connection, tenant, conversation_id)
 
         return await self._transactions.run(work, write=True)
@@ -210,18 +216,23 @@ def _record(row: Any) -> ConversationRecord:
     values = row._mapping
     metadata = jsons.loads(values["metadata"]) if values["metadata"] else {}
     times = (rows.utc(values["created_at"]), rows.utc(values["updated_at"]))
-    return ConversationRecord(values["id"], *times, metadata, values["session"])
+    return ConversationRecord(values["id"], *times, metadata, values["session"], values["team_task"])
 
 
 def _written(metadata: dict[str, str]) -> str | None:
     return jsons.dumps_text(metadata) if metadata else None
 
 
+def _storable(text: str | None) -> str | None:
+    """PostgreSQL takes no NUL in a text."""
+    return text.replace("\x00", "\ufffd") if text else None
+
+
 def _records_query() -> sa.Select[tuple[Any, ...]]:
     """Conversations with their sessions' names."""
     names = schema.sessions
     session = sa.select(sa.func.min(names.c.name)).where(names.c.conversation_id == TABLE.c.id).scalar_subquery()
-    columns = (TABLE.c.id, TABLE.c.created_at, TABLE.c.updated_at, TABLE.c.metadata)
+    columns = (TABLE.c.id, TABLE.c.created_at, TABLE.c.updated_at, TABLE.c.metadata, TABLE.c.team_task)
     return sa.select(*columns, session.label("session"))
 
 

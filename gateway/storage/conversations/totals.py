@@ -31,9 +31,11 @@ def read_totals(connection: sa.Connection, tenant: str, conversation_id: str) ->
     stored) counts in the sums and makes no turn."""
     begun_by = _first_requests(connection, conversation_id)
     total, turns = Spending(), dict[str, _Turn]()
+    by_agent: dict[str | None, Spending] = {}
     for row in _bills(connection, tenant, conversation_id):
         spent = _spending(row)
         total = total.plus(spent)
+        by_agent[row.agent] = by_agent.get(row.agent, Spending()).plus(spent)
         first = begun_by.get(row.request_id)
         if first is None:
             continue
@@ -42,7 +44,7 @@ def read_totals(connection: sa.Connection, tenant: str, conversation_id: str) ->
         turn.requests.append(row.request_id)
     listed = list(enumerate(turns.values(), 1))[-LISTED:]
     each = (TurnTotal(n, tuple(turn.requests), turn.status, turn.created_at, turn.spent) for n, turn in listed)
-    return ConversationTotals(len(turns), total, tuple(each))
+    return ConversationTotals(len(turns), total, tuple(each), by_agent)
 
 
 def _first_requests(connection: sa.Connection, conversation_id: str) -> dict[str, str]:
@@ -65,7 +67,7 @@ def _bills(connection: sa.Connection, tenant: str, conversation_id: str) -> Iter
     internal = internal.join(LEDGER, LEDGER.c.request_id == CALLS.c.request_id)
     of_it = (LEDGER.c.tenant == tenant, LEDGER.c.conversation_id == conversation_id)
     planned = internal.where(*of_it, CALLS.c.purpose != "primary").group_by(CALLS.c.request_id).subquery()
-    names = ("request_id", "status", "created_at", "prompt_tokens", "completion_tokens", "total_cost_picousd")
+    names = ("request_id", "status", "created_at", "prompt_tokens", "completion_tokens", "total_cost_picousd", "agent")
     columns = (*(LEDGER.c[name] for name in names), LEDGER.c.estimated, planned.c.planning)
     joined = LEDGER.outerjoin(planned, planned.c.request_id == LEDGER.c.request_id)
     query = sa.select(*columns).select_from(joined).where(*of_it)

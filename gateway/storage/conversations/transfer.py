@@ -118,6 +118,7 @@ def _document(found: Rows) -> Iterator[bytes]:
         "head": found.conversation.head_id,
         "instructions_in_force": numbers.get(found.conversation.instructions_digest),
         "sessions": [row.name for row in found.sessions],
+        **({} if found.conversation.team_task is None else {"team_task": found.conversation.team_task}),
         "instructions": [Fragment(row.body) for row in found.instructions],
     }
     yield jsons.dumps(head)[:-1]
@@ -158,6 +159,7 @@ def _message(row: Any, step: Any, numbers: dict[str, int], origins: dict[str, st
         "request": origins.get(row.request_id, row.request_id),
         "choice": row.choice,
         "origin": row.origin,
+        **({} if row.agent is None else {"agent": row.agent}),
         "restored": row.restored,
         "created_at": _time(row.created_at),
     }

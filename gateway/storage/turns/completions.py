@@ -33,6 +33,8 @@ def read_page(connection: sa.Connection, tenant: str, query: CompletionQuery) ->
         where.append(table.conversation_id == query.conversation_id)
     if query.model is not None:
         where.append(table.model == query.model)
+    if query.agent is not None:
+        where.append(table.agent == query.agent)
     where += [holds(connection, schema.completions.c.metadata, pair) for pair in query.metadata]
     if query.after is not None:
         last = connection.execute(sa.select(*columns).where(_is(tenant, query.after))).first()

@@ -1,0 +1,317 @@
+"""Agents that share a conversation (guarantee §11): who speaks, what each of them reads, and what it cost."""
+
+import itertools
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.answers import Json, http, read_stream, user
+from tests.support.factory import GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream, Reply
+
+_numbers = itertools.count()
+TASK = "Ship the lamp by Friday."
+LATEST = ["max: answer 2", "user: question 3 " + "word " * 30, "max: answer 3"]
+
+
+class Team:
+    """A client of its own tenant, and what the model was sent."""
+
+    def __init__(self, gateway: GatewayProcess, upstream: MockUpstream) -> None:
+        self.gateway, self.upstream = gateway, upstream
+        self.token = f"sk-team-{next(_numbers)}"
+        self.client = http(gateway, self.token)
+        self.conversation: str | None = None
+
+    def post(self, path: str, body: Json) -> httpx.Response:
+        return self.client.post(path, json=body)
+
+    def ask(self, agent: Any, *messages: Json, answer: str = "I see.", **fields: Any) -> Json:
+        """The answer of an agent, in the team's conversation."""
+        self.upstream.handler = lambda _: Reply(text=answer)
+        body: Json = {"model": "gpt-4o", "agent": agent, "messages": list(messages), **fields}
+        if self.conversation is not None:
+            body["conversation"] = self.conversation
+        response = self.post("/chat/completions", body)
+        assert response.status_code == 200, response.text
+        found: Json = response.json()
+        self.conversation = found.get("conversation", {}).get("id", self.conversation)
+        return found
+
+    def begin(self, **fields: Any) -> Json:
+        found: Json = self.post("/conversations", fields).json()
+        self.conversation = found["id"]
+        return found
+
+    @property
+    def sent(self) -> list[Json]:
+        """The messages that were forwarded last."""
+        found: list[Json] = self.upstream.requests[-1].body["messages"]
+        return found
+
+    def items(self) -> list[Json]:
+        found: list[Json] = self.client.get(f"/conversations/{self.conversation}/items?order=asc").json()["data"]
+        return found
+
+
+@pytest.fixture
+def team(gateway: GatewayProcess, upstream: MockUpstream) -> Iterator[Team]:
+    found = Team(gateway, upstream)
+    with found.client:
+        yield found
+
+
+def claude(name: str, **fields: Any) -> Json:
+    return {"id": name, "type": "claude-code", **fields}
+
+
+def test_s11_an_agent_is_named_by_what_it_said(team: Team) -> None:
+    """§11: on the answer, the bill, the items, the stored completion, the conversation's totals."""
+    first = team.ask("max", user("Hi"), answer="Hello!")
+    assert first["agent"] == first["response_metadata"]["agent"] == {"id": "max", "type": "chat"}
+    assert "agent" not in team.upstream.requests[-1].body
+    assert team.sent == [user("Hi")]
+    team.ask(claude("sarah"), user("And you?"), answer="Good day.")
+    assert [item.get("agent") for item in team.items()] == [None, "max", None, "sarah"]
+    stored = team.client.get(f"/chat/completions/{first['id']}").json()
+    assert stored["agent"] == stored["response_metadata"]["agent"] == {"id": "max", "type": "chat"}
+    of_sarah = team.client.get(f"/chat/completions?conversation={team.conversation}&agent=sarah").json()["data"]
+    assert [each["agent"]["id"] for each in of_sarah] == ["sarah"]
+    team.ask("max", user("Bye"))
+    agents = team.client.get(f"/conversations/{team.conversation}").json()["totals"]["agents"]
+    assert [(each["agent"], each["requests"]) for each in agents] == [("max", 2), ("sarah", 1)]
+    assert all(each["cost"]["total_cost"] > 0 for each in agents)
+
+
+def test_s11_who_names_no_agent_gets_what_it_got(team: Team) -> None:
+    """§11: nothing of agents is in answers, items or totals of others."""
+    body = {"model": "gpt-4o", "messages": [user("Hi")]}
+    answer = team.post("/chat/completions", body).json()
+    team.conversation = answer["conversation"]["id"]
+    assert "agent" not in answer
+    assert "agent" not in answer["response_metadata"]
+    assert all("agent" not in item for item in team.items())
+    found = team.client.get(f"/conversations/{team.conversation}").json()
+    assert "team_task" not in found
+    assert "agents" not in found["totals"]
+
+
+def test_s11_the_latest_message_is_delivered(team: Team) -> None:
+    """§11: an agent with a conversation and no messages is given the latest stored one; each of several in turn."""
+    team.begin(team_task=TASK)
+    team.ask(claude("max"), user("[NEXT:max] [NEXT:sarah] Hi"), answer="My advice: oil. [NEXT:sarah]")
+    assert team.sent == [user(f"[TEAM_TASK]\n{TASK}\n\n[MESSAGE]\nHi")]
+    team.ask({"id": "sarah", "type": "openai-codex"}, answer="Agreed.")
+    assert team.sent == [user(f"[TEAM_TASK]\n{TASK}\n\n[CONTEXT]\nuser: Hi\n\n[MESSAGE]\nMy advice: oil.")]
+    team.ask({"id": "carol", "type": "google-gemini"})
+    assert team.sent == [
+        user(f"Team task:\n{TASK}\n\nConversation so far:\nuser: Hi\nmax: My advice: oil.\n\nUser message:\nAgreed.")
+    ]
+    assert [item["content"][0]["text"] for item in team.items()] == [
+        "[NEXT:max] [NEXT:sarah] Hi",
+        "My advice: oil. [NEXT:sarah]",
+        "Agreed.",
+        "I see.",
+    ]
+
+
+def test_s11_a_delivery_to_an_agent_of_type_chat_keeps_the_messages(team: Team) -> None:
+    """§11: nothing is assembled for it."""
+    team.ask("max", user("Hi [NEXT:sarah]"), answer="Hello!")
+    team.ask("sarah", answer="Hello, too.")
+    assert team.sent == [user("Hi [NEXT:sarah]"), {"role": "assistant", "content": "Hello!"}]
+    assert [item.get("agent") for item in team.items()] == [None, "max", "sarah"]
+
+
+def test_s11_the_instruction_is_claudes_system_message(team: Team) -> None:
+    """§11: its own and its file's, with a blank line between; behind the client's own system messages."""
+    system = {"role": "system", "content": "House rules."}
+    agent = claude("max", instruction=" Be brief. ", instruction_file_text="You know lamps.\n")
+    team.ask(agent, system, {**user("Hi"), "name": "ann"})
+    own = {"role": "system", "content": "Be brief.\n\nYou know lamps."}
+    assert team.sent == [system, own, user("[MESSAGE]\nHi")]
+    team.ask({**agent, "type": "openai-codex"}, user("Again"))
+    begin = "[SYSTEM]\nBe brief.\n\nYou know lamps.\n\n"
+    assert team.sent == [system, user(f"{begin}[CONTEXT]\nann: Hi\nmax: I see.\n\n[MESSAGE]\nAgain")]
+    team.ask({"id": "max", "instruction": "Be kind."}, user("Once more"))
+    assert team.sent[:2] == [system, {"role": "system", "content": "Be kind."}]
+    assert team.sent[2:4] == [{**user("Hi"), "name": "ann"}, {"role": "assistant", "content": "I see."}]
+
+
+def test_s11_an_unknown_type_reads_plain_text(team: Team) -> None:
+    """§11: with a warning."""
+    answer = team.ask({"id": "max", "type": "cobol-writer", "instruction": "Be brief."}, user("Hi"))
+    assert team.sent == [user("Be brief.\n\nHi")]
+    assert answer["response_metadata"]["context_utilization"]["warnings"] == ["agent_type_unknown"]
+    assert answer["agent"] == {"id": "max", "type": "cobol-writer"}
+
+
+@pytest.mark.parametrize(("window", "shown"), [(None, 5), (2, 2), (0, 0)])
+def test_s11_the_window_is_of_messages(team: Team, window: int | None, shown: int) -> None:
+    """§11: five before the current one, or as many as the request says."""
+    for number in range(4):
+        team.ask("max", user(f"question {number}"), answer=f"answer {number}")
+    answer = team.ask(claude("max", **({} if window is None else {"window": window})), user("now"))
+    said = [f"{who} {number}" for number in range(4) for who in ("user: question", "max: answer")]
+    context = "\n".join(said[len(said) - shown :])
+    assert team.sent == [user((f"[CONTEXT]\n{context}\n\n" if shown else "") + "[MESSAGE]\nnow")]
+    used = answer["response_metadata"]["context_utilization"]
+    assert (used["strategy"], used["messages_excluded"]) == ("simple", 8 - shown)
+
+
+def test_s11_repeats_of_agents_leave_those_of_people_stay(team: Team) -> None:
+    """§11: the same words of the same speaker at the end of the context, where an agent says them."""
+    team.ask("max", user("yes"), answer="yes")
+    team.ask("max", answer="yes")
+    team.ask(claude("sarah"), answer="ok")
+    assert team.sent == [user("[CONTEXT]\nuser: yes\n\n[MESSAGE]\nyes")]
+    team.begin()
+    team.ask("max", user("yes"), answer="")
+    team.ask(claude("sarah"), user("yes"))
+    assert team.sent == [user("[CONTEXT]\nuser: yes\n\n[MESSAGE]\nyes")]
+
+
+def test_s11_the_oldest_context_leaves_first(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
+    """§11: where the sections exceed their bytes; where they exceed the model's budget, too."""
+    with http(start_gateway({"context": {"agent_max_bytes": 390}}), "sk-small") as client:
+        assert said_to_small(client, upstream, {}) == LATEST
+    with http(start_gateway({}), "sk-budget") as client:
+        assert said_to_small(client, upstream, {"max_input_tokens": 130}) == LATEST
+
+
+def said_to_small(client: httpx.Client, upstream: MockUpstream, context: Json) -> list[str]:
+    """The context that an agent is sent of four long turns."""
+    session = {"session": "team"}
+    for number in range(4):
+        upstream.handler = lambda _, n=number: Reply(text=f"answer {n}")
+        message = user(f"question {number} " + "word " * 30)
+        body = {"model": "gpt-4o", "messages": [message], "context": session, "agent": "max"}
+        assert client.post("/chat/completions", json=body).status_code == 200
+    agent = claude("max", instruction="Be brief.", window=10)
+    body = {"model": "gpt-4o", "messages": [user("now")], "context": {**session, **context}, "agent": agent}
+    assert client.post("/chat/completions", json=body).status_code == 200
+    prompt: str = upstream.requests[-1].body["messages"][-1]["content"]
+    found = prompt.removeprefix("[CONTEXT]\n").partition("\n\n[MESSAGE]\n")
+    assert found[2] == "now"
+    return found[0].split("\n")
+
+
+def test_s11_a_tool_loop_goes_on_behind_its_prompt(team: Team) -> None:
+    """§11, §4 I7: each step begins with what the step before was sent, and every result follows its call."""
+    tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
+    call = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    team.ask("max", user("Hi"))
+    team.upstream.handler = lambda _: Reply(message={"role": "assistant", "content": None, "tool_calls": [call]})
+    body: Json = {"model": "gpt-4o", "agent": claude("sarah"), "conversation": team.conversation, "tools": tools}
+    assert team.post("/chat/completions", {**body, "messages": [user("Look.")]}).status_code == 200
+    first = team.sent
+    team.ask(claude("sarah"), {"role": "tool", "tool_call_id": "call_1", "content": "A lamp."}, tools=tools)
+    assert first == [user("[CONTEXT]\nuser: Hi\nmax: I see.\n\n[MESSAGE]\nLook.")]
+    assert team.sent[:1] == first
+    assert [message["role"] for message in team.sent] == ["user", "assistant", "tool"]
+    team.ask(claude("max"), user("Well?"))
+    assert team.sent == [user("[CONTEXT]\nuser: Hi\nmax: I see.\nuser: Look.\nsarah: I see.\n\n[MESSAGE]\nWell?")]
+
+
+def test_s11_agents_at_once_see_the_same_and_are_appended_whole(team: Team) -> None:
+    """§11, §3.7: four writers in parallel; nothing is lost, nothing doubled."""
+    team.begin(items=[{"type": "message", "role": "user", "content": "Write four mails."}])
+    names, gate = [f"writer-{number}" for number in range(4)], threading.Event()
+    team.upstream.handler = lambda _: Reply(text="A mail.", gate=gate)
+    before = len(team.upstream.requests)
+
+    def write(name: str) -> int:
+        body = {"model": "gpt-4o", "agent": claude(name), "conversation": team.conversation, "messages": []}
+        return team.post("/chat/completions", body).status_code
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = pool.map(write, names)
+        team.upstream.wait_for_chats(4)
+        gate.set()
+        assert list(answers) == [200] * 4
+    sent = [request.body["messages"] for request in team.upstream.requests[before:]]
+    assert sent == [[user("[MESSAGE]\nWrite four mails.")]] * 4
+    assert sorted(str(item.get("agent")) for item in team.items()) == ["None", *names]
+
+
+def test_s11_documents_stand_at_the_head_of_the_prompt(team: Team) -> None:
+    """§11, §4 I6."""
+    team.ask(claude("max"), user("Who keeps the lamp?"), attachments=[{"content": "Ann keeps the lamp.", "title": "L"}])
+    (prompt,) = team.sent
+    assert prompt["content"].startswith("<context_data")
+    assert prompt["content"].endswith("[MESSAGE]\nWho keeps the lamp?")
+    team.ask(claude("sarah"), user("And who cleans it?"))
+    assert "Ann keeps the lamp." in team.sent[0]["content"]
+
+
+def test_s11_streams_name_the_agent(team: Team) -> None:
+    """§11: on the first and on the finish chunk."""
+    body = {"model": "gpt-4o", "agent": claude("max"), "messages": [user("Hi")], "stream": True}
+    chunks = read_stream(team.gateway, body).chunks
+    assert [chunk.get("agent") for chunk in chunks if "agent" in chunk] == [{"id": "max", "type": "claude-code"}] * 2
+
+
+def test_s11_a_team_task_is_kept_and_cut(team: Team) -> None:
+    """§11: 5 KiB, cut at a character with a warning; it can be changed, and taken away."""
+    made = team.begin(team_task="é" * 3000)
+    assert made["team_task"] == "é" * 2560
+    assert made["warnings"] == ["team_task_cut_at_5120_bytes"]
+    path = f"/conversations/{team.conversation}"
+    assert team.client.get(path).json()["team_task"] == "é" * 2560
+    changed = team.post(path, {"team_task": "x" * 5120}).json()
+    assert (changed["team_task"], changed.get("warnings")) == ("x" * 5120, None)
+    team.post(path, {"metadata": {"a": "b"}})
+    found = team.client.get(path).json()
+    assert (found["team_task"], found["metadata"]) == ("x" * 5120, {"a": "b"})
+    exported = team.client.get(f"{path}/export").json()
+    copy = team.post("/conversations/import", exported).json()
+    assert team.client.get(f"/conversations/{copy['id']}").json()["team_task"] == "x" * 5120
+    gone = team.post(path, {"team_task": None}).json()
+    assert "team_task" not in gone
+
+
+def test_s11_an_export_keeps_who_spoke(team: Team) -> None:
+    """§11: a copy of the conversation names its agents."""
+    team.ask("max", user("Hi"))
+    exported = team.client.get(f"/conversations/{team.conversation}/export").json()
+    team.conversation = team.post("/conversations/import", exported).json()["id"]
+    assert [item.get("agent") for item in team.items()] == [None, "max"]
+
+
+@pytest.mark.parametrize(
+    ("agent", "param"),
+    [
+        (7, "agent"),
+        ("", "agent"),
+        ("x" * 129, "agent"),
+        ({}, "agent.id"),
+        ({"id": 7}, "agent.id"),
+        ({"id": "max", "type": ""}, "agent.type"),
+        ({"id": "max", "role": "x"}, "agent.role"),
+        ({"id": "max", "type": "plain", "window": -1}, "agent.window"),
+        ({"id": "max", "window": 2}, "agent.window"),
+        ({"id": "max", "instruction": 7}, "agent.instruction"),
+    ],
+)
+def test_s11_a_wrong_agent_is_named(team: Team, agent: Any, param: str) -> None:
+    """§7, §11."""
+    response = team.post("/chat/completions", {"model": "gpt-4o", "agent": agent, "messages": [user("Hi")]})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, param)
+
+
+def test_s11_there_must_be_something_to_deliver(team: Team) -> None:
+    """§11: no messages without a conversation, or in an empty one."""
+    body: Json = {"model": "gpt-4o", "agent": claude("max"), "messages": []}
+    assert team.post("/chat/completions", body).json()["error"]["param"] == "messages"
+    team.begin()
+    body["conversation"] = team.conversation
+    response = team.post("/chat/completions", body)
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "messages")
+    for agent in ("max", None):
+        response = team.post("/chat/completions", {**body, "agent": agent})
+        assert (response.status_code, response.json()["error"]["param"]) == (400, "messages")
