@@ -70,7 +70,7 @@ def claude(name: str, **fields: Any) -> Json:
     return {"id": name, "type": "claude-code", **fields}
 
 
-def test_s11_an_agent_is_named_by_what_it_said(team: Team) -> None:
+def test_s11_1_an_agent_is_named_by_what_it_said(team: Team) -> None:
     """§11: on the answer, the bill, the items, the stored completion, the conversation's totals."""
     first = team.ask("max", user("Hi"), answer="Hello!")
     assert first["agent"] == first["response_metadata"]["agent"] == {"id": "max", "type": "chat"}
@@ -88,7 +88,7 @@ def test_s11_an_agent_is_named_by_what_it_said(team: Team) -> None:
     assert all(each["cost"]["total_cost"] > 0 for each in agents)
 
 
-def test_s11_who_names_no_agent_gets_what_it_got(team: Team) -> None:
+def test_s11_1_who_names_no_agent_gets_what_it_got(team: Team) -> None:
     """§11: nothing of agents is in answers, items or totals of others."""
     body = {"model": "gpt-4o", "messages": [user("Hi")]}
     answer = team.post("/chat/completions", body).json()
@@ -101,7 +101,7 @@ def test_s11_who_names_no_agent_gets_what_it_got(team: Team) -> None:
     assert "agents" not in found["totals"]
 
 
-def test_s11_the_latest_message_is_delivered(team: Team) -> None:
+def test_s11_2_the_latest_message_is_delivered(team: Team) -> None:
     """§11: an agent with a conversation and no messages is given the latest stored one; each of several in turn."""
     team.begin(team_task=TASK)
     team.ask(claude("max"), user("[NEXT:max] [NEXT:sarah] Hi"), answer="My advice: oil. [NEXT:sarah]")
@@ -120,7 +120,7 @@ def test_s11_the_latest_message_is_delivered(team: Team) -> None:
     ]
 
 
-def test_s11_a_delivery_to_an_agent_of_type_chat_keeps_the_messages(team: Team) -> None:
+def test_s11_2_a_delivery_to_an_agent_of_type_chat_keeps_the_messages(team: Team) -> None:
     """§11: nothing is assembled for it."""
     team.ask("max", user("Hi [NEXT:sarah]"), answer="Hello!")
     team.ask("sarah", answer="Hello, too.")
@@ -128,7 +128,7 @@ def test_s11_a_delivery_to_an_agent_of_type_chat_keeps_the_messages(team: Team) 
     assert [item.get("agent") for item in team.items()] == [None, "max", "sarah"]
 
 
-def test_s11_the_instruction_is_claudes_system_message(team: Team) -> None:
+def test_s11_2_the_instruction_is_claudes_system_message(team: Team) -> None:
     """§11: its own and its file's, with a blank line between; behind the client's own system messages."""
     system = {"role": "system", "content": "House rules."}
     agent = claude("max", instruction=" Be brief. ", instruction_file_text="You know lamps.\n")
@@ -143,7 +143,7 @@ def test_s11_the_instruction_is_claudes_system_message(team: Team) -> None:
     assert team.sent[2:4] == [{**user("Hi"), "name": "ann"}, {"role": "assistant", "content": "I see."}]
 
 
-def test_s11_an_unknown_type_reads_plain_text(team: Team) -> None:
+def test_s11_2_an_unknown_type_reads_plain_text(team: Team) -> None:
     """§11: with a warning."""
     answer = team.ask({"id": "max", "type": "cobol-writer", "instruction": "Be brief."}, user("Hi"))
     assert team.sent == [user("Be brief.\n\nHi")]
@@ -152,7 +152,7 @@ def test_s11_an_unknown_type_reads_plain_text(team: Team) -> None:
 
 
 @pytest.mark.parametrize(("window", "shown"), [(None, 5), (2, 2), (0, 0)])
-def test_s11_the_window_is_of_messages(team: Team, window: int | None, shown: int) -> None:
+def test_s11_3_the_window_is_of_messages(team: Team, window: int | None, shown: int) -> None:
     """§11: five before the current one, or as many as the request says."""
     for number in range(4):
         team.ask("max", user(f"question {number}"), answer=f"answer {number}")
@@ -164,7 +164,7 @@ def test_s11_the_window_is_of_messages(team: Team, window: int | None, shown: in
     assert (used["strategy"], used["messages_excluded"]) == ("simple", 8 - shown)
 
 
-def test_s11_repeats_of_agents_leave_those_of_people_stay(team: Team) -> None:
+def test_s11_3_repeats_of_agents_leave_those_of_people_stay(team: Team) -> None:
     """§11: the same words of the same speaker at the end of the context, where an agent says them."""
     team.ask("max", user("yes"), answer="yes")
     team.ask("max", answer="yes")
@@ -176,12 +176,12 @@ def test_s11_repeats_of_agents_leave_those_of_people_stay(team: Team) -> None:
     assert team.sent == [user("[CONTEXT]\nuser: yes\n\n[MESSAGE]\nyes")]
 
 
-def test_s11_the_oldest_context_leaves_first(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
+def test_s11_3_the_oldest_context_leaves_first(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
     """§11: where the sections exceed their bytes; where they exceed the model's budget, too."""
     with http(start_gateway({"context": {"agent_max_bytes": 390}}), "sk-small") as client:
         assert said_to_small(client, upstream, {}) == LATEST
     with http(start_gateway({}), "sk-budget") as client:
-        assert said_to_small(client, upstream, {"max_input_tokens": 130}) == LATEST
+        assert said_to_small(client, upstream, {"max_input_tokens": 95}) == LATEST
 
 
 def said_to_small(client: httpx.Client, upstream: MockUpstream, context: Json) -> list[str]:
@@ -201,7 +201,7 @@ def said_to_small(client: httpx.Client, upstream: MockUpstream, context: Json) -
     return found[0].split("\n")
 
 
-def test_s11_a_tool_loop_goes_on_behind_its_prompt(team: Team) -> None:
+def test_s11_3_a_tool_loop_goes_on_behind_its_prompt(team: Team) -> None:
     """§11, §4 I7: each step begins with what the step before was sent, and every result follows its call."""
     tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
     call = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
@@ -218,7 +218,7 @@ def test_s11_a_tool_loop_goes_on_behind_its_prompt(team: Team) -> None:
     assert team.sent == [user("[CONTEXT]\nuser: Hi\nmax: I see.\nuser: Look.\nsarah: I see.\n\n[MESSAGE]\nWell?")]
 
 
-def test_s11_agents_at_once_see_the_same_and_are_appended_whole(team: Team) -> None:
+def test_s11_4_agents_at_once_see_the_same_and_are_appended_whole(team: Team) -> None:
     """§11, §3.7: four writers in parallel; nothing is lost, nothing doubled."""
     team.begin(items=[{"type": "message", "role": "user", "content": "Write four mails."}])
     names, gate = [f"writer-{number}" for number in range(4)], threading.Event()
@@ -239,7 +239,7 @@ def test_s11_agents_at_once_see_the_same_and_are_appended_whole(team: Team) -> N
     assert sorted(str(item.get("agent")) for item in team.items()) == ["None", *names]
 
 
-def test_s11_documents_stand_at_the_head_of_the_prompt(team: Team) -> None:
+def test_s11_3_documents_stand_at_the_head_of_the_prompt(team: Team) -> None:
     """§11, §4 I6."""
     team.ask(claude("max"), user("Who keeps the lamp?"), attachments=[{"content": "Ann keeps the lamp.", "title": "L"}])
     (prompt,) = team.sent
@@ -249,14 +249,14 @@ def test_s11_documents_stand_at_the_head_of_the_prompt(team: Team) -> None:
     assert "Ann keeps the lamp." in team.sent[0]["content"]
 
 
-def test_s11_streams_name_the_agent(team: Team) -> None:
+def test_s11_1_streams_name_the_agent(team: Team) -> None:
     """§11: on the first and on the finish chunk."""
     body = {"model": "gpt-4o", "agent": claude("max"), "messages": [user("Hi")], "stream": True}
     chunks = read_stream(team.gateway, body).chunks
     assert [chunk.get("agent") for chunk in chunks if "agent" in chunk] == [{"id": "max", "type": "claude-code"}] * 2
 
 
-def test_s11_a_team_task_is_kept_and_cut(team: Team) -> None:
+def test_s11_5_a_team_task_is_kept_and_cut(team: Team) -> None:
     """§11: 5 KiB, cut at a character with a warning; it can be changed, and taken away."""
     made = team.begin(team_task="é" * 3000)
     assert made["team_task"] == "é" * 2560
@@ -275,7 +275,7 @@ def test_s11_a_team_task_is_kept_and_cut(team: Team) -> None:
     assert "team_task" not in gone
 
 
-def test_s11_an_export_keeps_who_spoke(team: Team) -> None:
+def test_s11_1_an_export_keeps_who_spoke(team: Team) -> None:
     """§11: a copy of the conversation names its agents."""
     team.ask("max", user("Hi"))
     exported = team.client.get(f"/conversations/{team.conversation}/export").json()
@@ -298,13 +298,13 @@ def test_s11_an_export_keeps_who_spoke(team: Team) -> None:
         ({"id": "max", "instruction": 7}, "agent.instruction"),
     ],
 )
-def test_s11_a_wrong_agent_is_named(team: Team, agent: Any, param: str) -> None:
+def test_s11_1_a_wrong_agent_is_named(team: Team, agent: Any, param: str) -> None:
     """§7, §11."""
     response = team.post("/chat/completions", {"model": "gpt-4o", "agent": agent, "messages": [user("Hi")]})
     assert (response.status_code, response.json()["error"]["param"]) == (400, param)
 
 
-def test_s11_there_must_be_something_to_deliver(team: Team) -> None:
+def test_s11_4_there_must_be_something_to_deliver(team: Team) -> None:
     """§11: no messages without a conversation, or in an empty one."""
     body: Json = {"model": "gpt-4o", "agent": claude("max"), "messages": []}
     assert team.post("/chat/completions", body).json()["error"]["param"] == "messages"

@@ -8,14 +8,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
+from pydantic import AfterValidator, Field, TypeAdapter
 
 from gateway.config.settings import Settings
 from gateway.errors import InvalidRequest
-from gateway.http.chat.agent import agent_of
 from gateway.http.chat.messages import check_messages, check_tools
+from gateway.http.chat.own_fields import ContextField, Mode, Planning, Tokens, agent_of
 from gateway.http.fields import Fields, SessionName, invalid, keeps_metadata_rules, read
 from gateway.models.artifacts import ContextGoal, RequestAttachment
 from gateway.models.conversation import ConversationRef
@@ -27,38 +27,12 @@ NO_CONVERSATION = "conv_"
 MAX_CHOICES = 128
 OPTION_HEADERS = ("x-context-mode", "x-context-planning", "x-context-max-input-tokens")
 T = TypeVar("T")
-Mode = Literal["auto", "simple", "off"]
-Planning = Literal["auto", "always", "never"]
-Tokens = Annotated[int, Field(strict=True, ge=1, le=2**31)]
 
 
 def _printable(text: str) -> str:
     if not text.strip() or not text.isprintable():
         raise ValueError("be 1 to 512 printable characters")
     return text
-
-
-class ModelsField(Fields):
-    """`context.models`: internal models out of `model_list`; without one, those of the primary model's upstream."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    context_planner: str | None = None
-    summarizer: str | None = None
-
-
-class ContextField(Fields):
-    """`context`: how this request's context is made."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    mode: Mode | None = None
-    planning: Planning | None = None
-    goal: Literal["reasoning", "synthesis"] | None = None
-    max_input_tokens: Tokens | None = None
-    models: ModelsField | None = None
-    session: SessionName | None = None
-    dry_run: bool | None = None
 
 
 class Chat(Fields):

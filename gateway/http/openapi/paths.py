@@ -46,7 +46,7 @@ def _conversations() -> dict[str, Any]:
         f"{CONVERSATIONS}/import": {"post": _post("Import a conversation", "ConversationExport", "Conversation")},
         one: {
             "get": _get("A conversation with its totals", "Conversation", *named),
-            "post": _post("Replace metadata", "MetadataUpdate", "Conversation", *named),
+            "post": _post("Replace metadata or team task", "ConversationUpdate", "Conversation", *named),
             "delete": _get("Delete a conversation for good", "DeletedConversation", *named),
         },
         f"{one}/export": {"get": _get("Export a conversation", "ConversationExport", *named)},
@@ -150,7 +150,7 @@ def _metadata_filter() -> dict[str, Any]:
 
 
 def _completion_filters() -> list[dict[str, Any]]:
-    named = [_query("conversation", TEXT, "Required without a key."), _query("model", TEXT)]
+    named = [_query("conversation", TEXT, "Required without a key."), _query("model", TEXT), _query("agent", TEXT)]
     return [*named, _metadata_filter(), *_paging("asc")]
 
 

@@ -7,7 +7,8 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from gateway.accounting.metadata import FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING
-from gateway.http.chat.validation import MAX_CHOICES, ContextField
+from gateway.http.chat.own_fields import AgentField, ContextField
+from gateway.http.chat.validation import MAX_CHOICES
 from gateway.models.artifacts import ArtifactPlan, RequestAttachment
 from gateway.models.bill import NOT_ON_THE_BILL, ResponseMetadata
 
@@ -23,6 +24,7 @@ MODELS = {
     "UsageMetadata": "Tokens",
     "ContextField": "Context",
     "ModelsField": "ContextModels",
+    "AgentField": "Agent",
     "RequestAttachment": "RequestAttachment",
     "ArtifactPlan": "Plan",
     "ArtifactDecision": "ArtifactDecision",
@@ -86,7 +88,7 @@ def schemas() -> dict[str, Schema]:
 def _declared() -> dict[str, Schema]:
     """The shapes that the code declares."""
     found: dict[str, Schema] = {}
-    for kind in (ResponseMetadata, ContextField, RequestAttachment, ArtifactPlan):
+    for kind in (ResponseMetadata, ContextField, AgentField, RequestAttachment, ArtifactPlan):
         mode: Any = "serialization" if kind is ResponseMetadata else "validation"
         made = TypeAdapter(kind).json_schema(mode=mode, ref_template=REF, schema_generator=_Numbers)
         found |= {**made.pop("$defs", {}), kind.__name__: made}
@@ -159,6 +161,7 @@ def _of_chats() -> dict[str, Schema]:
     ours = {
         "conversation": conversation,
         "response_metadata": ref("ResponseMetadata"),
+        "agent": obj("Who answered, where it was named.", "id type", id=TEXT, type=TEXT),
         "usage": or_null(ref("Usage")),
     }
     choices = many(ANY_OBJECT)
@@ -176,6 +179,7 @@ def _of_chats() -> dict[str, Schema]:
                 },
                 attachments=or_null(many(ref("RequestAttachment"))),
                 context=or_null(ref("Context")),
+                agent={"description": "Who answers: a name, or more.", "anyOf": [TEXT, ref("Agent"), {"type": "null"}]},
                 store={**or_null(FLAG), "description": "`false`: nothing that was said is kept."},
                 metadata=or_null(ANY_OBJECT),
                 stream=or_null(FLAG),
@@ -229,6 +233,11 @@ def _of_chats() -> dict[str, Schema]:
         "StoreMessages": page("StoreMessage"),
         "DeletedCompletion": deleted("chat.completion.deleted"),
         "MetadataUpdate": obj("Replaces the metadata as a whole.", "metadata", metadata=or_null(METADATA)),
+        "ConversationUpdate": obj(
+            "Replaces the metadata as a whole, or the team task; what is not named stays.",
+            metadata=or_null(METADATA),
+            team_task=or_null(TEXT),
+        ),
         "Error": obj("OpenAI's error.", "error", error=ref("ErrorDetails")),
         "ErrorDetails": obj(
             "What went wrong; `param` names the field.",
@@ -276,6 +285,9 @@ def _of_conversations() -> dict[str, Schema]:
         created_at=UNIX,
         **spent,
     )
+    agents = many(
+        obj("What one agent took.", "agent requests usage cost", agent=or_null(TEXT), requests=WHOLE, **spent)
+    )
     attachment: dict[str, Schema] = {
         "id": TEXT,
         "object": {"const": "conversation.attachment"},
@@ -299,7 +311,8 @@ def _of_conversations() -> dict[str, Schema]:
             updated_at=UNIX,
             metadata=METADATA,
             session=or_null(TEXT),
-            totals=obj("All of it.", "turns requests usage cost", turns=WHOLE, requests=WHOLE, **spent),
+            team_task={**TEXT, "description": "What its agents work on, up to 5 KiB; left out where there is none."},
+            totals=obj("All of it.", "turns requests usage cost", turns=WHOLE, requests=WHOLE, **spent, agents=agents),
             turns=many(turn),
             warnings=many(TEXT),
         ),
@@ -308,6 +321,7 @@ def _of_conversations() -> dict[str, Schema]:
             "A conversation to begin.",
             metadata=or_null(METADATA),
             items=or_null({**many(ref("NewItem")), "maxItems": 20}),
+            team_task=or_null(TEXT),
         ),
         "DeletedConversation": deleted("conversation.deleted"),
         "Item": {**item, "required": ["id", "type"]},

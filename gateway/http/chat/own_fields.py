@@ -1,14 +1,41 @@
-"""`agent` of a chat request: who answers it (guarantee §11)."""
+"""The gateway's own fields of a chat request: `context`, how its context is made (guarantee §2), and `agent`, who
+answers it (§11)."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 
-from gateway.http.fields import Fields, invalid, read
+from gateway.http.fields import Fields, SessionName, invalid, read
 from gateway.models.agents import CHAT, Agent
 
+Mode = Literal["auto", "simple", "off"]
+Planning = Literal["auto", "always", "never"]
+Tokens = Annotated[int, Field(strict=True, ge=1, le=2**31)]
 MAX_NAME_CHARS = 128
 MAX_WINDOW = 1000
+
+
+class ModelsField(Fields):
+    """`context.models`: internal models out of `model_list`; without one, those of the primary model's upstream."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    context_planner: str | None = None
+    summarizer: str | None = None
+
+
+class ContextField(Fields):
+    """`context`: how this request's context is made."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    mode: Mode | None = None
+    planning: Planning | None = None
+    goal: Literal["reasoning", "synthesis"] | None = None
+    max_input_tokens: Tokens | None = None
+    models: ModelsField | None = None
+    session: SessionName | None = None
+    dry_run: bool | None = None
 
 
 def is_name(text: str) -> bool:
