@@ -45,6 +45,7 @@ from gateway.storage.database.migrate import migrate
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.retention import Retention
 from gateway.storage.store import ConversationStore
+from gateway.telemetry.hooks import Hooks
 from gateway.telemetry.logs import get_logger
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.shared_counts import SharedCounts, keep_shared
@@ -72,6 +73,8 @@ RETRY_SECONDS = 1.0
 """Between two tries to reach the storage at the start."""
 EXPIRE_SECONDS = 60.0
 """Between two looks at what has been kept in memory for too long."""
+HOOKS_SECONDS = 5.0
+"""Most seconds that an end waits for what hooks have not been told yet."""
 CALIBRATED_WITHIN = 1.0
 """Seconds that a start waits for what was learned of models; requests that come before that are estimated without."""
 
@@ -102,6 +105,7 @@ class Gateway:
         self.shared = shared
         self.settings = settings
         self.clock = SystemClock()
+        self.hooks = Hooks()
         self.metrics = Metrics(entry.model_name for entry in settings.model_list)
         self._wire_storage()
         self._wire_upstreams()
@@ -163,7 +167,7 @@ class Gateway:
     def _wire_endpoints(self) -> None:
         settings, store, clock = self.settings, self.store, self.clock
         match, max_bytes = settings.conversation.match, settings.server.max_body_bytes
-        self.settlement = Settlement(store, self.counters, clock, self.metrics, match)
+        self.settlement = Settlement(store, self.counters, clock, self.metrics, match, self.hooks)
         files = UpstreamFiles(self.client, self.router)
         pipeline = Pipeline(
             self.router, self.upstream, store, files, self.context, self.settlement, settings.context, match
@@ -172,7 +176,7 @@ class Gateway:
         self.chat = ChatCompletions(pipeline, self.idempotency, store, auth, settings, clock, self.resends)
         self.completions = StoredCompletions(store, auth, max_bytes)
         records = ConversationRecords(self.transactions, clock, self.cache, self.paths)
-        self.conversations = Conversations(records, store, auth, max_bytes)
+        self.conversations = Conversations(records, store, auth, max_bytes, self.hooks)
         self.attachments = Attachments(records, auth)
         transfer = ConversationTransfer(self.transactions, clock)
         self.exported = ExportedConversation(transfer, auth)
@@ -239,6 +243,7 @@ class Gateway:
         if self.shared is not None:
             running.append(asyncio.ensure_future(keep_shared(self.shared, self.metrics)))
         running.append(asyncio.ensure_future(self._expire_for_ever()))
+        self.hooks.start()
         await self.margins.looked_up(CALIBRATED_WITHIN)
         try:
             yield
@@ -259,6 +264,7 @@ class Gateway:
         if self.meaning is not None:
             await self.meaning.close()
         await self.settlement.drain(2 * self.settings.storage.timeout)
+        await asyncio.to_thread(self.hooks.close, HOOKS_SECONDS)
         await self.planning.close()
         await self.idempotency.drain(self.settings.storage.timeout)
         if self.margins.is_worth_writing:

@@ -32,6 +32,7 @@ from gateway.models.standing import Unlisted, unlisted_among
 from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
 from gateway.ports import Clock
 from gateway.storage.store import ConversationStore
+from gateway.telemetry.hooks import Hooks
 from gateway.telemetry.logs import get_logger
 from gateway.telemetry.metrics import Metrics
 from gateway.tokens.counter import CounterRegistry
@@ -75,11 +76,18 @@ class Settlement:
     """Accounts for exchanges and commits them."""
 
     def __init__(
-        self, store: ConversationStore, counters: CounterRegistry, clock: Clock, metrics: Metrics, match: str
+        self,
+        store: ConversationStore,
+        counters: CounterRegistry,
+        clock: Clock,
+        metrics: Metrics,
+        match: str,
+        hooks: Hooks | None = None,
     ) -> None:
         self._store = store
         self._match = match
         self.metrics = metrics
+        self._hooks = hooks or Hooks()
         self._usage = UsageCount(counters)
         self.clock = clock
         self._tasks = BackgroundTasks()
@@ -286,6 +294,7 @@ class Settlement:
         entry, turn, request = commit.ledger, commit.turn, exchange.request
         try:
             await self._store.commit(commit)
+            self._hooks.settled(commit)
         except StorageUnavailable:
             billed_alone = replace(entry, error_code=entry.error_code or "turn_not_stored")
             claim = request.claim if turn is None else None

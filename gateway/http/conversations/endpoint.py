@@ -29,6 +29,7 @@ from gateway.models.records import (
 )
 from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.store import ConversationStore
+from gateway.telemetry.hooks import Hooks
 
 LATEST = 253_402_300_798
 """Latest Unix time of a query: a second may be added, and databases hold no time after the year 9999."""
@@ -142,8 +143,14 @@ class Conversations:
     """The endpoints of the API: `all`, `one`, `items` and `item`."""
 
     def __init__(
-        self, records: ConversationRecords, store: ConversationStore, auth: Authenticator, max_body_bytes: int
+        self,
+        records: ConversationRecords,
+        store: ConversationStore,
+        auth: Authenticator,
+        max_body_bytes: int,
+        hooks: Hooks,
     ) -> None:
+        self._hooks = hooks
         self._records = records
         self._store = store
         self._auth = auth
@@ -163,6 +170,9 @@ class Conversations:
         messages = await call.messages(body["items"]) if body.get("items") is not None else ()
         new = NewConversation(new_id("conv_"), metadata, messages, team_task)
         made = await self._records.create(call.tenant, new, call.request_id)
+        self._hooks.added(call.tenant, made.conversation_id, messages)
+        if team_task is not None:
+            self._hooks.team_task_changed(call.tenant, made.conversation_id, team_task)
         return {**as_conversation(made), **warnings}
 
     async def _find(self, call: ApiCall) -> dict[str, Any]:
@@ -180,7 +190,10 @@ class Conversations:
             changes["metadata"] = given_metadata(body["metadata"])
         if "team_task" in body:
             changes["team_task"], warnings = given_team_task(body["team_task"])
-        return {**as_conversation(await self._records.update(call.tenant, conversation_id, changes)), **warnings}
+        found = await self._records.update(call.tenant, conversation_id, changes)
+        if "team_task" in changes:
+            self._hooks.team_task_changed(call.tenant, conversation_id, found.team_task)
+        return {**as_conversation(found), **warnings}
 
     async def _delete(self, call: ApiCall) -> dict[str, Any]:
         conversation_id = call.conversation_id
@@ -206,6 +219,7 @@ class Conversations:
         body = await call.body("items")
         messages = await call.messages(body.get("items"))
         made = await self._records.add_items(call.tenant, conversation_id, messages, call.request_id)
+        self._hooks.added(call.tenant, conversation_id, messages)
         return listed(made, has_more=False)
 
     async def _item(self, call: ApiCall) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from gateway.base.ids import new_id
 from gateway.http.conversations.item_content import answer_content, chat_content, input_content
 from gateway.http.fields import invalid, missing
 from gateway.models.chain import message_digest
@@ -70,7 +71,9 @@ class _Reader:
     def finished(self) -> tuple[ConversationMessage, ...]:
         self._check_reasoning_used()
         return tuple(
-            ConversationMessage(role=body["role"], body=body, status=status, digest=message_digest(body))
+            ConversationMessage(
+                body["role"], body, message_id=new_id("msg_"), status=status, digest=message_digest(body)
+            )
             for body, status in self._found
         )
 

@@ -211,7 +211,7 @@ def add(
     step = open_step(connection, head)
     custom = custom_calls(step[0]) if step else frozenset()
     for message in messages:
-        message_id = new_id("msg_")
+        message_id = message.message_id or new_id("msg_")
         found = message_row(message, message_id, head, number + len(values), now)
         if chain is not None:
             before = chain

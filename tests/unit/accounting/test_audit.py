@@ -291,6 +291,7 @@ def test_a_csv_row() -> None:
         "estimated": "false",
         "balanced": "true",
         "user": "",
+        "agent": "",
     }
 
 
