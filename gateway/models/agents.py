@@ -7,6 +7,8 @@ CHAT = "chat"
 """The type whose messages stay as they are: nothing is assembled for it."""
 PLAIN = "plain"
 """The type that stands in for one that nobody knows."""
+ECHOING_TYPES = frozenset({"google-gemini"})
+"""Types whose answers may hold the question, as messages of the role `user`."""
 MAX_TEAM_TASK_BYTES = 5 * 1024
 PERSON, ASSISTANT = "user", "assistant"
 """Who spoke, where a message does not say."""

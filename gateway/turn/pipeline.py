@@ -24,6 +24,7 @@ from gateway.history.rebuild import (
 from gateway.models.exchange import ChatRequest, Deployment, JsonAnswer
 from gateway.ports import FileStore, Upstream
 from gateway.storage.store import ConversationStore
+from gateway.turn.echoes import StreamWithoutEchoes, echoes, without_echoes
 from gateway.turn.exchange import Exchange, Outcome
 from gateway.turn.settlement import Settlement
 from gateway.turn.streaming import Receiver, StreamedAnswer, relay
@@ -92,6 +93,9 @@ class Pipeline:
         stack = AsyncExitStack()
         async with self._settlement.recording_failure(exchange):
             opened = await self._send(exchange, lambda e: stack.enter_async_context(self._open(e)))
+
+        if echoes(request.agent):
+            opened = StreamWithoutEchoes(opened)
 
         async def close() -> None:
             await stack.aclose()
@@ -218,7 +222,9 @@ class Pipeline:
         exchange.budget = budget
 
     async def _complete(self, exchange: Exchange) -> JsonAnswer:
-        return await self._upstream.complete(exchange.deployment, _body(exchange), exchange.request.caller.headers)
+        request = exchange.request
+        answer = await self._upstream.complete(exchange.deployment, _body(exchange), request.caller.headers)
+        return without_echoes(answer) if echoes(request.agent) else answer
 
     def _open(self, exchange: Exchange) -> Any:
         return self._upstream.stream(exchange.deployment, _body(exchange), exchange.request.caller.headers)

@@ -1,6 +1,5 @@
 """Agents that share a conversation (guarantee §11): who speaks, what each of them reads, and what it cost."""
 
-import itertools
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,50 +12,10 @@ from tests.support.answers import Json, http, read_stream, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
+from tests.support.team import Team, claude
 
-_numbers = itertools.count()
 TASK = "Ship the lamp by Friday."
 LATEST = ["max: answer 2", "user: question 3 " + "word " * 30, "max: answer 3"]
-
-
-class Team:
-    """A client of its own tenant, and what the model was sent."""
-
-    def __init__(self, gateway: GatewayProcess, upstream: MockUpstream) -> None:
-        self.gateway, self.upstream = gateway, upstream
-        self.token = f"sk-team-{next(_numbers)}"
-        self.client = http(gateway, self.token)
-        self.conversation: str | None = None
-
-    def post(self, path: str, body: Json) -> httpx.Response:
-        return self.client.post(path, json=body)
-
-    def ask(self, agent: Any, *messages: Json, answer: str = "I see.", **fields: Any) -> Json:
-        """The answer of an agent, in the team's conversation."""
-        self.upstream.handler = lambda _: Reply(text=answer)
-        body: Json = {"model": "gpt-4o", "agent": agent, "messages": list(messages), **fields}
-        if self.conversation is not None:
-            body["conversation"] = self.conversation
-        response = self.post("/chat/completions", body)
-        assert response.status_code == 200, response.text
-        found: Json = response.json()
-        self.conversation = found.get("conversation", {}).get("id", self.conversation)
-        return found
-
-    def begin(self, **fields: Any) -> Json:
-        found: Json = self.post("/conversations", fields).json()
-        self.conversation = found["id"]
-        return found
-
-    @property
-    def sent(self) -> list[Json]:
-        """The messages that were forwarded last."""
-        found: list[Json] = self.upstream.requests[-1].body["messages"]
-        return found
-
-    def items(self) -> list[Json]:
-        found: list[Json] = self.client.get(f"/conversations/{self.conversation}/items?order=asc").json()["data"]
-        return found
 
 
 @pytest.fixture
@@ -64,10 +23,6 @@ def team(gateway: GatewayProcess, upstream: MockUpstream) -> Iterator[Team]:
     found = Team(gateway, upstream)
     with found.client:
         yield found
-
-
-def claude(name: str, **fields: Any) -> Json:
-    return {"id": name, "type": "claude-code", **fields}
 
 
 def test_s11_1_an_agent_is_named_by_what_it_said(team: Team) -> None:
@@ -226,7 +181,7 @@ def test_s11_4_agents_at_once_see_the_same_and_are_appended_whole(team: Team) ->
     before = len(team.upstream.requests)
 
     def write(name: str) -> int:
-        body = {"model": "gpt-4o", "agent": claude(name), "conversation": team.conversation, "messages": []}
+        body: Json = {"model": "gpt-4o", "agent": claude(name), "conversation": team.conversation, "messages": []}
         return team.post("/chat/completions", body).status_code
 
     with ThreadPoolExecutor(4) as pool:
@@ -254,6 +209,40 @@ def test_s11_1_streams_name_the_agent(team: Team) -> None:
     body = {"model": "gpt-4o", "agent": claude("max"), "messages": [user("Hi")], "stream": True}
     chunks = read_stream(team.gateway, body).chunks
     assert [chunk.get("agent") for chunk in chunks if "agent" in chunk] == [{"id": "max", "type": "claude-code"}] * 2
+
+
+def test_s11_2_what_gemini_repeats_of_its_question_is_left_out(team: Team) -> None:
+    """§11.2: messages of the role `user` in its answers, streamed or not; those of other types stay."""
+    choices = [
+        {"message": {"role": "user", "content": "Hi"}},
+        {"message": {"role": "assistant", "content": "Hello!"}},
+    ]
+    gemini = {"id": "carol", "type": "google-gemini"}
+    body: Json = {"model": "gpt-4o", "agent": gemini, "messages": [user("Hi")]}
+    team.upstream.handler = lambda _: Reply(choices=choices)
+    found = team.post("/chat/completions", body).json()["choices"]
+    assert [choice["message"]["content"] for choice in found] == ["Hello!"]
+    found = team.post("/chat/completions", {**body, "agent": "carol"}).json()["choices"]
+    assert [choice["message"]["content"] for choice in found] == ["Hi", "Hello!"]
+    said: tuple[Json, ...] = (
+        {"role": "user", "content": "Hi"},
+        {"content": " there"},
+        {"role": "assistant", "content": "Hello!"},
+        {},
+    )
+        {"role": "user", "content": "Hi"},
+        {"content": " there"},
+        {"role": "assistant", "content": "Hello!"},
+        {},
+    )
+    chunks: list[Json] = [
+        {"id": "c", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+        for delta in said
+    ]
+    chunks[-1]["choices"][0]["finish_reason"] = "stop"
+    team.upstream.handler = lambda _: Reply(chunks=chunks, chunk_delay=0.01)
+    wire = read_stream(team.gateway, {**body, "stream": True})
+    assert "".join(c["choices"][0]["delta"].get("content") or "" for c in wire.chunks if c["choices"]) == "Hello!"
 
 
 def test_s11_5_a_team_task_is_kept_and_cut(team: Team) -> None:

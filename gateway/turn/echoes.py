@@ -1,0 +1,77 @@
+"""Takes out of an answer what it repeats of its question: agents of the type `google-gemini` send it back as messages
+of the role `user` (guarantee §11.2)."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Any
+
+from gateway.models.agents import ECHOING_TYPES, Agent
+from gateway.models.exchange import ChunkStream, JsonAnswer
+
+Chunks = list[dict[str, Any]]
+
+
+def echoes(agent: Agent | None) -> bool:
+    """Whether the answers of an agent may hold its question."""
+    return agent is not None and agent.agent_type in ECHOING_TYPES
+
+
+def without_echoes(answer: JsonAnswer) -> JsonAnswer:
+    """The answer without choices that are the user's; one that has no other stays as it is."""
+    choices = answer.body.get("choices") or ()
+    kept = [choice for choice in choices if (choice.get("message") or {}).get("role") != "user"]
+    return JsonAnswer({**answer.body, "choices": kept}, answer.headers) if kept and len(kept) < len(choices) else answer
+
+
+class StreamWithoutEchoes:
+    """A stream without what it says as the user; usage and all else that stands beside that stays."""
+
+    def __init__(self, opened: ChunkStream) -> None:
+        self._opened = opened
+        self._of_user: set[int] = set()
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Those of the stream."""
+        return self._opened.headers
+
+    @property
+    def done(self) -> bool:
+        """Whether upstream said `[DONE]`."""
+        return self._opened.done
+
+    async def batches(self) -> AsyncGenerator[Chunks, None]:
+        """See `ChunkStream.batches`."""
+        async with aclosing(self._opened.batches()) as batches:
+            async for batch in batches:
+                if kept := self._kept(batch):
+                    yield kept
+
+    async def push(self, take: Callable[[Chunks], bool]) -> None:
+        """See `ChunkStream.push`."""
+
+        def arrived(batch: Chunks) -> bool:
+            kept = self._kept(batch)
+            return take(kept) if kept else True
+
+        await self._opened.push(arrived)
+
+    def _kept(self, batch: Chunks) -> Chunks:
+        found: Chunks = []
+        for chunk in batch:
+            choices = chunk.get("choices") or ()
+            kept = [choice for choice in choices if not self._is_echo(choice)]
+            if len(kept) == len(choices):
+                found.append(chunk)
+            elif kept or chunk.get("usage"):
+                found.append({**chunk, "choices": kept})
+        return found
+
+    def _is_echo(self, choice: dict[str, Any]) -> bool:
+        index = choice.get("index", 0)
+        role = (choice.get("delta") or {}).get("role")
+        if role == "user":
+            self._of_user.add(index)
+        elif role:
+            self._of_user.discard(index)
+        return index in self._of_user
