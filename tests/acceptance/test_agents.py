@@ -230,11 +230,6 @@ def test_s11_2_what_gemini_repeats_of_its_question_is_left_out(team: Team) -> No
         {"role": "assistant", "content": "Hello!"},
         {},
     )
-        {"role": "user", "content": "Hi"},
-        {"content": " there"},
-        {"role": "assistant", "content": "Hello!"},
-        {},
-    )
     chunks: list[Json] = [
         {"id": "c", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
         for delta in said
