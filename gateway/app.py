@@ -157,7 +157,14 @@ class Gateway:
         self.planning = ContextPlanning(settings.context, internal, summaries, self.store, rest, clock)
         reader = FileReader(cache, settings.cache.document_ttl)
         self.context = ContextManager(
-            settings.context, self.counters, reader, self.meaning, self.indexes, self.planning, self.store
+            settings.context,
+            self.counters,
+            reader,
+            self.meaning,
+            self.indexes,
+            self.planning,
+            self.store,
+            settings.prompt_profiles,
         )
 
     def _wire_warm_up(self) -> None:

@@ -164,6 +164,35 @@ class ContextSettings(Section):
     )
 
 
+class PromptModes(Section):
+    """Guidance for each mode of a conversation."""
+
+    general: str | None = None
+    creation: str | None = None
+    search: str | None = None
+    modification: str | None = None
+    analysis: str | None = None
+
+
+class PromptProfiles(Section):
+    """A system message in parts, composed by what a conversation is about (guarantee §11.7)."""
+
+    core: str | None = Field(None, description="Who the assistant is; always included.")
+    modes: PromptModes = Field(
+        PromptModes(), description="Guidance for `general`, `creation`, `search`, `modification` and `analysis`."
+    )
+    tools: str | None = Field(None, description="What its tools are for; always included.")
+    error_handling: str | None = Field(None, description="What to do when something fails; always included.")
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there is anything to compose."""
+        return self != NO_PROFILES
+
+
+NO_PROFILES = PromptProfiles()
+
+
 class ConversationSettings(Section):
     """What is remembered (guarantee §3)."""
 
@@ -237,6 +266,7 @@ class Settings(Section):
     conversation: ConversationSettings = ConversationSettings()
     auth: AuthSettings = AuthSettings()
     upstream: UpstreamSettings = UpstreamSettings()
+    prompt_profiles: PromptProfiles = NO_PROFILES
     model_list: tuple[ModelEntry, ...] = ()
     warnings: tuple[str, ...] = Field((), exclude=True)
     moved: tuple[Fate, ...] = Field((), exclude=True)
@@ -274,4 +304,4 @@ class Settings(Section):
         return self.upstream.api_key is not None or any(e.litellm_params.has_credentials for e in self.model_list)
 
 
-SECTIONS = ("server", "storage", "cache", "context", "conversation", "auth", "upstream")
+SECTIONS = ("server", "storage", "cache", "context", "conversation", "auth", "upstream", "prompt_profiles")

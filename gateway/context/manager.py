@@ -11,8 +11,9 @@ from gateway.artifacts.files import FilePlace, FileReader
 from gateway.artifacts.steps_as_text import steps_as_text
 from gateway.assembly.agents import Assemblers
 from gateway.assembly.messages import without_items
+from gateway.assembly.profiles import Profile, composed, inferred, monolith
 from gateway.base.tasks import offload_if
-from gateway.config.settings import ContextSettings
+from gateway.config.settings import NO_PROFILES, ContextSettings, PromptProfiles
 from gateway.context.collect import INLINE_CHARS, NO_EARLIER, ContextInput, Files, collect
 from gateway.context.draft import Draft, Measured, make_draft, measure
 from gateway.context.fast_path import context_as_sent
@@ -59,6 +60,7 @@ class ContextManager:
         indexes: ContentIndexes | None = None,
         planning: ContextPlanning | None = None,
         store: ConversationReader | None = None,
+        profiles: PromptProfiles = NO_PROFILES,
     ) -> None:
         self._settings = settings
         self._counters = counters
@@ -68,6 +70,7 @@ class ContextManager:
         self._planning = planning
         self._store = store
         self._assemblers = Assemblers()
+        self._profiles = profiles if profiles.is_set else None
 
     async def build(
         self,
@@ -133,7 +136,25 @@ class ContextManager:
         """The context of a request that surely fits as it was sent; None if it needs a closer look."""
         if not self._counters.is_loaded(facts):
             await asyncio.to_thread(self._counters.load, facts)
+        if request.is_worded or self._is_profiled(request):
+            return None
         return context_as_sent(request, budget, self._counters.counter(facts), self._settings)
+
+    def profile(self, request: ChatRequest, history: History, facts: ModelFacts) -> Profile | None:
+        """The prompt profile that the conversation calls for; None where none is configured or wanted."""
+        profiles = self._profiles
+        if profiles is None or not self._is_profiled(request):
+            return None
+        mode, source = request.options.profile, "request"
+        if mode is None:
+            mode, source = inferred([message.body for message in history.messages], history.profile)
+        text, counter = composed(profiles, mode), self._counters.counter(facts)
+        tokens = counter.text(text)
+        return Profile(mode, source, text, tokens, counter.text(monolith(profiles)) - tokens)
+
+    def _is_profiled(self, request: ChatRequest) -> bool:
+        options = request.options
+        return self._profiles is not None and options.mode != "off" and options.profile != "off"
 
     async def with_content(self, request: ChatRequest, files: FileStore) -> ChatRequest:
         """The request with the texts of its attachments: of those that it names by file id, and of encoded ones.

@@ -235,6 +235,7 @@ def _continued_unchanged(sent: SentChain, stored: StoredConversation, options: R
         branch_restores=point.branch_restores,
         frame=frame,
         team_task=stored.team_task,
+        profile=stored.profile,
     )
 
 
@@ -266,6 +267,7 @@ def _delta(sent: SentChain, stored: StoredConversation, options: RebuildOptions)
         frame=stored.frame,
         notes=stored.notes,
         team_task=stored.team_task,
+        profile=stored.profile,
     )
 
 
@@ -311,6 +313,7 @@ def _resent(sent: SentChain, stored: StoredConversation, options: RebuildOptions
         frame=stored.frame,
         notes=stored.notes,
         team_task=stored.team_task,
+        profile=stored.profile,
     )
 
 

@@ -38,6 +38,11 @@ class Agent:
         """Whether it reads anything but the messages as they are."""
         return self.is_assembled or bool(self.instruction or self.instruction_file_text)
 
+    @property
+    def echoes(self) -> bool:
+        """Whether its answers may hold its question."""
+        return self.agent_type in ECHOING_TYPES
+
     def as_json(self) -> dict[str, str]:
         """As answers and bills name it."""
         return {"id": self.agent_id, "type": self.agent_type}

@@ -186,6 +186,7 @@ class StoredConversation:
     frame: Frame | None = None
     notes: FormNotes = field(default_factory=FormNotes)
     team_task: str | None = None
+    profile: str | None = None
 
     @property
     def unread(self) -> int:
@@ -240,6 +241,7 @@ class History:
     earlier: Earlier | None = None
     notes: FormNotes = field(default_factory=FormNotes)
     team_task: str | None = None
+    profile: str | None = None
 
     @property
     def new_messages(self) -> tuple[ConversationMessage, ...]:

@@ -33,6 +33,8 @@ class ContextOptions:
     max_input_tokens: int | None = None
     dry_run: bool = False
     models: Mapping[str, str] = field(default_factory=dict)
+    profile: str | None = None
+    """The mode of the prompt profile; `off`: none; None: as the messages call for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,6 +146,8 @@ class StoredTurn:
     counts: tuple[tuple[str, Mapping[str, int]], ...] = ()
     """Token counts of messages, by id, that were stored without."""
     frame: NewFrame | None = None
+    profile: str | None = None
+    """The mode that the conversation has from now on, where prompt profiles are configured."""
 
 
 @dataclass(frozen=True, slots=True)

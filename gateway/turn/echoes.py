@@ -5,15 +5,9 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
 
-from gateway.models.agents import ECHOING_TYPES, Agent
 from gateway.models.exchange import ChunkStream, JsonAnswer
 
 Chunks = list[dict[str, Any]]
-
-
-def echoes(agent: Agent | None) -> bool:
-    """Whether the answers of an agent may hold its question."""
-    return agent is not None and agent.agent_type in ECHOING_TYPES
 
 
 def without_echoes(answer: JsonAnswer) -> JsonAnswer:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.accounting.stream import StreamRecord
+from gateway.assembly.profiles import Profile
 from gateway.base.ids import new_id
 from gateway.context.report import BuiltContext
 from gateway.models.bill import InternalCall
@@ -33,6 +34,8 @@ class Exchange:
     ask_usage: bool = True
     refused_budget: Budget | None = None
     """The budget of a first prompt that upstream refused as too long; the request was then fitted once more."""
+    profile: Profile | None = None
+    """The prompt profile in front of its messages, where profiles are configured."""
     called: bool = False
     """A call of the primary model was begun: it is on the bill."""
     delivered: bool = False

@@ -24,7 +24,7 @@ from gateway.history.rebuild import (
 from gateway.models.exchange import ChatRequest, Deployment, JsonAnswer
 from gateway.ports import FileStore, Upstream
 from gateway.storage.store import ConversationStore
-from gateway.turn.echoes import StreamWithoutEchoes, echoes, without_echoes
+from gateway.turn.echoes import StreamWithoutEchoes, without_echoes
 from gateway.turn.exchange import Exchange, Outcome
 from gateway.turn.settlement import Settlement
 from gateway.turn.streaming import Receiver, StreamedAnswer, relay
@@ -94,7 +94,7 @@ class Pipeline:
         async with self._settlement.recording_failure(exchange):
             opened = await self._send(exchange, lambda e: stack.enter_async_context(self._open(e)))
 
-        if echoes(request.agent):
+        if request.agent is not None and request.agent.echoes:
             opened = StreamWithoutEchoes(opened)
 
         async def close() -> None:
@@ -149,7 +149,6 @@ class Pipeline:
         messages are forwarded as they came, and steps 2 to 5 are skipped."""
         request, budget = exchange.request, exchange.budget
         as_sent = await self._context.as_sent(request, exchange.facts, budget)
-        as_sent = None if request.is_worded else as_sent
         if as_sent is None or request.store or not starts_conversation(request, self._match):
             exchange.request = request = await self._context.with_content(request, self._files)
             fits = as_sent is not None
@@ -175,8 +174,15 @@ class Pipeline:
         history = exchange.history or new_history(request)
         exchange.history = for_origin(history, exchange.deployment.origin)
         access = PlannerAccess(exchange.deployment, exchange.internal, exchange.built.plan if exchange.built else None)
-        build = self._context.build_for_agent if request.is_worded else self._context.build
-        return await build(request, exchange.history, exchange.facts, budget, access)
+        build = self._context.build_for_agent if exchange.request.is_worded else self._context.build
+        exchange.profile = profile = self._context.profile(exchange.request, exchange.history, exchange.facts)
+        if profile is None:
+            return await build(request, exchange.history, exchange.facts, budget, access)
+        in_front = ({"role": "system", "content": profile.text},) if profile.text else ()
+        history = replace(exchange.history, instructions=(*in_front, *exchange.history.instructions))
+        built = await build(request, history, exchange.facts, budget, access)
+        built.utilization.profile = profile.as_json()
+        return built
 
     async def _reserve(self, exchange: Exchange) -> None:
         """Makes sure, before the model is paid for, that the turn can be stored (guarantee §3.6)."""
@@ -224,7 +230,7 @@ class Pipeline:
     async def _complete(self, exchange: Exchange) -> JsonAnswer:
         request = exchange.request
         answer = await self._upstream.complete(exchange.deployment, _body(exchange), request.caller.headers)
-        return without_echoes(answer) if echoes(request.agent) else answer
+        return without_echoes(answer) if request.agent is not None and request.agent.echoes else answer
 
     def _open(self, exchange: Exchange) -> Any:
         return self._upstream.stream(exchange.deployment, _body(exchange), exchange.request.caller.headers)

@@ -294,7 +294,8 @@ class Settlement:
         entry, turn, request = commit.ledger, commit.turn, exchange.request
         try:
             await self._store.commit(commit)
-            self._hooks.settled(commit)
+            if self._hooks.is_listening:
+                self._hooks.settled(commit)
         except StorageUnavailable:
             billed_alone = replace(entry, error_code=entry.error_code or "turn_not_stored")
             claim = request.claim if turn is None else None

@@ -72,6 +72,7 @@ def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
         branch_restores=history.branch_restores,
         unproven=history.unproven,
         frame=frame,
+        profile=exchange.profile.mode if exchange.profile is not None else None,
         open_step=open_step(history.messages[: history.stored]) if new and new[0].role in RESULT_ROLES else (),
     )
     return with_counts(turn, built.counting)

@@ -1,4 +1,5 @@
-"""Who speaks: the agent of a message and of a bill, and the task that agents of a conversation share.
+"""Who speaks: the agent of a message and of a bill, the task that agents of a conversation share, and
+the mode of its prompt profile.
 
 Columns that may be empty: the version before goes on writing rows without them.
 """
@@ -15,4 +16,5 @@ def upgrade() -> None:
     op.add_column("messages", sa.Column("agent", sa.Text(), nullable=True))
     op.add_column("ledger", sa.Column("agent", sa.Text(), nullable=True))
     op.add_column("conversations", sa.Column("team_task", sa.Text(), nullable=True))
+    op.add_column("conversations", sa.Column("profile", sa.String(length=32), nullable=True))
     op.execute("INSERT INTO schema_revisions (revision, oldest) VALUES ('0003', '0002')")

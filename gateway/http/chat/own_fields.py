@@ -36,6 +36,7 @@ class ContextField(Fields):
     models: ModelsField | None = None
     session: SessionName | None = None
     dry_run: bool | None = None
+    profile: Literal["general", "creation", "search", "modification", "analysis", "off"] | None = None
 
 
 def is_name(text: str) -> bool:

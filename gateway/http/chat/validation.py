@@ -159,6 +159,7 @@ def _options(
         context.max_input_tokens or _header(LIMIT, headers, OPTION_HEADERS[2]),
         bool(context.dry_run),
         models,
+        context.profile,
     )
 
 

@@ -77,6 +77,7 @@ def rows_of(tenant: str, made: ImportedConversation, now: datetime) -> ImportRow
         "instructions_digest": digest(made.in_force),
         "framed": None,
         "team_task": made.team_task,
+        "profile": None,
     }
     attachments = [
         {

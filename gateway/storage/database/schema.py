@@ -54,6 +54,7 @@ conversations = Table(
     Column("used_until", DateTime(timezone=True)),
     Column("framed", Boolean),
     Column("team_task", Text),
+    Column("profile", String(32)),
     Index(None, "tenant", "updated_at"),
     Index(None, "tenant", "created_at"),
     Index(None, "updated_at"),
@@ -62,7 +63,7 @@ conversations = Table(
 """`instructions_digest`: the system messages in force while there is no message that could name them. `forgotten_at`:
 when an item of it was last deleted, which a request that began before may quote. `used_until`: a request is at work on
 it, so it is not deleted as unused; set where its time could be over before the request is. `framed`: there are frames
-of it. `team_task`: what its agents work on together."""
+of it. `team_task`: what its agents work on together. `profile`: the mode of its prompt profile."""
 
 sessions = Table(
     "sessions",

@@ -108,7 +108,7 @@ def _load(
         return StoredConversation(row.id, row.head_id, resume_point=point, read=False)
     path, notes = _path(connection, row, point.message_id, max_bytes, paths)
     named = (row.id, row.head_id, path, instructions, attached, point)
-    return StoredConversation(*named, notes=notes, team_task=row.team_task)
+    return StoredConversation(*named, notes=notes, team_task=row.team_task, profile=row.profile)
 
 
 def _instructions(connection: sa.Connection, row: Any, message_id: str | None) -> tuple[dict[str, Any], ...]:

@@ -21,7 +21,14 @@ from gateway.storage.turns.bills import write_bills
 from gateway.storage.turns.message_rows import attach_point, message_rows, without_known, without_quotes
 from gateway.storage.turns.steps import INSERT_STEPS, results_apart, step_rows
 
-NOTHING_MORE = {"metadata": None, "instructions_digest": None, "forgotten_at": None, "framed": None, "team_task": None}
+NOTHING_MORE = {
+    "metadata": None,
+    "instructions_digest": None,
+    "forgotten_at": None,
+    "framed": None,
+    "team_task": None,
+    "profile": None,
+}
 """Of a conversation that a turn begins: these come with `POST /v1/conversations` alone."""
 
 INSERT_CONVERSATION = RowInsert(schema.conversations)
@@ -83,6 +90,8 @@ def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry,
     }
     if turn.frame is not None and not failed:
         values["framed"] = True
+    if turn.profile is not None and not failed:
+        values["profile"] = turn.profile
     if row is None:
         named = {"id": turn.conversation_id, "tenant": entry.tenant, "created_at": now}
         INSERT_CONVERSATION(connection, [{**NOTHING_MORE, **values, **named}])
