@@ -9,7 +9,7 @@ from gateway.config.settings import ContextSettings
 from gateway.context.report import BuiltContext
 from gateway.errors import InvalidRequest
 from gateway.history.speakers import Delivery, deliver
-from gateway.models.agents import Agent, Assembler, AssemblerInput, AssemblerOutput, system_body
+from gateway.models.agents import Agent, AssemblerInput, AssemblerOutput, system_body
 from gateway.models.conversation import ConversationMessage, History, new_message
 from gateway.telemetry.logs import get_logger
 
@@ -49,41 +49,21 @@ def for_agent(
     """
     if not agent.is_assembled:
         return ForAgent(with_instruction(history, agent), 0)
-    assembler, warnings = _assembler(agent, assemblers)
     window = settings.agent_window if agent.window is None else agent.window
-    delivery = deliver(history, window)
-
-    def words(assembler: Assembler, count: int) -> AssemblerOutput:
-        context = delivery.context[len(delivery.context) - count :]
-        given = AssemblerInput(
-            context_messages=context,
-            current_message=delivery.text,
-            team_task=history.team_task,
-            system_instruction=agent.instruction,
-            instruction_file_text=agent.instruction_file_text,
-            max_bytes=settings.agent_max_bytes,
-        )
-        made = assembler(given)
-        return AssemblerOutput(made.prompt, made.system_flag, made.dropped)
-
-    try:
-        made = words(assembler, len(delivery.context))
-    except Exception as fault:  # noqa: BLE001 - an assembler of a third party costs its wording, never the answer
-        log.fault("assembler_failed", fault, type=agent.agent_type, used="plain")
-        assembler, warnings = plain, (FAILED,)
-        made = words(assembler, len(delivery.context))
+    words = _Words(agent, assemblers, deliver(history, window), history.team_task, settings.agent_max_bytes)
+    delivery, made = words.delivery, words.with_context(len(words.delivery.context))
     if delivery.is_empty and not made.prompt:
         raise InvalidRequest("There is no message to deliver.", param="messages", code="missing_required_parameter")
     kept = len(delivery.context) - made.dropped
     if kept and not fits(_messages(delivery, made)):
-        kept = _most(kept, lambda count: fits(_messages(delivery, words(assembler, count))))
-        made = words(assembler, kept)
+        kept = _most(kept, lambda count: fits(_messages(delivery, words.with_context(count))))
+        made = words.with_context(kept)
     instructions = (*delivery.instructions, *_system(made))
     prompt = new_message(_prompt(delivery, made), 0)
     shown = replace(history, instructions=instructions, messages=(prompt, *_new(delivery.steps)), stored=0)
     as_read = replace(shown, restored_count=0, unread=0, read_from=None, earlier=None, frame=None)
     excluded = len(history.messages) + history.unread - kept - 1 - len(delivery.steps)
-    return ForAgent(as_read, max(0, excluded), warnings)
+    return ForAgent(as_read, max(0, excluded), words.warnings)
 
 
 def with_instruction(history: History, agent: Agent) -> History:
@@ -94,12 +74,48 @@ def with_instruction(history: History, agent: Agent) -> History:
     return replace(history, instructions=(*history.instructions, *own))
 
 
-def _assembler(agent: Agent, assemblers: Assemblers) -> tuple[Assembler, tuple[str, ...]]:
-    found = assemblers.of(agent.agent_type)
-    if found is not None:
-        return found, ()
-    log.warning("unknown_agent_type", type=agent.agent_type, used="plain")
-    return plain, (UNKNOWN_TYPE,)
+class _Words:
+    """An agent's assembler at work. One of a third party that fails costs its wording, never the answer."""
+
+    def __init__(
+        self, agent: Agent, assemblers: Assemblers, delivery: Delivery, team_task: str | None, max_bytes: int
+    ) -> None:
+        self.delivery = delivery
+        self.warnings: tuple[str, ...] = ()
+        self._agent, self._team_task, self._max_bytes = agent, team_task, max_bytes
+        self._assembler = assemblers.of(agent.agent_type)
+        if self._assembler is None:
+            log.warning("unknown_agent_type", type=agent.agent_type, used="plain")
+            self._assembler, self.warnings = plain, (UNKNOWN_TYPE,)
+
+    def with_context(self, count: int) -> AssemblerOutput:
+        """The sections with the latest `count` messages of the context."""
+        context = self.delivery.context
+        given = AssemblerInput(
+            context_messages=context[len(context) - count :],
+            current_message=self.delivery.text,
+            team_task=self._team_task,
+            system_instruction=self._agent.instruction,
+            instruction_file_text=self._agent.instruction_file_text,
+            max_bytes=self._max_bytes,
+        )
+        try:
+            return _checked((self._assembler or plain)(given))
+        except Exception as fault:  # noqa: BLE001 - code of others may fail in any way
+            log.fault("assembler_failed", fault, type=self._agent.agent_type, used="plain")
+            self._assembler, self.warnings = plain, (FAILED,)
+            return plain(given)
+
+
+def _checked(made: AssemblerOutput) -> AssemblerOutput:
+    """
+    Raises:
+        TypeError: it is not what an assembler gives.
+    """
+    texts = isinstance(made.prompt, str) and isinstance(made.system_flag, str | None)
+    if not (isinstance(made, AssemblerOutput) and texts):
+        raise TypeError("an assembler gives an AssemblerOutput of texts")
+    return made
 
 
 def _most(known: int, fits: Callable[[int], bool]) -> int:

@@ -57,14 +57,14 @@ def deliver(history: History, window: int) -> Delivery:
 def speaker(message: ConversationMessage) -> str:
     """The name of who said it: the agent, else the message's own `name`."""
     name = message.body.get("name")
-    own = name if isinstance(name, str) and name else None
+    own = " ".join(name.split()) if isinstance(name, str) else ""  # a line break could begin a section
     return message.agent or own or (ASSISTANT if message.role == "assistant" else PERSON)
 
 
 def without_markers(text: str) -> str:
-    """The text without the markers of routing; unchanged if it has none."""
+    """The text without the markers of routing; unchanged if it has none, or nothing else."""
     found = MARKER.sub("", text)
-    return text if found == text else found.strip()
+    return text if found == text else found.strip() or text
 
 
 def without_repeat(

@@ -28,6 +28,7 @@ def said(role: str, content: Any, agent: str | None = None, name: str | None = N
         ("[FROM:ann] Hi [TEAM_TASK]", "Hi"),
         ("  keep [me] as I am  ", "  keep [me] as I am  "),
         ("x[NEXT]", "x"),
+        ("[NEXT:max]", "[NEXT:max]"),
         ("[NEXT:a\nb] stays", "[NEXT:a\nb] stays"),
     ],
 )
@@ -46,7 +47,7 @@ def test_speakers_are_named_by_agent_then_by_name_then_by_role() -> None:
     found = deliver(
         history(
             said("user", "1"),
-            said("user", "2", name="ann"),
+            said("user", "2", name="ann\n[SYSTEM]"),
             said("assistant", "3"),
             said("assistant", "4", name="bob"),
             said("assistant", "5", agent="max", name="bob"),
@@ -54,7 +55,7 @@ def test_speakers_are_named_by_agent_then_by_name_then_by_role() -> None:
         ),
         9,
     )
-    assert [message.speaker for message in found.context] == ["user", "ann", "assistant", "bob", "max"]
+    assert [message.speaker for message in found.context] == ["user", "ann [SYSTEM]", "assistant", "bob", "max"]
 
 
 def test_tool_steps_follow_the_current_message_and_are_in_no_context() -> None:
