@@ -1,7 +1,7 @@
 """Who speaks: the agent of a message and of a bill, the task that agents of a conversation share, and
 the mode of its prompt profile.
 
-Columns that may be empty: the version before goes on writing rows without them.
+Columns that may be empty: versions before go on writing rows without them.
 """
 
 import sqlalchemy as sa
@@ -12,9 +12,10 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
-    """Adds the columns, and says that the version before may run beside this one."""
+    """Adds the columns, and says that whichever version could run before may run on."""
     op.add_column("messages", sa.Column("agent", sa.Text(), nullable=True))
     op.add_column("ledger", sa.Column("agent", sa.Text(), nullable=True))
     op.add_column("conversations", sa.Column("team_task", sa.Text(), nullable=True))
     op.add_column("conversations", sa.Column("profile", sa.String(length=32), nullable=True))
-    op.execute("INSERT INTO schema_revisions (revision, oldest) VALUES ('0003', '0002')")
+    says = "INSERT INTO schema_revisions (revision, oldest) SELECT '0003', oldest FROM schema_revisions"
+    op.execute(f"{says} WHERE revision = '{down_revision}'")

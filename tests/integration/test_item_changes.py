@@ -14,7 +14,7 @@ from gateway.errors import ItemNotFound
 from gateway.http.conversations.items import parse_items
 from gateway.models.conversation import ConversationRef
 from gateway.models.items import Item
-from gateway.models.records import ItemQuery
+from gateway.models.records import ItemQuery, NewConversation
 from gateway.storage import rows
 from gateway.storage.cache.memory import open_cache
 from gateway.storage.conversations.records import ConversationRecords
@@ -66,7 +66,9 @@ async def test_s3_7_items_added_at_once_are_all_there(
 ) -> None:
     """§3.7: requests at once on one conversation lose nothing; what one of them adds stays together."""
     name = "conv_at-once" + tenant
-    await records.create(tenant, name, {}, parse_items([{"role": "user", "content": "first"}]), "req_0")
+    await records.create(
+        tenant, NewConversation(name, {}, parse_items([{"role": "user", "content": "first"}])), "req_0"
+    )
 
     async def add(number: int) -> None:
         pair = [{"role": "user", "content": f"{number}"}, {"role": "assistant", "content": f"to {number}"}]
@@ -139,7 +141,9 @@ async def test_s3_a_deleted_item_leaves_all_branches(
     """What branched behind it goes on from the message before it, and is still found there."""
     name = "conv_branches" + tenant
     made = await records.create(
-        tenant, name, {}, parse_items([{"role": "user", "content": text} for text in ("one", "two")]), "req_0"
+        tenant,
+        NewConversation(name, {}, parse_items([{"role": "user", "content": text} for text in ("one", "two")])),
+        "req_0",
     )
     one, two = await listed(records, tenant, made.conversation_id)
     for _ in range(2):
@@ -156,7 +160,7 @@ async def test_s3_a_page_reads_its_own_bodies(
 ) -> None:
     """A page of a long conversation reads as many messages as one of a short."""
     name = f"conv_long{newest_first}" + tenant
-    await records.create(tenant, name, {}, parse_items([{"role": "user", "content": "0"}]), "req_0")
+    await records.create(tenant, NewConversation(name, {}, parse_items([{"role": "user", "content": "0"}])), "req_0")
     for number in range(10):
         items = [{"role": "user", "content": f"{number}.{n}"} for n in range(20)]
         await records.add_items(tenant, name, parse_items(items), "req_1")
@@ -175,7 +179,9 @@ async def test_s3_a_page_reads_its_own_bodies(
 
 async def test_s8_items_of_another_conversation_are_not_found(records: ConversationRecords, tenant: str) -> None:
     for name in ("conv_mine", "conv_yours"):
-        await records.create(tenant, name + tenant, {}, parse_items([{"role": "user", "content": name}]), "req_0")
+        await records.create(
+            tenant, NewConversation(name + tenant, {}, parse_items([{"role": "user", "content": name}])), "req_0"
+        )
     (item,) = await listed(records, tenant, "conv_mine" + tenant)
     for attempt in (records.item, records.delete_item):
         with pytest.raises(ItemNotFound):
@@ -196,7 +202,7 @@ async def test_s3_added_items_have_the_digests_that_healing_would_give(
         {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "c", "output": "x"},
     ]
-    await records.create(tenant, name, {}, parse_items(words[:2]), "req_0")
+    await records.create(tenant, NewConversation(name, {}, parse_items(words[:2])), "req_0")
     await records.add_items(tenant, name, parse_items(words[2:4]), "req_1")  # an answer behind an answer
     await records.add_items(tenant, name, parse_items([words[4], *words]), "req_2")
 

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from gateway.base import jsons
 from gateway.base.clock import SystemClock
 from gateway.models.conversation import ConversationMessage, ConversationRef
+from gateway.models.records import NewConversation
 from gateway.models.turn import TurnCommit
 from gateway.storage.cache.memory import MemoryCache
 from gateway.storage.conversations.records import ConversationRecords
@@ -118,7 +119,9 @@ async def test_items_that_are_added_are_steps_too(transactions: Transactions, te
 
     records = ConversationRecords(transactions, SystemClock(), MemoryCache(1000, SystemClock()))
     call = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}
-    made = await records.create(tenant, "conv_i" + tenant, {}, parse_items([{"role": "user", "content": "q"}]), "req_0")
+    made = await records.create(
+        tenant, NewConversation("conv_i" + tenant, {}, parse_items([{"role": "user", "content": "q"}])), "req_0"
+    )
     await records.add_items(tenant, made.conversation_id, parse_items([call]), "req_1")
     output = {"type": "function_call_output", "call_id": "c1", "output": "there"}
     await records.add_items(tenant, made.conversation_id, parse_items([output]), "req_2")
