@@ -90,7 +90,7 @@ async def _ask(gateway: InProcess, team: Team, reply: list[Json]) -> int:
         earlier = team.said if own is not None and not step else team.said[:-1]
         _check(sent, body, agent, earlier, current, budget)
         whole = not any(str(message["content"]).startswith("[") and message["role"] == "tool" for message in before)
-        if before and whole and tokens.of_prompt([*before, *asked, *messages], body) <= budget * 0.9:
+        if before and whole and _at_most([*before, *asked, *messages], body) <= budget:
             assert sent[: len(before)] == before, "a step does not begin with what the step before was sent"
         asked = [{"role": "assistant", **reply[0]}]
         before = sent if agent["type"] != "chat" else []
@@ -99,6 +99,11 @@ async def _ask(gateway: InProcess, team: Team, reply: list[Json]) -> int:
         messages = [{"role": "tool", "tool_call_id": f"call_{step}", "content": team.text()}]
     team.said.append((agent["id"], answer))
     return 1
+
+
+def _at_most(messages: list[Json], body: Json) -> int:
+    """Tokens that a careful count may give."""
+    return tokens.of_prompt(messages, body) + tokens.most_beside(messages, body)
 
 
 def _check(sent: list[Json], body: Json, agent: Json, said: list[tuple[str, str]], current: str, budget: int) -> None:
