@@ -8,6 +8,7 @@ from typing import Any
 from gateway.models.artifacts import Artifact
 from gateway.models.chain import START, ChainDigest, ChainKey
 from gateway.models.frames import Frame
+from gateway.models.memory import SummarySegment
 
 INSTRUCTION_ROLES = ("system", "developer")
 INLINE_MESSAGES = 1000
@@ -171,7 +172,8 @@ NOWHERE = ResumePoint(None)
 @dataclass(frozen=True, slots=True)
 class StoredConversation:
     """What a request needs of a stored conversation: the point where it resumes, and the end of the path that leads
-    there, oldest message first. `instructions` are the system messages in force there. `read` is False where the path
+    there, oldest message first. `instructions` are the system messages in force there, `segments` the summaries of
+    the path's old turns, oldest first. `read` is False where the path
     was not needed. `frame` is what the model was sent of it before, where that is something else. `notes` are those of
     the path."""
 
@@ -187,6 +189,7 @@ class StoredConversation:
     notes: FormNotes = field(default_factory=FormNotes)
     team_task: str | None = None
     profile: str | None = None
+    segments: tuple[SummarySegment, ...] = ()
 
     @property
     def unread(self) -> int:
@@ -214,7 +217,7 @@ class History:
 
     `unread` messages are older than the stored message `read_from`, the first that was read; `earlier` are those of
     them in which something to be recalled is sought, None if nobody has read them. `notes` are those of the stored
-    path.
+    path, `segments` the summaries of its old turns, oldest first.
     """
 
     conversation_id: str | None
@@ -242,6 +245,7 @@ class History:
     notes: FormNotes = field(default_factory=FormNotes)
     team_task: str | None = None
     profile: str | None = None
+    segments: tuple[SummarySegment, ...] = ()
 
     @property
     def new_messages(self) -> tuple[ConversationMessage, ...]:
