@@ -20,6 +20,7 @@ from gateway.http.chat.endpoint import ChatCompletions
 from gateway.http.chat.resends import Resends
 from gateway.http.conversations.attachments import Attachments
 from gateway.http.conversations.completions import StoredCompletions
+from gateway.http.conversations.context import ConversationContext
 from gateway.http.conversations.endpoint import Conversations
 from gateway.http.conversations.transfer import ExportedConversation, ImportedConversations
 from gateway.http.cors import CrossOrigin, Preflights
@@ -27,6 +28,7 @@ from gateway.http.edge import CHAT_PATH, App, Direct, Draining, Edge
 from gateway.http.openapi.document import About, Description
 from gateway.http.operations import Live, MetricsPage, Models, Ready
 from gateway.http.relay.endpoint import Relay
+from gateway.http.statistics import Observed, Statistics
 from gateway.internal_models.calls import InternalModels
 from gateway.models.relevance import EmbeddingFault
 from gateway.operations.purge import sweep_for_ever, sweep_seconds
@@ -117,12 +119,12 @@ class Gateway:
         settings, clock = self.settings, self.clock
         self.transactions = open_transactions(settings.storage)
         self.indexes = ContentIndexes(settings.cache.index_bytes, settings.cache.document_ttl, clock)
-        self.cache = IndexedCache(open_cache(settings.cache, clock), self.indexes)
+        self.backend = open_cache(settings.cache, clock)
+        self.cache = IndexedCache(self.backend, self.indexes)
         days = settings.conversation.retention_days
         self.paths = PathCache(settings.cache.conversation_bytes // 2, clock)
         self.resends = Resends(settings.cache.conversation_bytes // 2, clock)
         self.paths.also_forget.append(self.resends.forget)
-        self.metrics.kept = lambda: (self.paths.size + self.resends.size, self.resends.recognised)
         self.store = ConversationStore(self.transactions, clock, self.cache, days, self.paths)
         self.retention = Retention(self.transactions, clock, self.cache, self.paths)
         claims = ClaimStore(self.transactions, clock)
@@ -153,9 +155,9 @@ class Gateway:
         summaries = SummaryCache(cache, clock, settings.cache.summary_ttl, settings.context.planning_max_seconds)
         count = self.metrics.internal_call_ended
         internal = InternalModels(self.upstream, self.router, self.counters, clock, count)
-        rest = PlannerRest(cache, clock)
-        self.planning = ContextPlanning(settings.context, internal, summaries, self.store, rest, clock)
-        reader = FileReader(cache, settings.cache.document_ttl)
+        self.rest = PlannerRest(cache, clock)
+        self.planning = ContextPlanning(settings.context, internal, summaries, self.store, self.rest, clock)
+        self.files = reader = FileReader(cache, settings.cache.document_ttl)
         self.context = ContextManager(
             settings.context,
             self.counters,
@@ -185,6 +187,11 @@ class Gateway:
         records = ConversationRecords(self.transactions, clock, self.cache, self.paths)
         self.conversations = Conversations(records, store, auth, max_bytes, self.hooks)
         self.attachments = Attachments(records, auth)
+        self.window = ConversationContext(records, auth)
+        kept = (self.paths, self.resends, self.indexes, self.backend, self.files)
+        observed = Observed(*kept, self.settlement.running, self.hooks, self.rest)
+        self.metrics.observed = observed.counts
+        self.statistics = Statistics(observed, self.metrics, auth, settings)
         transfer = ConversationTransfer(self.transactions, clock)
         self.exported = ExportedConversation(transfer, auth)
         self.imported = ImportedConversations(transfer, auth, max_bytes)
@@ -198,7 +205,7 @@ class Gateway:
             Route("/", About(metrics=self.settings.server.metrics != "off"), methods=["GET"]),
             Route("/openapi.json", Description(), methods=["GET"]),
             Route("/health/live", Live(), methods=["GET"]),
-            Route("/health/ready", Ready(self.store, draining), methods=["GET"]),
+            Route("/health/ready", Ready(self.store, draining, self.statistics), methods=["GET"]),
             Route("/v1/models", models, methods=["GET"]),
             Route("/v1/models/{model:path}", models, methods=["GET"]),
             Route("/v1/models/{model:path}", self.relay, methods=["DELETE"]),
@@ -216,6 +223,7 @@ class Gateway:
             Route("/v1/conversations/{conversation_id}", conversations.one, methods=["GET"]),
             Route("/v1/conversations/{conversation_id}", conversations.one, methods=["POST"]),
             Route("/v1/conversations/{conversation_id}", conversations.one, methods=["DELETE"]),
+            Route("/v1/conversations/{conversation_id}/context", self.window.one, methods=["GET"]),
             Route("/v1/conversations/{conversation_id}/attachments", self.attachments.all, methods=["GET"]),
             Route(ATTACHMENT_PATH, self.attachments.one, methods=["GET"]),
             Route(ATTACHMENT_PATH, self.attachments.one, methods=["DELETE"]),

@@ -105,6 +105,9 @@ class Resends:
         """Bytes of all that is kept."""
         return self._size
 
+    def __len__(self) -> int:
+        return len(self._kept)
+
     def parse(self, tenant: str, raw: bytes) -> Recognised | None:
         """The body, if a kept one of the tenant begins like it; None: it has to be parsed whole."""
         if len(raw) < LEAST_BYTES:

@@ -18,7 +18,7 @@ def paths() -> dict[str, Any]:
         "/": {"get": _get("What this is, and where to look", "About", security=OPEN)},
         "/openapi.json": {"get": _get("This description", None, security=OPEN)},
         "/health/live": {"get": _get("Whether the process answers", "Health", security=OPEN)},
-        "/health/ready": {"get": _get("Whether requests can be served", "Health", security=OPEN, unready="Health")},
+        "/health/ready": {"get": _ready()},
         "/metrics": {"get": _metrics()},
         "/v1/models": {"get": _get("List models", "Models")},
         "/v1/models/{model}": {"get": _get("One model", "Model", *_in_path("model"))},
@@ -57,6 +57,9 @@ def _conversations() -> dict[str, Any]:
         f"{one}/items/{item}": {
             "get": _get("One item", "Item", *named, *_in_path("item_id")),
             "delete": _get("Delete an item", "Conversation", *named, *_in_path("item_id")),
+        },
+        f"{one}/context": {
+            "get": _get("The window as the latest request left it", "ConversationContext", *named, *_of_model())
         },
         f"{one}/attachments": {"get": _get("List attached documents", "Attachments", *named, *_paging("asc"))},
         f"{one}/attachments/{attachment}": {
@@ -99,6 +102,16 @@ def _get(
         content = {"application/json": {"schema": ref(unready)}}
         found["responses"]["503"] = {"description": "Not now.", "content": content}
     return found
+
+
+def _ready() -> dict[str, Any]:
+    text = "`1`: also the statistics of memory and caches, for whoever holds a key."
+    details = _query("details", {"enum": ["1", "true"]}, text)
+    return _get("Whether requests can be served", "Health", details, security=[{}, {"key": []}], unready="Health")
+
+
+def _of_model() -> list[dict[str, Any]]:
+    return [_query("model", TEXT, "Of the latest request for this model.")]
 
 
 def _post(summary: str, body: str, answer: str, *parameters: Any) -> dict[str, Any]:
