@@ -25,7 +25,7 @@ LONGEST_NAME = 128
 """Characters of such a name."""
 MOST_REASONS = 50
 """Of reasons for a fallback; there are about half as many."""
-ENDPOINTS = ("/health/live", "/health/ready", "/metrics", "/v1/chat/completions", "/v1/models")
+ENDPOINTS = ("/health/live", "/health/ready", "/metrics", "/v1/chat/completions", "/v1/models", "/api/v1/chat")
 RELAYED = frozenset(
     (
         "audio",

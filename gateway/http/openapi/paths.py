@@ -32,6 +32,7 @@ def paths() -> dict[str, Any]:
             "get": _get("The messages that it answers", "StoreMessages", *_in_path("completion_id"), *_paging("asc"))
         },
         **_conversations(),
+        **_classic(),
     }
 
 
@@ -65,6 +66,30 @@ def _conversations() -> dict[str, Any]:
         f"{one}/attachments/{attachment}": {
             "get": _get("An attached document with its text", "Attachment", *named, *_in_path("attachment_id")),
             "delete": _get("Delete an attached document", "DeletedAttachment", *named, *_in_path("attachment_id")),
+        },
+    }
+
+
+def _classic() -> dict[str, Any]:
+    base, named = "/api/v1", _in_path("conversation_id")
+    one = f"{base}/conversations/{{conversation_id}}"
+    streamed = {"schema": ref("ClassicEvent"), "description": "Deltas, the whole answer, then `[DONE]`."}
+    stream = {**_operation("The same as a stream", {"text/event-stream": streamed}, ())}
+    message, conversation = _query("message", TEXT), _query("conversation_id", TEXT)
+    latest = _query("limit", {**WHOLE, "minimum": 1, "maximum": 100}, "The latest turns alone.")
+    return {
+        f"{base}/chat": {"post": _post("Say something", "ClassicMessage", "ClassicAnswer")},
+        f"{base}/chat/stream": {"post": {**stream, "requestBody": _body("ClassicMessage")}},
+        f"{base}/conversations": {"get": _get("List conversations", "ClassicConversations", *_conversation_filters())},
+        f"{one}/history": {"get": _get("The turns of a conversation", "ClassicHistory", *named, latest)},
+        one: {"delete": _get("Drop what the process keeps of it", "ClassicCleared", *named)},
+        f"{one}/permanent": {"delete": _get("Delete it for good", "ClassicCleared", *named)},
+        f"{base}/health": {
+            "get": _get("Whether it serves", "ClassicHealth", security=[{}, {"key": []}], unready="ClassicHealth")
+        },
+        f"{base}/memory/stats": {"get": _get("What the process keeps", "Statistics")},
+        f"{base}/debug/prompt-info": {
+            "get": _get("The prompt profile of a message", "PromptInfo", message, conversation, _query("model", TEXT))
         },
     }
 

@@ -1,12 +1,25 @@
 """Schemas of windows as they are now, and of the classic API, which tells of them with each answer."""
 
 from gateway.http.conversations.context import PARTS
-from gateway.http.openapi.schemas import FLAG, NUMBER, TEXT, UNIX, WHOLE, Schema, many, obj, or_null, ref
+from gateway.http.openapi.schemas import (
+    ANY_OBJECT,
+    FLAG,
+    METADATA,
+    NUMBER,
+    TEXT,
+    UNIX,
+    WHOLE,
+    Schema,
+    many,
+    obj,
+    or_null,
+    ref,
+)
 
 
 def windows() -> dict[str, Schema]:
     """All of them by their names."""
-    return _of_windows()
+    return {**_of_windows(), **_of_the_classic_api()}
 
 
 def _of_windows() -> dict[str, Schema]:
@@ -51,5 +64,71 @@ def _of_windows() -> dict[str, Schema]:
             segments=many(segment),
             memory=obj("What is remembered.", "things", things=WHOLE),
             reason=or_null(TEXT),
+        ),
+    }
+
+
+def _of_the_classic_api() -> dict[str, Schema]:
+    time: Schema = {"type": "string", "format": "date-time"}
+    listed = {"conversation_id": TEXT, "id": TEXT, "created_at": time, "last_updated": time, "metadata": METADATA}
+    turn = obj(
+        "A message of the user, and what came of it.",
+        "user_message agent_response timestamp mcp_tools_used",
+        user_message=TEXT,
+        agent_response=TEXT,
+        timestamp=or_null(time),
+        mcp_tools_used=many(TEXT),
+    )
+    named = {**TEXT, "maxLength": 256, "description": "An id of the gateway's, or a name of the client's own."}
+    return {
+        "ClassicMessage": {
+            **obj(
+                "A message; further fields are those of `ChatRequest`.",
+                "message",
+                message=TEXT,
+                conversation_id=or_null(named),
+                workflow_id=or_null({**TEXT, "maxLength": 128}),
+                model=or_null({**TEXT, "description": "The first of `model_list` without it."}),
+            ),
+            "additionalProperties": True,
+        },
+        "ClassicAnswer": obj(
+            "The answer, and how full the window was.",
+            "response conversation_id tools_used context response_metadata",
+            response=TEXT,
+            conversation_id=or_null(TEXT),
+            tools_used=many(TEXT),
+            tool_calls=many(ANY_OBJECT),
+            context=ref("Window"),
+            response_metadata=ref("ResponseMetadata"),
+        ),
+        "ClassicEvent": {
+            "anyOf": [obj("A piece of the text.", "delta", delta=TEXT), ref("ClassicAnswer"), ref("Error")]
+        },
+        "ClassicConversation": obj("A conversation without its turns.", " ".join(listed), **listed),
+        "ClassicConversations": obj(
+            "A page.", "conversations has_more", conversations=many(ref("ClassicConversation")), has_more=FLAG
+        ),
+        "ClassicHistory": obj(
+            "A conversation with its turns, the oldest first.",
+            f"{' '.join(listed)} turn_count turns",
+            **listed,
+            turn_count=WHOLE,
+            turns=many(turn),
+        ),
+        "ClassicCleared": obj("Done.", "conversation_id", conversation_id=TEXT, cleared=FLAG, deleted=FLAG),
+        "ClassicHealth": obj("Whether it serves.", "status", status=TEXT, reason=TEXT, context=ref("Statistics")),
+        "PromptInfo": obj(
+            "The prompt profile that a message calls for.",
+            "model mode context",
+            model=TEXT,
+            mode=or_null(TEXT),
+            source=TEXT,
+            reason=TEXT,
+            tokens=WHOLE,
+            saved_tokens=WHOLE,
+            monolith_tokens=WHOLE,
+            modes={"type": "object", "additionalProperties": WHOLE},
+            context=or_null({**ANY_OBJECT, "description": "As `ConversationContext`."}),
         ),
     }

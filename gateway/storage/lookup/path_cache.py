@@ -60,10 +60,11 @@ class PathCache:
 
     Args:
         max_bytes: of all paths together.
+        ttl: seconds that a path is kept which nobody goes on with.
     """
 
-    def __init__(self, max_bytes: int, clock: Clock) -> None:
-        self._max_bytes, self._clock = max_bytes, clock
+    def __init__(self, max_bytes: int, clock: Clock, ttl: float = KEPT_SECONDS) -> None:
+        self._max_bytes, self._clock, self._ttl = max_bytes, clock, ttl
         self._paths: OrderedDict[str, tuple[float, tuple[Path, ...]]] = OrderedDict()
         self._size = 0
         self._moment = 0
@@ -162,7 +163,7 @@ class PathCache:
 
     def _put(self, path: Path, since: int) -> None:
         """`since`: the moment from which on a deletion is too late for what was read."""
-        until = self._clock.monotonic() + KEPT_SECONDS
+        until = self._clock.monotonic() + self._ttl
         with self._lock:
             if since != self._moment:
                 return
