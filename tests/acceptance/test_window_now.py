@@ -73,6 +73,24 @@ def test_s11_8_what_left_is_told(team: Team) -> None:
     assert keeper(50) not in str(window(team)), "references, no content"
 
 
+def test_s11_8_turns_are_those_of_the_requests_own_branch(team: Team) -> None:
+    """§11.8: of two branches, one with two questions a turn, the one that the latest request went on from."""
+    said: list[Json] = []
+    for number in range(8):
+        said.append(user(f"Question {number}: {prose(number, 400)}"))
+        ask(team, said[-1])
+        said.append({"role": "assistant", "content": "I see."})
+    ask(team, *said[:2], user("Another way"))
+    for number in range(8):
+        ask(team, user(f"First: {prose(20 + number, 200)}"), user(f"Then: {prose(40 + number, 200)}"))
+    left = window(team)["left"]
+    assert left["messages"] > 4
+    assert left["turns"] == 2 + 2 * ((left["messages"] - 4) // 3) + min((left["messages"] - 4) % 3, 2)
+    ask(team, *said, user("Back again"))
+    left = window(team)["left"]
+    assert (left["messages"] > 4, left["turns"]) == (True, left["messages"] // 2)
+
+
 def test_s11_8_without_an_answered_request_there_are_nulls_and_a_reason(team: Team) -> None:
     """§11.8: also where the only request failed, where another model was asked, and in mode `off`."""
     team.begin(items=[{"type": "message", "role": "user", "content": "Hi"}])

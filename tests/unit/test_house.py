@@ -15,7 +15,6 @@ SMALL_WITH_REASON = {
     "planning/resting.py": "when a planner rests, the one thing of planning that is kept in the cache beside summaries",
     "relevance/topics.py": "reads a data file",
     "storage/calibrations.py": "one table of its own",
-    "storage/conversations/window.py": "one question to the ledger: what the latest request left of the window",
     "tokens/estimate.py": "samples of long texts: pure, beside the counter that is large already",
     "upstream/litellm/rehearsal.py": "a call that goes nowhere, beside the provider's that it is made with",
     "storage/lookup/walk.py": "the query that nine others are made of",

@@ -9,7 +9,7 @@ from gateway.models.turn import LedgerEntry
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.lookup.find import turns_before
-from gateway.storage.lookup.walk import MESSAGES
+from gateway.storage.lookup.walk import MESSAGES, upwards
 from gateway.storage.turns.standing import whole_entries
 
 LEDGER = schema.ledger
@@ -40,7 +40,34 @@ def _turns_excluded(connection: sa.Connection, entry: LedgerEntry) -> int | None
     excluded = utilization.get("messages_excluded") if isinstance(utilization, dict) else None
     if not isinstance(excluded, int) or not excluded:
         return 0
-    columns = (MESSAGES.c.parent_id, MESSAGES.c.conversation_id, MESSAGES.c.sequence_number)
-    at = (MESSAGES.c.conversation_id == entry.conversation_id, MESSAGES.c.sequence_number == excluded)
-    first = connection.execute(sa.select(*columns).where(*at).order_by(MESSAGES.c.created_at.desc()).limit(1)).first()
+    first = _numbered(connection, entry, excluded)
     return None if first is None else turns_before(connection, first)
+
+
+def _numbered(connection: sa.Connection, entry: LedgerEntry, number: int) -> Any:
+    """The message of that number on the path of a request; walked up to only where branches have one each."""
+    bounds = {"conversation": entry.conversation_id, "number": number}
+    found = connection.execute(_NUMBERED, bounds).all()
+    if len(found) < 2:
+        return found[0] if found else None
+    own = connection.execute(_OWN, {"request": entry.request_id}).scalar()
+    name = connection.execute(_ABOVE, {**bounds, "from": own}).scalar() if own is not None else None
+    return next((row for row in found if row.id == name), None)
+
+
+def _above_query() -> sa.Select[Any]:
+    """From `:from` upwards, the message of the number `:number`."""
+    inside = MESSAGES.c.sequence_number >= sa.bindparam("number", type_=sa.Integer)
+    here = MESSAGES.c.conversation_id == sa.bindparam("conversation", type_=sa.String)
+    chain = upwards(MESSAGES.c.sequence_number, first=sa.and_(here, inside), onwards=lambda _: inside)
+    return sa.select(chain.c.id).where(chain.c.sequence_number == sa.bindparam("number", type_=sa.Integer))
+
+
+_NUMBERED = sa.select(
+    MESSAGES.c.id, MESSAGES.c.parent_id, MESSAGES.c.conversation_id, MESSAGES.c.sequence_number
+).where(
+    MESSAGES.c.conversation_id == sa.bindparam("conversation", type_=sa.String),
+    MESSAGES.c.sequence_number == sa.bindparam("number", type_=sa.Integer),
+)
+_OWN = sa.select(sa.func.max(MESSAGES.c.id)).where(MESSAGES.c.request_id == sa.bindparam("request", type_=sa.String))
+_ABOVE = _above_query()
