@@ -4,49 +4,19 @@ import asyncio
 import random
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator
 from typing import Any
 
-import pytest
 from openai import AsyncOpenAI
 
 from tests.chaos.audit import broken_rules, rows
 from tests.support.answers import Json, http, user
-from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Record, Reply
-from tests.support.postgres import Postgres
 
 WRITERS = [f"writer-{number}" for number in range(4)]
 ROUNDS = 6
-KEY = "sk-team-on-two"
 OF_DELIVERIES = {"a message without a bill", "an answered bill without its question"}
 """Rules that do not hold of an item that was added, and of a message that is delivered to several agents."""
-
-
-@pytest.fixture(scope="module")
-def database(postgres: Postgres) -> str:
-    return postgres.new_database()
-
-
-@pytest.fixture(scope="module")
-def module_replicas(database: str, module_start_gateway: GatewayFactory) -> list[GatewayProcess]:
-    return [module_start_gateway({"storage": {"url": database}}) for _ in range(2)]
-
-
-@pytest.fixture
-def replicas(module_replicas: list[GatewayProcess], upstream: MockUpstream) -> list[GatewayProcess]:
-    """Two on one database."""
-    return module_replicas
-
-
-@pytest.fixture
-async def clients(replicas: list[GatewayProcess]) -> AsyncIterator[list[AsyncOpenAI]]:
-    """An SDK's client of each."""
-    made = [AsyncOpenAI(base_url=each.base_url, api_key=KEY, max_retries=0, timeout=30) for each in replicas]
-    yield made
-    for client in made:
-        await client.close()
 
 
 class Writers:
@@ -88,12 +58,12 @@ async def write(client: AsyncOpenAI, name: str, conversation: str, *, streamed: 
 
 
 async def test_s11_4_four_agents_at_once_on_two_replicas(
-    clients: list[AsyncOpenAI], replicas: list[GatewayProcess], upstream: MockUpstream, database: str
+    replica_clients: list[AsyncOpenAI], replicas: list[GatewayProcess], upstream: MockUpstream, replicas_database: str
 ) -> None:
     """§11.4, §3.7: in each round all four are given the same message by two processes, plain and streamed, and answer
     in any order; each of the next round reads every mail of the rounds before, once."""
     chance, writers = random.Random(11), Writers(upstream)
-    with http(replicas[0], KEY) as client:
+    with http(replicas[0]) as client:
         task = {"type": "message", "role": "user", "content": "Write four mails."}
         conversation = client.post("/conversations", json={"items": [task]}).json()["id"]
     written: list[str] = []
@@ -102,7 +72,7 @@ async def test_s11_4_four_agents_at_once_on_two_replicas(
         before = len(upstream.chats)
         at = chance.sample(range(4), 4)
         asked = {
-            name: asyncio.ensure_future(write(clients[at[n] % 2], name, conversation, streamed=at[n] > 1))
+            name: asyncio.ensure_future(write(replica_clients[at[n] % 2], name, conversation, streamed=at[n] > 1))
             for n, name in enumerate(WRITERS)
         }
         await asyncio.to_thread(upstream.wait_for_chats, before + 4)
@@ -119,37 +89,37 @@ async def test_s11_4_four_agents_at_once_on_two_replicas(
     assert Counter(said for _, said in listed[0]) == Counter(["Write four mails.", *written])
     assert all(said.endswith(name) for name, said in listed[0] if name is not None)
     bills = "SELECT agent, count(*) AS bills FROM ledger WHERE status = 'complete' GROUP BY agent ORDER BY agent"
-    assert rows(database, bills) == [{"agent": name, "bills": ROUNDS} for name in WRITERS]
-    with http(replicas[1], KEY) as client:
+    assert rows(replicas_database, bills) == [{"agent": name, "bills": ROUNDS} for name in WRITERS]
+    with http(replicas[1]) as client:
         agents = client.get(f"/conversations/{conversation}").json()["totals"]["agents"]
     assert {each["agent"]: each["requests"] for each in agents} == dict.fromkeys(WRITERS, ROUNDS)
-    assert broken_rules(database).keys() <= OF_DELIVERIES
+    assert broken_rules(replicas_database).keys() <= OF_DELIVERIES
 
 
 def all_items(gateway: GatewayProcess, conversation: str) -> list[tuple[str | None, str]]:
     """Who said what, in order."""
-    with http(gateway, KEY) as client:
+    with http(gateway) as client:
         found = client.get(f"/conversations/{conversation}/items", params={"order": "asc", "limit": "100"}).json()
     assert not found["has_more"]
     return [(item.get("agent"), item["content"][0]["text"]) for item in found["data"]]
 
 
 async def test_s11_4_four_agents_with_messages_of_their_own_at_once(
-    clients: list[AsyncOpenAI], replicas: list[GatewayProcess], upstream: MockUpstream, database: str
+    replica_clients: list[AsyncOpenAI], replicas: list[GatewayProcess], upstream: MockUpstream, replicas_database: str
 ) -> None:
     """§11.4: four times four deltas at once, half of them at each process: whole turns, in the order of commits."""
     upstream.handler = lambda record: Reply(text=f"answer to {record.body['messages'][-1]['content']}")
-    with http(replicas[0], KEY) as client:
+    with http(replicas[0]) as client:
         conversation = client.post("/conversations", json={}).json()["id"]
 
     async def speak(number: int, name: str) -> None:
         said: Any = [user(f"{name} {number}")]
         body: Json = {"agent": name, "conversation": conversation}
-        await clients[number % 2].chat.completions.create(model="gpt-4o", messages=said, extra_body=body)
+        await replica_clients[number % 2].chat.completions.create(model="gpt-4o", messages=said, extra_body=body)
 
     await asyncio.gather(*(speak(number, name) for number in range(4) for name in WRITERS))
     items = all_items(replicas[1], conversation)
     asked = [said for _, said in items[::2]]
     assert sorted(asked) == sorted(f"{name} {number}" for number in range(4) for name in WRITERS)
     assert items[1::2] == [(said.partition(" ")[0], f"answer to {said}") for said in asked]
-    assert broken_rules(database).keys() <= OF_DELIVERIES
+    assert broken_rules(replicas_database).keys() <= OF_DELIVERIES

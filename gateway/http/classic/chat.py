@@ -25,7 +25,7 @@ from gateway.models.tool_steps import calls_of, text_of
 Json = dict[str, Any]
 NOT_HERE = ("messages", "conversation", "stream", "stream_options", "n")
 """Fields of a chat that this API says in other words, or not at all."""
-NAMED_HERE = {"conversation": "conversation_id", "context.session": "conversation_id"}
+NAMED_HERE = {"conversation": "conversation_id"}
 """What errors of a chat name, by what they are called here."""
 DATA = b"data: "
 

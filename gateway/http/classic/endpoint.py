@@ -31,6 +31,8 @@ from gateway.storage.store import ConversationStore
 from gateway.upstream.routing.router import ConfiguredRouter
 
 Json = dict[str, Any]
+LATEST_BYTES = 2**16
+"""Of a conversation's latest messages, by which a prompt profile is told: no more than a turn counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +192,7 @@ class PromptInfo:
         if named is not None:
             record = await find(self._stored.records, call, named)
             ref = ConversationRef(record.conversation_id)
-            found = await self._stored.store.find_conversation(call.tenant, ref, max_bytes=None)
+            found = await self._stored.store.find_conversation(call.tenant, ref, max_bytes=LATEST_BYTES)
             window = as_context(await self._stored.records.window(call.tenant, record.conversation_id, None))
         profile = await self._profile(found, said, model)
         return {"model": model, **profile, "context": window}
