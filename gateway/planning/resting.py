@@ -34,7 +34,7 @@ class PlannerRest:
         """Whether the last answers of that planner to this tenant were unusable, the latest within the last minutes."""
         unusable, latest = await self._read(key := _key(tenant, planner))
         rests = unusable >= MOST_UNUSABLE and self._clock.now() < latest + REST
-        if rests and key not in self._resting and len(self) < MOST_NOTICED:
+        if rests and (key in self._resting or len(self) < MOST_NOTICED):
             self._resting[key] = latest + REST
         return rests
 

@@ -25,7 +25,15 @@ LONGEST_NAME = 128
 """Characters of such a name."""
 MOST_REASONS = 50
 """Of reasons for a fallback; there are about half as many."""
-ENDPOINTS = ("/health/live", "/health/ready", "/metrics", "/v1/chat/completions", "/v1/models", "/api/v1/chat")
+ENDPOINTS = (
+    "/health/live",
+    "/health/ready",
+    "/metrics",
+    "/v1/chat/completions",
+    "/v1/models",
+    "/api/v1/chat",
+    "/api/v1/chat/stream",
+)
 RELAYED = frozenset(
     (
         "audio",

@@ -71,8 +71,8 @@ def bury(folder: Path, name: str) -> None:
         last = _read(path)
         if last is None:
             return
-        for name in OF_THE_MOMENT:
-            setattr(last, name, 0)
+        for each in OF_THE_MOMENT:
+            setattr(last, each, 0)
         last.cache_bytes.clear()
         dead = _read(folder / f"{DEAD}.json")
         _replace(folder, DEAD, _written(added([last] if dead is None else [dead, last])))

@@ -107,6 +107,25 @@ def test_s11_10_a_stream_that_breaks_ends_with_an_error(client: httpx.Client, up
     assert all("delta" in each for each in found[:-1])
 
 
+def test_s11_10_a_client_that_leaves_a_stream_leaves_a_partial_turn(
+    client: httpx.Client, upstream: MockUpstream
+) -> None:
+    """§3.6, §11.10: what was delivered stays, with its bill."""
+    upstream.handler = lambda _: Reply(text="one two three", stall_after=2)
+    said = {"message": "Count", "conversation_id": "left"}
+    with client.stream("POST", "/chat/stream", json=said) as stream:
+        assert json.loads(next(stream.iter_lines()).removeprefix("data: "))["delta"]
+    upstream.handler = lambda _: Reply(text="I see.")
+    say(client, "Go on", conversation_id="left")
+    first, second = client.get("/conversations/left/history").json()["turns"]
+    assert (first["user_message"], second["user_message"]) == ("Count", "Go on")
+    assert "one two three".startswith(first["agent_response"])
+    assert first["agent_response"]
+    openai = httpx.URL(str(client.base_url).replace("/api/", "/"))
+    listed = client.get(f"{openai}chat/completions").json()["data"]
+    assert [each["status"] for each in listed] == ["partial", "complete"]
+
+
 def test_s11_10_the_history_has_turns_with_their_tools(client: httpx.Client, upstream: MockUpstream) -> None:
     """§11.10: as the classic files have them; also what was said by way of `/v1/`."""
     upstream.handler = lambda _: Reply(message={"role": "assistant", "content": None, "tool_calls": [CALL]})

@@ -112,7 +112,7 @@ def test_s11_8_another_tenants_conversation_does_not_exist(team: Team) -> None:
     path = f"/conversations/{team.conversation}/context"
     with http(team.gateway, "sk-somebody-else") as other:
         foreign, unknown = other.get(path), other.get("/conversations/conv_nothing/context")
-        assert foreign.status_code == unknown.status_code == 404
+        assert foreign.status_code == unknown.status_code == other.get(f"{path}?model=%00").status_code == 404
         assert without_id(foreign) == without_id(unknown)
         assert foreign.json()["error"]["code"] == "conversation_not_found"
     empty = team.client.get(path, params={"model": ""})

@@ -31,7 +31,7 @@ class ConversationContext:
         conversation_id = call.conversation_id
         model = call.query.get("model")
         if model is not None and "\x00" in model:  # PostgreSQL takes no NUL, and no request named such a model
-            return {"object": "conversation.context", "conversation_id": conversation_id, **as_context(WindowRecord())}
+            model = ""
         found = await self._records.window(call.tenant, conversation_id, model)
         return {"object": "conversation.context", "conversation_id": conversation_id, **as_context(found)}
 
