@@ -88,11 +88,12 @@ compat: $(VENV)/.dev $(VENV)/.demo $(COMPAT_PYTHON) $(COMPAT)/node_modules.insta
 chaos: $(VENV)/.dev ## kill loops on SQLite and PostgreSQL, a million random requests, a thousand long histories
 	@$(BIN)/python -m pytest -n 2 -m chaos
 
-bench: $(VENV)/.dev ## cost per request, per chunk and per turn of a long conversation, prompt caches, memory, start time
+bench: $(VENV)/.dev ## cost per request, per chunk and per turn of a long conversation, prompt caches, what memory is worth, start time
 	@$(BIN)/python -m tests.bench
 	@$(BIN)/python -m tests.bench.history
 	@$(BIN)/python -m tests.bench.context
 	@$(BIN)/python -m tests.bench.session
+	@$(BIN)/python -m tests.bench.memory
 
 house: $(VENV)/.dev ## what one request visits, sizes of modules and functions, names used twice
 	@$(BIN)/python -m tests.house

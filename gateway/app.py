@@ -18,8 +18,11 @@ from gateway.errors import GatewayError, StorageUnavailable
 from gateway.http.auth import Authenticator
 from gateway.http.chat.endpoint import ChatCompletions
 from gateway.http.chat.resends import Resends
+from gateway.http.classic.chat import ClassicChat
+from gateway.http.classic.endpoint import ClassicConversations, ClassicHealth, MemoryStatistics, PromptInfo, Stored
 from gateway.http.conversations.attachments import Attachments
 from gateway.http.conversations.completions import StoredCompletions
+from gateway.http.conversations.context import ConversationContext
 from gateway.http.conversations.endpoint import Conversations
 from gateway.http.conversations.transfer import ExportedConversation, ImportedConversations
 from gateway.http.cors import CrossOrigin, Preflights
@@ -27,6 +30,7 @@ from gateway.http.edge import CHAT_PATH, App, Direct, Draining, Edge
 from gateway.http.openapi.document import About, Description
 from gateway.http.operations import Live, MetricsPage, Models, Ready
 from gateway.http.relay.endpoint import Relay
+from gateway.http.statistics import Observed, Statistics
 from gateway.internal_models.calls import InternalModels
 from gateway.models.relevance import EmbeddingFault
 from gateway.operations.purge import sweep_for_ever, sweep_seconds
@@ -117,12 +121,12 @@ class Gateway:
         settings, clock = self.settings, self.clock
         self.transactions = open_transactions(settings.storage)
         self.indexes = ContentIndexes(settings.cache.index_bytes, settings.cache.document_ttl, clock)
-        self.cache = IndexedCache(open_cache(settings.cache, clock), self.indexes)
+        self.backend = open_cache(settings.cache, clock)
+        self.cache = IndexedCache(self.backend, self.indexes)
         days = settings.conversation.retention_days
-        self.paths = PathCache(settings.cache.conversation_bytes // 2, clock)
-        self.resends = Resends(settings.cache.conversation_bytes // 2, clock)
+        kept = (settings.cache.conversation_bytes // 2, clock, settings.cache.conversation_ttl)
+        self.paths, self.resends = PathCache(*kept), Resends(*kept)
         self.paths.also_forget.append(self.resends.forget)
-        self.metrics.kept = lambda: (self.paths.size + self.resends.size, self.resends.recognised)
         self.store = ConversationStore(self.transactions, clock, self.cache, days, self.paths)
         self.retention = Retention(self.transactions, clock, self.cache, self.paths)
         claims = ClaimStore(self.transactions, clock)
@@ -153,9 +157,9 @@ class Gateway:
         summaries = SummaryCache(cache, clock, settings.cache.summary_ttl, settings.context.planning_max_seconds)
         count = self.metrics.internal_call_ended
         internal = InternalModels(self.upstream, self.router, self.counters, clock, count)
-        rest = PlannerRest(cache, clock)
-        self.planning = ContextPlanning(settings.context, internal, summaries, self.store, rest, clock)
-        reader = FileReader(cache, settings.cache.document_ttl)
+        self.rest = PlannerRest(cache, clock)
+        self.planning = ContextPlanning(settings.context, internal, summaries, self.store, self.rest, clock)
+        self.files = reader = FileReader(cache, settings.cache.document_ttl)
         self.context = ContextManager(
             settings.context,
             self.counters,
@@ -185,6 +189,12 @@ class Gateway:
         records = ConversationRecords(self.transactions, clock, self.cache, self.paths)
         self.conversations = Conversations(records, store, auth, max_bytes, self.hooks)
         self.attachments = Attachments(records, auth)
+        self.window = ConversationContext(records, auth)
+        kept = (self.paths, self.resends, self.indexes, self.backend, self.files)
+        observed = Observed(*kept, self.settlement.running, self.hooks, self.rest)
+        self.metrics.observed = observed.counts
+        self.statistics = Statistics(observed, self.metrics, auth, settings)
+        self.stored = Stored(records, store, self.paths, self.resends)
         transfer = ConversationTransfer(self.transactions, clock)
         self.exported = ExportedConversation(transfer, auth)
         self.imported = ImportedConversations(transfer, auth, max_bytes)
@@ -194,11 +204,12 @@ class Gateway:
     def routes(self, draining: Draining) -> list[Route]:
         """Every path that the gateway serves itself; all others are relayed."""
         conversations, models = self.conversations, self.models
+        ready = Ready(self.store, draining, self.statistics)
         found = [
             Route("/", About(metrics=self.settings.server.metrics != "off"), methods=["GET"]),
             Route("/openapi.json", Description(), methods=["GET"]),
             Route("/health/live", Live(), methods=["GET"]),
-            Route("/health/ready", Ready(self.store, draining), methods=["GET"]),
+            Route("/health/ready", ready, methods=["GET"]),
             Route("/v1/models", models, methods=["GET"]),
             Route("/v1/models/{model:path}", models, methods=["GET"]),
             Route("/v1/models/{model:path}", self.relay, methods=["DELETE"]),
@@ -216,6 +227,7 @@ class Gateway:
             Route("/v1/conversations/{conversation_id}", conversations.one, methods=["GET"]),
             Route("/v1/conversations/{conversation_id}", conversations.one, methods=["POST"]),
             Route("/v1/conversations/{conversation_id}", conversations.one, methods=["DELETE"]),
+            Route("/v1/conversations/{conversation_id}/context", self.window.one, methods=["GET"]),
             Route("/v1/conversations/{conversation_id}/attachments", self.attachments.all, methods=["GET"]),
             Route(ATTACHMENT_PATH, self.attachments.one, methods=["GET"]),
             Route(ATTACHMENT_PATH, self.attachments.one, methods=["DELETE"]),
@@ -224,11 +236,29 @@ class Gateway:
             Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["GET"]),
             Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["DELETE"]),
         ]
+        found += self._classic_routes(ready)
         if self.settings.server.metrics != "off":
             is_open = self.settings.server.metrics == "open"
             page = MetricsPage(self.metrics, self.auth, open_to_all=is_open, shared=self.shared)
             found.append(Route("/metrics", page, methods=["GET"]))
         return found
+
+    def _classic_routes(self, ready: Ready) -> list[Route]:
+        """The classic API: other names for what is served below `/v1/`."""
+        chat, streamed = (ClassicChat(self.chat, self.settings, stream=each) for each in (False, True))
+        conversations = ClassicConversations(self.stored, self.conversations, self.auth)
+        info = PromptInfo(self.stored, self.context, self.router, self.auth, self.settings)
+        return [
+            Route("/api/v1/chat", chat, methods=["POST"]),
+            Route("/api/v1/chat/stream", streamed, methods=["POST"]),
+            Route("/api/v1/conversations", conversations.all, methods=["GET"]),
+            Route("/api/v1/conversations/{conversation_id}/history", conversations.history, methods=["GET"]),
+            Route("/api/v1/conversations/{conversation_id}", conversations.one, methods=["DELETE"]),
+            Route("/api/v1/conversations/{conversation_id}/permanent", conversations.permanent, methods=["DELETE"]),
+            Route("/api/v1/health", ClassicHealth(ready, self.statistics), methods=["GET"]),
+            Route("/api/v1/memory/stats", MemoryStatistics(self.statistics), methods=["GET"]),
+            Route("/api/v1/debug/prompt-info", info.endpoint, methods=["GET"]),
+        ]
 
     @asynccontextmanager
     async def lifespan(self, _: object) -> AsyncIterator[None]:

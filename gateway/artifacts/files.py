@@ -20,12 +20,13 @@ INLINE_FILES = 100
 
 
 class FileReader:
-    """Texts of documents by (message, part)."""
+    """Texts of documents by (message, part). `hits` and `misses` count the texts that were looked for in the cache."""
 
     def __init__(self, cache: CacheBackend, ttl: float) -> None:
         self.documents = DocumentReader()
         self._cache = cache
         self._ttl = ttl
+        self.hits = self.misses = 0
 
     async def read(
         self, messages: Sequence[ConversationMessage], first_new: int, tenant: str, *, decode_pdf: bool, keep: bool
@@ -73,6 +74,8 @@ class FileReader:
         digest = await offload_if(len(document.raw) >= INLINE_CHARS, lambda: document.digest)
         key = f"document:{tenant}:{digest}"
         known = await self._cache.get(key)
+        self.hits += known is not None
+        self.misses += known is None
         if known is not None:
             return known.decode("utf-8", "replace"), digest
         text = await self.documents.text(document)

@@ -13,11 +13,13 @@ GROUPS: tuple[Group, ...] = ("kept", "replaced", "not supported")
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What becomes of a setting of LiteLLM's, in one line. `path` is where it stands: `section.name`."""
+    """What becomes of a setting of somebody else's, in one line. `path` is where it stands: `section.name`; `origin`
+    whose it is."""
 
     path: str
     group: Group
     text: str
+    origin: str = "LiteLLM"
 
 
 BEHIND = "run the LiteLLM proxy behind the gateway for it: `model: litellm_proxy/NAME` with its `api_base`"

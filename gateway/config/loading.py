@@ -1,6 +1,6 @@
 """Reads `config.yaml` and the environment into `Settings`, and says precisely what is wrong with them.
 
-Order, later wins: defaults, file, environment, command line.
+Order, later wins: defaults, classic names, file, environment, command line.
 """
 
 import difflib
@@ -12,6 +12,7 @@ from typing import Any, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, SecretStr, ValidationError
 
+from gateway.config.classic_names import fill_in
 from gateway.config.exposure import is_own, weak_keys
 from gateway.config.fields import words
 from gateway.config.files import ConfigurationError, fault, read_file, resolve, section
@@ -70,8 +71,10 @@ def _settings(moved: Moved, overrides: Mapping[str, Any], ignored: tuple[str, ..
         part, key = name.split(".")
         section(raw, part, "command line")[key] = value
         origins[part, key] = "command line"
+    classic, fates = fill_in(raw, environ)
+    origins |= classic
     named = isinstance(raw.get("storage"), dict) and "url" in raw["storage"]
-    extra = {"moved": tuple(moved.fates), "storage_is_named": named}
+    extra = {"moved": (*moved.fates, *fates), "storage_is_named": named}
     try:
         settings = Settings.model_validate({**raw, **extra})
     except ValidationError as error:

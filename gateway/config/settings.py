@@ -83,6 +83,12 @@ class CacheSettings(Section):
         gt=0,
         description="Most bytes of conversations that the process keeps, half of them as sent.",
     )
+    conversation_ttl: float = Field(
+        600.0,
+        gt=0,
+        le=600,
+        description="Seconds that a conversation is kept there which nobody goes on with.",
+    )
     document_ttl: Seconds = Field(86400.0, description="Seconds that the text of a decoded document is kept.")
     vector_ttl: Seconds = Field(604800.0, description="Seconds that the vectors of an embedding model are kept.")
     summary_ttl: Seconds = Field(604800.0, description="Seconds that a summary of an artifact is kept.")
@@ -270,7 +276,7 @@ class Settings(Section):
     model_list: tuple[ModelEntry, ...] = ()
     warnings: tuple[str, ...] = Field((), exclude=True)
     moved: tuple[Fate, ...] = Field((), exclude=True)
-    """What became of LiteLLM's settings."""
+    """What became of LiteLLM's settings, and of classic names in the environment."""
     storage_is_named: bool = Field(False, exclude=True)
     """Whether anything names the storage; else it is the default, in the working directory."""
 

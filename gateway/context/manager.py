@@ -11,7 +11,7 @@ from gateway.artifacts.files import FilePlace, FileReader
 from gateway.artifacts.steps_as_text import steps_as_text
 from gateway.assembly.agents import Assemblers
 from gateway.assembly.messages import without_items
-from gateway.assembly.profiles import Profile, composed, inferred, monolith
+from gateway.assembly.profiles import MODES, Profile, composed, inferred, monolith
 from gateway.base.tasks import offload_if
 from gateway.config.settings import NO_PROFILES, ContextSettings, PromptProfiles
 from gateway.context.collect import INLINE_CHARS, NO_EARLIER, ContextInput, Files, collect
@@ -142,12 +142,31 @@ class ContextManager:
 
     def profile(self, request: ChatRequest, history: History, facts: ModelFacts) -> Profile | None:
         """The prompt profile that the conversation calls for; None where none is configured or wanted."""
-        profiles = self._profiles
-        if profiles is None or not self._is_profiled(request):
+        if not self._is_profiled(request):
             return None
         mode, source = request.options.profile, "request"
         if mode is None:
             mode, source = inferred([message.body for message in history.messages], history.profile)
+        return self._composed(mode, source, facts)
+
+    async def profiles(
+        self, messages: Sequence[dict[str, Any]], before: str | None, facts: ModelFacts
+    ) -> tuple[Profile | None, dict[str, Profile]]:
+        """The prompt profile that messages call for, and that of each mode; None and none where none is configured.
+
+        Args:
+            before: the mode that the conversation had.
+        """
+        if self._profiles is None:
+            return None, {}
+        if not self._counters.is_loaded(facts):
+            await asyncio.to_thread(self._counters.load, facts)
+        found = {mode: self._composed(mode, "request", facts) for mode in MODES}
+        mode, source = inferred(messages, before)
+        return replace(found[mode], source=source), found
+
+    def _composed(self, mode: str, source: str, facts: ModelFacts) -> Profile:
+        profiles = self._profiles or NO_PROFILES
         text, counter = composed(profiles, mode), self._counters.counter(facts)
         tokens = counter.text(text)
         return Profile(mode, source, text, tokens, counter.text(monolith(profiles)) - tokens)

@@ -1,6 +1,7 @@
 """What the gateway tells of itself: `/health/*`, `/v1/models`, and `/metrics` in Prometheus' format (guarantee §9)."""
 
 import asyncio
+import contextlib
 import platform
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -9,12 +10,18 @@ from typing import Any
 from gateway import __version__
 from gateway.errors import StorageUnavailable
 from gateway.http.auth import Authenticator
+from gateway.http.conversations.queries import parameters
 from gateway.http.edge import Draining, Receive, Scope, Send, send_json, send_start
 from gateway.http.receive import header
+from gateway.http.statistics import Statistics
+from gateway.storage.database.schema import REVISION
 from gateway.storage.store import ConversationStore
 from gateway.telemetry.metrics import SECONDS, Counts, Histogram, Metrics
 from gateway.telemetry.shared_counts import SharedCounts
 from gateway.upstream.openai.resources import UpstreamModels
+
+DETAILED = ("1", "true")
+"""Values of `details` that ask for the statistics."""
 
 
 class Live:
@@ -26,13 +33,29 @@ class Live:
 
 class Ready:
     """503 while the storage cannot be reached or is not on the current schema, and while shutting down
-    (guarantee §9)."""
+    (guarantee §9). With `details=1` also the statistics of memory and caches, for whoever may see them (§11.9)."""
 
-    def __init__(self, store: ConversationStore, draining: Draining) -> None:
+    def __init__(self, store: ConversationStore, draining: Draining, statistics: Statistics | None = None) -> None:
         self._store = store
         self._draining = draining
+        self._statistics = statistics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        wanted = parameters(scope["query_string"].decode("latin-1")) if scope.get("query_string") else {}
+        details = {}
+        if self._statistics is not None and wanted.get("details") in DETAILED:
+            await self._statistics.admit(scope)
+            details = {"details": {"schema": await self._schema(), **self._statistics.as_json()}}
+        status, said = await self.state()
+        await send_json(send, status, {**said, **details})
+
+    async def _schema(self) -> str | None:
+        with contextlib.suppress(StorageUnavailable):
+            return await self._store.schema()
+        return None
+
+    async def state(self) -> tuple[int, dict[str, Any]]:
+        """Status and body without details."""
         try:
             ready = await self._store.ready()
             reason = "storage_schema_not_current"
@@ -40,10 +63,7 @@ class Ready:
             ready, reason = False, "storage_unavailable"
         if self._draining.begun:
             ready, reason = False, "shutting_down"
-        if ready:
-            await send_json(send, 200, {"status": "ok"})
-        else:
-            await send_json(send, 503, {"status": "unavailable", "reason": reason})
+        return (200, {"status": "ok"}) if ready else (503, {"status": "unavailable", "reason": reason})
 
 
 class Models:
@@ -116,13 +136,14 @@ def render(counts: Counts, accept: str, pids: Sequence[int] = ()) -> tuple[bytes
 def _families(counts: Counts) -> Iterable[Any]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 
-    about = {"version": __version__, "python": platform.python_version()}
+    about = {"version": __version__, "python": platform.python_version(), "schema": REVISION}
     yield InfoMetricFamily("gateway_build", "What is running.", about)
     yield GaugeMetricFamily("gateway_requests_in_flight", "Requests being answered now.", counts.in_flight)
     text = "Memory of conversations that are kept in the process."
     yield GaugeMetricFamily("gateway_kept_conversation_bytes", text, counts.kept_bytes)
     text = "Requests that began with the bytes of an earlier one."
     yield CounterMetricFamily("gateway_requests_recognised", text, counts.recognised)
+    yield from _of_memory(counts)
     labels = ["endpoint", "method", "model", "stream", "status"]
     yield _counter("gateway_requests", "Requests answered; 499: the client left.", labels, counts.requests)
     text = "From a request's arrival to the end of its answer."
@@ -139,6 +160,21 @@ def _families(counts: Counts) -> Iterable[Any]:
     text = "Errors that upstreams gave instead of an answer."
     yield _counter("gateway_upstream_errors", text, ["model", "code"], counts.upstream_errors)
     yield from _of_planning(counts)
+
+
+def _of_memory(counts: Counts) -> Iterable[Any]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    text = "Memory of search indexes, and of the cache's values where there is no Redis."
+    yield _labelled(GaugeMetricFamily("gateway_cache_bytes", text, labels=["cache"]), counts.cache_bytes)
+    text = "What was looked for in what the process and its cache keep: hit or miss."
+    yield _counter("gateway_cache_reads", text, ["cache", "result"], counts.cache_reads)
+    yield GaugeMetricFamily("gateway_turns_running", "Turns under way that will be stored.", counts.turns_running)
+    yield GaugeMetricFamily("gateway_hook_events_waiting", "Events that wait for their hooks.", counts.hooks_waiting)
+    text = "Events that no hook was told of, as too many were waiting."
+    yield CounterMetricFamily("gateway_hook_events_lost", text, counts.hooks_lost)
+    text = "Planners that are not asked for a while, as far as this process has noticed."
+    yield GaugeMetricFamily("gateway_planners_resting", text, counts.planners_resting)
 
 
 def _of_processes(pids: Sequence[int]) -> Iterable[Any]:
@@ -173,7 +209,10 @@ def _of_planning(counts: Counts) -> Iterable[Any]:
 def _counter(name: str, text: str, labels: list[str], values: dict[Any, Any]) -> Any:
     from prometheus_client.core import CounterMetricFamily
 
-    family = CounterMetricFamily(name, text, labels=labels)
+    return _labelled(CounterMetricFamily(name, text, labels=labels), values)
+
+
+def _labelled(family: Any, values: dict[Any, Any]) -> Any:
     for key, value in sorted(values.items()):
         family.add_metric(key, float(value))
     return family

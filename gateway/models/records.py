@@ -8,6 +8,8 @@ from typing import Any, Self
 
 from gateway.models.artifacts import Artifact
 from gateway.models.conversation import ConversationMessage
+from gateway.models.memory import SummarySegment
+from gateway.models.turn import LedgerEntry
 
 KIND = "conversation.export"
 VERSION = 1
@@ -125,6 +127,18 @@ class ConversationRecord:
     metadata: dict[str, str]
     session: str | None = None
     team_task: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRecord:
+    """What the latest answered request left of a conversation's window: its bill, with the artifacts that stand, and
+    how many turns began before what was forwarded (None where that cannot be told). `latest` is None where none was
+    answered. `segments` are the summaries of old turns, oldest first; `things` counts what is remembered."""
+
+    latest: LedgerEntry | None = None
+    turns_excluded: int | None = 0
+    segments: tuple[SummarySegment, ...] = ()
+    things: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -254,7 +254,9 @@ async def _check(settings: Settings) -> AsyncIterator[Result]:
     for group in GROUPS:
         for fate in settings.moved:
             if fate.group == group:
-                yield Result(f"LiteLLM, {group}", group != "not supported", f"{fate.path}: {fate.text}", optional=True)
+                yield Result(
+                    f"{fate.origin}, {group}", group != "not supported", f"{fate.path}: {fate.text}", optional=True
+                )
     async for result in _check_storage(settings):
         yield result
     if settings.cache.url:

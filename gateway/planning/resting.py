@@ -9,6 +9,8 @@ from gateway.ports import CacheBackend, Clock
 MOST_UNUSABLE = 3
 """Unusable answers in a row, after which a planner rests."""
 REST = timedelta(minutes=10)
+MOST_NOTICED = 10_000
+"""Of planners that rest, how many are counted."""
 REMEMBERED_SECONDS = 86_400.0
 """How long unusable answers count towards the next rest."""
 
@@ -20,11 +22,21 @@ class PlannerRest:
     def __init__(self, cache: CacheBackend, clock: Clock) -> None:
         self._cache = cache
         self._clock = clock
+        self._resting: dict[str, datetime] = {}
+
+    def __len__(self) -> int:
+        """How many rest now, as far as this process has noticed: by planner and tenant."""
+        now = self._clock.now()
+        self._resting = {key: until for key, until in self._resting.items() if until > now}
+        return len(self._resting)
 
     async def is_resting(self, tenant: str, planner: str) -> bool:
         """Whether the last answers of that planner to this tenant were unusable, the latest within the last minutes."""
-        unusable, latest = await self._read(_key(tenant, planner))
-        return unusable >= MOST_UNUSABLE and self._clock.now() < latest + REST
+        unusable, latest = await self._read(key := _key(tenant, planner))
+        rests = unusable >= MOST_UNUSABLE and self._clock.now() < latest + REST
+        if rests and (key in self._resting or len(self) < MOST_NOTICED):
+            self._resting[key] = latest + REST
+        return rests
 
     async def answered(self, tenant: str, planner: str, *, usable: bool) -> None:
         """Counts an answer. A usable one ends the count; after a rest, one more unusable answer begins the next."""

@@ -19,7 +19,7 @@ MOST_FORGOTTEN = 10_000
 
 
 class ContentIndexes:
-    """An LRU cache of indexes by tenant and content digest, for threads.
+    """An LRU cache of indexes by tenant and content digest, for threads. `hits` and `misses` count what was asked for.
 
     Args:
         max_bytes: of all indexes together.
@@ -33,6 +33,12 @@ class ContentIndexes:
         self._size = 0
         self._moment = 0
         self._lock = Lock()
+        self.hits = self.misses = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of all kept indexes."""
+        return self._size
 
     @property
     def moment(self) -> int:
@@ -45,7 +51,9 @@ class ContentIndexes:
         with self._lock:
             found = self._indexes.get(group)
             if found is None or found[0] <= self._clock.monotonic():
+                self.misses += 1
                 return None
+            self.hits += 1
             self._indexes.move_to_end(group)
             return found[1]
 

@@ -212,6 +212,10 @@ class ConversationStore:
         if self._transactions.remote:
             await self._transactions.run(lambda connection: connection.execute(sa.text("SELECT 1")).scalar())
 
+    async def schema(self) -> str:
+        """The revision of its schema, in words."""
+        return str(await self._transactions.run(schema_state))
+
     async def ready(self) -> bool:
         """Whether the storage answers, and this version may run on its schema."""
         return (await self._transactions.run(schema_state)).serves

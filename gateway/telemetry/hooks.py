@@ -31,9 +31,15 @@ class Hooks:
         self._waiting: Queue[tuple[Event, dict[str, Any]] | None] = Queue(MOST_WAITING)
         self._hooks: dict[Event, list[tuple[str, Hook]]] = {}
         self._thread: threading.Thread | None = None
-        self._lost = False
+        self.lost = 0
+        """Events that no hook was told of: too many were waiting."""
         self.is_listening = False
         """Whether an event may have a hook. True also while they are looked for."""
+
+    @property
+    def waiting(self) -> int:
+        """Events that wait for their hooks."""
+        return self._waiting.qsize()
 
     def start(self) -> None:
         """Looks for hooks in a thread, which then runs them; it ends if there are none."""
@@ -96,9 +102,9 @@ class Hooks:
         try:
             self._waiting.put_nowait((event, {"event": event, **facts}))
         except Full:
-            if not self._lost:
+            if not self.lost:
                 log.warning("hook_events_lost", waiting=MOST_WAITING)
-            self._lost = True
+            self.lost += 1
 
     def _run(self) -> None:
         self._load()

@@ -7,7 +7,7 @@ tenant.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
@@ -25,7 +25,15 @@ LONGEST_NAME = 128
 """Characters of such a name."""
 MOST_REASONS = 50
 """Of reasons for a fallback; there are about half as many."""
-ENDPOINTS = ("/health/live", "/health/ready", "/metrics", "/v1/chat/completions", "/v1/models")
+ENDPOINTS = (
+    "/health/live",
+    "/health/ready",
+    "/metrics",
+    "/v1/chat/completions",
+    "/v1/models",
+    "/api/v1/chat",
+    "/api/v1/chat/stream",
+)
 RELAYED = frozenset(
     (
         "audio",
@@ -41,6 +49,8 @@ RELAYED = frozenset(
         "vector_stores",
     )
 )
+OF_THE_MOMENT = ("in_flight", "kept_bytes", "turns_running", "hooks_waiting", "planners_resting")
+"""Fields of `Counts` that end with their process."""
 METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"))
 
 
@@ -74,6 +84,17 @@ class Counts:
     """Memory of conversations that are kept to go on with."""
     recognised: int = 0
     """Requests that began with the bytes of an earlier one."""
+    cache_bytes: Counter[tuple[str]] = field(default_factory=Counter)
+    """Memory of what else is kept in the process: search `indexes`, and the cache's `values` without Redis."""
+    cache_reads: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """What was looked for: `paths` of conversations, search `indexes`, `documents`; and whether it was there: `hit`,
+    `miss`."""
+    turns_running: int = 0
+    hooks_waiting: int = 0
+    """Events that wait for their hooks."""
+    hooks_lost: int = 0
+    planners_resting: int = 0
+    """By planner and tenant."""
     requests: Counter[tuple[str, str, str, str, str]] = field(default_factory=Counter)
     """By endpoint, method, model, stream (`true` or `false`) and status; 499: the client left before an answer."""
     durations: dict[tuple[str, str, str], Histogram] = field(default_factory=dict)
@@ -110,8 +131,8 @@ class Metrics:
         self._counts = Counts()
         self._labels = {name: name for name in listed}
         self._most_labels = len(self._labels) + MOST_UNLISTED
-        self.kept: Callable[[], tuple[int, int]] = lambda: (0, 0)
-        """Tells bytes of conversations in memory, and requests that were recognised."""
+        self.observed: Callable[[], Mapping[str, Any]] = _nothing_observed
+        """Tells those fields of `Counts` that others count: what is kept, and what is under way."""
 
     def began(self) -> None:
         """A request has come."""
@@ -161,11 +182,9 @@ class Metrics:
     def snapshot(self) -> Counts:
         """A copy of the counts, for another thread."""
         now = self._counts
-        kept_bytes, recognised = self.kept()
         return replace(
             now,
-            kept_bytes=kept_bytes,
-            recognised=recognised,
+            **self.observed(),
             requests=now.requests.copy(),
             durations={key: each.copy() for key, each in now.durations.items()},
             first_chunks={key: each.copy() for key, each in now.first_chunks.items()},
@@ -203,6 +222,10 @@ class Metrics:
         for result, number in (("hit", used["cache_stats"]["hits"]), ("miss", used["cache_stats"]["misses"])):
             if number:
                 counts.summaries[(result,)] += number
+
+
+def _nothing_observed() -> Mapping[str, Any]:
+    return {"cache_bytes": Counter(), "cache_reads": Counter()}
 
 
 def endpoint_of(path: str) -> str:

@@ -3,10 +3,9 @@
 import asyncio
 import random
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import pytest
 from openai import AsyncOpenAI
 
 from tests.chaos.audit import broken_rules, rows
@@ -18,31 +17,6 @@ from tests.support.postgres import Postgres
 
 AT_ONCE = 12
 SESSIONS = """SELECT state FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'gateway'"""
-
-
-@pytest.fixture(scope="module")
-def database(postgres: Postgres) -> str:
-    return postgres.new_database()
-
-
-@pytest.fixture(scope="module")
-def module_gateways(database: str, module_start_gateway: GatewayFactory) -> list[GatewayProcess]:
-    return [module_start_gateway({"storage": {"url": database}}) for _ in range(2)]
-
-
-@pytest.fixture
-def gateways(module_gateways: list[GatewayProcess], upstream: MockUpstream) -> list[GatewayProcess]:
-    """Two on one database."""
-    return module_gateways
-
-
-@pytest.fixture
-async def clients(gateways: list[GatewayProcess]) -> AsyncIterator[list[AsyncOpenAI]]:
-    """An SDK's client of each."""
-    made = [AsyncOpenAI(base_url=each.base_url, api_key="sk-test", max_retries=0, timeout=30) for each in gateways]
-    yield made
-    for client in made:
-        await client.close()
 
 
 class Barriers:
@@ -90,20 +64,20 @@ async def ask(client: AsyncOpenAI, question: str, streamed: bool, **named: Any) 
 
 
 async def test_s3_7_each_sees_what_was_committed_when_it_began_and_is_appended_in_the_order_of_commits(
-    clients: list[AsyncOpenAI], gateways: list[GatewayProcess], upstream: MockUpstream, database: str
+    replica_clients: list[AsyncOpenAI], replicas: list[GatewayProcess], upstream: MockUpstream, replicas_database: str
 ) -> None:
     """§3.7: deltas, plain and streamed, of both processes. Those under way do not see each other; one that begins
     later sees exactly what has been acknowledged by then, in that order; what ends at the same moment is whole."""
     chance = random.Random(7)
     barriers = Barriers(upstream)
     barriers.let_go(["first"])
-    conversation = await ask(clients[0], "first", streamed=False)
+    conversation = await ask(replica_clients[0], "first", streamed=False)
     committed = turn_of("first")
     running: dict[str, asyncio.Task[str]] = {}
 
     async def begin(number: int) -> None:
         question = f"question {number}"
-        one = ask(clients[number % 2], question, number % 4 > 1, conversation=conversation)
+        one = ask(replica_clients[number % 2], question, number % 4 > 1, conversation=conversation)
         running[question] = asyncio.ensure_future(one)
         await asyncio.to_thread(upstream.wait_for_chats, 2 + number)
         assert barriers.forwarded(question) == committed
@@ -119,34 +93,34 @@ async def test_s3_7_each_sees_what_was_committed_when_it_began_and_is_appended_i
     rest = list(running)
     barriers.let_go([*rest, "last"])
     assert set(await asyncio.gather(*running.values())) == {conversation}
-    await ask(clients[1], "last", streamed=True, conversation=conversation)
+    await ask(replica_clients[1], "last", streamed=True, conversation=conversation)
     whole = barriers.forwarded("last")
     assert whole[: len(committed)] == committed
     end = whole[len(committed) :]
     assert sorted(each["content"] for each in end[::2]) == sorted(rest)
     assert end == [message for question in end[::2] for message in turn_of(question["content"])]
-    listed = {tuple(each["id"] for each in stored_of(gateway, conversation)) for gateway in gateways}
+    listed = {tuple(each["id"] for each in stored_of(gateway, conversation)) for gateway in replicas}
     assert len(listed) == 1, "both tell the same"
     assert len(set(listed.pop())) == 2 + AT_ONCE + 8
-    assert broken_rules(database) == {}
+    assert broken_rules(replicas_database) == {}
 
 
 async def test_s3_7_a_new_session_at_once_is_one_conversation(
-    clients: list[AsyncOpenAI], upstream: MockUpstream, database: str
+    replica_clients: list[AsyncOpenAI], upstream: MockUpstream, replicas_database: str
 ) -> None:
     """§2, §3.7: ten first requests of a session name, five at each process."""
     barriers = Barriers(upstream)
     named: Json = {"context": {"session": "begun ten times"}}
-    asked = [asyncio.ensure_future(ask(clients[n % 2], f"s{n}", n % 3 == 0, **named)) for n in range(10)]
+    asked = [asyncio.ensure_future(ask(replica_clients[n % 2], f"s{n}", n % 3 == 0, **named)) for n in range(10)]
     await asyncio.to_thread(upstream.wait_for_chats, 10)
     assert all(barriers.forwarded(f"s{n}") == [] for n in range(10))
     barriers.let_go([*(f"s{n}" for n in range(10)), "after"])
     (conversation,) = set(await asyncio.gather(*asked))
-    assert await ask(clients[0], "after", streamed=False, **named) == conversation
+    assert await ask(replica_clients[0], "after", streamed=False, **named) == conversation
     history = barriers.forwarded("after")
     assert sorted(each["content"] for each in history[::2]) == [f"s{n}" for n in range(10)]
     assert history == [message for question in history[::2] for message in turn_of(question["content"])]
-    assert broken_rules(database) == {}
+    assert broken_rules(replicas_database) == {}
 
 
 async def test_s3_7_no_session_of_the_database_is_open_while_a_model_is_waited_for(

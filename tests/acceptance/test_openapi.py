@@ -107,6 +107,29 @@ def test_s9_answers_are_as_described(one_gateway: GatewayProcess, upstream: Mock
         check(described, "DeletedCompletion", client.delete(one).json())
 
 
+def test_s9_windows_and_the_classic_api_are_as_described(one_gateway: GatewayProcess, described: Json) -> None:
+    with http(one_gateway) as client:
+        site = one_gateway.base_url.removesuffix("/v1")
+        said: Json = {"message": "Who keeps lamp 7?", "model": "small", "workflow_id": "wf"}
+        said["attachments"] = [{"content": lamps(300)}]
+        check(described, "ClassicMessage", said)
+        answer = client.post(f"{site}/api/v1/chat", json=said).json()
+        check(described, "ClassicAnswer", answer)
+        name = answer["conversation_id"]
+        check(described, "ConversationContext", client.get(f"/conversations/{name}/context").json())
+        begun = client.post("/conversations", json={}).json()["id"]
+        check(described, "ConversationContext", client.get(f"/conversations/{begun}/context").json())
+        check(described, "Health", client.get(f"{site}/health/ready?details=1").json())
+        check(described, "ClassicHealth", client.get(f"{site}/api/v1/health").json())
+        check(described, "Statistics", client.get(f"{site}/api/v1/memory/stats").json())
+        check(described, "ClassicConversations", client.get(f"{site}/api/v1/conversations").json())
+        check(described, "ClassicHistory", client.get(f"{site}/api/v1/conversations/{name}/history").json())
+        info = {"message": "Create", "conversation_id": name}
+        check(described, "PromptInfo", client.get(f"{site}/api/v1/debug/prompt-info", params=info).json())
+        check(described, "ClassicCleared", client.delete(f"{site}/api/v1/conversations/{name}").json())
+        check(described, "ClassicCleared", client.delete(f"{site}/api/v1/conversations/{name}/permanent").json())
+
+
 def as_plain(value: Any) -> Any:
     """Decimals as numbers."""
     if isinstance(value, list):

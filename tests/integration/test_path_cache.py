@@ -125,6 +125,15 @@ async def test_what_nobody_asks_for_is_gone_in_minutes(
     assert paths.size == 0
 
 
+async def test_what_was_there_and_what_was_not_is_counted(
+    kept: ConversationStore, paths: PathCache, tenant: str
+) -> None:
+    await kept.commit(turn(tenant, "conv_" + tenant, "q1", ["a1"], created=True))
+    for number in range(3):
+        await found(kept, tenant)
+        assert (paths.hits, paths.misses, len(paths)) == (number, 1, 1)
+
+
 async def test_the_longest_unused_leave_first(transactions: Transactions, clock: HandClock, tenant: str) -> None:
     paths = PathCache(20_000, clock)
     store = ConversationStore(transactions, clock, paths=paths)

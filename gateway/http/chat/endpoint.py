@@ -1,6 +1,7 @@
 """`POST /v1/chat/completions`."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 from gateway.base import jsons
@@ -62,12 +63,17 @@ class ChatCompletions:
         self._resends = resends
         self._unattended = BackgroundTasks()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(
+        self, scope: Scope, receive: Receive, send: Send, translated: Callable[[bytes], bytes] | None = None
+    ) -> None:
+        """`translated` makes a chat of the body of another API's request; it may raise `InvalidRequest`."""
         at, started = self._clock.now(), self._clock.monotonic()
         key = keyed(scope)
         caller = await self._auth.caller(scope)
         with self._large_bodies.place() as place:
             raw = await read_body(scope, receive, self._settings.server.max_body_bytes, place)
+            if translated is not None:
+                raw = await offload_if(len(raw) >= LARGE_BODY, translated, raw)
             facts, client = scope["gateway"], scope.get(CLIENT)
             has_left = stays if client is None else client.has_left
             arrival = Arrival(facts["request_id"], at, started, len(raw), facts, has_left)

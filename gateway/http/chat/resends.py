@@ -87,10 +87,11 @@ class Resends:
 
     Args:
         max_bytes: of all together, with what was parsed of them.
+        ttl: seconds that a body is kept which nobody goes on with.
     """
 
-    def __init__(self, max_bytes: int, clock: Clock) -> None:
-        self._max_bytes, self._clock = max_bytes, clock
+    def __init__(self, max_bytes: int, clock: Clock, ttl: float = KEPT_SECONDS) -> None:
+        self._max_bytes, self._clock, self._ttl = max_bytes, clock, ttl
         self._kept: OrderedDict[int, _Kept] = OrderedDict()
         self._by_sample: dict[int, list[_Kept]] = {}
         self._size = 0
@@ -104,6 +105,9 @@ class Resends:
     def size(self) -> int:
         """Bytes of all that is kept."""
         return self._size
+
+    def __len__(self) -> int:
+        return len(self._kept)
 
     def parse(self, tenant: str, raw: bytes) -> Recognised | None:
         """The body, if a kept one of the tenant begins like it; None: it has to be parsed whole."""
@@ -146,7 +150,7 @@ class Resends:
         size = len(raw) + jsons.parsed_bytes(raw) + MESSAGE_BYTES * len(request.messages)
         if size > self._max_bytes // 2:
             return
-        until = self._clock.monotonic() + KEPT_SECONDS
+        until = self._clock.monotonic() + self._ttl
         new = _Kept(request.caller.tenant, raw, request.messages, request.known.digests, size, until)
         if isinstance(source, _Source):
             new.proven = source.proven
@@ -169,6 +173,12 @@ class Resends:
         now = self._clock.monotonic()
         with self._lock:
             for kept in [each for each in self._kept.values() if each.until <= now]:
+                self._drop(kept)
+
+    def forget_tenant(self, tenant: str) -> None:
+        """Drops what is kept of one tenant's requests."""
+        with self._lock:
+            for kept in [each for each in self._kept.values() if each.tenant == tenant]:
                 self._drop(kept)
 
     def forget(self) -> None:

@@ -24,6 +24,7 @@ from gateway.models.records import (
     ConversationTotals,
     ItemQuery,
     NewConversation,
+    RecordPage,
     RecordQuery,
     Spending,
 )
@@ -156,7 +157,7 @@ class Conversations:
         self._auth = auth
         self._max_body_bytes = max_body_bytes
         self.all = self._endpoint({"GET": self._list, "POST": self._create})
-        self.one = self._endpoint({"GET": self._find, "POST": self._update, "DELETE": self._delete})
+        self.one = self._endpoint({"GET": self._find, "POST": self._update, "DELETE": self.delete})
         self.items = self._endpoint({"GET": self._items, "POST": self._add})
         self.item = self._endpoint({"GET": self._item, "DELETE": self._delete_item})
 
@@ -195,18 +196,23 @@ class Conversations:
             self._hooks.team_task_changed(call.tenant, conversation_id, found.team_task)
         return {**as_conversation(found), **warnings}
 
-    async def _delete(self, call: ApiCall) -> dict[str, Any]:
+    async def delete(self, call: ApiCall) -> dict[str, Any]:
+        """Deletes one for good."""
         conversation_id = call.conversation_id
         if not await self._store.delete_conversation(call.tenant, conversation_id):
             raise ConversationNotFound("No such conversation.", param="conversation_id")
         return {"id": conversation_id, "object": "conversation.deleted", "deleted": True}
 
     async def _list(self, call: ApiCall) -> dict[str, Any]:
+        page = await self.page(call)
+        return listed([as_conversation(each) for each in page.found], has_more=page.has_more)
+
+    async def page(self, call: ApiCall) -> RecordPage:
+        """The conversations that a list's parameters name."""
         query = record_query(call.query)
         if call.tenant == ANONYMOUS and query.session is None:  # all callers without a key are one tenant
             raise invalid("session", "is required without an API key")
-        page = await self._records.list_page(call.tenant, query)
-        return listed([as_conversation(each) for each in page.found], has_more=page.has_more)
+        return await self._records.list_page(call.tenant, query)
 
     async def _items(self, call: ApiCall) -> dict[str, Any]:
         check_named(call.query, "after")

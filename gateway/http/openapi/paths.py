@@ -18,7 +18,7 @@ def paths() -> dict[str, Any]:
         "/": {"get": _get("What this is, and where to look", "About", security=OPEN)},
         "/openapi.json": {"get": _get("This description", None, security=OPEN)},
         "/health/live": {"get": _get("Whether the process answers", "Health", security=OPEN)},
-        "/health/ready": {"get": _get("Whether requests can be served", "Health", security=OPEN, unready="Health")},
+        "/health/ready": {"get": _ready()},
         "/metrics": {"get": _metrics()},
         "/v1/models": {"get": _get("List models", "Models")},
         "/v1/models/{model}": {"get": _get("One model", "Model", *_in_path("model"))},
@@ -32,6 +32,7 @@ def paths() -> dict[str, Any]:
             "get": _get("The messages that it answers", "StoreMessages", *_in_path("completion_id"), *_paging("asc"))
         },
         **_conversations(),
+        **_classic(),
     }
 
 
@@ -58,10 +59,37 @@ def _conversations() -> dict[str, Any]:
             "get": _get("One item", "Item", *named, *_in_path("item_id")),
             "delete": _get("Delete an item", "Conversation", *named, *_in_path("item_id")),
         },
+        f"{one}/context": {
+            "get": _get("The window as the latest request left it", "ConversationContext", *named, *_of_model())
+        },
         f"{one}/attachments": {"get": _get("List attached documents", "Attachments", *named, *_paging("asc"))},
         f"{one}/attachments/{attachment}": {
             "get": _get("An attached document with its text", "Attachment", *named, *_in_path("attachment_id")),
             "delete": _get("Delete an attached document", "DeletedAttachment", *named, *_in_path("attachment_id")),
+        },
+    }
+
+
+def _classic() -> dict[str, Any]:
+    base, named = "/api/v1", _in_path("conversation_id")
+    one = f"{base}/conversations/{{conversation_id}}"
+    streamed = {"schema": ref("ClassicEvent"), "description": "Deltas, the whole answer, then `[DONE]`."}
+    stream = {**_operation("The same as a stream", {"text/event-stream": streamed}, ())}
+    message, conversation = _query("message", TEXT), _query("conversation_id", TEXT)
+    latest = _query("limit", {**WHOLE, "minimum": 1, "maximum": 100}, "The latest turns alone.")
+    return {
+        f"{base}/chat": {"post": _post("Say something", "ClassicMessage", "ClassicAnswer")},
+        f"{base}/chat/stream": {"post": {**stream, "requestBody": _body("ClassicMessage")}},
+        f"{base}/conversations": {"get": _get("List conversations", "ClassicConversations", *_conversation_filters())},
+        f"{one}/history": {"get": _get("The turns of a conversation", "ClassicHistory", *named, latest)},
+        one: {"delete": _get("Drop what the process keeps of it", "ClassicCleared", *named)},
+        f"{one}/permanent": {"delete": _get("Delete it for good", "ClassicCleared", *named)},
+        f"{base}/health": {
+            "get": _get("Whether it serves", "ClassicHealth", security=[{}, {"key": []}], unready="ClassicHealth")
+        },
+        f"{base}/memory/stats": {"get": _get("What the process keeps", "Statistics")},
+        f"{base}/debug/prompt-info": {
+            "get": _get("The prompt profile of a message", "PromptInfo", message, conversation, _query("model", TEXT))
         },
     }
 
@@ -99,6 +127,16 @@ def _get(
         content = {"application/json": {"schema": ref(unready)}}
         found["responses"]["503"] = {"description": "Not now.", "content": content}
     return found
+
+
+def _ready() -> dict[str, Any]:
+    text = "`1`: also the statistics of memory and caches, for whoever holds a key."
+    details = _query("details", {"enum": ["1", "true"]}, text)
+    return _get("Whether requests can be served", "Health", details, security=[{}, {"key": []}], unready="Health")
+
+
+def _of_model() -> list[dict[str, Any]]:
+    return [_query("model", TEXT, "Of the latest request for this model.")]
 
 
 def _post(summary: str, body: str, answer: str, *parameters: Any) -> dict[str, Any]:

@@ -348,7 +348,12 @@ def _of_operations() -> dict[str, Schema]:
     return {
         "Model": {**model, "additionalProperties": True},
         "Models": obj("What may be asked for.", "object data", object={"const": "list"}, data=many(ref("Model"))),
-        "Health": obj("Whether it serves.", "status", status=TEXT, reason=TEXT),
+        "Health": obj("Whether it serves.", "status", status=TEXT, reason=TEXT, details=ref("Statistics")),
+        "Statistics": {
+            **obj("What the process keeps, how often that was of use, and what is under way.", "memory caches"),
+            "properties": {"memory": ANY_OBJECT, "caches": ANY_OBJECT, "hooks": ANY_OBJECT},
+            "additionalProperties": True,
+        },
         "About": obj(
             "What this is, and where to look.",
             "name version description links",

@@ -26,6 +26,11 @@ class MemoryCache:
         self._groups: dict[str, set[str]] = {}
         self._size = 0
 
+    @property
+    def size(self) -> int:
+        """Bytes of all keys and values."""
+        return self._size
+
     async def get(self, key: str) -> bytes | None:
         """The value, or None if it is unknown or its time is over."""
         found = self._values.get(key)

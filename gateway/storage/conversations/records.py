@@ -20,11 +20,13 @@ from gateway.models.records import (
     NewConversation,
     RecordPage,
     RecordQuery,
+    WindowRecord,
 )
 from gateway.ports import CacheBackend, Clock
 from gateway.storage import rows
 from gateway.storage.conversations import attachments, delete_item, items
 from gateway.storage.conversations.totals import read_totals
+from gateway.storage.conversations.window import read_window
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
 from gateway.storage.lookup.path_cache import PathCache
@@ -82,6 +84,15 @@ class ConversationRecords:
         def work(connection: sa.Connection) -> tuple[ConversationRecord, ConversationTotals]:
             record = read_record(connection, tenant, conversation_id)
             return record, read_totals(connection, tenant, conversation_id)
+
+        return await self._transactions.run(work)
+
+    async def window(self, tenant: str, conversation_id: str, model: str | None) -> WindowRecord:
+        """What its latest answered request, or the latest for that model, left of its window."""
+
+        def work(connection: sa.Connection) -> WindowRecord:
+            read_record(connection, tenant, conversation_id)
+            return read_window(connection, tenant, conversation_id, model)
 
         return await self._transactions.run(work)
 

@@ -165,10 +165,10 @@ def read_earlier(connection: sa.Connection, tenant: str, message_id: str, max_by
     if last is None or last.parent_id is None:
         return Earlier()
     found = connection.execute(_EARLIER, {"from": last.parent_id, "limit": max_bytes}).all()
-    return Earlier(_messages(found), _turns_before(connection, found[-1] if found else last))
+    return Earlier(_messages(found), turns_before(connection, found[-1] if found else last))
 
 
-def _turns_before(connection: sa.Connection, row: Any) -> int:
+def turns_before(connection: sa.Connection, row: Any) -> int:
     """How many turns began before a message. Counted along its path only if there are branches or gaps before it."""
     if row.parent_id is None:
         return 0

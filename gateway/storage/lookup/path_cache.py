@@ -55,24 +55,30 @@ class Path:
 
 class PathCache:
     """An LRU cache of paths by conversation, for threads. Stored messages never change but by a deletion: what is kept
-    is used only where the conversation says that there was none since. `also_forget` is called with `forget`.
+    is used only where the conversation says that there was none since. `also_forget` is called with `forget`. `hits`
+    and `misses` count the paths that were asked for.
 
     Args:
         max_bytes: of all paths together.
+        ttl: seconds that a path is kept which nobody goes on with.
     """
 
-    def __init__(self, max_bytes: int, clock: Clock) -> None:
-        self._max_bytes, self._clock = max_bytes, clock
+    def __init__(self, max_bytes: int, clock: Clock, ttl: float = KEPT_SECONDS) -> None:
+        self._max_bytes, self._clock, self._ttl = max_bytes, clock, ttl
         self._paths: OrderedDict[str, tuple[float, tuple[Path, ...]]] = OrderedDict()
         self._size = 0
         self._moment = 0
         self._lock = Lock()
         self.also_forget: list[Callable[[], None]] = []
+        self.hits = self.misses = 0
 
     @property
     def size(self) -> int:
         """Bytes of all kept paths."""
         return self._size
+
+    def __len__(self) -> int:
+        return len(self._paths)
 
     def read(self, connection: sa.Connection, row: Any, last: str, max_bytes: int) -> Path | None:
         """The path of a conversation that ends with the message `last`. None if it is not kept, or has more weight than
@@ -81,6 +87,13 @@ class PathCache:
         Args:
             row: the conversation's row.
         """
+        found = self._read(connection, row, last, max_bytes)
+        with self._lock:
+            self.hits += found is not None
+            self.misses += found is None
+        return found
+
+    def _read(self, connection: sa.Connection, row: Any, last: str, max_bytes: int) -> Path | None:
         since, steps = self._moment, None
         for path in self._get(row.id):
             if _instant(path.forgotten_at) != _instant(row.forgotten_at) or path.weight > max_bytes:
@@ -150,7 +163,7 @@ class PathCache:
 
     def _put(self, path: Path, since: int) -> None:
         """`since`: the moment from which on a deletion is too late for what was read."""
-        until = self._clock.monotonic() + KEPT_SECONDS
+        until = self._clock.monotonic() + self._ttl
         with self._lock:
             if since != self._moment:
                 return

@@ -145,6 +145,24 @@ def test_what_nobody_asks_for_is_gone_in_minutes(resends: Resends, clock: HandCl
     assert resends.size == 0
 
 
+def test_what_nobody_asks_for_is_gone_sooner_where_that_is_set(clock: HandClock) -> None:
+    resends = Resends(2**24, clock, 60)
+    answered(resends, body(LONG, "yes"))
+    clock.seconds += 59
+    assert read(resends, body(LONG, "yes", "and?")).known.count == 2
+    clock.seconds += 2
+    assert read(resends, body(LONG, "yes", "and?")).known.count == 0
+
+
+def test_one_tenants_requests_are_forgotten_alone(resends: Resends) -> None:
+    for tenant in ("one", "another"):
+        answered(resends, body(LONG, "yes"), tenant)
+    resends.forget_tenant("one")
+    assert read(resends, body(LONG, "yes", "and?")).known.count == 0
+    assert read(resends, body(LONG, "yes", "and?"), "another").known.count == 2
+    assert len(resends) == 1
+
+
 def test_the_longest_unused_leave_first(clock: HandClock) -> None:
     resends = Resends(6 * 4 * len(LONG), clock)
     conversations = [f"{number} {LONG}" for number in range(12)]

@@ -31,10 +31,13 @@ def test_a_rest_lasts_ten_minutes_and_begins_again_with_one_more_unusable_answer
                 await rest.answered("a", "planner", usable=False)
         assert not await rest.is_resting("b", "planner")
         assert not await rest.is_resting("a", "another")
+        assert len(rest) == 1
         clock.time += REST
+        assert len(rest) == 0
         assert not await rest.is_resting("a", "planner")
         await rest.answered("a", "planner", usable=False)
         assert await rest.is_resting("a", "planner")
+        assert len(rest) == 1
         clock.time += REST + timedelta(seconds=1)
         await rest.answered("a", "planner", usable=True)
         await rest.answered("a", "planner", usable=False)

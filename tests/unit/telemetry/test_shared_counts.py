@@ -46,6 +46,19 @@ def test_s9_7_counts_of_the_dead_stay_and_nothing_of_theirs_is_in_flight(tmp_pat
     assert two.pids() == [12]
 
 
+def test_s9_7_what_the_dead_kept_in_memory_is_gone_and_what_they_found_there_counts(tmp_path: Path) -> None:
+    two, last = SharedCounts(tmp_path, "1-12"), Counts(kept_bytes=7, turns_running=1, hooks_waiting=1, hooks_lost=2)
+    last.cache_bytes["indexes",] = 9
+    last.cache_reads["paths", "hit"] = 5
+    SharedCounts(tmp_path, "0-11").write(last)
+    alive = two.sum(Counts(hooks_lost=1))
+    assert (alive.kept_bytes, alive.turns_running, alive.cache_bytes["indexes",], alive.hooks_lost) == (7, 1, 9, 3)
+    bury(tmp_path, "0-11")
+    dead = two.sum(Counts(hooks_lost=1))
+    assert (dead.kept_bytes, dead.turns_running, dead.hooks_waiting, dead.cache_bytes["indexes",]) == (0, 0, 0, 0)
+    assert (dead.hooks_lost, dead.cache_reads["paths", "hit"]) == (3, 5)
+
+
 def test_s9_7_a_scrape_and_the_clock_may_write_at_once(tmp_path: Path) -> None:
     shared = SharedCounts(tmp_path, "0-11")
     with ThreadPoolExecutor(4) as threads:

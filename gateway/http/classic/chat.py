@@ -1,0 +1,249 @@
+"""`POST /api/v1/chat` and `/api/v1/chat/stream`: one message in, one answer out (guarantee §11.10).
+
+The body becomes one of `/v1/chat/completions`, whose endpoint reads, checks, answers and stores it. What comes back is
+said again in the words of this API.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, TypeAdapter
+
+from gateway.base import jsons
+from gateway.config.settings import Settings
+from gateway.errors import GatewayError
+from gateway.http.chat.endpoint import ChatCompletions
+from gateway.http.chat.validation import CONVERSATION_ID
+from gateway.http.conversations.context import as_window
+from gateway.http.conversations.queries import given_metadata
+from gateway.http.edge import CLIENT, STREAM_END, Client, Message, Receive, Scope, Send, event
+from gateway.http.fields import Fields, SessionName, invalid, missing, read
+from gateway.http.receive import json_body
+from gateway.models.tool_steps import calls_of, text_of
+
+Json = dict[str, Any]
+NOT_HERE = ("messages", "conversation", "stream", "stream_options", "n")
+"""Fields of a chat that this API says in other words, or not at all."""
+NAMED_HERE = {"conversation": "conversation_id"}
+"""What errors of a chat name, by what they are called here."""
+DATA = b"data: "
+
+
+def _not_blank(text: str) -> str:
+    if not text or text.isspace():
+        raise ValueError("not be empty")
+    return text
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable() or text.isspace():
+        raise ValueError("be 1 to 128 printable characters")
+    return text
+
+
+class Said(Fields):
+    """The fields of a message that this API reads itself; all others are those of a chat."""
+
+    message: Annotated[str, AfterValidator(_not_blank)]
+    conversation_id: SessionName | None = None
+    workflow_id: Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_printable)] | None = None
+    model: str | None = None
+
+
+SAID = TypeAdapter(Said)
+
+
+def default_model(settings: Settings) -> str | None:
+    """The model of requests that name none: the first of `model_list` that is a name; None without one."""
+    return next((entry.model_name for entry in settings.model_list if "*" not in entry.model_name), None)
+
+
+def as_chat(raw: bytes, default: str | None, *, stream: bool) -> tuple[Json, str | None]:
+    """A body as one of `/v1/chat/completions`, and the client's own name of the conversation, if it is one.
+
+    Raises:
+        InvalidRequest: a field breaks a rule; `param` names it.
+    """
+    body = json_body(raw)
+    said = read(SAID, body)
+    for name in NOT_HERE:
+        if body.get(name) is not None:
+            raise invalid(name, "is not taken here: this API has message, conversation_id and /chat/stream")
+    chat = {key: value for key, value in body.items() if key not in (*Said.model_fields, *NOT_HERE)}
+    model = default if said.model is None else said.model
+    if model is None:
+        raise missing("model")
+    if said.conversation_id is not None:
+        chat |= named_conversation(chat, said.conversation_id)
+    if said.workflow_id is not None:
+        chat |= about_workflow(chat, said.workflow_id)
+    message = {"role": "user", "content": said.message}
+    own = None if "conversation" in chat else said.conversation_id
+    return {**chat, "model": model, "messages": [message], "stream": stream}, own
+
+
+def named_conversation(chat: Json, name: str) -> Json:
+    """Fields of a chat that name its conversation. A name of the client's own is that of a session: the conversation
+    begins with its first use."""
+    if CONVERSATION_ID.match(name):
+        return {"conversation": name}
+    context = chat.get("context") or {}
+    if not isinstance(context, dict):
+        raise invalid("context", "must be an object")
+    return {"context": {**context, "session": name}}
+
+
+def about_workflow(chat: Json, workflow_id: str) -> Json:
+    """Fields of a chat that say which workflow it is about: completions are found by it."""
+    return {"metadata": {**given_metadata(chat.get("metadata")), "workflow_id": workflow_id}}
+
+
+@dataclass(slots=True)
+class Answer:
+    """An answer, as far as it has come. `name` is the client's own name of the conversation."""
+
+    name: str | None = None
+    texts: list[str] = field(default_factory=list)
+    calls: dict[int, Json] = field(default_factory=dict)
+    metadata: Json = field(default_factory=dict)
+    conversation: str | None = None
+
+    def as_json(self) -> Json:
+        """The answer in this API's words."""
+        calls = list(self.calls.values())
+        found = {
+            "response": "".join(self.texts),
+            "conversation_id": self.name or self.conversation,
+            "tools_used": names_of(calls),
+            "context": as_window(self.metadata.get("context_utilization") or {}),
+            "response_metadata": self.metadata,
+        }
+        return {**found, "tool_calls": calls} if calls else found
+
+    def add(self, part: Json) -> str:
+        """Adds a whole completion or a chunk of one; returns the text that it brings."""
+        self.metadata = part.get("response_metadata") or self.metadata
+        self.conversation = (part.get("conversation") or {}).get("id") or self.conversation
+        text = ""
+        for choice in part.get("choices") or ():
+            message = choice.get("message") or choice.get("delta") or {}
+            text += text_of(message.get("content"))
+            for number, call in enumerate(calls_of(message)):
+                self._add_call(call.get("index", number), call)
+        self.texts.append(text)
+        return text
+
+    def _add_call(self, index: int, piece: Json) -> None:
+        """The first piece of a call has its id and name; the others bring arguments."""
+        known = self.calls.get(index)
+        if known is None:
+            self.calls[index] = {key: value for key, value in piece.items() if key != "index"}
+            return
+        function, more = known.setdefault("function", {}), piece.get("function") or {}
+        function["arguments"] = (function.get("arguments") or "") + (more.get("arguments") or "")
+
+
+def names_of(calls: Iterable[Json]) -> list[str]:
+    """The tools that were called, each once, in order."""
+    functions = (call.get("function") or call.get("custom") or {} for call in calls)
+    return list(dict.fromkeys(str(function.get("name")) for function in functions))
+
+
+class ClassicChat:
+    """Answers by one JSON object; with `stream` by events with a `delta` of text each, then one with that object, then
+    `[DONE]`."""
+
+    def __init__(self, chat: ChatCompletions, settings: Settings, *, stream: bool) -> None:
+        self._chat = chat
+        self._default = default_model(settings)
+        self._stream = stream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = Answer()
+
+        def translated(raw: bytes) -> bytes:
+            body, answer.name = as_chat(raw, self._default, stream=self._stream)
+            return jsons.dumps(body)
+
+        client: Client | None = scope.get(CLIENT)
+        if client is not None:
+            scope = {**scope, CLIENT: _Client(client, answer)}
+        try:
+            await self._chat(scope, receive, _sending(send, answer), translated)
+        except GatewayError as error:
+            error.param = NAMED_HERE.get(error.param or "", error.param)
+            raise
+
+
+def _sending(send: Send, answer: Answer) -> Send:
+    """Sends what the chat sends in this API's words: a stream as it comes, a whole answer as a whole."""
+    start: Message = {}
+    pieces: list[bytes] = []
+
+    async def sent(message: Message) -> None:
+        nonlocal start
+        if message["type"] == "http.response.start":
+            start = message
+            if _is_stream(message):
+                await send(message)
+            return
+        body, more = message.get("body", b""), message.get("more_body", False)
+        if _is_stream(start):
+            body = _events(body, answer)
+            if body or not more:
+                await send({**message, "body": body})
+            return
+        pieces.append(body)
+        if not more:
+            content = _whole(b"".join(pieces), answer)
+            headers = [pair for pair in start["headers"] if pair[0] != b"content-length"]
+            await send({**start, "headers": [*headers, (b"content-length", str(len(content)).encode())]})
+            await send({**message, "body": content})
+
+    return sent
+
+
+def _is_stream(start: Message) -> bool:
+    return any(name == b"content-type" and value.startswith(b"text/event-stream") for name, value in start["headers"])
+
+
+def _whole(content: bytes, answer: Answer) -> bytes:
+    """A completion in this API's words; a dry run as it is."""
+    body = jsons.loads_decimal(content)
+    if body.get("object") != "chat.completion":
+        return content
+    answer.add(body)
+    return jsons.dumps(answer.as_json())
+
+
+def _events(piece: bytes, answer: Answer) -> bytes:
+    """The events of a piece of a stream, which holds whole ones, in this API's words."""
+    found = b""
+    for each in piece.split(b"\n\n"):
+        if not each.startswith(DATA):
+            continue
+        if each + b"\n\n" == STREAM_END:
+            found += event(answer.as_json()) + STREAM_END
+            continue
+        chunk = jsons.loads_decimal(each.removeprefix(DATA))
+        if "error" in chunk:
+            found += each + b"\n\n"
+        elif text := answer.add(chunk):
+            found += event({"delta": text})
+    return found
+
+
+class _Client:
+    """The connection of a request, which gets what is written to it in this API's words (`edge.Client`)."""
+
+    def __init__(self, client: Client, answer: Answer) -> None:
+        self._client = client
+        self._answer = answer
+
+    def has_left(self) -> bool:
+        return self._client.has_left()
+
+    def write(self, piece: bytes) -> bool:
+        events = _events(piece, self._answer)
+        return self._client.write(events) if events else True

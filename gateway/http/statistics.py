@@ -1,0 +1,126 @@
+"""What a process keeps in memory, how often that was of use, and what is under way (guarantee §11.9): without tenants,
+without content."""
+
+import os
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.artifacts.files import FileReader
+from gateway.config.exposure import is_loopback
+from gateway.config.settings import Settings
+from gateway.errors import Unauthorized
+from gateway.http.auth import Authenticator
+from gateway.http.chat.resends import Resends
+from gateway.http.edge import Scope
+from gateway.planning.resting import PlannerRest
+from gateway.ports import ClaimingCache
+from gateway.relevance.index_cache import ContentIndexes
+from gateway.storage.cache.memory import MemoryCache
+from gateway.storage.lookup.path_cache import PathCache
+from gateway.telemetry.hooks import Hooks
+from gateway.telemetry.metrics import Metrics
+from gateway.turn.running import RunningTurns
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The parts of the gateway that are told of."""
+
+    paths: PathCache
+    resends: Resends
+    indexes: ContentIndexes
+    cache: ClaimingCache
+    documents: FileReader
+    running: RunningTurns
+    hooks: Hooks
+    resting: PlannerRest
+
+    def counts(self) -> Mapping[str, Any]:
+        """Those fields of `telemetry.metrics.Counts` that these parts count themselves."""
+        reads = {
+            ("paths", "hit"): self.paths.hits,
+            ("paths", "miss"): self.paths.misses,
+            ("indexes", "hit"): self.indexes.hits,
+            ("indexes", "miss"): self.indexes.misses,
+            ("documents", "hit"): self.documents.hits,
+            ("documents", "miss"): self.documents.misses,
+        }
+        kept = {("indexes",): self.indexes.size}
+        if isinstance(self.cache, MemoryCache):
+            kept["values",] = self.cache.size
+        return {
+            "kept_bytes": self.paths.size + self.resends.size,
+            "recognised": self.resends.recognised,
+            "cache_bytes": Counter(kept),
+            "cache_reads": Counter(reads),
+            "turns_running": len(self.running),
+            "hooks_waiting": self.hooks.waiting,
+            "hooks_lost": self.hooks.lost,
+            "planners_resting": len(self.resting),
+        }
+
+
+class Statistics:
+    """Says who may see them, and what they are: those of this process, of several workers the one that was asked."""
+
+    def __init__(self, observed: Observed, metrics: Metrics, auth: Authenticator, settings: Settings) -> None:
+        self._observed = observed
+        self._metrics = metrics
+        self._auth = auth
+        self._settings = settings
+
+    async def admit(self, scope: Scope) -> None:
+        """Whoever holds a key of `auth.keys`; without any, whoever reaches a server that listens on loopback.
+
+        Raises:
+            Unauthorized: the caller is neither.
+        """
+        await self._auth.caller(scope)
+        if not self._settings.auth.keys and not is_loopback(self._settings.server.host):
+            raise Unauthorized("Details are for holders of a key of auth.keys, and none is configured.")
+
+    def as_json(self) -> dict[str, Any]:
+        """All of them."""
+        seen, counts, cache = self._observed, self._metrics.snapshot(), self._settings.cache
+        summaries = {kind: counts.summaries[(kind,)] for kind in ("hit", "miss")}
+        half = cache.conversation_bytes // 2
+        return {
+            "process": os.getpid(),
+            "requests_in_flight": counts.in_flight,
+            "turns_running": counts.turns_running,
+            "memory": {
+                "paths": {
+                    **_used(len(seen.paths), seen.paths.size, half),
+                    **_reads(seen.paths.hits, seen.paths.misses),
+                },
+                "requests": {
+                    **_used(len(seen.resends), seen.resends.size, half),
+                    "recognised": seen.resends.recognised,
+                },
+            },
+            "caches": {
+                "kind": "redis" if cache.url else "memory",
+                "bytes": counts.cache_bytes.get(("values",)),
+                "max_bytes": None if cache.url else cache.max_bytes,
+                "indexes": {
+                    "bytes": seen.indexes.size,
+                    "max_bytes": cache.index_bytes,
+                    **_reads(seen.indexes.hits, seen.indexes.misses),
+                },
+                "documents": _reads(seen.documents.hits, seen.documents.misses),
+                "summaries": _reads(summaries["hit"], summaries["miss"]),
+            },
+            "hooks": {"listening": seen.hooks.is_listening, "waiting": seen.hooks.waiting, "lost": seen.hooks.lost},
+            "planners_resting": counts.planners_resting,
+        }
+
+
+def _used(count: int, size: int, most: int) -> dict[str, int]:
+    return {"kept": count, "bytes": size, "max_bytes": most}
+
+
+def _reads(hits: int, misses: int) -> dict[str, Any]:
+    """`hit_rate` is null where nothing was looked for."""
+    return {"hits": hits, "misses": misses, "hit_rate": round(hits / (hits + misses), 4) if hits + misses else None}

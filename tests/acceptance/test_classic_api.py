@@ -1,0 +1,326 @@
+"""The classic API below `/api/v1/`: other names for what `/v1/` serves (guarantee §11.10)."""
+
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.answers import Json, http, user
+from tests.support.factory import GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream, Reply
+
+CALL = {"id": "call_1", "type": "function", "function": {"name": "create_workflow", "arguments": '{"a": 1}'}}
+TOOLS = [{"type": "function", "function": {"name": "create_workflow", "parameters": {"type": "object"}}}]
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def client(gateway: GatewayProcess, upstream: MockUpstream) -> Iterator[httpx.Client]:
+    """A client of a tenant of its own."""
+    upstream.handler = lambda _: Reply(text="I see.")
+    with classic(gateway, f"sk-classic-{next(_numbers)}") as found:
+        yield found
+
+
+def classic(gateway: GatewayProcess, key: str | None) -> httpx.Client:
+    found = http(gateway, key)
+    found.base_url = httpx.URL(f"{gateway.url}/api/v1")
+    return found
+
+
+def say(client: httpx.Client, message: str, **fields: Any) -> Json:
+    answer = client.post("/chat", json={"message": message, **fields})
+    assert answer.status_code == 200, answer.text
+    found: Json = answer.json()
+    return found
+
+
+def sent(upstream: MockUpstream) -> list[Json]:
+    found: list[Json] = upstream.chats[-1].body["messages"]
+    return found
+
+
+def events(answer: httpx.Response) -> list[Any]:
+    """The data of a stream's events; `[DONE]` as it is."""
+    lines = [line.removeprefix("data: ") for line in answer.text.split("\n\n") if line]
+    return [line if line == "[DONE]" else json.loads(line) for line in lines]
+
+
+def error_of(answer: httpx.Response) -> tuple[int, Any, Any]:
+    error = answer.json()["error"]
+    return answer.status_code, error["code"], error["param"]
+
+
+def test_s11_10_a_message_begins_a_conversation_and_the_next_goes_on(
+    client: httpx.Client, upstream: MockUpstream
+) -> None:
+    """§11.10: by the id that the answer names, with the first model of `model_list`."""
+    first = say(client, "Hello")
+    assert (first["response"], first["tools_used"]) == ("I see.", [])
+    assert upstream.chats[-1].body["model"] == first["response_metadata"]["model"] == "gpt-4o"
+    assert first["conversation_id"] == first["response_metadata"]["conversation_id"]
+    assert first["context"]["tokens"] == first["response_metadata"]["context_utilization"]["tokens_used"] > 0
+    second = say(client, "And now?", conversation_id=first["conversation_id"], model="small", user="ann")
+    assert second["conversation_id"] == first["conversation_id"]
+    assert sent(upstream) == [user("Hello"), {"role": "assistant", "content": "I see."}, user("And now?")]
+    assert (upstream.chats[-1].body["model"], upstream.chats[-1].body["user"]) == ("small", "ann")
+
+
+def test_s11_10_a_conversation_may_have_a_name_of_the_clients_own(client: httpx.Client, upstream: MockUpstream) -> None:
+    """§11.10: as in `conv-123`; it is a session's, so both APIs know it."""
+    for message in ("Hello", "Again"):
+        assert say(client, message, conversation_id="conv-123")["conversation_id"] == "conv-123"
+    assert [message["content"] for message in sent(upstream)] == ["Hello", "I see.", "Again"]
+    history = client.get("/conversations/conv-123/history").json()
+    assert (history["conversation_id"], history["turn_count"]) == ("conv-123", 2)
+    (listed,) = client.get("/conversations").json()["conversations"]
+    assert (listed["conversation_id"], listed["id"]) == ("conv-123", history["id"])
+    assert client.delete("/conversations/conv-123/permanent").json() == {"conversation_id": "conv-123", "deleted": True}
+    assert client.get("/conversations/conv-123/history").status_code == 404
+
+
+def test_s11_10_a_stream_ends_with_the_whole_answer(client: httpx.Client, upstream: MockUpstream) -> None:
+    """§11.10: deltas of text, then what `/chat` answers, then `[DONE]`; the turn is stored."""
+    upstream.handler = lambda _: Reply(text="one two three")
+    answer = client.post("/chat/stream", json={"message": "Count"})
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    *deltas, last, done = events(answer)
+    assert "".join(each["delta"] for each in deltas) == last["response"] == "one two three"
+    assert len(deltas) > 1
+    assert done == "[DONE]"
+    assert last["conversation_id"] == answer.headers["x-conversation-id"]
+    assert last["response_metadata"]["cost"]["total_cost"] > 0
+    assert set(last) == set(say(client, "Hello"))
+    history = client.get(f"/conversations/{last['conversation_id']}/history").json()
+    assert [turn["agent_response"] for turn in history["turns"]] == ["one two three"]
+
+
+def test_s11_10_a_stream_that_breaks_ends_with_an_error(client: httpx.Client, upstream: MockUpstream) -> None:
+    """§7, §11.10: an error event, and no `[DONE]`."""
+    upstream.handler = lambda _: Reply(text="one two three", cut_after=3)
+    found = events(client.post("/chat/stream", json={"message": "Count"}))
+    assert found[-1]["error"]["code"] == "upstream_interrupted"
+    assert all("delta" in each for each in found[:-1])
+
+
+def test_s11_10_a_client_that_leaves_a_stream_leaves_a_partial_turn(
+    client: httpx.Client, upstream: MockUpstream
+) -> None:
+    """§3.6, §11.10: what was delivered stays, with its bill."""
+    upstream.handler = lambda _: Reply(text="one two three", stall_after=2)
+    said = {"message": "Count", "conversation_id": "left"}
+    with client.stream("POST", "/chat/stream", json=said) as stream:
+        assert json.loads(next(stream.iter_lines()).removeprefix("data: "))["delta"]
+    upstream.handler = lambda _: Reply(text="I see.")
+    say(client, "Go on", conversation_id="left")
+    first, second = client.get("/conversations/left/history").json()["turns"]
+    assert (first["user_message"], second["user_message"]) == ("Count", "Go on")
+    assert "one two three".startswith(first["agent_response"])
+    assert first["agent_response"]
+    openai = httpx.URL(str(client.base_url).replace("/api/", "/"))
+    listed = client.get(f"{openai}chat/completions").json()["data"]
+    assert [each["status"] for each in listed] == ["partial", "complete"]
+
+
+def test_s11_10_the_history_has_turns_with_their_tools(client: httpx.Client, upstream: MockUpstream) -> None:
+    """§11.10: as the classic files have them; also what was said by way of `/v1/`."""
+    upstream.handler = lambda _: Reply(message={"role": "assistant", "content": None, "tool_calls": [CALL]})
+    first = say(client, "Create a workflow", tools=TOOLS)
+    assert (first["tools_used"], first["tool_calls"]) == (["create_workflow"], [CALL])
+    upstream.handler = lambda _: Reply(text="Done.")
+    results = [{"role": "tool", "tool_call_id": "call_1", "content": "ok"}]
+    body = {"model": "gpt-4o", "messages": results, "tools": TOOLS, "conversation": first["conversation_id"]}
+    openai = httpx.URL(str(client.base_url).replace("/api/", "/"))
+    assert client.post(f"{openai}chat/completions", json=body).status_code == 200
+    say(client, "Thanks", conversation_id=first["conversation_id"])
+    history = client.get(f"/conversations/{first['conversation_id']}/history").json()
+    assert set(history) == {"conversation_id", "id", "created_at", "last_updated", "turn_count", "metadata", "turns"}
+    one, two = history["turns"]
+    assert (one["user_message"], one["agent_response"]) == ("Create a workflow", "Done.")
+    assert (one["mcp_tools_used"], two["mcp_tools_used"]) == (["create_workflow"], [])
+    assert (two["user_message"], history["turn_count"]) == ("Thanks", 2)
+    assert history["created_at"][:10] == one["timestamp"][:10]
+    (last,) = client.get(f"/conversations/{first['conversation_id']}/history?limit=1").json()["turns"]
+    assert last == two
+
+
+def test_s11_10_a_stream_tells_of_tools(client: httpx.Client, upstream: MockUpstream) -> None:
+    upstream.handler = lambda _: Reply(message={"role": "assistant", "content": None, "tool_calls": [CALL]})
+    found = events(client.post("/chat/stream", json={"message": "Create", "tools": TOOLS}))
+    assert (found[-2]["tools_used"], found[-2]["tool_calls"]) == (["create_workflow"], [CALL])
+
+
+def test_s11_10_clearing_drops_what_is_kept_in_memory_and_nothing_else(
+    client: httpx.Client, upstream: MockUpstream
+) -> None:
+    """§11.10: what is stored stays, and is read again."""
+    name = say(client, "Hello")["conversation_id"]
+    say(client, "Again", conversation_id=name)
+    before = client.get("/memory/stats").json()["memory"]["paths"]
+    assert client.delete(f"/conversations/{name}").json() == {"conversation_id": name, "cleared": True}
+    after = client.get("/memory/stats").json()["memory"]["paths"]
+    assert after["kept"] == before["kept"] - 1
+    assert after["bytes"] < before["bytes"]
+    say(client, "Once more", conversation_id=name)
+    assert len(sent(upstream)) == 5
+    assert client.get("/memory/stats").json()["memory"]["paths"]["misses"] == after["misses"] + 1
+    assert client.delete(f"/conversations/{name}/permanent").status_code == 200
+    assert error_of(client.delete(f"/conversations/{name}"))[:2] == (404, "conversation_not_found")
+
+
+def test_s11_10_another_tenants_conversation_does_not_exist(client: httpx.Client, gateway: GatewayProcess) -> None:
+    """§8, §11.10: by id and by name, in every path."""
+    name = say(client, "Hello")["conversation_id"]
+    say(client, "Hello", conversation_id="mine")
+    with classic(gateway, "sk-classic-somebody-else") as other:
+        for each in (name, "mine", "conv_nothing", "nothing", "%00", "x" * 300):
+            assert error_of(other.get(f"/conversations/{each}/history"))[:2] == (404, "conversation_not_found")
+            assert error_of(other.delete(f"/conversations/{each}"))[:2] == (404, "conversation_not_found")
+            assert error_of(other.delete(f"/conversations/{each}/permanent"))[:2] == (404, "conversation_not_found")
+            asked = other.get("/debug/prompt-info", params={"conversation_id": each})
+            assert error_of(asked)[:2] == (404, "conversation_not_found")
+        found = other.post("/chat", json={"message": "Hi", "conversation_id": name})
+        assert error_of(found) == (404, "conversation_not_found", "conversation_id")
+        assert other.get("/conversations").json() == {"conversations": [], "has_more": False}
+    assert client.get(f"/conversations/{name}/history").json()["turn_count"] == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({}, "message"),
+        ({"message": None}, "message"),
+        ({"message": ""}, "message"),
+        ({"message": [user("Hi")]}, "message"),
+        ({"message": "Hi", "conversation_id": ""}, "conversation_id"),
+        ({"message": "Hi", "conversation_id": 7}, "conversation_id"),
+        ({"message": "Hi", "conversation_id": "a\nb"}, "conversation_id"),
+        ({"message": "Hi", "workflow_id": ""}, "workflow_id"),
+        ({"message": "Hi", "workflow_id": "x" * 129}, "workflow_id"),
+        ({"message": "Hi", "model": ""}, "model"),
+        ({"message": "Hi", "messages": [user("Hi")]}, "messages"),
+        ({"message": "Hi", "stream": True}, "stream"),
+        ({"message": "Hi", "n": 2}, "n"),
+        ({"message": "Hi", "tools": 7}, "tools"),
+        ({"message": "Hi", "context": 7, "conversation_id": "mine"}, "context"),
+        ({"message": "Hi", "context": {"mode": "x"}}, "context.mode"),
+        ({"message": "Hi", "workflow_id": "wf", "metadata": 7}, "metadata"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/chat", "/chat/stream"])
+def test_s11_10_a_wrong_field_is_named(
+    client: httpx.Client, upstream: MockUpstream, path: str, body: Json, param: str
+) -> None:
+    """§7, §11.10: nothing is asked and nothing stored."""
+    before = len(upstream.chats)
+    answer = client.post(path, json=body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+    assert len(upstream.chats) == before
+    assert client.get("/conversations").json()["conversations"] == []
+
+
+def test_s11_10_hostile_bodies_are_refused_as_below_v1(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
+    """§7, §11.10: no JSON, too deep, too long, encoded."""
+    gateway = start_gateway({"server": {"max_body_bytes": 4000}})
+    with classic(gateway, "sk-classic") as client:
+        deep = b'{"message": "Hi", "metadata": ' + b"[" * 300 + b"]" * 300 + b"}"
+        bodies = (b"[]", b"{", b'{"message": NaN}', deep)
+        assert [error_of(client.post("/chat", content=each))[:2] for each in bodies] == [(400, "invalid_json")] * 4
+        assert error_of(client.post("/chat", content=b" " * 5000))[:2] == (413, "request_too_large")
+        packed = client.post("/chat", content=b"{}", headers={"content-encoding": "gzip"})
+        assert packed.status_code == 415
+        assert client.get("/chat").status_code == 405
+    assert upstream.chats == []
+
+
+def test_s11_10_keys_are_asked_for_as_below_v1(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
+    """§8, §11.10: everywhere but in health, which then tells no statistics."""
+    upstream.handler = lambda _: Reply(text="I see.")
+    gateway = start_gateway({"auth": {"keys": [{"key": "sk-gateway-key", "tenant": "a"}]}})
+    with classic(gateway, "sk-wrong") as stranger, classic(gateway, "sk-gateway-key") as client:
+        said = {"message": "Hi"}
+        refused = [stranger.post("/chat", json=said), stranger.post("/chat/stream", json=said)]
+        refused += [stranger.get(path) for path in ("/conversations", "/memory/stats", "/debug/prompt-info")]
+        refused += [stranger.get("/conversations/c/history"), stranger.delete("/conversations/c")]
+        refused += [stranger.delete("/conversations/c/permanent")]
+        assert {error_of(each)[:2] for each in refused} == {(401, "invalid_api_key")}
+        assert stranger.get("/health").json() == {"status": "ok"}
+        assert client.get("/health").json()["context"]["memory"]["paths"]["kept"] == 0
+        assert say(client, "Hi")["response"] == "I see."
+
+
+def test_s11_10_without_a_key_conversations_are_not_listed(gateway: GatewayProcess) -> None:
+    """§8: all callers without a key are one tenant."""
+    with classic(gateway, None) as client:
+        assert error_of(client.get("/conversations")) == (400, "invalid_value", "session")
+
+
+def test_s11_10_without_a_model_list_a_model_must_be_named(own_key_gateway: GatewayProcess, upstream: MockUpstream) -> None:  # fmt: skip  # noqa: E501
+    """§11.10: no model is made up."""
+    upstream.handler = lambda _: Reply(text="I see.")
+    with classic(own_key_gateway, "sk-classic") as client:
+        found = error_of(client.post("/chat", json={"message": "Hi"}))
+        assert found == (400, "missing_required_parameter", "model")
+        assert error_of(client.get("/debug/prompt-info"))[2] == "model"
+        assert say(client, "Hi", model="gpt-4o")["response"] == "I see."
+
+
+def test_s11_10_a_workflow_finds_its_completions(client: httpx.Client, upstream: MockUpstream) -> None:
+    """§11.10: `workflow_id` stands in the metadata of the stored completion, and never goes up."""
+    said = say(client, "Hello", workflow_id="wf-7", metadata={"a": "b"})
+    assert "workflow_id" not in upstream.chats[-1].body
+    assert "metadata" not in upstream.chats[-1].body
+    openai = httpx.URL(str(client.base_url).replace("/api/", "/"))
+    (found,) = client.get(f"{openai}chat/completions", params={"metadata[workflow_id]": "wf-7"}).json()["data"]
+    assert found["conversation"]["id"] == said["conversation_id"]
+    assert found["metadata"] == {"a": "b", "workflow_id": "wf-7"}
+
+
+def test_s11_10_nothing_else_is_there(client: httpx.Client, upstream: MockUpstream) -> None:
+    """§1: other paths below `/api/v1/` are not relayed."""
+    for path in ("/", "/models", "/chat/completions", "/conversations/c", "/embeddings", "/debug"):
+        assert client.get(path).status_code in (404, 405)
+        assert client.post(path, json={}).status_code in (404, 405)
+    assert not [record for record in upstream.requests if "/api/" in record.path]
+
+
+def test_s11_10_an_answer_is_given_once_by_its_key(client: httpx.Client, upstream: MockUpstream) -> None:
+    """§11.10: an `Idempotency-Key` works here, too, plain and streamed."""
+    for path in ("/chat", "/chat/stream"):
+        key, before = {"idempotency-key": path}, len(upstream.chats)
+        one, two = (client.post(path, json={"message": "Hi"}, headers=key) for _ in range(2))
+        assert two.headers["idempotent-replayed"] == "true"
+        assert len(upstream.chats) == before + 1
+        told = [each.json() if path == "/chat" else events(each)[-2] for each in (one, two)]
+        assert told[0] == told[1]
+
+
+def test_s11_10_the_prompt_profile_of_a_message(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
+    """§11.10: the mode that it calls for, and what each takes; no model is asked."""
+    modes = {"general": "Be kind.", "creation": "Ask first. " * 20}
+    gateway = start_gateway({"prompt_profiles": {"core": "You keep lamps.", "modes": modes}})
+    upstream.handler = lambda _: Reply(text="I see.")
+    with classic(gateway, "sk-classic") as client:
+        found = client.get("/debug/prompt-info", params={"message": "Create a workflow"}).json()
+        assert upstream.chats == []
+        assert (found["mode"], found["source"], found["context"]) == ("creation", "message", None)
+        assert found["tokens"] == found["modes"]["creation"] > found["modes"]["general"] > 0
+        assert found["monolith_tokens"] == found["tokens"] + found["saved_tokens"]
+        said = say(client, "Create a workflow")
+        assert said["context"]["profile"] == "creation"
+        profile = said["response_metadata"]["context_utilization"]["profile"]
+        assert (profile["tokens"], profile["saved_tokens"]) == (found["tokens"], found["saved_tokens"])
+        query = {"message": "Thank you", "conversation_id": said["conversation_id"]}
+        later = client.get("/debug/prompt-info", params=query).json()
+        assert (later["mode"], later["source"]) == ("creation", "conversation")
+        assert later["context"]["tokens"] == said["context"]["tokens"]
+        assert error_of(client.get("/debug/prompt-info", params={"model": "nobody"}))[:2] == (404, "model_not_found")
+
+
+def test_s11_10_without_profiles_there_is_no_mode(client: httpx.Client) -> None:
+    found = client.get("/debug/prompt-info", params={"message": "Create"}).json()
+    assert (found["mode"], found["reason"]) == (None, "no_prompt_profiles")

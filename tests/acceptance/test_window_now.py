@@ -1,0 +1,127 @@
+"""`GET /v1/conversations/{id}/context`: the window as the latest request left it (guarantee §11.8)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.answers import Json, http, user
+from tests.support.documents import keeper, lamps, prose
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream, Reply
+from tests.support.team import Team
+
+PARTS = ("system", "tools", "history", "artifacts", "current")
+
+
+@pytest.fixture
+def team(gateway: GatewayProcess, upstream: MockUpstream) -> Iterator[Team]:
+    found = Team(gateway, upstream)
+    with found.client:
+        yield found
+
+
+def window(team: Team, **query: str) -> Json:
+    answer = team.client.get(f"/conversations/{team.conversation}/context", params=query)
+    assert answer.status_code == 200, answer.text
+    found: Json = answer.json()
+    return found
+
+
+def ask(team: Team, *messages: Json, model: str = "small", **fields: Any) -> Json:
+    team.upstream.handler = lambda _: Reply(text="I see.")
+    body = {"model": model, "messages": list(messages), "conversation": team.conversation, **fields}
+    answer = team.post("/chat/completions", body)
+    assert answer.status_code == 200, answer.text
+    found: Json = answer.json()["response_metadata"]
+    team.conversation = found["conversation_id"]
+    return found
+
+
+def test_s11_8_the_window_is_that_of_the_latest_bill(team: Team) -> None:
+    """§11.8: its parts add up to its tokens, of window and budget; the latest of a model can be asked for."""
+    bill = ask(team, {"role": "system", "content": "House rules."}, user("Who keeps the lamp?"))
+    told, found = bill["context_utilization"], window(team)
+    assert (found["request_id"], found["model"], found["reason"]) == (bill["request_id"], "small", None)
+    assert {name: part["tokens"] for name, part in found["parts"].items()} == told["breakdown"]
+    assert sum(part["tokens"] for part in found["parts"].values()) == found["tokens"] == told["tokens_used"]
+    assert (found["context_window"], found["budget_tokens"]) == (told["context_window"], told["budget_tokens"])
+    assert found["share_of_budget"] == told["utilization"]
+    assert found["parts"]["system"]["share_of_window"] == round(told["breakdown"]["system"] / 4096, 4)
+    assert found["left"] == {"messages": 0, "turns": 0, "artifacts_reduced": [], "artifacts_excluded": []}
+    assert (found["segments"], found["memory"]) == ([], {"things": 0})
+    later = ask(team, user("And now?"), model="gpt-4o")
+    assert window(team)["request_id"] == later["request_id"]
+    assert window(team, model="small")["request_id"] == bill["request_id"]
+
+
+def test_s11_8_what_left_is_told(team: Team) -> None:
+    """§11.8: turns and messages that left the window, and what is left of artifacts, also where they only stand."""
+    for number in range(8):
+        ask(team, user(f"Question {number}: {prose(number, 400)}"))
+    bill = ask(team, user("Now?"))
+    found = window(team)
+    assert found["left"]["messages"] == bill["context_utilization"]["messages_excluded"] > 0
+    assert 2 * found["left"]["turns"] == found["left"]["messages"]
+    ask(team, user("Who keeps lamp 50?"), attachments=[{"title": "Lamps", "content": lamps(100)}])
+    ask(team, user("Thanks."))
+    left = window(team)["left"]["artifacts_reduced"]
+    (artifact,) = [each for each in left if each["artifact_type"] == "document"]
+    assert artifact["artifact_id"].startswith("art_")
+    assert 0 < artifact["processed_size_chars"] < artifact["original_size_chars"] == len(lamps(100))
+    assert keeper(50) not in str(window(team)), "references, no content"
+
+
+def test_s11_8_turns_are_those_of_the_requests_own_branch(team: Team) -> None:
+    """§11.8: of two branches, one with two questions a turn, the one that the latest request went on from."""
+    said: list[Json] = []
+    for number in range(8):
+        said.append(user(f"Question {number}: {prose(number, 400)}"))
+        ask(team, said[-1])
+        said.append({"role": "assistant", "content": "I see."})
+    ask(team, *said[:2], user("Another way"))
+    for number in range(8):
+        ask(team, user(f"First: {prose(20 + number, 200)}"), user(f"Then: {prose(40 + number, 200)}"))
+    left = window(team)["left"]
+    assert left["messages"] > 4
+    assert left["turns"] == 2 + 2 * ((left["messages"] - 4) // 3) + min((left["messages"] - 4) % 3, 2)
+    ask(team, *said, user("Back again"))
+    left = window(team)["left"]
+    assert (left["messages"] > 4, left["turns"]) == (True, left["messages"] // 2)
+
+
+def test_s11_8_without_an_answered_request_there_are_nulls_and_a_reason(team: Team) -> None:
+    """§11.8: also where the only request failed, where another model was asked, and in mode `off`."""
+    team.begin(items=[{"type": "message", "role": "user", "content": "Hi"}])
+    for found in (window(team), window(team, model="small"), window(team, model="\x00")):
+        assert (found["reason"], found["request_id"], found["context_window"]) == ("no_answered_request", None, None)
+        assert [found["parts"][name]["tokens"] for name in PARTS] == [0] * 5
+    team.upstream.handler = lambda _: Reply(status=500)
+    body = {"model": "small", "messages": [user("Well?")], "conversation": team.conversation}
+    assert team.post("/chat/completions", body).status_code == 500
+    assert window(team)["reason"] == "no_answered_request"
+    bill = ask(team, user("Once more"), context={"mode": "off"})
+    found = window(team)
+    assert (found["reason"], found["request_id"], found["tokens"]) == ("not_counted", bill["request_id"], 0)
+
+
+def test_s11_8_another_tenants_conversation_does_not_exist(team: Team) -> None:
+    """§8, §11.8."""
+    ask(team, user("Hi"))
+    path = f"/conversations/{team.conversation}/context"
+    with http(team.gateway, "sk-somebody-else") as other:
+        foreign, unknown = other.get(path), other.get("/conversations/conv_nothing/context")
+        assert foreign.status_code == unknown.status_code == other.get(f"{path}?model=%00").status_code == 404
+        assert without_id(foreign) == without_id(unknown)
+        assert foreign.json()["error"]["code"] == "conversation_not_found"
+    empty = team.client.get(path, params={"model": ""})
+    assert (empty.status_code, empty.json()["error"]["param"]) == (400, "model")
+    assert team.post(path, {}).status_code == 405
+    assert team.client.delete(f"/conversations/{team.conversation}").status_code == 200
+    assert team.client.get(path).status_code == 404
+
+
+def without_id(answer: httpx.Response) -> Json:
+    found: Json = answer.json()["error"]
+    return {**found, "message": ""}

@@ -1,0 +1,37 @@
+"""Who may see what a process keeps (guarantee §11.9)."""
+
+from typing import Any
+
+import pytest
+
+from gateway.config.settings import Settings
+from gateway.errors import Unauthorized
+from gateway.http.auth import Authenticator
+from gateway.http.statistics import Statistics
+
+KEYS = {"keys": [{"key": "sk-gateway-key", "tenant": "a"}]}
+
+
+def statistics(host: str, **auth: Any) -> Statistics:
+    settings = Settings.model_validate({"server": {"host": host}, "auth": auth})
+    nothing: Any = None
+    return Statistics(nothing, nothing, Authenticator(settings.auth, nothing), settings)
+
+
+def request(key: str | None = None) -> dict[str, Any]:
+    return {"headers": [(b"authorization", f"Bearer {key}".encode())] if key else []}
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+async def test_beyond_loopback_nobody_without_keys(host: str) -> None:
+    with pytest.raises(Unauthorized):
+        await statistics(host, mode="open").admit(request())
+    await statistics(host, **KEYS).admit(request("sk-gateway-key"))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+async def test_on_loopback_everybody_without_keys(host: str) -> None:
+    await statistics(host).admit(request())
+    for key in (None, "sk-other"):
+        with pytest.raises(Unauthorized):
+            await statistics(host, **KEYS).admit(request(key))
