@@ -151,7 +151,7 @@ def _explain(error: ValidationError, file: str, origins: Mapping[tuple[str, str]
     for path, problem in found:
         origin = next((name for start, name in origins.items() if path[:2] == start), file)
         where = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".")
-        text = problem["msg"]
+        text = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
             known = [f for f in _fields(Settings, path[:-1]) if f not in (*INTERNAL, "unset")]
             near = difflib.get_close_matches(str(path[-1]), known, 1, cutoff=0.5)
@@ -162,7 +162,7 @@ def _explain(error: ValidationError, file: str, origins: Mapping[tuple[str, str]
             text = "must be a mapping"
         elif problem["type"] == "string_type":
             text = "must be a text: write it in quotes"
-        lines.append(f"{origin}: {where}: {text}")
+        lines.append(": ".join(filter(None, (origin, where, text))))
     return "\n".join(lines)
 
 

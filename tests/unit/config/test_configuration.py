@@ -73,12 +73,13 @@ def test_an_unknown_setting_names_file_path_and_the_nearest_right_name(
         ({"model_list": [{**MODEL, "model_info": {"input_cost_per_token": -1}}]}, PRICE),
         ({"model_list": [{**MODEL, "model_info": {"input_cost_per_token": True}}]}, PRICE),
         ({"storage": "sqlite"}, "storage"),
+        ({"context": {"embedding_model": "other"}}, "context.embedding_model"),
         ({"model_list": [{**MODEL, "litellm_params": {"model": "m", "timeout": 0}}]}, TIMEOUT),
     ],
 )  # fmt: skip
 def test_an_unusable_value_is_named(tmp_path: Path, config: Any, where: str) -> None:
     message = refused(tmp_path, config)
-    assert f": {where}: " in message
+    assert f"config.yaml: {where}: " in message
     assert not re.search(r"[a-z][A-Z]|dictionary", message.replace(str(tmp_path), "")), "no names of classes"
 
 
