@@ -215,6 +215,18 @@ def test_s7_an_answer_in_one_piece_that_is_never_finished_is_given_up(
     assert upstream.last.disconnected.wait(PATIENCE)
 
 
+def test_s7_compressed_bytes_that_become_nothing_break_no_silence(
+    hasty_gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """gzip's header may name a file, and the name may go on for ever."""
+    head = SSE_HEAD.replace(b"\r\n\r\n", b"\r\ncontent-encoding: gzip\r\n\r\n")
+    named = b"\x1f\x8b\x08\x08\0\0\0\0\0\xff"
+    upstream.reply(raw=[head, piece(named), Forever(piece(b"x"), 0.05)])
+    answer = ask(hasty_gateway, stream=True)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (504, "upstream_timeout")
+    assert upstream.last.disconnected.wait(PATIENCE)
+
+
 @pytest.mark.parametrize("begun", [False, True], ids=["from the first byte on", "in the middle"])
 def test_s7_the_length_of_a_piece_breaks_no_silence(
     hasty_gateway: GatewayProcess, upstream: MockUpstream, begun: bool
