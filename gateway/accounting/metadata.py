@@ -19,8 +19,9 @@ NONE: Set[int] = frozenset()
 Sums = tuple[CostMetadata, ContextPlanningCost]
 FEW = 10
 """New artifacts that nothing was done to are listed in an answer if they are not more than these, else counted."""
-MOST, LARGEST = 50, 3
-"""Of up to `MOST` artifacts that a request decided on an answer lists all, of more the `LARGEST` (guarantee §6.2)."""
+MOST = 50
+"""Of up to so many artifacts that a request decided on an answer lists all, of more the largest: a stream has the list
+twice (guarantee §6.2)."""
 
 OPTIONAL_IN_RECORDS = ("guarded", "standing", "reason", *CLIENTS_WORDS)
 FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING = frozenset(
@@ -89,8 +90,7 @@ def in_answer(metadata: dict[str, Any]) -> dict[str, Any]:
     fresh = [record for record in records if not record.get("standing")]
     listed = fresh
     if len(fresh) > MOST:
-        largest = sorted(range(len(fresh)), key=lambda n: -fresh[n]["original_size_chars"])[:LARGEST]
-        listed = [fresh[n] for n in sorted(largest)]
+        listed = [max(fresh, key=lambda record: record["original_size_chars"])]
     if len(listed) == len(records):
         return metadata
     short = {**utilization, "artifacts_processed": listed}

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import SecretStr
 
 from gateway.config.files import REFERENCE, ConfigurationError, resolve, section
-from gateway.config.litellm_names import ROUTER_PARAMETERS, SILENT, Fate, fate_of
+from gateway.config.litellm_names import ON_HERE, ROUTER_PARAMETERS, SILENT, Fate, fate_of
 from gateway.config.litellm_names import SECTIONS as LITELLM_SECTIONS
 from gateway.config.settings import SECTIONS, ApiKey
 
@@ -172,6 +172,7 @@ def _move(moved: Moved, path: str, key: str, value: Any) -> None:
     if key == "master_key":
         _master(moved, path, value)
         return
+    is_reference = isinstance(value, str) and value.startswith(REFERENCE)
     value = resolve(value, moved.environ, path, lambda *_: None)
     if key in ("request_timeout", "timeout") and _is_number(value):
         section(moved.raw, "upstream", moved.origin).setdefault("first_byte", value)
@@ -191,7 +192,7 @@ def _move(moved: Moved, path: str, key: str, value: Any) -> None:
         else:
             text = "no model here is called through litellm, and others get requests unchanged"
             moved.fates.append(Fate(path, "not supported", text))
-    elif value in (None, False, "", [], {}):
+    elif value in (None, False, "", [], {}) and not is_reference and key not in ON_HERE:
         moved.kept(path, "off, as here")
     else:
         moved.fates.append(fate_of(path))
@@ -232,7 +233,9 @@ def _has_master(moved: Moved) -> bool:
 def _add_aliases(moved: Moved, path: str, aliases: dict[str, Any]) -> None:
     """Further names of models that are listed; LiteLLM writes `alias: model` or `alias: {model: …, hidden: …}`."""
     models = moved.raw.get("model_list")
-    listed = {each.get("model_name"): each for each in reversed(models or []) if isinstance(each, dict)}
+    entries = [each for each in reversed(models or []) if isinstance(each, dict)]
+    entries.sort(key=lambda each: not each.get("unset"))  # the first that can be served comes last, and counts
+    listed = {each.get("model_name"): each for each in entries}
     lost = []
     for alias, target in aliases.items():
         name = target.get("model") if isinstance(target, dict) else target
@@ -272,5 +275,5 @@ def _describe_models(moved: Moved) -> None:
     moved.fates += [fate_of(f"model_list[].litellm_params.{name}") for name in unused]
     for name, number in Counter(str(entry.get("model_name")) for entry in entries).items():
         if number > 1:
-            text = f"{number} entries; the first serves, the others do not: nothing is balanced"
+            text = f"{number} entries; the first that can be served is, the others are not: nothing is balanced"
             moved.warnings.append(f"model_list: {name!r} has {text}")

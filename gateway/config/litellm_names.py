@@ -51,7 +51,8 @@ ADVICE: tuple[tuple[Group, str, str], ...] = (
         "allow_requests_on_db_unavailable disable_adding_master_key_hash_to_db",
     ),
     ("replaced", "`cache.url`, where the gateway is to have Redis", "redis_* cache_kwargs"),
-    ("replaced", "`server.log_level`", "set_verbose debug_level json_logs suppress_debug_info detailed_debug"),
+    ("replaced", "`server.log_level`", "set_verbose debug_level suppress_debug_info detailed_debug"),
+    ("replaced", "`server.log_format`", "json_logs"),
     ("replaced", "`server.max_body_bytes`", "max_request_size_mb"),
     (
         "replaced",
@@ -174,6 +175,13 @@ ROUTER_PARAMETERS = frozenset(
     }
 )
 """`litellm_params` that LiteLLM's router and proxy keep to themselves; they are not sent with requests."""
+ON_HERE = frozenset(
+    {
+        *("ssl_verify", "enable_pre_call_checks", "enable_pre_call_check", "store_prompts_in_spend_logs", "json_logs"),
+        "include_cost_in_streaming_usage",
+    }
+)
+"""What is, or may be, on here although a file has it off."""
 SILENT = frozenset({"model_info", "extra_body", "litellm_credential_name"})
 """Those of them that mean the same here."""
 

@@ -149,18 +149,23 @@ def _fields(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
 
 def _explain(error: ValidationError, file: str, origins: Mapping[tuple[str, str], str]) -> str:
     lines = []
-    for problem in error.errors():
-        path = tuple(step for step in problem["loc"] if step not in UNION_MEMBERS)
+    found = [(tuple(step for step in each["loc"] if step not in UNION_MEMBERS), each) for each in error.errors()]
+    better = {path for path, each in found if each["type"] != "model_type"}
+    for path, problem in found:
         origin = next((name for start, name in origins.items() if path[:2] == start), file)
         where = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".")
-        text = problem["msg"]
+        text = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
             known = [f for f in _fields(Settings, path[:-1]) if f not in (*INTERNAL, "unset")]
             near = difflib.get_close_matches(str(path[-1]), known, 1, cutoff=0.5)
             text = "unknown setting" + (f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}")
+        elif problem["type"] == "model_type":
+            if path in better:  # of a setting that may be a number or a mapping
+                continue
+            text = "must be a mapping"
         elif problem["type"] == "string_type":
             text = "must be a text: write it in quotes"
-        lines.append(f"{origin}: {where}: {text}")
+        lines.append(": ".join(filter(None, (origin, where, text))))
     return "\n".join(lines)
 
 

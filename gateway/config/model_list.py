@@ -1,6 +1,7 @@
 """Entries of `model_list`, in LiteLLM's shape (guarantee §9)."""
 
 import re
+from datetime import date
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Literal
 
@@ -33,6 +34,11 @@ def _first_of(value: Any) -> Any:
     return value[0] if isinstance(value, list) and value else value
 
 
+def _as_text(value: Any) -> Any:
+    """YAML reads `2024-10-21` as a date."""
+    return value.isoformat() if isinstance(value, date) else value
+
+
 CLOUDS = frozenset(
     {"bedrock", "bedrock_converse", "sagemaker", "sagemaker_chat", "vertex_ai", "vertex_ai_beta", "oci", "sap"}
 )
@@ -53,7 +59,7 @@ class LitellmParams(BaseModel):
     timeout: Timeouts | Seconds | None = None
     stream_timeout: Seconds | None = None
     custom_llm_provider: str | None = None
-    api_version: str | None = None
+    api_version: Annotated[str | None, BeforeValidator(_as_text)] = None
 
     _prices_are_numbers = model_validator(mode="before")(_prices_as_decimals)
 

@@ -11,6 +11,7 @@ from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, every
 from tests.support.mock_upstream import MockUpstream
+from tests.support.reply import Reply
 
 STEPS = 300
 SMALL = 6 * 1024
@@ -57,7 +58,7 @@ def test_s6_2_an_answer_of_one_word_is_small_after_300_tool_steps(
 
 
 def test_s6_2_also_where_hundreds_of_steps_had_to_leave(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    """A pass over 300 steps: the largest are listed and the others counted, the stored bill has each of them."""
+    """A pass over 300 steps: the largest is listed and the others are counted, the stored bill has each of them."""
     body: Json = {"model": "small", "messages": [user("Find the page."), *steps(STEPS)]}
     upstream.reply(text="yes")
     streamed = sent(one_gateway, {**body, "stream": True, "stream_options": {"include_usage": True}})
@@ -121,6 +122,17 @@ SAID = ("keepers, namely", "a rationale, namely")
 def planning(start_gateway: GatewayFactory) -> GatewayProcess:
     """A gateway whose planner may be asked."""
     return start_gateway({"context": {"planning": "auto"}})
+
+
+def test_s6_2_also_where_a_plan_decided_on_all_of_them(planning: GatewayProcess, upstream: MockUpstream) -> None:
+    """With what planner and summarizer took and saved in each copy of the bill: the finish chunk's and the usage
+    chunk's."""
+    upstream.handler = models = InternalModels(every("summarize"), primary=lambda body: Reply(text="yes"))
+    body: Json = {"model": "small", "messages": [user("Find the page."), *steps(STEPS, 3 * WORDS)]}
+    raw = sent(planning, {**body, "stream": True, "stream_options": {"include_usage": True}})
+    assert len(models.planned) == 1
+    assert b'"artifacts_omitted"' in raw
+    assert len(raw) < SMALL
 
 
 def test_s6_2_a_planners_reasons_are_stored_and_in_no_answer(planning: GatewayProcess, upstream: MockUpstream) -> None:

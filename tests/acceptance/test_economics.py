@@ -147,13 +147,6 @@ def test_s5_the_saving_that_bills_claim_is_the_one_that_was_had(
     without, counting.prompts = counting.prompts, []
     talk(planning, model=model, context={"planning": "never"})
     real = sum(counting.prompts) - sum(without)
-    print(
-        "PROMPTS",
-        without,
-        counting.prompts,
-        [e["economics"] for e in told[:3]],
-        [(r["source"], r["processed_size_chars"], r.get("reason")) for e in told[1:] for r in e["artifacts_processed"]],
-    )
     assert real > 50_000
     claimed = sum(each["economics"]["realised_tokens"] for each in told)
     assert claimed == pytest.approx(real, rel=0.2)

@@ -176,3 +176,72 @@ def test_s7_an_event_that_is_never_finished_is_given_up(
     else:
         assert answer.status_code == 200
         assert answer.text.endswith("data: [DONE]\n\n")
+
+
+@pytest.fixture(scope="module")
+def hasty_gateway(module_start_gateway: GatewayFactory) -> GatewayProcess:
+    return module_start_gateway({"upstream": {"first_byte": 2, "idle": IDLE}})
+
+
+def whole(status: bytes) -> bytes:
+    """The head of an answer in JSON."""
+    head = b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+    return head % status
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "streamed", "expected"),
+    [
+        (b"200 OK", b" ", False, (504, "upstream_timeout")),
+        (b"200 OK", b"{", True, (504, "upstream_timeout")),
+        (b"500 Oh", b"x", False, (500, "upstream_500")),
+        (b"429 Wait", b" ", True, (429, "upstream_429")),
+    ],
+    ids=["blanks before an answer", "no stream", "an error", "an error instead of a stream"],
+)
+def test_s7_an_answer_in_one_piece_that_is_never_finished_is_given_up(
+    hasty_gateway: GatewayProcess,
+    upstream: MockUpstream,
+    status: bytes,
+    body: bytes,
+    streamed: bool,
+    expected: tuple[int, str | None],
+) -> None:
+    """Blanks, which some providers send while they think, are no beginning of an answer. Of an error the status is
+    told; its words are waited for no longer than `idle`."""
+    upstream.reply(raw=[whole(status), Forever(piece(body), 0.05)])
+    answer = ask(hasty_gateway, stream=streamed)
+    assert (answer.status_code, answer.json()["error"]["code"]) == expected
+    assert upstream.last.disconnected.wait(PATIENCE)
+
+
+def test_s7_compressed_bytes_that_become_nothing_break_no_silence(
+    hasty_gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """gzip's header may name a file, and the name may go on for ever."""
+    head = SSE_HEAD.replace(b"\r\n\r\n", b"\r\ncontent-encoding: gzip\r\n\r\n")
+    named = b"\x1f\x8b\x08\x08\0\0\0\0\0\xff"
+    upstream.reply(raw=[head, piece(named), Forever(piece(b"x"), 0.05)])
+    answer = ask(hasty_gateway, stream=True)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (504, "upstream_timeout")
+    assert upstream.last.disconnected.wait(PATIENCE)
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["from the first byte on", "in the middle"])
+def test_s7_the_length_of_a_piece_breaks_no_silence(
+    hasty_gateway: GatewayProcess, upstream: MockUpstream, begun: bool
+) -> None:
+    """Digits of a chunk's length are bytes, but none of the answer's."""
+    upstream.reply(raw=[SSE_HEAD, *([event(WORD)] if begun else []), Forever(b"0", 0.05)])
+    answer = ask(hasty_gateway, stream=True)
+    assert "upstream_timeout" in answer.text
+    assert answer.status_code == (200 if begun else 504)
+    assert upstream.last.disconnected.wait(PATIENCE)
+
+
+def test_s7_blanks_keep_an_answer_alive_that_comes(hasty_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    blanks = [step for _ in range(20) for step in (piece(b"\n"), 0.05)]
+    done = {"choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}]}
+    upstream.reply(raw=[whole(b"200 OK"), *blanks, piece(json.dumps(done).encode()), LAST, End.KEEP])
+    answer = ask(hasty_gateway)
+    assert answer.json()["choices"][0]["message"]["content"] == "hi"

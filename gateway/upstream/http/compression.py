@@ -3,6 +3,8 @@
 import asyncio
 import zlib
 
+import httpx
+
 from gateway.errors import UpstreamInvalidResponse
 from gateway.upstream.http.connection import END, Connection
 
@@ -44,15 +46,19 @@ class Inflated:
         Raises:
             UpstreamInvalidResponse: the body is not compressed as its header says.
         """
+        clock = asyncio.get_running_loop().time
+        due = None if seconds is None else clock() + seconds
         while True:
             if self._more:
                 await asyncio.sleep(0)  # a little that grows to much must not hold up other requests
             if not (self._waiting or self._more):
-                self._waiting = await self._connection.read(seconds)
+                self._waiting = await self._connection.read(due and max(due - clock(), 0))
                 if not self._waiting:
                     return END
             if piece := self._next():
                 return piece
+            if due is not None and clock() >= due:  # bytes come, and become nothing
+                raise httpx.ReadTimeout("The upstream fell silent.")
 
     def _next(self) -> bytes:
         if self._inflate.eof:

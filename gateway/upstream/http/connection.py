@@ -243,6 +243,7 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         self.spoke = True
+        knows_head = self._head_complete
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -260,7 +261,8 @@ class Connection(asyncio.Protocol):
         if self._buffered > HIGH_WATER_BYTES and not self._paused:
             self._paused = True
             self._transport.pause_reading()
-        if self._head_complete and not self._is_pushed():
+        news = self._pieces or self._complete or self._head_complete is not knows_head
+        if self._head_complete and news and not self._is_pushed():  # the length of a piece alone breaks no silence
             self._wake()
 
     def _is_pushed(self) -> bool:

@@ -22,17 +22,30 @@ RELAYED_STARTS = (b"x-", b"op", b"re")
 DONE = b"[DONE]"
 
 
-async def read_body(connection: Connection, deployment: Deployment, max_bytes: int = MAX_ANSWER_BYTES) -> bytes:
-    """The whole body, decompressed.
+async def read_body(
+    connection: Connection, deployment: Deployment, max_bytes: int = MAX_ANSWER_BYTES, within: float | None = None
+) -> bytes:
+    """The whole body, decompressed. Blanks before it, which providers send while a model thinks, do not stop
+    `first_byte`; after them it is the longest silence.
+
+    Args:
+        within: seconds for all of it, where it is no answer.
 
     Raises:
         UpstreamInvalidResponse: it exceeds `max_bytes`, or its encoding is unknown.
+        UpstreamTimeout: it took too long.
     """
     source = decompressed(connection, header(connection, b"content-encoding"))
+    patience, clock = deployment.first_byte_timeout, asyncio.get_running_loop().time
+    due: float | None = clock() + (patience if within is None else within)
     pieces: list[bytes] = []
     size = 0
     with translated(begun=True, origin=connection.origin):
-        while (piece := await source.read(deployment.first_byte_timeout)) is not END:
+        while (piece := await source.read(patience if due is None else max(due - clock(), 0))) is not END:
+            if due is not None and clock() >= due:
+                raise UpstreamTimeout(TOO_LONG)
+            if within is None and not piece.isspace():
+                due = None
             pieces.append(piece)
             size += len(piece)
             if size > max_bytes:

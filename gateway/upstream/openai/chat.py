@@ -69,7 +69,8 @@ class HttpUpstream:
         done = False
         try:
             if header(connection, b"content-type").partition(b";")[0].strip() in NO_STREAM:
-                raise _no_stream(await read_body(connection, deployment), connection, deployment)
+                raw = await read_body(connection, deployment, within=deployment.idle_timeout)
+                raise _no_stream(raw, connection, deployment)
             stream = HttpChunkStream(connection, deployment)
             await stream.begin()
             try:
@@ -114,7 +115,7 @@ async def _refused(connection: Connection, deployment: Deployment) -> UpstreamEr
     if connection.status < 400:
         return UpstreamInvalidResponse(f"The upstream answered with status {connection.status}.")
     try:
-        raw = await read_body(connection, deployment, MAX_ERROR_BYTES)
+        raw = await read_body(connection, deployment, MAX_ERROR_BYTES, within=deployment.idle_timeout)
     except UpstreamError:  # whatever is wrong with its words, its status was said
         raw = b""
     return refusal(connection.status, raw, relayable_headers(connection), deployment)

@@ -30,11 +30,13 @@ class ConfiguredRouter:
         self._settings = settings
         self._told = told
         self._catalogue = catalogue
-        self._entries: dict[str, ModelEntry] = {}
-        self._patterns = [entry for entry in settings.model_list if "*" in entry.model_name]
-        for entry in settings.model_list:
-            if "*" not in entry.model_name:
-                self._entries.setdefault(entry.model_name, entry)
+        entries: dict[str, ModelEntry] = {}
+        for entry in settings.model_list:  # of several with one name, the first that can be served
+            known = entries.setdefault(entry.model_name, entry)
+            if unsupported(known) and not unsupported(entry):
+                entries[entry.model_name] = entry
+        self._patterns = [entry for name, entry in entries.items() if "*" in name]
+        self._entries = {name: entry for name, entry in entries.items() if "*" not in name}
         self._facts: dict[str, ModelFacts] = {}
         self._deployments: dict[str, Deployment] = {}
         """Those that are the same for every caller: with the operator's key."""

@@ -1,5 +1,6 @@
 """`config.yaml` and the environment (guarantee §9): exact, and precise about what is wrong."""
 
+import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from gateway.config.loading import ConfigurationError, environment_names, load_s
 from gateway.config.settings import SECTIONS, Settings
 
 KEY = {"key": "12345678", "tenant": "a"}
+TIMEOUT = "model_list[0].litellm_params.timeout"
 PRICE = "model_list[0].model_info.input_cost_per_token"
 MODEL = {"model_name": "m", "litellm_params": {"model": "openai/m"}}
 
@@ -71,10 +73,14 @@ def test_an_unknown_setting_names_file_path_and_the_nearest_right_name(
         ({"model_list": [{**MODEL, "model_info": {"input_cost_per_token": -1}}]}, PRICE),
         ({"model_list": [{**MODEL, "model_info": {"input_cost_per_token": True}}]}, PRICE),
         ({"storage": "sqlite"}, "storage"),
+        ({"context": {"embedding_model": "other"}}, "context.embedding_model"),
+        ({"model_list": [{**MODEL, "litellm_params": {"model": "m", "timeout": 0}}]}, TIMEOUT),
     ],
 )  # fmt: skip
 def test_an_unusable_value_is_named(tmp_path: Path, config: Any, where: str) -> None:
-    assert f": {where}: " in refused(tmp_path, config)
+    message = refused(tmp_path, config)
+    assert f"config.yaml: {where}: " in message
+    assert not re.search(r"[a-z][A-Z]|dictionary", message.replace(str(tmp_path), "")), "no names of classes"
 
 
 @pytest.mark.parametrize("text", ["a: [", "- a", "text", "\x00"])

@@ -8,6 +8,7 @@ import yaml
 
 from gateway.config.loading import ConfigurationError, load_settings
 from gateway.config.settings import Settings
+from gateway.errors import ModelNotFound
 from gateway.models.exchange import Caller
 from gateway.upstream.routing.catalogue import Catalogue
 from gateway.upstream.routing.providers import unsupported
@@ -120,6 +121,57 @@ def test_s9_litellms_database_is_not_ours(tmp_path: Path, config: Any) -> None:
     assert load(tmp_path, config, {**given, "GATEWAY_STORAGE_URL": own}).storage.url == own
     assert load(tmp_path, {**config, "storage": {"url": own}}, given).storage.url == own
     assert load(tmp_path, {"litellm_settings": {"drop_params": True}}, given).storage.url == given["DATABASE_URL"]
+
+
+def test_s9_of_several_entries_the_first_that_can_be_served_does(tmp_path: Path) -> None:
+    """As LiteLLM falls back on what is there: an entry whose key is not set does not hide the next of its name."""
+
+    def entry(name: str, base: str, key: str) -> dict[str, Any]:
+        return {"model_name": name, "litellm_params": {"model": "openai/m", "api_base": base, "api_key": key}}
+
+    models = [
+        entry("m", "http://127.0.0.1:1/v1", "os.environ/NOT_SET"),
+        entry("m", "http://127.0.0.1:2/v1", "sk-2"),
+        entry("m", "http://127.0.0.1:3/v1", "sk-3"),
+        entry("team/*", "http://127.0.0.1:1/v1", "os.environ/NOT_SET"),
+        entry("team/*", "http://127.0.0.1:2/v1", "sk-2"),
+        entry("n", "http://127.0.0.1:1/v1", "os.environ/NOT_SET"),
+    ]
+    settings = load(tmp_path, {"model_list": models, "router_settings": {"model_group_alias": {"alias": "m"}}})
+    router = ConfiguredRouter(settings, Catalogue())
+    for name in ("m", "alias", "team/a"):
+        assert router.deployment(name, Caller("a")).api_base == "http://127.0.0.1:2/v1"
+    assert router.names == ["m", "n", "alias"]
+    with pytest.raises(ModelNotFound, match="the environment has no NOT_SET"):
+        router.deployment("n", Caller("a"))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "group"),
+    [
+        ("litellm_settings.ssl_verify", False, "not supported"),
+        ("litellm_settings.json_logs", False, "replaced"),
+        ("router_settings.enable_pre_call_checks", False, "replaced"),
+        ("general_settings.store_prompts_in_spend_logs", False, "replaced"),
+        ("general_settings.database_url", "os.environ/NOT_SET", "replaced"),
+        ("router_settings.redis_host", "os.environ/NOT_SET", "replaced"),
+        ("litellm_settings.cache", False, "kept"),
+        ("router_settings.num_retries", 0, "kept"),
+    ],
+)
+def test_s9_what_is_off_there_is_said_to_be_off_here_only_where_it_is(
+    tmp_path: Path, path: str, value: Any, group: str
+) -> None:
+    """Certificates are checked here, conversations kept, what does not fit made to fit."""
+    section, name = path.split(".")
+    assert groups(load(tmp_path, {section: {name: value}})) == {path: group}
+
+
+def test_s9_a_version_that_yaml_reads_as_a_date_is_a_text(tmp_path: Path) -> None:
+    """LiteLLM's users write `api_version: 2024-10-21` without quotes."""
+    params = "{model: azure/m, api_base: 'http://127.0.0.1:1', api_key: k, api_version: 2024-10-21}"
+    settings = load(tmp_path, f"model_list: [{{model_name: m, litellm_params: {params}}}]")
+    assert settings.model_list[0].litellm_params.api_version == "2024-10-21"
 
 
 def test_what_litellm_sets_for_all_models_stands_with_each(tmp_path: Path) -> None:
