@@ -185,7 +185,8 @@ class Resends:
         now = self._clock.monotonic()
         with self._lock:
             for sample in reversed(samples):
-                there = [each for each in self._by_sample.get(sample, ()) if each.until > now]
+                alike = self._by_sample.get(sample, ())
+                there = [each for each in alike if each.until > now and each.tenant == tenant]
                 if there:
                     return there
         return []

@@ -100,6 +100,16 @@ def test_each_tenant_has_its_own(resends: Resends) -> None:
     assert read(resends, body(LONG, "yes", "and?"), "two").known.count == 0
 
 
+def test_another_tenants_bodies_are_none_to_compare_whatever_their_samples(
+    resends: Resends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guarantee §8 does not hang on a hash in which two tenants may meet."""
+    monkeypatch.setattr("gateway.http.chat.resends._samples", lambda tenant, raw: iter((1,)))
+    answered(resends, body(LONG, "yes"))
+    assert read(resends, body(LONG, "yes", "and?"), "two").known.count == 0
+    assert read(resends, body(LONG, "yes", "and?")).known.count == 2
+
+
 def test_nothing_of_store_false_is_kept(resends: Resends) -> None:
     answered(resends, body(LONG, "yes", store=False))
     assert resends.size == 0
