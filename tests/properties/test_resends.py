@@ -163,13 +163,13 @@ def _comparable(one: Json, other: Json) -> Json:
     figures = [each.get("bill", {}).get("context_utilization") or {} for each in (one, other)]
     if not all(figures):
         return one
-    mine, others = figures
+    mine = figures[0]
     if any(each["tokens_estimated"] for each in figures):
-        _close_by(mine["tokens_used"], others["tokens_used"])
+        _close_by(*(each["tokens_used"] for each in figures))
         mine = {k: v for k, v in mine.items() if k not in ESTIMATED}
-    if mine.get("economics") and others.get("economics"):
+    if all(each.get("economics") for each in figures):
         for name in SAVED:
-            _close_by(mine["economics"].get(name) or 0, others["economics"].get(name) or 0)
+            _close_by(*(each["tokens_used"] + (each["economics"].get(name) or 0) for each in figures))
         mine = {**mine, "economics": {k: v for k, v in mine["economics"].items() if k not in SAVED}}
     return {**one, "bill": {**one["bill"], "context_utilization": mine}}
 
