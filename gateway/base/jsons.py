@@ -77,10 +77,20 @@ def is_json(text: str) -> bool:
 
 
 def parsed_bytes(raw: AnyStr) -> int:
-    """Bytes of memory that a JSON text takes once it is parsed, about. Signs that stand in texts count, too."""
+    """Bytes of memory that a JSON text takes once it is parsed, about: `part_bytes` and `text_bytes`."""
+    return part_bytes(raw) + text_bytes(raw)
+
+
+def part_bytes(raw: AnyStr) -> int:
+    """Those of its objects, lists and values beside their texts; signs that stand in texts count, too. Of pieces they
+    add up to those of the whole."""
     opening, bracket, comma = (b"{", b"[", b",") if isinstance(raw, bytes) else ("{", "[", ",")
-    parts = PART_BYTES * (raw.count(opening) + raw.count(bracket)) + VALUE_BYTES * raw.count(comma)
-    return parts + (1 if raw.isascii() else WIDE_BYTES) * len(raw)
+    return PART_BYTES * (raw.count(opening) + raw.count(bracket)) + VALUE_BYTES * raw.count(comma)
+
+
+def text_bytes(raw: AnyStr) -> int:
+    """Those of its texts."""
+    return (1 if raw.isascii() else WIDE_BYTES) * len(raw)
 
 
 def loads_answer(raw: bytes) -> Any:

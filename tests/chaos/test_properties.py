@@ -1,16 +1,21 @@
-"""The properties of `tests/properties`, a million times (guarantee §4)."""
+"""The properties of `tests/properties`, a million times (guarantees §3.8, §4)."""
 
+import asyncio
 import multiprocessing
 import os
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
 
 import pytest
 
 from tests.properties.cases import FLAVOURS
 from tests.properties.running import check_singles, check_talks
+from tests.properties.test_resends import play
 
 CASES = int(os.environ.get("PROPERTY_CHAOS_CASES", "1000000"))
+RESENT = max(1, CASES // 500)
+"""Conversations whose client sends everything again."""
 PIECE = 2000
 FIRST_SEED = 10_000_000
 """Far from those of `make test`."""
@@ -45,3 +50,24 @@ def test_s4_a_million_requests(capsys: pytest.CaptureFixture[str]) -> None:
         print(f": {dict(total)}")
     assert not breaches, "\n".join(breaches)
     assert total.total() > CASES * 0.9
+
+
+def played(seed: int, folder: Path) -> int:
+    """How many requests of one conversation were recognised by their bytes."""
+    return asyncio.run(play(seed, folder))
+
+
+@pytest.mark.chaos
+def test_s3_8_two_thousand_conversations_resent(tmp_path: Path) -> None:
+    """What is kept of earlier requests changes nothing but the cost."""
+    breaches: list[str] = []
+    recognised = 0
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=context) as pool:
+        for done in as_completed([pool.submit(played, FIRST_SEED + number, tmp_path) for number in range(RESENT)]):
+            try:
+                recognised += done.result()
+            except AssertionError as breach:
+                breaches.append(str(breach))
+    assert not breaches, "\n".join(breaches)
+    assert recognised > RESENT

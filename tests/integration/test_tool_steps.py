@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from gateway.base import jsons
 from gateway.base.clock import SystemClock
+from gateway.config.settings import StorageSettings
 from gateway.models.conversation import ConversationMessage, ConversationRef
 from gateway.models.records import NewConversation
 from gateway.models.turn import TurnCommit
@@ -16,8 +17,9 @@ from gateway.storage.cache.memory import MemoryCache
 from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import Transactions, open_transactions
 from gateway.storage.database.finish import finish
+from gateway.storage.database.migrate import migrate
 from gateway.storage.store import ConversationStore
 from gateway.storage.turns import steps
 from tests.integration.commits import NOW, contents, message, turn
@@ -170,6 +172,34 @@ async def test_finishing_moves_what_older_versions_stored_and_can_be_run_again(
     assert [row.body for row in mine if row.role == "tool"] == ["", ""]
     assert all(row.reasoning_events is None for row in mine)
     assert await finish(transactions) == 0
+
+
+async def test_finishing_looks_at_each_message_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ADR 19: a large database is finished in batches that stay as short as the first."""
+    monkeypatch.setattr("gateway.storage.database.finish.BATCH", 4)
+    few, many = await _steps_to_finish(100), await _steps_to_finish(400)
+    assert many < 5 * few
+
+
+async def _steps_to_finish(count: int) -> int:
+    """What SQLite's machine does, in hundreds of its steps, for so many messages that the version before noted."""
+    transactions = open_transactions(StorageSettings(url="sqlite:///:memory:"))
+    await migrate(transactions)
+    said = [message("user", f"question {number}") for number in range(count - 1)]
+    made = brought("t", "conv_noted", said, created=True)
+    await ConversationStore(transactions, SystemClock()).commit(made)
+    await execute(transactions, MESSAGES.update().values(reasoning_events="[]"))
+    done: list[None] = []
+
+    def watched(connection: sa.Connection) -> None:
+        driver: Any = connection.connection.driver_connection
+        driver.set_progress_handler(lambda: done.append(None), 100)
+
+    await transactions.run(watched)
+    await finish(transactions)
+    assert not [row for row in await rows(transactions, MESSAGES) if row.reasoning_events is not None]
+    await transactions.close()
+    return len(done)
 
 
 async def test_a_new_database_has_no_older_version_beside_it(transactions: Transactions) -> None:

@@ -14,6 +14,7 @@ from gateway.base.clock import SystemClock
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError
 from gateway.http.chat import resends
+from gateway.models.exchange import ModelFacts
 from gateway.models.records import ItemQuery
 from gateway.storage.cache.memory import MemoryCache
 from gateway.storage.conversations.records import ConversationRecords
@@ -21,14 +22,23 @@ from gateway.storage.database import schema
 from gateway.storage.database.finish import finish
 from gateway.storage.lookup import path_cache
 from tests.properties.materials import words
-from tests.properties.running import FACTS
+from tests.properties.running import CASES, FACTS
 from tests.support.in_process import InProcess
 
 Json = dict[str, Any]
-TALKS = 40
+TALKS = CASES // 30
 REQUESTS = 12
 TENANT = "tenant"
 ESTIMATES_DIFFER = 0.15
+ESTIMATED = ("tokens_used", "tokens_estimated", "breakdown", "utilization")
+SAVED = ("saved_tokens", "realised_tokens")
+"""Figures of a bill's `economics`: what everything would have taken is estimated."""
+MODELS = {
+    **FACTS,
+    "old": ModelFacts("gpt-4", tokenizer="cl100k_base", max_input_tokens=10**6),
+    "unknown": ModelFacts("claude-x", max_input_tokens=50_000),
+}
+AGENTS = ({"id": "ada", "type": "chat"}, {"id": "bob", "type": "plain"}, {"id": "cy", "type": "google-gemini"})
 IDS = ("request_id", "conversation_id", "timings_ms", "upstream_id", "completion_id")
 
 
@@ -52,7 +62,7 @@ async def _side(folder: Path, name: str, count: int, *, remembers: bool, finishe
     settings = Settings.model_validate(
         {"storage": {"url": f"sqlite:///{folder}/{name}.db"}, "context": {"max_input_tokens": 40_000}}
     )
-    made = [InProcess(settings, FACTS, lambda body: reply[0], remembers=remembers) for _ in range(count)]
+    made = [InProcess(settings, MODELS, lambda body: reply[0], remembers=remembers) for _ in range(count)]
     for each in made:
         await each.prepare()
     if finished:  # results of tools stand in `reasoning_events` alone
@@ -95,6 +105,44 @@ def _written(rng: random.Random, body: Json) -> bytes:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
 
+def _wishes(rng: random.Random) -> Json:
+    """Fields of a request beside its messages, which differ from one request of a conversation to the next."""
+    found: Json = {"model": rng.choice(("exact", "exact", "exact", *MODELS)), "context": {}}
+    if rng.random() < 0.1:
+        found["store"] = False
+    if rng.random() < 0.15:
+        found["context"]["mode"] = rng.choice(("off", "simple", "auto"))
+    if rng.random() < 0.1:
+        found["context"]["max_input_tokens"] = rng.choice((3000, 9000))
+    if rng.random() < 0.05:
+        found["context"]["dry_run"] = True
+    if rng.random() < 0.15:
+        found["agent"] = rng.choice(AGENTS)
+    for name, value in (("user", "somebody"), ("n", 2), ("metadata", {"topic": "weather"})):
+        if rng.random() < 0.05:
+            found[name] = value
+    return found
+
+
+def _as_sent(rng: random.Random, view: list[Json]) -> list[Json]:
+    """What a client makes of its conversation for one request: mostly that, now and then something odd or wrong."""
+    *before, last = view
+    odd = rng.random()
+    if odd < 0.04:
+        return [each for each in view if each["role"] != "tool" or rng.random() < 0.7]
+    if odd < 0.06:
+        return [*view, {"role": "assistant", "content": "It is"}]
+    if odd < 0.08:
+        return [*before, {"role": "system", "content": "It is Monday."}, last]
+    if odd < 0.1:
+        return [{"role": "developer", "content": "Be brief."}, *view]
+    if odd < 0.13:
+        return [*before, {**last, "extra": rng.choice((1, True, 1.0, 10**30, None, [[[]]]))}]
+    if odd < 0.15:
+        return [*view, {"role": "user"}]
+    return [*view, last] if odd < 0.17 else view
+
+
 async def _asked(side: Side, which: int, raw: bytes, reply: Json) -> Json:
     gateway = side.replicas[which % len(side.replicas)]
     side.reply[0] = reply
@@ -106,18 +154,28 @@ async def _asked(side: Side, which: int, raw: bytes, reply: Json) -> Json:
     bill = {k: v for k, v in answered["response_metadata"].items() if k not in IDS}
     if answered.get("conversation"):
         side.conversation = answered["conversation"]["id"]
-    return {"sent": gateway.upstream.sent[-1], "bill": bill, "kept": bool(answered.get("conversation"))}
+    forwarded = gateway.upstream.sent[-1:] or answered.get("messages")
+    return {"sent": forwarded, "bill": bill, "kept": bool(answered.get("conversation"))}
 
 
 def _comparable(one: Json, other: Json) -> Json:
     """An answer without figures that one side only estimates: which messages are counted may be news to a replica."""
     figures = [each.get("bill", {}).get("context_utilization") or {} for each in (one, other)]
-    if not all(figures) or not any(each["tokens_estimated"] for each in figures):
+    if not all(figures):
         return one
-    estimated = ("tokens_used", "tokens_estimated", "breakdown", "utilization")
-    rest = {k: v for k, v in figures[0].items() if k not in estimated}
-    assert abs(figures[0]["tokens_used"] - figures[1]["tokens_used"]) < ESTIMATES_DIFFER * figures[1]["tokens_used"]
-    return {**one, "bill": {**one["bill"], "context_utilization": rest}}
+    mine = figures[0]
+    if any(each["tokens_estimated"] for each in figures):
+        _close_by(*(each["tokens_used"] for each in figures))
+        mine = {k: v for k, v in mine.items() if k not in ESTIMATED}
+    if all(each.get("economics") for each in figures):
+        for name in SAVED:
+            _close_by(*(each["tokens_used"] + (each["economics"].get(name) or 0) for each in figures))
+        mine = {**mine, "economics": {k: v for k, v in mine["economics"].items() if k not in SAVED}}
+    return {**one, "bill": {**one["bill"], "context_utilization": mine}}
+
+
+def _close_by(one: int, other: int) -> None:
+    assert abs(one - other) <= ESTIMATES_DIFFER * max(one, other)
 
 
 async def _changed(side: Side, how: str, which: float) -> None:
@@ -136,8 +194,12 @@ async def _changed(side: Side, how: str, which: float) -> None:
         await side.replicas[0].transactions.run(lambda c: c.execute(gone).rowcount, write=True)
 
 
-async def _play(seed: int, folder: Path) -> int:
-    """How many requests were recognised by their bytes."""
+async def play(seed: int, folder: Path) -> int:
+    """How many requests were recognised by their bytes.
+
+    Raises:
+        AssertionError: what is kept of earlier ones made a difference.
+    """
     rng = random.Random(seed)
     finished = rng.random() < 0.7
     bare = await _side(folder, f"bare{seed}", 1, remembers=False, finished=finished)
@@ -149,23 +211,20 @@ async def _play(seed: int, folder: Path) -> int:
     named, home = rng.random() < 0.3, rng.randrange(2)
     try:
         for number in range(REQUESTS):
-            body: Json = {"messages": view, "model": rng.choice(("exact", "exact", "exact", "loose"))}
-            if rng.random() < 0.1:
-                body["store"] = False
+            body: Json = {"messages": _as_sent(rng, view), **_wishes(rng)}
             if tools:
                 body["tools"] = definitions
             if named:
-                body["context"] = {"session": f"session {seed}"}
+                body["context"]["session"] = f"session {seed}"
             step = _step(rng, rng.choice((number, 1000 * seed + number))) if tools and rng.random() < 0.7 else None
             reply = {k: v for k, v in step[0].items() if k != "role"} if step else {"content": words(rng, 60)}
             raw, which = _written(rng, body), home if rng.random() < 0.8 else 1 - home
             one, other = await _asked(bare, 0, raw, reply), await _asked(kept, which, raw, reply)
             assert _comparable(one, other) == _comparable(other, one), f"seed {seed}, request {number}"
             view = [*view, {"role": "assistant", **reply}, step[1] if step else _user(rng)]
-            if rng.random() < 0.15:  # edits and goes back
-                at = rng.randrange(len(view))
-                if view[at]["role"] == "user":
-                    view = [*view[:at], _user(rng)]
+            if rng.random() < 0.2:  # edits and goes back, mostly not far
+                asked = [at for at, message in enumerate(view) if message["role"] == "user"]
+                view = [*view[: max(rng.choices(asked, k=2))], _user(rng)]
             if rng.random() < 0.1:
                 view = [*view[:-1], {**view[-1], "name": "somebody"}]
             if rng.random() < 0.1:
@@ -183,9 +242,10 @@ async def _play(seed: int, folder: Path) -> int:
 
 
 def test_s3_8_what_is_kept_of_earlier_requests_changes_nothing_but_the_cost(tmp_path: Path) -> None:
-    """Edits, branches, spacing, escapes, two replicas, deletions, and memory that was lost between requests."""
-    recognised = [asyncio.run(_play(seed, tmp_path)) for seed in range(TALKS)]
-    assert sum(recognised) > TALKS * REQUESTS / 4
+    """Edits, branches, spacing, escapes, modes, agents, models, mistakes, two replicas, deletions, and memory that was
+    lost between requests."""
+    recognised = [asyncio.run(play(seed, tmp_path)) for seed in range(TALKS)]
+    assert sum(recognised) > TALKS * REQUESTS / 5
 
 
 @pytest.mark.parametrize("module", [resends, path_cache])

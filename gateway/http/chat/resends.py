@@ -53,13 +53,15 @@ NOTHING = _Proven(0, 0, 0)
 
 @dataclass(slots=True, eq=False)
 class _Kept:
-    """A body as it came, the messages in it, and their chain digests. `proven` grows, and is replaced as a whole."""
+    """A body as it came, the messages in it, and their chain digests. `size` is the memory of all, `parts` that of what
+    was parsed, beside the texts. `proven` grows, and is replaced as a whole."""
 
     tenant: str
     raw: bytes
     messages: tuple[dict[str, Any], ...]
     digests: Sequence[ChainDigest]
     size: int
+    parts: int
     until: float
     proven: _Proven = NOTHING
 
@@ -147,11 +149,12 @@ class Resends:
             since: the moment before it was answered.
         """
         source = request.known.source
-        size = len(raw) + jsons.parsed_bytes(raw) + MESSAGE_BYTES * len(request.messages)
+        parts = _part_bytes(raw, source) if isinstance(source, _Source) else jsons.part_bytes(raw)
+        size = len(raw) + jsons.text_bytes(raw) + parts + MESSAGE_BYTES * len(request.messages)
         if size > self._max_bytes // 2:
             return
         until = self._clock.monotonic() + self._ttl
-        new = _Kept(request.caller.tenant, raw, request.messages, request.known.digests, size, until)
+        new = _Kept(request.caller.tenant, raw, request.messages, request.known.digests, size, parts, until)
         if isinstance(source, _Source):
             new.proven = source.proven
         with self._lock:
@@ -195,7 +198,8 @@ class Resends:
         now = self._clock.monotonic()
         with self._lock:
             for sample in reversed(samples):
-                there = [each for each in self._by_sample.get(sample, ()) if each.until > now]
+                alike = self._by_sample.get(sample, ())
+                there = [each for each in alike if each.until > now and each.tenant == tenant]
                 if there:
                     return there
         return []
@@ -225,6 +229,12 @@ def read_chat_request(
         return parse_chat_request(found.body, headers, caller, settings, arrival, found.plain, found.known)
     body, plain = chat_body(raw)
     return parse_chat_request(body, headers, caller, settings, arrival, plain)
+
+
+def _part_bytes(raw: bytes, source: _Source) -> int:
+    """Of a body that begins like a kept one; only what is behind that is looked at."""
+    kept, end = source.kept, source.proven.end
+    return kept.parts - jsons.part_bytes(kept.raw[end:]) + jsons.part_bytes(raw[end:])
 
 
 def _samples(tenant: str, raw: bytes) -> Iterator[int]:

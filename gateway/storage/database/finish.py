@@ -1,5 +1,6 @@
 """The second half of a migration, once no older version runs any more: `gateway migrate --finish` (ADR 10, ADR 19)."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,8 @@ from gateway.storage.turns.steps import SINCE, step_rows
 BATCH = 200
 """Rows that one transaction moves: writers wait for no more than that."""
 REVISIONS = schema.schema_revisions
+Batch = Callable[..., tuple[int, str | None]]
+"""Changes some messages behind the one called `after`; see `_move`."""
 
 
 async def finish(transactions: Transactions) -> int:
@@ -29,21 +32,25 @@ async def finish(transactions: Transactions) -> int:
         StorageUnavailable: the storage cannot be reached; what was moved by then is.
     """
     await transactions.run(lambda connection: connection.execute(_CLOSE).close(), write=True)
-    moved, last = 0, ""
-    while True:
-        count, end = await transactions.run(partial(_move, after=last), write=True)
-        moved += count
-        if end is None:
-            break
-        last = end
-    while await transactions.run(lambda connection: connection.execute(_FORGET).rowcount, write=True):
-        pass
+    moved = await _in_batches(transactions, _move)
+    await _in_batches(transactions, _forget)
     return moved
+
+
+async def _in_batches(transactions: Transactions, batch: Batch) -> int:
+    """Goes through all messages once, however many there are; returns how many were changed."""
+    changed, last = 0, ""
+    while True:
+        count, end = await transactions.run(partial(batch, after=last), write=True)
+        changed += count
+        if end is None:
+            return changed
+        last = end
 
 
 def _move(connection: sa.Connection, after: str) -> tuple[int, str | None]:
     """Moves a batch of results behind the message `after`. Returns how many, and the last of them; None at the end."""
-    found = connection.execute(_RESULTS, {"after": after}).all()
+    found = connection.execute(_RESULTS, {"after": after, "limit": BATCH}).all()
     for row in found:
         step = _step(connection, row)
         connection.execute(insert_if_new(connection, schema.reasoning_events), step)
@@ -51,6 +58,14 @@ def _move(connection: sa.Connection, after: str) -> tuple[int, str | None]:
         connection.execute(STEPS.update().where(*of_it).values(result=step["result"]))
         connection.execute(MESSAGES.update().where(MESSAGES.c.id == row.id).values(body=""))
     return len(found), found[-1].id if found else None
+
+
+def _forget(connection: sa.Connection, after: str) -> tuple[int, str | None]:
+    """The same for what the version before noted of steps with their answers: all of it can be told from the
+    messages."""
+    found = connection.execute(_NOTED, {"after": after, "limit": BATCH}).scalars().all()
+    connection.execute(MESSAGES.update().where(MESSAGES.c.id.in_(found)).values(reasoning_events=None))
+    return len(found), found[-1] if found else None
 
 
 def _step(connection: sa.Connection, row: Any) -> dict[str, Any]:
@@ -69,7 +84,7 @@ _RESULTS = (
     .where(MESSAGES.c.id > sa.bindparam("after", type_=sa.String))
     .where(MESSAGES.c.role.in_(RESULT_ROLES), MESSAGES.c.body != "")
     .order_by(MESSAGES.c.id)
-    .limit(BATCH)
+    .limit(sa.bindparam("limit"))
     .with_for_update(of=MESSAGES)
 )
 _ANSWER = (
@@ -79,6 +94,9 @@ _ANSWER = (
     .order_by(MESSAGES.c.choice)
     .limit(1)
 )
-_OLD = sa.select(MESSAGES.c.id).where(MESSAGES.c.reasoning_events.is_not(None)).limit(BATCH)
-_FORGET = MESSAGES.update().where(MESSAGES.c.id.in_(_OLD)).values(reasoning_events=None)
-"""What the version before noted of steps with their answers: all of it can be told from the messages."""
+_NOTED = (
+    sa.select(MESSAGES.c.id)
+    .where(MESSAGES.c.id > sa.bindparam("after", type_=sa.String), MESSAGES.c.reasoning_events.is_not(None))
+    .order_by(MESSAGES.c.id)
+    .limit(sa.bindparam("limit"))
+)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.base import jsons
 from gateway.config.settings import Settings
 from gateway.history.recognition import sent_chain
 from gateway.http.chat.resends import LEAST_BYTES, Resends, read_chat_request
@@ -98,6 +99,39 @@ def test_a_second_member_behind_the_known_ones_counts(resends: Resends) -> None:
 def test_each_tenant_has_its_own(resends: Resends) -> None:
     answered(resends, body(LONG, "yes"))
     assert read(resends, body(LONG, "yes", "and?"), "two").known.count == 0
+
+
+def test_the_memory_of_what_goes_on_is_reckoned_behind_what_is_known(
+    resends: Resends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As much as of the whole body, whatever it shares with an earlier one, and whether that was ASCII."""
+    reckoned: list[int] = []
+    part_bytes = jsons.part_bytes
+
+    def counted(raw: bytes) -> int:
+        reckoned.append(len(raw))
+        return part_bytes(raw)
+
+    monkeypatch.setattr(jsons, "part_bytes", counted)
+    for contents in ((LONG, "yes"), (LONG, "yes", "and?", "no"), (LONG, "yes", "é", "{,["), (LONG, "yes", "and?")):
+        raw = body(*contents)
+        reckoned.clear()
+        request = answered(resends, raw)
+        whole = Resends(2**24, HandClock())
+        answered(whole, raw)
+        assert resends.size == whole.size
+        assert request.known.count == 0 or sum(reckoned) - len(raw) < LEAST_BYTES // 2
+    assert request.known.count == 2
+
+
+def test_another_tenants_bodies_are_none_to_compare_whatever_their_samples(
+    resends: Resends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guarantee §8 does not hang on a hash in which two tenants may meet."""
+    monkeypatch.setattr("gateway.http.chat.resends._samples", lambda tenant, raw: iter((1,)))
+    answered(resends, body(LONG, "yes"))
+    assert read(resends, body(LONG, "yes", "and?"), "two").known.count == 0
+    assert read(resends, body(LONG, "yes", "and?")).known.count == 2
 
 
 def test_nothing_of_store_false_is_kept(resends: Resends) -> None:
