@@ -268,6 +268,8 @@ def _delta(sent: SentChain, stored: StoredConversation, options: RebuildOptions)
         notes=stored.notes,
         team_task=stored.team_task,
         profile=stored.profile,
+        segments=stored.segments,
+        older_pins=stored.older_pins,
     )
 
 
@@ -314,6 +316,8 @@ def _resent(sent: SentChain, stored: StoredConversation, options: RebuildOptions
         notes=stored.notes,
         team_task=stored.team_task,
         profile=stored.profile,
+        segments=stored.segments,
+        older_pins=stored.older_pins,
     )
 
 
