@@ -9,8 +9,8 @@ from openai import BadRequestError
 
 from tests.support.agent_session import HOWS, AgentSession, How, breaks
 from tests.support.answers import Json, http, used, user
-from tests.support.factory import ClientFactory
 from tests.support.documents import keeper, prompt_tokens, prose
+from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.team import Team, claude
@@ -274,7 +274,7 @@ def test_s11_8_agents_with_sections_read_what_is_pinned(gateway: GatewayProcess,
             team.ask("max", user(f"Question {number} {prose(number, 40)}"), answer=f"answer {number}")
         team.ask(claude("sarah", window=1), user("And now?"))
         assert team.sent == [user("[CONTEXT]\nuser: Use oil.\nmax: answer 3\n\n[MESSAGE]\nAnd now?")]
-        limit = {"context": {"max_input_tokens": 60}}
+        limit: Any = {"context": {"max_input_tokens": 60}}
         team.ask(claude("sarah", window=9), user("And now?"), **limit)
         text = team.sent[0]["content"]
         assert "user: Use oil." in text
