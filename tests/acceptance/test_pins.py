@@ -10,7 +10,7 @@ from openai import BadRequestError
 from tests.support.agent_session import HOWS, AgentSession, How, breaks
 from tests.support.answers import Json, http, used, user
 from tests.support.documents import keeper, prompt_tokens, prose
-from tests.support.factory import ClientFactory
+from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.team import Team, claude
@@ -136,6 +136,39 @@ def test_s11_8_only_pins_of_the_branch_count(chat: Chat) -> None:
     chat.say(*before, user("Or rather not."), answer="As you like.")
     chat.talk(range(20))
     assert all(holding(messages, FACT) == [] for messages in chat.forwarded[2:])
+
+
+def test_s11_8_another_replica_knows_at_once(
+    start_gateway: GatewayFactory, upstream: MockUpstream, make_client: ClientFactory, storage_url: str
+) -> None:
+    """§11: what one process has kept of a conversation hides no pin that another one was asked for."""
+    one, other = (make_client(start_gateway({"storage": {"url": storage_url}})) for _ in range(2))
+    chat = Chat(one, upstream)
+    chat.say(user("Good morning."), answer="Hello!")
+    chat.say(user(FACT), answer="Noted.")
+    chat.talk(range(12))
+    item = chat.items().data[2].id
+    chat.client = other
+    chat.pin(item)
+    chat.client = one
+    chat.talk(range(12, 13))
+    assert holding(chat.forwarded[-1], FACT) == [0]
+
+
+def test_s11_8_a_pinned_result_that_cannot_be_a_message(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """§3.3: in a request without tools it is text of the memory message, and not of the block besides."""
+    session = AgentSession(upstream, [gateway], "id", name="no tools")
+    upstream.reply(message=_calls("call_text"))
+    session.ask([user("Which lamp?")])
+    upstream.reply(text="Lamp 1.")
+    session.ask([{"role": "tool", "tool_call_id": "call_text", "content": keeper(1), "pinned": True}])
+    for number in range(2):
+        upstream.reply(text="So it is.")
+        session.ask([user(f"Sure? {number}")], tools=None)
+    for messages in session.forwarded[2:]:
+        assert holding(messages, keeper(1)) == [0]
+        assert str(messages).count(keeper(1)) == 1
+    assert breaks(session.forwarded[2:]) == []
 
 
 def test_s11_8_without_storage_pins_count_for_the_request(
