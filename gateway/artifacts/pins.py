@@ -35,9 +35,11 @@ def pinned_messages(
         files: texts of `file` parts that are not forwarded as they are.
         restored: tool results that cannot be messages of this request.
     """
-    older = replace(history, messages=history.older_pins)
+    older: tuple[ConversationMessage, ...] = ()
+    if history.older_pins:
+        older = with_whole_steps(replace(history, messages=history.older_pins)).messages
     return (
-        *(replace(each, index=None) for each in _pinned(with_whole_steps(older).messages, NO_FILES)),
+        *(replace(each, index=None) for each in _pinned(older, NO_FILES)),
         *(_as_text(artifact) for artifact in restored if artifact.pinned),
         *(each for each in _pinned(history.messages, files) if each.body["role"] not in INSTRUCTION_ROLES),
     )

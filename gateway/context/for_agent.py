@@ -133,11 +133,13 @@ class _Words:
             return plain(given)
 
     def check_pinned(self, made: AssemblerOutput, room: Room) -> None:
-        """
+        """What does not fit is cut in the middle, where something pinned may stand; tool steps behind it are reduced.
+
         Raises:
             ContextLengthExceeded: the sections have no room although nothing is left of the context but what is pinned.
         """
-        messages, size = _messages(self.delivery, made), len((made.system_flag or "").encode() + made.prompt.encode())
+        messages = _messages(replace(self.delivery, steps=()), made)
+        size = len((made.system_flag or "").encode()) + len(made.prompt.encode())
         if room.fits(messages) and size <= self._max_bytes:
             return
         pinned = "\n".join(f"{each.speaker}: {each.content}" for each in self.delivery.context if each.pinned)

@@ -39,7 +39,7 @@ def deliver(history: History, window: int) -> Delivery:
     inside = tuple(m.body for m in history.messages if m.role in INSTRUCTION_ROLES)
     at = _current(said, len(history.new_messages))
     current = said[at] if at is not None else None
-    older = [message for message in history.older_pins if message.role not in INSTRUCTION_ROLES]
+    older = [message for message in history.older_pins if message.pinned and message.role not in INSTRUCTION_ROLES]
     before = [*older, *said[:at]] if at is not None else []
     context = _window(before, window)
     text = without_markers(text_of(current.content)) if current is not None else ""

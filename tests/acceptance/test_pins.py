@@ -7,7 +7,7 @@ import httpx
 import pytest
 from openai import BadRequestError
 
-from tests.support.agent_session import HOWS, AgentSession, How, breaks
+from tests.support.agent_session import HOWS, TOOLS, AgentSession, How, breaks
 from tests.support.answers import Json, http, used, user
 from tests.support.documents import keeper, prompt_tokens, prose
 from tests.support.factory import ClientFactory, GatewayFactory
@@ -312,6 +312,13 @@ def test_s11_8_agents_with_sections_read_what_is_pinned(gateway: GatewayProcess,
         text = team.sent[0]["content"]
         assert "user: Use oil." in text
         assert "Question 0" not in text
+        upstream.handler = lambda _: Reply(message=_calls("call_sections"))
+        fields: Any = {"model": "gpt-4o", "agent": claude("sarah"), "conversation": team.conversation, "tools": TOOLS}
+        loop: Any = {"context": {"max_input_tokens": 400}}
+        assert team.post("/chat/completions", {**fields, **loop, "messages": [user("Look.")]}).status_code == 200
+        result = {"role": "tool", "tool_call_id": "call_sections", "content": prose(9, 900)}
+        team.ask(claude("sarah"), result, tools=TOOLS, **loop)  # which is reduced, as ever
+        assert "user: Use oil." in team.sent[0]["content"]
         response: httpx.Response = team.post(
             "/chat/completions",
             {

@@ -3,7 +3,7 @@
 `conversations.pins` says how many there are. A conversation without any costs nothing.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from gateway.storage.lookup.walk import MESSAGES, messages_of, upwards, whole_me
 from gateway.storage.rows import message_of
 
 PINS, CONVERSATIONS = schema.pins, schema.conversations
+BATCH = 500
 
 
 def pinned_ids(connection: sa.Connection, row: Any) -> frozenset[str]:
@@ -46,17 +47,16 @@ def with_pins(connection: sa.Connection, row: Any, found: StoredConversation) ->
 
 
 def _older(
-    connection: sa.Connection, conversation_id: str, first: ConversationMessage, pinned: Iterable[str]
+    connection: sa.Connection, conversation_id: str, first: ConversationMessage, pinned: Collection[str]
 ) -> tuple[ConversationMessage, ...]:
     """The pinned messages before `first`, oldest first: each result behind its call, each call before its results."""
-    names = list(pinned)
-    lowest = connection.execute(_LOWEST, {"ids": names, "below": first.sequence_number}).scalar()
+    where = {"conversation": conversation_id, "below": first.sequence_number}
+    lowest = connection.execute(_LOWEST, where).scalar()
     if lowest is None:
         return ()
-    ids = connection.execute(_ON_PATH, {"from": first.message_id, "floor": lowest, "ids": names}).scalars()
-    rows = connection.execute(whole_messages().where(MESSAGES.c.id.in_(list(ids)))).all()
+    rows = connection.execute(_ON_PATH, {"conversation": conversation_id, "from": first.message_id, "floor": lowest})
     found: dict[str | None, ConversationMessage] = {}
-    for message in marked([message_of(each) for each in rows], names):
+    for message in marked([message_of(each) for each in rows.all()], pinned):
         found[message.message_id] = message
         if message.role in RESULT_ROLES:
             step = connection.execute(_STEP, {"from": message.message_id}).all()
@@ -85,14 +85,14 @@ def _results(connection: sa.Connection, bounds: dict[str, Any]) -> list[Any]:
 
 def pin(connection: sa.Connection, conversation_id: str, message_ids: Sequence[str]) -> None:
     """Pins messages of a conversation, as far as they are there."""
-    if not message_ids:
-        return
-    where = (MESSAGES.c.conversation_id == conversation_id, MESSAGES.c.id.in_(message_ids))
-    there = connection.execute(sa.select(MESSAGES.c.id).where(*where)).scalars().all()
-    values = [{"conversation_id": conversation_id, "message_id": each} for each in there]
-    if values:
-        connection.execute(insert_if_new(connection, PINS), values)
-    _count(connection, conversation_id)
+    for start in range(0, len(message_ids), BATCH):
+        batch = message_ids[start : start + BATCH]
+        where = (MESSAGES.c.conversation_id == conversation_id, MESSAGES.c.id.in_(batch))
+        there = connection.execute(sa.select(MESSAGES.c.id).where(*where)).scalars().all()
+        if values := [{"conversation_id": conversation_id, "message_id": each} for each in there]:
+            connection.execute(insert_if_new(connection, PINS), values)
+    if message_ids:
+        _count(connection, conversation_id)
 
 
 def unpin(connection: sa.Connection, conversation_id: str, message_id: str) -> None:
@@ -108,15 +108,14 @@ def _count(connection: sa.Connection, conversation_id: str) -> None:
 
 
 def _on_path_query() -> sa.Select[Any]:
-    """Those of `:ids` that are on the way from `:from` upwards, no further than the number `:floor`."""
+    """The pinned messages on the way from `:from` upwards, no further than the number `:floor`."""
     chain = upwards(onwards=lambda _: MESSAGES.c.sequence_number >= sa.bindparam("floor", type_=sa.Integer))
-    return sa.select(chain.c.id).where(chain.c.id.in_(sa.bindparam("ids", expanding=True)))
+    return messages_of(chain).where(MESSAGES.c.id.in_(_PINS))
 
 
 _PINS = sa.select(PINS.c.message_id).where(PINS.c.conversation_id == sa.bindparam("conversation", type_=sa.String))
 _LOWEST = sa.select(sa.func.min(MESSAGES.c.sequence_number)).where(
-    MESSAGES.c.id.in_(sa.bindparam("ids", expanding=True)),
-    MESSAGES.c.sequence_number < sa.bindparam("below", type_=sa.Integer),
+    MESSAGES.c.id.in_(_PINS), MESSAGES.c.sequence_number < sa.bindparam("below", type_=sa.Integer)
 )
 _ON_PATH = _on_path_query()
 _STEP = messages_of(upwards(MESSAGES.c.role, onwards=lambda chain: chain.c.role.in_(RESULT_ROLES)))

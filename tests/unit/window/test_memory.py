@@ -134,7 +134,7 @@ def goes_on(history: History, built: BuiltContext, *more: dict[str, Any]) -> tup
     if made is not None:
         read = frame_of(body_of(made.frame))
         frame = read if made.full or frame is None else frame.followed_by(read)
-    bodies = [assistant("It is so."), *more]
+    bodies = [assistant(f"It is so: {number}."), *more]
     told = [
         replace(new_message(body), message_id=f"msg_{number + n}" if n == 0 else None, sequence_number=number + n)
         for n, body in enumerate(bodies)
