@@ -78,7 +78,8 @@ def check(history: History, built: BuiltContext, budget: int) -> tuple[int, bool
 async def play(seed: int) -> list[tuple[int, bool]]:
     """What `check` says of each request of a conversation."""
     rng = random.Random(seed)
-    budget, history, before = rng.choice((1000, 2500, 5000)), begun(rng), []
+    budget, history = rng.choice((1000, 2500, 5000)), begun(rng)
+    before: list[dict[str, Any]] = []
     found: list[tuple[int, bool]] = []
     for number in range(101, 101 + TURNS):
         if rng.random() < 0.4:
