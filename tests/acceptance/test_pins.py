@@ -60,7 +60,7 @@ def holding(messages: list[Json], text: str) -> list[int]:
     return [number for number, message in enumerate(messages) if text in str(message["content"])]
 
 
-def test_s11_8_a_pinned_fact_is_in_every_later_request(chat: Chat) -> None:
+def test_s11_12_a_pinned_fact_is_in_every_later_request(chat: Chat) -> None:
     """§11: of a chat ten times longer than the window, each request has the fact word for word, once; the beginning
     stays between the passes, and the budget is kept."""
     chat.say({"role": "system", "content": "Be brief."}, {**user(FACT), "pinned": True})
@@ -82,7 +82,7 @@ def test_s11_8_a_pinned_fact_is_in_every_later_request(chat: Chat) -> None:
     assert 1 < len(broken) < len(chat.forwarded) / 2, broken
 
 
-def test_s11_8_an_item_is_pinned_later_and_unpinned(chat: Chat) -> None:
+def test_s11_12_an_item_is_pinned_later_and_unpinned(chat: Chat) -> None:
     """§11: whatever has left the window by then; items say so; without its pin it leaves with the next pass."""
     chat.say(user("Good morning."), answer="Hello!")
     chat.say(user(FACT), answer="Noted.")
@@ -102,7 +102,7 @@ def test_s11_8_an_item_is_pinned_later_and_unpinned(chat: Chat) -> None:
     assert holding(chat.forwarded[-1], FACT) == []
 
 
-def test_s11_8_a_pin_far_behind_what_is_read_is_found(
+def test_s11_12_a_pin_far_behind_what_is_read_is_found(
     gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
 ) -> None:
     """§11: a conversation far longer than what is read of it for a window, and a model that was sent nothing of it."""
@@ -128,7 +128,7 @@ def test_s11_8_a_pin_far_behind_what_is_read_is_found(
 ROLES = ("user", "assistant")
 
 
-def test_s11_8_only_pins_of_the_branch_count(chat: Chat) -> None:
+def test_s11_12_only_pins_of_the_branch_count(chat: Chat) -> None:
     """§11: a client that goes back and says something else leaves what it pinned there."""
     chat.say(user("Good morning."), answer="Hello!")
     before = [user("Good morning."), {"role": "assistant", "content": "Hello!"}]
@@ -138,7 +138,7 @@ def test_s11_8_only_pins_of_the_branch_count(chat: Chat) -> None:
     assert all(holding(messages, FACT) == [] for messages in chat.forwarded[2:])
 
 
-def test_s11_8_another_replica_knows_at_once(
+def test_s11_12_another_replica_knows_at_once(
     start_gateway: GatewayFactory, upstream: MockUpstream, make_client: ClientFactory, storage_url: str
 ) -> None:
     """§11: what one process has kept of a conversation hides no pin that another one was asked for."""
@@ -155,7 +155,7 @@ def test_s11_8_another_replica_knows_at_once(
     assert holding(chat.forwarded[-1], FACT) == [0]
 
 
-def test_s11_8_a_pinned_result_that_cannot_be_a_message(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s11_12_a_pinned_result_that_cannot_be_a_message(gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """§3.3: in a request without tools it is text of the memory message, and not of the block besides."""
     session = AgentSession(upstream, [gateway], "id", name="no tools")
     upstream.reply(message=_calls("call_text"))
@@ -171,7 +171,7 @@ def test_s11_8_a_pinned_result_that_cannot_be_a_message(gateway: GatewayProcess,
     assert breaks(session.forwarded[2:]) == []
 
 
-def test_s11_8_without_storage_pins_count_for_the_request(
+def test_s11_12_without_storage_pins_count_for_the_request(
     gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
 ) -> None:
     """§11: with `store: false` those of the messages that are sent; nothing is kept of them."""
@@ -188,7 +188,7 @@ def test_s11_8_without_storage_pins_count_for_the_request(
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_s11_8_a_pinned_result_stands_with_its_call(gateway: GatewayProcess, upstream: MockUpstream, how: How) -> None:
+def test_s11_12_a_pinned_result_stands_with_its_call(gateway: GatewayProcess, upstream: MockUpstream, how: How) -> None:
     """§11: in the window it is shown in full, whatever else is reduced; behind it as text, with tool and arguments."""
     session = AgentSession(upstream, [gateway], how, name=f"pins {how}")
     session.turn("Which lamp?", [f"{keeper(1)} {prose(1, 150)}"], "Lamp 1.")
@@ -226,7 +226,7 @@ def _calls(name: str) -> Json:
     }
 
 
-def test_s11_8_a_resend_keeps_the_pin_and_may_pin(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s11_12_a_resend_keeps_the_pin_and_may_pin(gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """§11: a client that resends everything need not say it again; it may say it later."""
     for first in (True, False):
         session = AgentSession(upstream, [gateway], "resend", name=f"resent {first}")
@@ -244,7 +244,7 @@ def test_s11_8_a_resend_keeps_the_pin_and_may_pin(gateway: GatewayProcess, upstr
         assert session.bills[-1]["memory"]["pinned"] == 1
 
 
-def test_s11_8_what_cannot_all_be_kept_names_the_sizes(chat: Chat) -> None:
+def test_s11_12_what_cannot_all_be_kept_names_the_sizes(chat: Chat) -> None:
     """§11: a 400 as any overflow, with the tokens of system messages, pinned messages and the current one."""
     chat.say({"role": "system", "content": "Be brief."}, user("Hi"))
     chat.say({**user(prose(1, 1150)), "pinned": True})
@@ -261,7 +261,7 @@ def test_s11_8_what_cannot_all_be_kept_names_the_sizes(chat: Chat) -> None:
 
 
 @pytest.mark.parametrize("value", [None, "yes", 1, []])
-def test_s11_8_a_pin_is_true_or_false(gateway: GatewayProcess, value: Any) -> None:
+def test_s11_12_a_pin_is_true_or_false(gateway: GatewayProcess, value: Any) -> None:
     """§7: anything else names the field, and nothing is stored."""
     with http(gateway, f"sk-pins-{value}") as client:
         messages = [user("Hi"), {**user("Ho"), "pinned": value}]
@@ -279,7 +279,7 @@ def test_s11_8_a_pin_is_true_or_false(gateway: GatewayProcess, value: Any) -> No
         assert other.post(path, json={"pinned": True}).status_code == 404
 
 
-def test_s11_8_pins_are_exported_imported_and_deleted(chat: Chat, gateway: GatewayProcess) -> None:
+def test_s11_12_pins_are_exported_imported_and_deleted(chat: Chat, gateway: GatewayProcess) -> None:
     """§11: an imported conversation has them; with its item a pin is gone."""
     chat.say({**user(FACT), "pinned": True})
     chat.talk(range(12))
@@ -298,7 +298,7 @@ def test_s11_8_pins_are_exported_imported_and_deleted(chat: Chat, gateway: Gatew
     assert "memory" not in chat.bills[-1]
 
 
-def test_s11_8_agents_with_sections_read_what_is_pinned(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s11_12_agents_with_sections_read_what_is_pinned(gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """§11: a pinned message is in the context, whatever the window of N; the oldest without a pin leaves first."""
     team = Team(gateway, upstream)
     with team.client:

@@ -99,7 +99,7 @@ async def play(seed: int) -> list[tuple[int, bool]]:
     return found
 
 
-async def test_s11_8_the_window_with_pins_and_summaries() -> None:
+async def test_s11_12_the_window_with_pins_and_summaries() -> None:
     played = [await play(seed) for seed in range(TALKS)]
     requests = [each for found in played for each in found]
     assert len(requests) > 0.8 * TALKS * TURNS  # the others were refused: too much is pinned
