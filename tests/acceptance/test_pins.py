@@ -1,4 +1,4 @@
-"""What is pinned stays in every window, word for word (guarantee §11)."""
+"""What is pinned stays in every window, word for word (guarantee §11.12)."""
 
 import re
 from typing import Any
@@ -61,7 +61,7 @@ def holding(messages: list[Json], text: str) -> list[int]:
 
 
 def test_s11_12_a_pinned_fact_is_in_every_later_request(chat: Chat) -> None:
-    """§11: of a chat ten times longer than the window, each request has the fact word for word, once; the beginning
+    """§11.12: of a chat ten times longer than the window, each request has the fact word for word, once; the beginning
     stays between the passes, and the budget is kept."""
     chat.say({"role": "system", "content": "Be brief."}, {**user(FACT), "pinned": True})
     assert chat.forwarded[0] == [{"role": "system", "content": "Be brief."}, user(FACT)]  # the field does not go up
@@ -83,7 +83,7 @@ def test_s11_12_a_pinned_fact_is_in_every_later_request(chat: Chat) -> None:
 
 
 def test_s11_12_an_item_is_pinned_later_and_unpinned(chat: Chat) -> None:
-    """§11: whatever has left the window by then; items say so; without its pin it leaves with the next pass."""
+    """§11.12: whatever has left the window by then; items say so; without its pin it leaves with the next pass."""
     chat.say(user("Good morning."), answer="Hello!")
     chat.say(user(FACT), answer="Noted.")
     chat.talk(range(12))
@@ -105,7 +105,7 @@ def test_s11_12_an_item_is_pinned_later_and_unpinned(chat: Chat) -> None:
 def test_s11_12_a_pin_far_behind_what_is_read_is_found(
     gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
 ) -> None:
-    """§11: a conversation far longer than what is read of it for a window, and a model that was sent nothing of it."""
+    """§11.12: a conversation far longer than what is read of it for a window, and a model that was sent nothing of it."""
     client = make_client(gateway)
     made = client.conversations.create(items=[user(FACT)], extra_body={"items": [{**user(FACT), "pinned": True}]})
     call = {"type": "function_call", "call_id": "c1", "name": "search", "arguments": '{"q": "tide"}', "pinned": True}
@@ -129,7 +129,7 @@ ROLES = ("user", "assistant")
 
 
 def test_s11_12_only_pins_of_the_branch_count(chat: Chat) -> None:
-    """§11: a client that goes back and says something else leaves what it pinned there."""
+    """§11.12: a client that goes back and says something else leaves what it pinned there."""
     chat.say(user("Good morning."), answer="Hello!")
     before = [user("Good morning."), {"role": "assistant", "content": "Hello!"}]
     chat.say({**user(FACT), "pinned": True}, answer="Noted.")
@@ -141,7 +141,7 @@ def test_s11_12_only_pins_of_the_branch_count(chat: Chat) -> None:
 def test_s11_12_another_replica_knows_at_once(
     start_gateway: GatewayFactory, upstream: MockUpstream, make_client: ClientFactory, storage_url: str
 ) -> None:
-    """§11: what one process has kept of a conversation hides no pin that another one was asked for."""
+    """§11.12: what one process has kept of a conversation hides no pin that another one was asked for."""
     one, other = (make_client(start_gateway({"storage": {"url": storage_url}})) for _ in range(2))
     chat = Chat(one, upstream)
     chat.say(user("Good morning."), answer="Hello!")
@@ -174,7 +174,7 @@ def test_s11_12_a_pinned_result_that_cannot_be_a_message(gateway: GatewayProcess
 def test_s11_12_without_storage_pins_count_for_the_request(
     gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
 ) -> None:
-    """§11: with `store: false` those of the messages that are sent; nothing is kept of them."""
+    """§11.12: with `store: false` those of the messages that are sent; nothing is kept of them."""
     said = [{**user(FACT), "pinned": True}, {"role": "assistant", "content": "Noted."}]
     for turn in range(15):
         said += [user(prose(turn, 40)), {"role": "assistant", "content": prose(50 + turn, 40)}]
@@ -189,7 +189,7 @@ def test_s11_12_without_storage_pins_count_for_the_request(
 
 @pytest.mark.parametrize("how", HOWS)
 def test_s11_12_a_pinned_result_stands_with_its_call(gateway: GatewayProcess, upstream: MockUpstream, how: How) -> None:
-    """§11: in the window it is shown in full, whatever else is reduced; behind it as text, with tool and arguments."""
+    """§11.12: in the window it is shown in full, whatever else is reduced; behind it as text, with tool and arguments."""
     session = AgentSession(upstream, [gateway], how, name=f"pins {how}")
     session.turn("Which lamp?", [f"{keeper(1)} {prose(1, 150)}"], "Lamp 1.")
     if session.conversation is not None and how == "id":
@@ -227,7 +227,7 @@ def _calls(name: str) -> Json:
 
 
 def test_s11_12_a_resend_keeps_the_pin_and_may_pin(gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    """§11: a client that resends everything need not say it again; it may say it later."""
+    """§11.12: a client that resends everything need not say it again; it may say it later."""
     for first in (True, False):
         session = AgentSession(upstream, [gateway], "resend", name=f"resent {first}")
         upstream.reply(text="Noted.")
@@ -245,7 +245,7 @@ def test_s11_12_a_resend_keeps_the_pin_and_may_pin(gateway: GatewayProcess, upst
 
 
 def test_s11_12_what_cannot_all_be_kept_names_the_sizes(chat: Chat) -> None:
-    """§11: a 400 as any overflow, with the tokens of system messages, pinned messages and the current one."""
+    """§11.12: a 400 as any overflow, with the tokens of system messages, pinned messages and the current one."""
     chat.say({"role": "system", "content": "Be brief."}, user("Hi"))
     chat.say({**user(prose(1, 1150)), "pinned": True})
     with pytest.raises(BadRequestError) as refused:
@@ -280,7 +280,7 @@ def test_s11_12_a_pin_is_true_or_false(gateway: GatewayProcess, value: Any) -> N
 
 
 def test_s11_12_pins_are_exported_imported_and_deleted(chat: Chat, gateway: GatewayProcess) -> None:
-    """§11: an imported conversation has them; with its item a pin is gone."""
+    """§11.12: an imported conversation has them; with its item a pin is gone."""
     chat.say({**user(FACT), "pinned": True})
     chat.talk(range(12))
     token = chat.client.api_key
@@ -299,7 +299,7 @@ def test_s11_12_pins_are_exported_imported_and_deleted(chat: Chat, gateway: Gate
 
 
 def test_s11_12_agents_with_sections_read_what_is_pinned(gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    """§11: a pinned message is in the context, whatever the window of N; the oldest without a pin leaves first."""
+    """§11.12: a pinned message is in the context, whatever the window of N; the oldest without a pin leaves first."""
     team = Team(gateway, upstream)
     with team.client:
         team.ask("max", {**user("Use oil."), "pinned": True}, answer="Yes.")
