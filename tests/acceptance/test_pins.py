@@ -105,7 +105,7 @@ def test_s11_12_an_item_is_pinned_later_and_unpinned(chat: Chat) -> None:
 def test_s11_12_a_pin_far_behind_what_is_read_is_found(
     gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
 ) -> None:
-    """§11.12: a conversation far longer than what is read of it for a window, and a model that was sent nothing of it."""
+    """§11.12: a conversation far longer than what is read of it, and a model that was sent nothing of it."""
     client = make_client(gateway)
     made = client.conversations.create(items=[user(FACT)], extra_body={"items": [{**user(FACT), "pinned": True}]})
     call = {"type": "function_call", "call_id": "c1", "name": "search", "arguments": '{"q": "tide"}', "pinned": True}
@@ -189,7 +189,7 @@ def test_s11_12_without_storage_pins_count_for_the_request(
 
 @pytest.mark.parametrize("how", HOWS)
 def test_s11_12_a_pinned_result_stands_with_its_call(gateway: GatewayProcess, upstream: MockUpstream, how: How) -> None:
-    """§11.12: in the window it is shown in full, whatever else is reduced; behind it as text, with tool and arguments."""
+    """§11.12: in the window it is shown in full, whatever is reduced; behind it as text, with its arguments."""
     session = AgentSession(upstream, [gateway], how, name=f"pins {how}")
     session.turn("Which lamp?", [f"{keeper(1)} {prose(1, 150)}"], "Lamp 1.")
     if session.conversation is not None and how == "id":
