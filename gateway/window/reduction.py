@@ -24,6 +24,7 @@ from gateway.window.greedy_fit import BLOCK_TOKENS, GreedyFit, run_of_turns, too
 from gateway.window.minimum import LATEST_SHARE, Minimum
 from gateway.window.plan import PlanGuide
 from gateway.window.recall import extract, not_shown, recalled, without_repeated
+from gateway.window.segments import Segments
 
 # Shares of the room above the minimum. Recall is not sensitive to them: measured at budgets of 2,000 to 8,000 tokens
 # on 350 requests with known evidence, half or twice of each changes it by 0.3 points, none of `KEPT_SHARE` by 0.6.
@@ -127,6 +128,7 @@ class Reduction:
         self._late: list[Candidate] = []
         """Passages of old artifacts that wait until nothing of the current turn does (guarantee §4 I5)."""
         self._late_ids: frozenset[int] = frozenset()
+        self._segments = Segments(self._material, fitting.counting)
 
     def run(self) -> Fitted:
         """The fullest selection that fits.
@@ -160,8 +162,9 @@ class Reduction:
     def _begin(self, room: float) -> None:
         """Takes what has a share of the room of its own; what competes for the rest waits, in its order."""
         found, by_plan = self._ranked()
+        least = NEEDED_SCORE * max((c.passage.score for c in found), default=0.0)
         free, decided = self._take_turns_and_best(found, room)
-        left = self._take_kept_and_latest(free, room)
+        left = self._take_segments(self._take_kept_and_latest(free, room), room, least)
         absent = [c for c in decided if not self._shown.has(c, self._taken.first)]
         self._queue_rest([*left, *absent], room, by_plan)
 
@@ -216,7 +219,7 @@ class Reduction:
             free = self._take_first([c for c in free if c.relevant][:BEST_PASSAGES], room * BEST_SHARE, free)
             taken.extend_run(min(room, taken.used + room * self._turns_share(room)))
         else:
-            taken.extend_run(room)
+            taken.extend_run(room - self._segments.share(room))
         return self._shown.absent(free, taken.first), decided
 
     def _take_kept_and_latest(self, found: list[Candidate], room: float) -> list[Candidate]:
@@ -226,6 +229,20 @@ class Reduction:
             kept += BLOCK_TOKENS + LABEL_TOKENS  # a block for them alone, if need be
         found = self._take_first(kept_words(found), min(room, taken.used + kept), found)
         return self._take_first(self._of_latest_step(found), min(room, taken.used + room * LATEST_SHARE), found)
+
+    def _take_segments(self, found: list[Candidate], room: float, least: float) -> list[Candidate]:
+        """Takes summaries of what is older than the window, behind all that the question needs; returns what is left.
+
+        Args:
+            least: the score from which on a passage that the question calls for is needed.
+        """
+        taken = self._taken
+        if not self._material.segments_before(taken.first):
+            return found
+        needed = [c for c in found if c.passage.called and c.passage.score > 0 and c.passage.score >= least]
+        found = self._take_first(needed, room - self._segments.least(room), found)
+        taken.used += self._segments.take(taken.first, min(room - taken.used, self._segments.share(room)))
+        return found
 
     def _queue_rest(self, found: list[Candidate], room: float, by_plan: dict[int, Candidate]) -> None:
         """Puts what was not taken in the order in which it is tried."""
@@ -289,6 +306,8 @@ class Reduction:
 
     def _give_up(self, tokens: float) -> None:
         """Gives up what was taken last; it waits again, and so do the passages of a turn that has left again."""
+        if not self._taken.taken:
+            self._taken.used -= self._segments.give_up()
         given_up = self._taken.shrink(tokens)
         back = self._shown.released(self._taken.first)
         self._late = [c for c in (*given_up, *back) if id(c) in self._late_ids] + self._late
@@ -344,4 +363,5 @@ class Reduction:
             recalled(outside, quoted),
             frozen=False,
             keeps_block=self._minimum.keeps_block,
+            segments=self._segments.taken,
         )

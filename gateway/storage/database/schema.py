@@ -20,7 +20,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-REVISION = "0003"
+REVISION = "0004"
 """The Alembic revision that this version of the code needs."""
 
 metadata = MetaData(
@@ -55,6 +55,7 @@ conversations = Table(
     Column("framed", Boolean),
     Column("team_task", Text),
     Column("profile", String(32)),
+    Column("pins", Integer),
     Index(None, "tenant", "updated_at"),
     Index(None, "tenant", "created_at"),
     Index(None, "updated_at"),
@@ -63,7 +64,8 @@ conversations = Table(
 """`instructions_digest`: the system messages in force while there is no message that could name them. `forgotten_at`:
 when an item of it was last deleted, which a request that began before may quote. `used_until`: a request is at work on
 it, so it is not deleted as unused; set where its time could be over before the request is. `framed`: there are frames
-of it. `team_task`: what its agents work on together. `profile`: the mode of its prompt profile."""
+of it. `team_task`: what its agents work on together. `profile`: the mode of its prompt profile.
+`pins`: how many of its messages are pinned."""
 
 sessions = Table(
     "sessions",
@@ -176,6 +178,15 @@ frames = Table(
 )
 """What was forwarded, where that is not what the messages themselves say (ADR 12): by the model that was asked for and
 the last message that was forwarded, whose number in its chain is `sequence_number`. `full`: none before it counts."""
+
+pins = Table(
+    "pins",
+    metadata,
+    Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), primary_key=True),
+    Column("message_id", String(64), primary_key=True),
+    sqlite_with_rowid=False,
+)
+"""Messages that stay in every window (ADR 22)."""
 
 calibrations = Table(
     "calibrations",
