@@ -24,7 +24,7 @@ MOST, LARGEST = 50, 3
 
 OPTIONAL_IN_RECORDS = ("guarded", "standing", "reason", *CLIENTS_WORDS)
 FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING = frozenset(
-    {*OPTIONAL_IN_RECORDS, "economics", "embedder", "embedder_cost", "agent", "profile"}
+    {*OPTIONAL_IN_RECORDS, "economics", "embedder", "embedder_cost", "agent", "profile", "things"}
 )
 """Of a bill: they are left out elsewhere."""
 
@@ -67,6 +67,8 @@ def response_metadata(known: ResponseMetadata, unlisted: Unlisted | None = None)
             del utilization["economics"]
         if used.profile is None:
             del utilization["profile"]
+        if not used.things:
+            del utilization["things"]
         if not used.planning_usage.embedder:
             del utilization["planning_usage"]["embedder"], utilization["planning_cost"]["embedder_cost"]
     data["timings_ms"] = known.timings_ms

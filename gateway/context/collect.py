@@ -92,7 +92,15 @@ def collect(source: ContextInput, document_min_chars: int) -> Material:
         earlier=earlier.messages,
         recallable=artifacts_of_earlier(earlier.messages, files.earlier, document_min_chars, context.all_artifacts()),
         turns_before=earlier.turns,
+        things=history.things if _begins(context) else (),
     )
+
+
+def _begins(context: Context) -> bool:
+    """Whether the current user message is new, so that its block is made now (guarantee §4 I6)."""
+    messages = context.conversation_history
+    current = messages[context.current] if messages else None
+    return current is not None and current.role == "user" and current.message_id is None
 
 
 def _context(source: ContextInput, document_min_chars: int) -> Context:

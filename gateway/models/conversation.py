@@ -9,6 +9,7 @@ from gateway.models.artifacts import Artifact
 from gateway.models.chain import START, ChainDigest, ChainKey
 from gateway.models.frames import Frame
 from gateway.models.memory import SummarySegment
+from gateway.models.things import Thing
 
 INSTRUCTION_ROLES = ("system", "developer")
 INLINE_MESSAGES = 1000
@@ -217,7 +218,8 @@ class History:
 
     `unread` messages are older than the stored message `read_from`, the first that was read; `earlier` are those of
     them in which something to be recalled is sought, None if nobody has read them. `notes` are those of the stored
-    path, `segments` the summaries of its old turns, oldest first.
+    path, `segments` the summaries of its old turns, oldest first. `things` are what the current question names of what
+    is remembered (guarantee §11).
     """
 
     conversation_id: str | None
@@ -246,6 +248,7 @@ class History:
     team_task: str | None = None
     profile: str | None = None
     segments: tuple[SummarySegment, ...] = ()
+    things: tuple[Thing, ...] = ()
 
     @property
     def new_messages(self) -> tuple[ConversationMessage, ...]:

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from gateway.models.artifacts import Artifact
 from gateway.models.conversation import ConversationMessage
+from gateway.models.things import Thing
 
 KIND = "conversation.export"
 VERSION = 1
@@ -54,6 +55,7 @@ class ImportedConversation:
     messages: tuple[ImportedMessage, ...]
     attachments: tuple[ImportedAttachment, ...]
     requests: dict[str, dict[str, Any]]
+    things: tuple[Thing, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 from gateway.models.artifacts import Artifact, ArtifactPlan, ProcessingStrategy
 from gateway.models.conversation import ConversationMessage
 from gateway.models.frames import Frame
+from gateway.models.things import Thing
 
 SYSTEM_INDEX = -1
 """Index of leading system messages, which are not in `Material.messages`."""
@@ -33,6 +34,8 @@ class Material:
             `LAST_EARLIER`, the one before it one less.
         recallable: artifacts inside `earlier`.
         turns_before: number of turns that began before the first of all these messages.
+        things: remembered things that the question names, to be shown in its block (guarantee §11); none where the
+            block of the current turn is fixed.
     """
 
     instructions: tuple[dict[str, Any], ...]
@@ -46,6 +49,7 @@ class Material:
     earlier: tuple[ConversationMessage, ...] = ()
     recallable: tuple[Artifact, ...] = ()
     turns_before: int = 0
+    things: tuple[Thing, ...] = ()
 
     @property
     def artifacts(self) -> tuple[Artifact, ...]:

@@ -14,6 +14,7 @@ from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_if_new
 from gateway.storage.database.transactions import RowInsert
 from gateway.storage.lookup.digests import INSERT_LINKS, ChainEnd, digest_columns, link_rows
+from gateway.storage.things.write import insert_things, thing_row
 from gateway.storage.turns.message_rows import message_row
 from gateway.storage.turns.steps import INSERT_STEPS, OpenCalls, results_apart, step_row
 
@@ -34,6 +35,7 @@ class ImportRows:
     requests: list[Row]
     links: list[Row]
     sessions: tuple[str, ...]
+    things: list[Row]
 
 
 def rows_of(tenant: str, made: ImportedConversation, now: datetime) -> ImportRows:
@@ -104,6 +106,7 @@ def rows_of(tenant: str, made: ImportedConversation, now: datetime) -> ImportRow
         requests=known,
         links=links,
         sessions=made.sessions,
+        things=[thing_row(tenant, conversation_id, thing) for thing in made.things],
     )
 
 
@@ -174,6 +177,7 @@ def write_import(connection: sa.Connection, made: ImportRows) -> Imported:
         for start in range(0, len(found), BATCH):
             connection.execute(table.insert(), found[start : start + BATCH])
     INSERT_LINKS(connection, made.links)
+    insert_things(connection, made.things)
     owner = {"tenant": made.conversation["tenant"], "conversation_id": made.conversation["id"]}
     claim = insert_if_new(connection, schema.sessions)
     taken = [name for name in made.sessions if connection.execute(claim.values(**owner, name=name)).rowcount != 1]
