@@ -13,7 +13,7 @@ from gateway.models.things import KEY_WORDS, MAX_ALIASES, MAX_KEY_CHARS, ThingNo
 WORD = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
 FILE = "file"
 LEAST_CHARS = 3
-"""Of a name of one word; a shorter one counts only if it has a digit."""
+"""Of a name of one word; a shorter one counts only where it has letters and digits."""
 LEAST_ID_CHARS = 4
 """Of an id of one word that may stand alone: a "7" in a question is no order."""
 MOST_QUESTION_WORDS = 64
@@ -75,7 +75,8 @@ def _of_name(names: list[str], of_type: str) -> list[str]:
 
 def _is_word(word: str, but: frozenset[str]) -> bool:
     """Whether a word can name something by itself."""
-    return word not in but and (len(word) >= LEAST_CHARS or any(map(str.isdigit, word)) or not word.isascii())
+    short = len(word) < LEAST_CHARS and word.isascii() and (word.isalpha() or word.isdigit())
+    return word not in but and not short
 
 
 def noted(kind: str, thing_id: str, name: str | None, action: str, given: Iterable[str] = ()) -> ThingNote:

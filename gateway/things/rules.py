@@ -34,10 +34,9 @@ from gateway.things.aliases import FILE, file_name, noted
 VERBS = {
     **dict.fromkeys(("create", "add", "new", "make", "insert", "upload", "register"), CREATED),
     **dict.fromkeys(("update", "edit", "rename", "modify", "patch", "change", "write", "append", "move"), MODIFIED),
-    **dict.fromkeys(("replace", "set", "assign", "close", "reopen"), MODIFIED),
+    **dict.fromkeys(("replace", "assign", "close", "reopen"), MODIFIED),
     **dict.fromkeys(("delete", "remove", "drop", "cancel"), DELETED),
-    **dict.fromkeys(("get", "read", "search", "list", "find", "show", "view", "fetch", "load", "lookup"), DISCUSSED),
-    **dict.fromkeys(("open", "query", "describe", "inspect", "grep"), DISCUSSED),
+    **dict.fromkeys(("get", "read", "search", "list", "find", "show", "view", "fetch", "load", "open"), DISCUSSED),
 }
 """What a verb in a tool's name does with a thing."""
 _ENDS = "from by with for in on to of at into and details detail info status id ids"

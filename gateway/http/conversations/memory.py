@@ -88,7 +88,7 @@ class Memories:
         if "after" in call.query:
             raise invalid("after", "is for lists; a search has one page")
         found = await self._memory.search(call.tenant, place, search_of(query), limit)
-        return listed([as_memory(each) for each in ranked(query, found, limit)], has_more=False)
+        return listed([as_memory(each) for each in ranked(query, found)], has_more=False)
 
     async def _note(self, call: ApiCall) -> dict[str, Any]:
         place = call.conversation_id

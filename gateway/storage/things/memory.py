@@ -46,9 +46,11 @@ class ThingMemory:
         return await self._transactions.run(lambda connection: find_things(connection, owners, phrases, now))
 
     async def search(self, tenant: str, place: str | None, phrases: Phrases, most: int) -> tuple[Thing, ...]:
-        """The same by hand, of a place or of all of a tenant's; of each phrase the latest `most`."""
+        """The same by hand, of a place or of all of a tenant's; `most` of them."""
         now, owners = self._clock.now(), [Owner(tenant, place)]
-        return await self._transactions.run(lambda connection: find_things(connection, owners, phrases, now, most))
+        return await self._transactions.run(
+            lambda connection: find_things(connection, owners, phrases, now, most, most)
+        )
 
     async def require(self, tenant: str, conversation_id: str) -> None:
         """Returns if the tenant has that conversation."""
