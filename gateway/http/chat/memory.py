@@ -30,7 +30,7 @@ def _line(most: int) -> AfterValidator:
     return AfterValidator(check)
 
 
-ThingType = Annotated[str, Field(pattern=rf"^[\w.:-]{{1,{MAX_TYPE_CHARS}}}\z")]
+ThingType = Annotated[str, Field(pattern=rf"^[\w.:-]{{1,{MAX_TYPE_CHARS}}}$")]
 ThingId = Annotated[str, _line(MAX_ID_CHARS)]
 ThingName = Annotated[str, _line(MAX_NAME_CHARS)]
 ThingAction = Annotated[str, _line(MAX_ACTION_CHARS)]

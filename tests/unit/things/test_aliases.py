@@ -1,4 +1,4 @@
-"""By which words things are called, and which things a question names (guarantee §11.8)."""
+"""By which words things are called, and which things a question names (guarantee §11.14)."""
 
 from datetime import UTC, datetime, timedelta
 

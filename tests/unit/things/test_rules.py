@@ -1,4 +1,4 @@
-"""What tools tell of things (guarantee §11.9, ADR 24)."""
+"""What tools tell of things (guarantee §11.15, ADR 24)."""
 
 import json
 from typing import Any
