@@ -4,6 +4,7 @@ import itertools
 import re
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -248,6 +249,78 @@ def test_s11_17_a_deleted_thing_is_in_no_later_prompt(client: Client) -> None:
     client.http.delete(f"/conversations/{client.conversation}")
     assert client.http.get(f"/memory/{again['id']}").status_code == 404
     assert client.listed("/memory/workflow/wf_12/conversations") == []
+
+
+def test_s11_17_what_is_forgotten_of_a_user_is_in_no_conversation_s_prompt(client: Client) -> None:
+    """§11.17: also where it was only shown; what the conversation that made it noted itself stays there."""
+    client.ask("A workflow.", {"remember": [WORKFLOW], "scope": "user"}, user="ann")
+    client.conversation = None
+    client.ask("Update my task workflow.", {"scope": "user"}, user="ann")
+    assert "wf_12" in client.known
+    (of_ann,) = client.listed("/memory", user="ann")
+    client.http.delete(f"/memory/{of_ann['id']}")
+    client.ask("And then?", user="ann")
+    assert "wf_12" not in str(client.sent)
+    client.conversation = None
+    client.ask("Update my task workflow, please.", {"scope": "user"}, user="ann")
+    assert client.known == ""
+
+
+@pytest.mark.parametrize("path", ["src/main.py", "/srv/a b/main.py", "C:\\x\\main.py", "ßü/ñ.txt", "a?b#c%20d"])
+def test_s11_17_ids_may_be_paths(client: Client, path: str) -> None:
+    """§11.17: any id names its conversations, percent-encoded."""
+    client.ask("Hi", {"remember": [{"type": "file", "id": path}]})
+    about = client.listed(f"/memory/file/{quote(path, safe='')}/conversations")
+    assert [each["id"] for each in about] == [client.conversation]
+
+
+def test_s11_17_without_a_key_only_what_is_known_of_a_named_user(
+    module_start_gateway: GatewayFactory, upstream: MockUpstream
+) -> None:
+    """§11.17, §8.3: callers without a key are one tenant; what they can name is all that keeps them apart."""
+    gateway = module_start_gateway()
+    with http(gateway, None) as nobody:
+        found = nobody.get("/memory")
+        assert (found.status_code, found.json()["error"]["param"]) == (400, "user")
+        assert nobody.get("/memory", params={"user": "ann"}).json()["data"] == []
+        assert nobody.get("/memory/workflow/wf_12/conversations").status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [
+        ({"query": ""}, "query"),
+        ({"query": "x" * 1001}, "query"),
+        ({"query": "x", "after": "mem_1"}, "after"),
+        ({"limit": "0"}, "limit"),
+        ({"after": "mem_\x00"}, "after"),
+        ({"user": ""}, "user"),
+    ],
+)
+def test_s11_17_wrong_parameters_are_named(client: Client, query: Json, param: str) -> None:
+    """§11.17, §7.1."""
+    found = client.http.get("/memory", params=query)
+    assert found.status_code in (400, 404)
+    assert found.json()["error"]["param"] == param
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({}, "type"),
+        ({"remember": []}, "remember"),
+        ({**WORKFLOW, "remember": [WORKFLOW]}, "type"),
+        ({"remember": [{**WORKFLOW, "name": ""}]}, "remember[0].name"),
+        ({"remember": [WORKFLOW], "scope": "user"}, "scope"),
+        ({**WORKFLOW, "owner": "x"}, "owner"),
+    ],
+)
+def test_s11_17_a_wrong_note_is_named(client: Client, body: Json, param: str) -> None:
+    """§11.17, §7.1: and nothing of it is noted."""
+    client.ask("Hi")
+    found = client.http.post(f"/conversations/{client.conversation}/memory", json=body)
+    assert (found.status_code, found.json()["error"]["param"]) == (400, param)
+    assert client.here() == []
 
 
 def test_s11_17_an_export_holds_them_and_an_import_brings_them_back(client: Client) -> None:

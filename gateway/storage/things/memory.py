@@ -10,7 +10,7 @@ from gateway.storage.conversations.items import require_conversation
 from gateway.storage.database.engine import Transactions
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.things import records
-from gateway.storage.things.search import Owner, find_things
+from gateway.storage.things.search import find_things
 from gateway.storage.things.write import write_things
 
 
@@ -42,14 +42,14 @@ class ThingMemory:
 
     async def recall(self, tenant: str, places: list[str], phrases: Phrases) -> tuple[Thing, ...]:
         """Things of these places that a question may name, in no particular order (`ports.ThingReader`)."""
-        now, owners = self._clock.now(), [Owner(tenant, place) for place in places]
-        return await self._transactions.run(lambda connection: find_things(connection, owners, phrases, now))
+        now = self._clock.now()
+        return await self._transactions.run(lambda connection: find_things(connection, tenant, places, phrases, now))
 
     async def search(self, tenant: str, place: str | None, phrases: Phrases, most: int) -> tuple[Thing, ...]:
         """The same by hand, of a place or of all of a tenant's; `most` of them."""
-        now, owners = self._clock.now(), [Owner(tenant, place)]
+        now, places = self._clock.now(), None if place is None else [place]
         return await self._transactions.run(
-            lambda connection: find_things(connection, owners, phrases, now, most, most)
+            lambda connection: find_things(connection, tenant, places, phrases, now, most, most)
         )
 
     async def require(self, tenant: str, conversation_id: str) -> None:

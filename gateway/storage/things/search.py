@@ -2,9 +2,9 @@
 things that are called so. However many things there are, a question reads a bounded number of rows (ADR 24)."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -21,69 +21,79 @@ MOST_FOUND = 30
 """Things that are read for one question: those that the longest of its runs lead to."""
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """Whose things are searched: those of a place, or of a whole tenant."""
-
-    tenant: str
-    place: str | None = None
-
-
 def find_things(
     connection: sa.Connection,
-    owners: Iterable[Owner],
+    tenant: str,
+    places: Sequence[str] | None,
     phrases: Phrases,
     now: datetime,
     of_each: int = OF_EACH,
     most: int = MOST_FOUND,
 ) -> tuple[Thing, ...]:
     """The things that the phrases lead to: of each the latest `of_each`; `most` in all, those first that a whole
-    alias leads to, by its words, then those of which most words were sought."""
-    worth: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
-    for owner in owners:
-        for phrase, ids in _ids(connection, owner, phrases.whole, whole=True, of_each=of_each):
-            size = phrase.count(" ") + 1
-            worth |= {each: (max(size, worth[each][0]), 0) for each in ids}
-        for _, ids in _ids(connection, owner, phrases.words, whole=False, of_each=of_each):
-            worth |= {each: (worth[each][0], worth[each][1] + 1) for each in ids}
-    if not worth:
+    alias leads to, by its words, then those of which most words were sought.
+
+    Args:
+        places: where; None: in all places of the tenant.
+    """
+    found = _looked_up(connection, tenant, places, phrases, of_each)
+    if not found:
         return ()
+    worth: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for whole, phrase, ids in found:
+        size = phrase.count(" ") + 1
+        for each in ids:
+            words, single = worth[each]
+            worth[each] = (max(size, words), single) if whole else (words, single + 1)
     best = sorted(worth, key=lambda each: worth[each], reverse=True)[:most]
     return tuple(map(thing_of, connection.execute(_READ, {"ids": best, "now": now})))
 
 
-def lookup_query(dialect: str, *, whole: bool, by_place: bool) -> sa.Select[Any]:
-    """For each phrase of `:phrases` (a JSON list) the ids of the latest `:of_each` things, with blanks between."""
-    as_rows = sa.func.json_each if dialect == "sqlite" else sa.func.json_array_elements_text
-    phrases = as_rows(sa.bindparam("phrases", type_=sa.Text) if dialect == "sqlite" else _as_json())
-    each = phrases.table_valued("value").alias("each")
+def _looked_up(
+    connection: sa.Connection, tenant: str, places: Sequence[str] | None, phrases: Phrases, of_each: int
+) -> list[tuple[bool, str, list[str]]]:
+    """Each phrase that leads to anything, whether as a whole alias, and the ids of the things."""
+    owners = (tenant,) if places is None else places
+    if not (owners and (phrases.whole or phrases.words)):
+        return []
+    given = {"owners": owners, "phrases": phrases.whole, **({"words": phrases.words} if phrases.words else {})}
+    values = {name: jsons.dumps_text(each) for name, each in given.items()} | {"of_each": of_each}
+    query = lookup_query(connection.dialect.name, words=bool(phrases.words), by_place=places is not None)
+    rows = connection.execute(query, values)
+    return [(bool(whole), phrase, ids.split(" ")) for whole, phrase, ids in rows if ids]
+
+
+@cache
+def lookup_query(dialect: str, *, words: bool, by_place: bool) -> sa.Select[Any] | sa.CompoundSelect[Any]:
+    """For each of `:owners` and each of `:phrases` (JSON lists) the ids of the latest `:of_each` things, with blanks
+    between; with `words` also for each of `:words`."""
     column = ALIASES.c.place if by_place else ALIASES.c.tenant
+    whole = _of_kind(dialect, column, "phrases", whole=True)
+    return sa.union_all(whole, _of_kind(dialect, column, "words", whole=False)) if words else whole
+
+
+def _of_kind(dialect: str, column: sa.Column[Any], name: str, *, whole: bool) -> sa.Select[Any]:
+    owner, phrase = _members(dialect, "owners"), _members(dialect, name)
     latest = (
         sa.select(ALIASES.c.memory_id)
-        .where(column == sa.bindparam("owner"), ALIASES.c.whole.is_(whole), ALIASES.c.alias == each.c.value)
+        .where(column == owner.c.value, ALIASES.c.whole.is_(whole), ALIASES.c.alias == phrase.c.value)
         .order_by(ALIASES.c.mentioned_at.desc(), ALIASES.c.memory_id.desc())
         .limit(sa.bindparam("of_each", type_=sa.Integer))
-        .correlate(each)
+        .correlate(owner, phrase)
         .subquery("latest")
     )
     ids = sa.select(sa.func.aggregate_strings(latest.c.memory_id, " ")).scalar_subquery()
-    return sa.select(each.c.value, ids).select_from(each)
+    return sa.select(sa.literal_column("1" if whole else "0"), phrase.c.value, ids).select_from(
+        sa.join(owner, phrase, sa.true())
+    )
 
 
-def _as_json() -> Any:
-    return sa.cast(sa.bindparam("phrases", type_=sa.Text), sa.JSON)
-
-
-def _ids(
-    connection: sa.Connection, owner: Owner, phrases: Sequence[str], *, whole: bool, of_each: int
-) -> list[tuple[str, list[str]]]:
-    """Each phrase that leads to anything, with the ids of the things."""
-    if not phrases:
-        return []
-    by_place = owner.place is not None
-    values = {"phrases": jsons.dumps_text(phrases), "owner": owner.place or owner.tenant, "of_each": of_each}
-    found = connection.execute(_query(connection.dialect.name, whole=whole, by_place=by_place), values)
-    return [(phrase, ids.split(" ")) for phrase, ids in found if ids]
+def _members(dialect: str, name: str) -> Any:
+    """The members of a JSON list as rows."""
+    given: Any = sa.bindparam(name, type_=sa.Text)
+    if dialect == "sqlite":
+        return sa.func.json_each(given).table_valued("value").alias(f"each_of_{name}")
+    return sa.func.json_array_elements_text(sa.cast(given, sa.JSON)).table_valued("value").alias(f"each_of_{name}")
 
 
 def _read_query() -> sa.Select[Any]:
@@ -94,11 +104,3 @@ def _read_query() -> sa.Select[Any]:
 
 
 _READ = _read_query()
-_QUERIES: dict[tuple[str, bool, bool], sa.Select[Any]] = {}
-
-
-def _query(dialect: str, *, whole: bool, by_place: bool) -> sa.Select[Any]:
-    key = (dialect, whole, by_place)
-    if key not in _QUERIES:
-        _QUERIES[key] = lookup_query(dialect, whole=whole, by_place=by_place)
-    return _QUERIES[key]
