@@ -8,7 +8,7 @@ from gateway.errors import StorageUnavailable
 from gateway.history.recognition import end_user_of
 from gateway.models.conversation import ConversationMessage, History
 from gateway.models.exchange import ChatRequest
-from gateway.models.tool_steps import RESULT_ROLES, text_of
+from gateway.models.tool_steps import RESULT_ROLES, calls_of, text_of
 from gateway.ports import ThingReader
 from gateway.telemetry.logs import get_logger
 from gateway.things.naming import named_by, phrases_of
@@ -59,4 +59,6 @@ def _question(request: ChatRequest, history: History) -> str:
 
 
 def _is_said(message: ConversationMessage) -> bool:
-    return message.role not in RESULT_ROLES and bool(text_of(message.content).strip())
+    """Whether it is no tool step, and has words."""
+    is_step = message.role in RESULT_ROLES or calls_of(message.body)
+    return not is_step and bool(text_of(message.content).strip())

@@ -24,11 +24,8 @@ def read_page(connection: sa.Connection, tenant: str, query: ThingQuery, now: da
     if query.place is not None:
         where.append(THINGS.c.place == query.place)
     if query.after is not None:
-        last = read_one(connection, tenant, query.after, now, param="after")
-        where.append(THINGS.c.id < last.memory_id if query.newest_first else THINGS.c.id > last.memory_id)
-    order = THINGS.c.id.desc() if query.newest_first else THINGS.c.id
-    rows = connection.execute(sa.select(THINGS).where(*where).order_by(order).limit(query.limit + 1)).all()
-    return ThingPage(tuple(map(thing_of, rows[: query.limit])), len(rows) > query.limit)
+        read_one(connection, tenant, query.after, now, param="after")
+    return _page(connection, where, query, query.after)
 
 
 def read_one(
@@ -57,11 +54,18 @@ def read_conversations(
     """
     where = [THINGS.c.tenant == tenant, THINGS.c.type == kind, THINGS.c.thing_id == thing_id]
     where += [THINGS.c.conversation_id.is_not(None), _valid(now)]
+    last = None
     if query.after is not None:
         last = connection.execute(sa.select(THINGS.c.id).where(*where, THINGS.c.place == query.after)).scalar()
         if last is None:
             raise ConversationNotFound("No such conversation.", param="after")
-        where.append(THINGS.c.id < last if query.newest_first else THINGS.c.id > last)
+    return _page(connection, where, query, last)
+
+
+def _page(connection: sa.Connection, where: list[Any], query: ThingQuery, last: str | None) -> ThingPage:
+    """The rows behind the one of id `last`, in the order of their ids: that in which they were noted first."""
+    if last is not None:
+        where = [*where, THINGS.c.id < last if query.newest_first else THINGS.c.id > last]
     order = THINGS.c.id.desc() if query.newest_first else THINGS.c.id
     rows = connection.execute(sa.select(THINGS).where(*where).order_by(order).limit(query.limit + 1)).all()
     return ThingPage(tuple(map(thing_of, rows[: query.limit])), len(rows) > query.limit)
