@@ -56,7 +56,8 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """A thing that is remembered, once for each conversation and once for each user that it was noted for."""
+    """A thing that is remembered, once for each conversation and once for each user that it was noted for. `times`: how
+    often it was noted there; 0 where it was only shown."""
 
     memory_id: str
     scope: ThingScope

@@ -258,12 +258,26 @@ def test_s11_17_what_is_forgotten_of_a_user_is_in_no_conversation_s_prompt(clien
     client.ask("Update my task workflow.", {"scope": "user"}, user="ann")
     assert "wf_12" in client.known
     (of_ann,) = client.listed("/memory", user="ann")
+    assert [thing["times"] for thing in client.here()] == [0]
     client.http.delete(f"/memory/{of_ann['id']}")
-    client.ask("And then?", user="ann")
+    assert client.here() == []
+    client.ask("And my task workflow?", {}, user="ann")
     assert "wf_12" not in str(client.sent)
+    assert [each["times"] for each in client.listed("/memory")] == [1]
     client.conversation = None
     client.ask("Update my task workflow, please.", {"scope": "user"}, user="ann")
     assert client.known == ""
+
+
+def test_s11_17_a_bill_that_outlives_its_conversation_names_no_type(client: Client) -> None:
+    """§11.17, §2.5: a client's own word goes with what it said; the figures and ids stay."""
+    client.ask("A workflow.", {"remember": [WORKFLOW]})
+    body: Json = {"messages": [user("Update my task workflow.")], "memory": {}, "conversation": client.conversation}
+    answer = client.post(body).json()
+    (shown,) = answer["response_metadata"]["context_utilization"]["things"]
+    client.http.delete(f"/conversations/{client.conversation}")
+    bill = client.http.get(f"/chat/completions/{answer['response_metadata']['request_id']}").json()
+    assert bill["response_metadata"]["context_utilization"]["things"] == [{"memory_id": shown["memory_id"]}]
 
 
 @pytest.mark.parametrize("path", ["src/main.py", "/srv/a b/main.py", "C:\\x\\main.py", "ßü/ñ.txt", "a?b#c%20d"])

@@ -145,7 +145,7 @@ class RememberedThing(Fields):
     name: ThingName
     aliases: Annotated[list[Text], Field(max_length=MAX_ALIASES)]
     action: ThingAction
-    times: Annotated[int, Field(ge=1, le=MAX_INTEGER)]
+    times: Number
     created_at: Time
     mentioned_at: Time
     expires_at: Time | None = None

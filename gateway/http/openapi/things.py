@@ -15,7 +15,7 @@ def thing_schemas() -> dict[str, Schema]:
         name=TEXT,
         aliases=many(TEXT),
         action={**TEXT, "description": "What was done with it last."},
-        times={**WHOLE, "description": "How often it was noted."},
+        times={**WHOLE, "description": "How often it was noted; 0: it was only shown."},
         scope={"enum": ["conversation", "user"]},
         conversation_id=or_null(TEXT),
         created_at=UNIX,

@@ -73,7 +73,8 @@ def _page(connection: sa.Connection, where: list[Any], query: ThingQuery, last: 
 
 def delete_one(connection: sa.Connection, tenant: str, memory_id: str, now: datetime, place: str | None = None) -> None:
     """Deletes a thing, and what was forwarded of it beside questions: that of a conversation there, that of a user in
-    each conversation of the tenant that is about it. Their other blocks go with it, and the conversations stay.
+    each conversation of the tenant that is about it. Their other blocks go with it, and the conversations stay; those
+    that were only shown it are not about it any more.
 
     Raises:
         MemoryNotFound: the tenant, or the place, has no such memory.
@@ -83,6 +84,7 @@ def delete_one(connection: sa.Connection, tenant: str, memory_id: str, now: date
     if thing.conversation_id is None:
         where = (THINGS.c.tenant == tenant, THINGS.c.type == thing.type, THINGS.c.thing_id == thing.thing_id)
         about = list(connection.execute(sa.select(THINGS.c.conversation_id).where(*where)).scalars())
+        connection.execute(THINGS.delete().where(*where, THINGS.c.conversation_id.is_not(None), THINGS.c.times == 0))
     connection.execute(THINGS.delete().where(THINGS.c.id == memory_id))
     for conversation_id in sorted(each for each in about if each is not None):
         forget_blocks(connection, conversation_id, now)

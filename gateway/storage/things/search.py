@@ -1,7 +1,6 @@
 """Finds things by the words of a question: each run of its words is looked up in an index, and leads to the latest few
 things that are called so. However many things there are, a question reads a bounded number of rows (ADR 24)."""
 
-from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
@@ -15,9 +14,10 @@ from gateway.storage.database import schema
 from gateway.storage.things.write import thing_of
 
 THINGS, ALIASES = schema.things, schema.thing_aliases
-OF_EACH = 2 * MOST_RECALLED
-"""Things that one run of words leads to at most: some may be in two places, or may have expired."""
-MOST_FOUND = 30
+OF_EACH = MOST_RECALLED + 1
+"""Things that one run of words leads to in each place at most: one more than are shown, so that what many things are
+called is told from what few are."""
+MOST_FOUND = 4 * MOST_RECALLED
 """Things that are read for one question: those that the longest of its runs lead to."""
 
 
@@ -36,56 +36,65 @@ def find_things(
     Args:
         places: where; None: in all places of the tenant.
     """
-    found = _looked_up(connection, tenant, places, phrases, of_each)
-    if not found:
-        return ()
-    worth: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
-    for whole, phrase, ids in found:
-        size = phrase.count(" ") + 1
-        for each in ids:
-            words, single = worth[each]
-            worth[each] = (max(size, words), single) if whole else (words, single + 1)
-    best = sorted(worth, key=lambda each: worth[each], reverse=True)[:most]
-    return tuple(map(thing_of, connection.execute(_READ, {"ids": best, "now": now})))
-
-
-def _looked_up(
-    connection: sa.Connection, tenant: str, places: Sequence[str] | None, phrases: Phrases, of_each: int
-) -> list[tuple[bool, str, list[str]]]:
-    """Each phrase that leads to anything, whether as a whole alias, and the ids of the things."""
     owners = (tenant,) if places is None else places
     if not (owners and (phrases.whole or phrases.words)):
-        return []
+        return ()
     given = {"owners": owners, "phrases": phrases.whole, **({"words": phrases.words} if phrases.words else {})}
-    values = {name: jsons.dumps_text(each) for name, each in given.items()} | {"of_each": of_each}
-    query = lookup_query(connection.dialect.name, words=bool(phrases.words), by_place=places is not None)
-    rows = connection.execute(query, values)
-    return [(bool(whole), phrase, ids.split(" ")) for whole, phrase, ids in rows if ids]
+    values = {name: jsons.dumps_text(each) for name, each in given.items()}
+    kind, by_words, by_place = connection.dialect.name, bool(phrases.words), places is not None
+    query = lookup_query(kind, of_each, most, words=by_words, by_place=by_place)
+    return tuple(map(thing_of, connection.execute(query, {**values, "now": now})))
 
 
 @cache
-def lookup_query(dialect: str, *, words: bool, by_place: bool) -> sa.Select[Any] | sa.CompoundSelect[Any]:
-    """For each of `:owners` and each of `:phrases` (JSON lists) the ids of the latest `:of_each` things, with blanks
-    between; with `words` also for each of `:words`."""
+def lookup_query(dialect: str, of_each: int, most: int, *, words: bool, by_place: bool) -> sa.Select[Any]:
+    """The `most` best of the things that `:phrases` of `:owners` lead to (JSON lists), of each the latest `of_each`;
+    with `words` also those that `:words` lead to. None whose time is over at `:now`.
+
+    The limits stand in the text: of a parameter PostgreSQL expects a tenth of all rows, and would read tables whole.
+    """
     column = ALIASES.c.place if by_place else ALIASES.c.tenant
-    whole = _of_kind(dialect, column, "phrases", whole=True)
-    return sa.union_all(whole, _of_kind(dialect, column, "words", whole=False)) if words else whole
+    found: Any = _hits(dialect, column, "phrases", of_each, whole=True)
+    if words:
+        found = sa.union_all(found, _hits(dialect, column, "words", of_each, whole=False))
+    hits = found.subquery("hits")
+    worth = (sa.func.max(hits.c.size).desc(), sa.func.sum(hits.c.single).desc(), hits.c.memory_id.desc())
+    best = sa.select(hits.c.memory_id).group_by(hits.c.memory_id).order_by(*worth)
+    chosen = best.limit(sa.literal_column(str(most))).subquery("best")
+    now = sa.bindparam("now", type_=THINGS.c.expires_at.type)
+    valid = sa.or_(THINGS.c.expires_at.is_(None), THINGS.c.expires_at > now)
+    return sa.select(THINGS).join(chosen, chosen.c.memory_id == THINGS.c.id).where(valid)
 
 
-def _of_kind(dialect: str, column: sa.Column[Any], name: str, *, whole: bool) -> sa.Select[Any]:
+def _hits(dialect: str, column: sa.Column[Any], name: str, of_each: int, *, whole: bool) -> sa.Select[Any]:
+    """The ids that each phrase leads to; how many words it has, or that it is a single word."""
     owner, phrase = _members(dialect, "owners"), _members(dialect, name)
     latest = (
         sa.select(ALIASES.c.memory_id)
         .where(column == owner.c.value, ALIASES.c.whole.is_(whole), ALIASES.c.alias == phrase.c.value)
         .order_by(ALIASES.c.mentioned_at.desc(), ALIASES.c.memory_id.desc())
-        .limit(sa.bindparam("of_each", type_=sa.Integer))
+        .limit(sa.literal_column(str(of_each)))
         .correlate(owner, phrase)
-        .subquery("latest")
     )
-    ids = sa.select(sa.func.aggregate_strings(latest.c.memory_id, " ")).scalar_subquery()
-    return sa.select(sa.literal_column("1" if whole else "0"), phrase.c.value, ids).select_from(
-        sa.join(owner, phrase, sa.true())
-    )
+    memory_id, rows = _for_each(dialect, latest)
+    blanks = sa.func.length(phrase.c.value) - sa.func.length(sa.func.replace(phrase.c.value, " ", ""))
+    none, one = sa.literal_column("0", sa.Integer), sa.literal_column("1", sa.Integer)
+    size: Any = blanks + 1 if whole else none
+    single: Any = none if whole else one
+    every = sa.join(sa.join(owner, phrase, sa.true()), rows, sa.true())
+    return sa.select(memory_id.label("memory_id"), size.label("size"), single.label("single")).select_from(every)
+
+
+def _for_each(dialect: str, latest: sa.Select[Any]) -> tuple[Any, Any]:
+    """The column and the rows of a query that is made for each row before it: a lateral join, which SQLite has for
+    functions alone."""
+    if dialect != "sqlite":
+        rows: Any = latest.lateral("latest")
+        return rows.c.memory_id, rows
+    own = latest.subquery("latest")
+    ids = sa.select(sa.func.json_group_array(own.c.memory_id)).scalar_subquery()
+    rows = sa.func.json_each(ids).table_valued("value").alias("each_latest")
+    return rows.c.value, rows
 
 
 def _members(dialect: str, name: str) -> Any:
@@ -94,13 +103,3 @@ def _members(dialect: str, name: str) -> Any:
     if dialect == "sqlite":
         return sa.func.json_each(given).table_valued("value").alias(f"each_of_{name}")
     return sa.func.json_array_elements_text(sa.cast(given, sa.JSON)).table_valued("value").alias(f"each_of_{name}")
-
-
-def _read_query() -> sa.Select[Any]:
-    """The things of `:ids` whose time is not over at `:now`."""
-    now = sa.bindparam("now", type_=THINGS.c.expires_at.type)
-    valid = sa.or_(THINGS.c.expires_at.is_(None), THINGS.c.expires_at > now)
-    return sa.select(THINGS).where(THINGS.c.id.in_(sa.bindparam("ids", expanding=True)), valid)
-
-
-_READ = _read_query()

@@ -122,7 +122,7 @@ def _wanted(noted: NotedThings) -> dict[Key, _Wanted]:
             found[key] = known.plus(note) if known else _Wanted(place, note, note.name, note.aliases, 1)
     for note in noted.recalled:
         place = noted.places[0]
-        found.setdefault((place, *note.key), _Wanted(place, note, note.name, note.aliases, 1, only_new=True))
+        found.setdefault((place, *note.key), _Wanted(place, note, note.name, note.aliases, 0, only_new=True))
     return found
 
 
