@@ -96,12 +96,13 @@ class NotedThings:
 @dataclass(frozen=True, slots=True)
 class ThingQuery:
     """A page of things, in the order in which they were noted first; `after` is the memory id of the last one seen.
-    With `place`: those of a conversation or a user alone."""
+    With `place`: those of a conversation or a user alone; with `type`: of that type alone."""
 
     limit: int = 20
     after: str | None = None
     newest_first: bool = True
     place: str | None = None
+    type: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,6 +215,8 @@ def test_s11_17_things_are_noted_listed_searched_and_deleted(client: Client) -> 
     assert [each["thing_id"] for each in client.here(query="management")] == ["wf_12"]
     assert client.listed("/memory", query="lamp 4")[0]["thing_id"] == "A-4"
     assert client.here(query="nothing of this") == []
+    assert [each["thing_id"] for each in client.here(type="workflow")] == ["wf_12"]
+    assert len(client.listed("/memory", type="order")) == 5
     one = f"{path}/{made[0]['id']}"
     assert client.http.get(one).json()["name"] == "Task Management"
     other = Client(client.gateway, client.upstream)
@@ -307,6 +309,8 @@ def test_s11_17_without_a_key_only_what_is_known_of_a_named_user(
         ({"query": "x" * 1001}, "query"),
         ({"query": "x", "after": "mem_1"}, "after"),
         ({"limit": "0"}, "limit"),
+        ({"query": "x", "type": "order"}, "type"),
+        ({"type": ""}, "type"),
         ({"after": "mem_\x00"}, "after"),
         ({"user": ""}, "user"),
     ],

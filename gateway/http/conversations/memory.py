@@ -85,8 +85,9 @@ class Memories:
         query, limit = call.query["query"], limit_of(call.query)
         if len(query) > MAX_QUERY_CHARS:
             raise invalid("query", f"must have at most {MAX_QUERY_CHARS} characters")
-        if "after" in call.query:
-            raise invalid("after", "is for lists; a search has one page")
+        for name in ("after", "type"):
+            if name in call.query:
+                raise invalid(name, "is for lists; a search has one page, of things of all types")
         found = await self._memory.search(call.tenant, place, search_of(query), limit)
         return listed([as_memory(each) for each in ranked(query, found)], has_more=False)
 
@@ -126,11 +127,13 @@ class Memories:
 
 
 def _page_of(call: ApiCall, place: str | None = None) -> ThingQuery:
-    check_named(call.query, "after")
-    after = call.query.get("after")
+    check_named(call.query, "after", "type")
+    after, kind = call.query.get("after"), call.query.get("type")
     if after is not None and "\x00" in after:
         raise MemoryNotFound("No such memory.", param="after")
-    return ThingQuery(limit_of(call.query), after, newest_first(call.query, "desc"), place)
+    if kind is not None and "\x00" in kind:  # PostgreSQL takes no NUL, and nothing has such a type
+        raise invalid("type", "must be a type of things")
+    return ThingQuery(limit_of(call.query), after, newest_first(call.query, "desc"), place, kind)
 
 
 def _name(call: ApiCall) -> str:

@@ -70,7 +70,7 @@ def _conversations() -> dict[str, Any]:
 def _memory() -> dict[str, Any]:
     of_conversation, named = f"{CONVERSATIONS}/{{conversation_id}}/memory", _in_path("conversation_id")
     one, thing = _in_path("memory_id"), [*_in_path("type"), *_in_path("thing_id")]
-    pages = [_query("query", TEXT, "Search: one page, the best first."), *_paging("desc")]
+    pages = [_query("query", TEXT, "Search: one page, the best first."), _query("type", TEXT), *_paging("desc")]
     user = _query("user", TEXT, "What is known of this user; required without a key.")
     return {
         of_conversation: {

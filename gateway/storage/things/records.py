@@ -23,6 +23,8 @@ def read_page(connection: sa.Connection, tenant: str, query: ThingQuery, now: da
     where = [THINGS.c.tenant == tenant, _valid(now)]
     if query.place is not None:
         where.append(THINGS.c.place == query.place)
+    if query.type is not None:
+        where.append(THINGS.c.type == query.type)
     if query.after is not None:
         read_one(connection, tenant, query.after, now, param="after")
     return _page(connection, where, query, query.after)
