@@ -24,6 +24,7 @@ from gateway.http.conversations.attachments import Attachments
 from gateway.http.conversations.completions import StoredCompletions
 from gateway.http.conversations.context import ConversationContext
 from gateway.http.conversations.endpoint import Conversations
+from gateway.http.conversations.memory import Memories
 from gateway.http.conversations.transfer import ExportedConversation, ImportedConversations
 from gateway.http.cors import CrossOrigin, Preflights
 from gateway.http.edge import CHAT_PATH, App, Direct, Draining, Edge
@@ -49,6 +50,7 @@ from gateway.storage.database.migrate import migrate
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.retention import Retention
 from gateway.storage.store import ConversationStore
+from gateway.storage.things.memory import ThingMemory
 from gateway.telemetry.hooks import Hooks
 from gateway.telemetry.logs import get_logger
 from gateway.telemetry.metrics import Metrics
@@ -72,6 +74,7 @@ from gateway.upstream.routing.providers import ProtocolUpstream, unsupported
 from gateway.upstream.routing.router import ConfiguredRouter, modifies_params
 
 log = get_logger("gateway.app")
+MEMORY_PATH = "/v1/conversations/{conversation_id}/memory/{memory_id}"
 ATTACHMENT_PATH = "/v1/conversations/{conversation_id}/attachments/{attachment_id}"
 RETRY_SECONDS = 1.0
 """Between two tries to reach the storage at the start."""
@@ -128,6 +131,7 @@ class Gateway:
         self.paths, self.resends = PathCache(*kept), Resends(*kept)
         self.paths.also_forget.append(self.resends.forget)
         self.store = ConversationStore(self.transactions, clock, self.cache, days, self.paths)
+        self.things = ThingMemory(self.transactions, clock, self.store.secret, self.paths)
         self.retention = Retention(self.transactions, clock, self.cache, self.paths)
         claims = ClaimStore(self.transactions, clock)
         self.idempotency = IdempotencyGate(claims, self.store, clock, settings.conversation.idempotency_hours)
@@ -169,6 +173,7 @@ class Gateway:
             self.planning,
             self.store,
             settings.prompt_profiles,
+            self.things,
         )
 
     def _wire_warm_up(self) -> None:
@@ -198,12 +203,13 @@ class Gateway:
         transfer = ConversationTransfer(self.transactions, clock)
         self.exported = ExportedConversation(transfer, auth)
         self.imported = ImportedConversations(transfer, auth, max_bytes)
+        self.memories = Memories(self.things, auth, max_bytes, settings.memory.things_days)
         self.models = Models(UpstreamModels(self.client, self.router), auth)
         self.relay = Relay(self.router, Passthrough(self.pool), auth, settings)
 
     def routes(self, draining: Draining) -> list[Route]:
         """Every path that the gateway serves itself; all others are relayed."""
-        conversations, models = self.conversations, self.models
+        conversations, memories, models = self.conversations, self.memories, self.models
         ready = Ready(self.store, draining, self.statistics)
         found = [
             Route("/", About(metrics=self.settings.server.metrics != "off"), methods=["GET"]),
@@ -231,6 +237,14 @@ class Gateway:
             Route("/v1/conversations/{conversation_id}/attachments", self.attachments.all, methods=["GET"]),
             Route(ATTACHMENT_PATH, self.attachments.one, methods=["GET"]),
             Route(ATTACHMENT_PATH, self.attachments.one, methods=["DELETE"]),
+            Route("/v1/conversations/{conversation_id}/memory", memories.of_conversation, methods=["GET"]),
+            Route("/v1/conversations/{conversation_id}/memory", memories.of_conversation, methods=["POST"]),
+            Route(MEMORY_PATH, memories.one_of_conversation, methods=["GET"]),
+            Route(MEMORY_PATH, memories.one_of_conversation, methods=["DELETE"]),
+            Route("/v1/memory", memories.all, methods=["GET"]),
+            Route("/v1/memory/{memory_id}", memories.one, methods=["GET"]),
+            Route("/v1/memory/{memory_id}", memories.one, methods=["DELETE"]),
+            Route("/v1/memory/{type}/{thing_id:path}/conversations", memories.conversations, methods=["GET"]),
             Route("/v1/conversations/{conversation_id}/items", conversations.items, methods=["GET"]),
             Route("/v1/conversations/{conversation_id}/items", conversations.items, methods=["POST"]),
             Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["GET"]),

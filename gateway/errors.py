@@ -15,6 +15,7 @@ GatewayError
 │       ├── ConversationNotFound      unknown, deleted or another tenant's (guarantee §2)
 │       ├── ItemNotFound
 │       ├── CompletionNotFound
+│       ├── MemoryNotFound
 │       ├── ModelNotFound
 │       └── NotRelayed                not for this key (guarantee §1)
 ├── Unauthorized 401
@@ -196,6 +197,12 @@ class CompletionNotFound(NotFound):
     """No such stored completion for this tenant."""
 
     code = "completion_not_found"
+
+
+class MemoryNotFound(NotFound):
+    """No such memory of a thing for this tenant, or in this conversation (guarantee §11)."""
+
+    code = "memory_not_found"
 
 
 class ModelNotFound(NotFound):

@@ -25,7 +25,7 @@ twice (guarantee §6.2)."""
 
 OPTIONAL_IN_RECORDS = ("guarded", "standing", "reason", *CLIENTS_WORDS)
 FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING = frozenset(
-    {*OPTIONAL_IN_RECORDS, "economics", "embedder", "embedder_cost", "agent", "profile", "memory"}
+    {*OPTIONAL_IN_RECORDS, "economics", "embedder", "embedder_cost", "agent", "profile", "memory", "things"}
 )
 """Of a bill: they are left out elsewhere."""
 
@@ -70,6 +70,8 @@ def response_metadata(known: ResponseMetadata, unlisted: Unlisted | None = None)
             del utilization["profile"]
         if used.memory is None:
             del utilization["memory"]
+        if not used.things:
+            del utilization["things"]
         if not used.planning_usage.embedder:
             del utilization["planning_usage"]["embedder"], utilization["planning_cost"]["embedder_cost"]
     data["timings_ms"] = known.timings_ms

@@ -6,6 +6,7 @@ from html import escape
 from typing import assert_never
 
 from gateway.models.artifacts import ArtifactType, ProcessingStrategy
+from gateway.models.things import Thing
 from gateway.models.window import Excerpt, Recalled, Rendering, head_of
 
 ELISION = "[…]"
@@ -131,11 +132,12 @@ def file_part(rendering: Rendering) -> dict[str, str]:
     return {"type": "text", "text": f'<{BLOCK_TAG} note="{NOTE}">\n{_item(rendering)}\n</{BLOCK_TAG}>'}
 
 
-def block(renderings: Sequence[Rendering], turns: Recalled | None = None) -> str:
+def block(renderings: Sequence[Rendering], turns: Recalled | None = None, things: Sequence[Thing] = ()) -> str:
     """The one delimited block at the head of the current user message; "" if it would be empty."""
-    if not renderings and turns is None:
+    if not (renderings or turns or things):
         return ""
-    items = "\n".join([*([_turns(turns)] if turns else []), *(_item(rendering) for rendering in renderings)])
+    first = [*([_things(things)] if things else []), *([_turns(turns)] if turns else [])]
+    items = "\n".join([*first, *(_item(rendering) for rendering in renderings)])
     return f'<{BLOCK_TAG} note="{NOTE}">\n{items}\n</{BLOCK_TAG}>\n\n'
 
 
@@ -194,6 +196,20 @@ def _turns(turns: Recalled) -> str:
     text = DELIMITER.sub("&lt;", excerpts_text(turns))
     lines = LINES_BY_HEAD if heads_once(turns) else LINES
     return f'<{ITEM_TAG} {names} lines="{lines}" shown="{shown}">\n{text}\n</{ITEM_TAG}>'
+
+
+def _things(things: Sequence[Thing]) -> str:
+    """A line for each thing. What a client or a tool called it stands in quotation marks, and cannot end them."""
+    text = DELIMITER.sub("&lt;", "\n".join(map(_thing, things)))
+    return f'<{ITEM_TAG} type="known_things" source="memory">\n{text}\n</{ITEM_TAG}>'
+
+
+def _thing(thing: Thing) -> str:
+    kind, name, own, action = (
+        text.replace('"', "'") for text in (thing.type, thing.name, thing.thing_id, thing.action)
+    )
+    called = f' "{name}"' if thing.name != thing.thing_id else ""
+    return f'{kind}{called}, id "{own}" ({action} {thing.mentioned_at:%Y-%m-%d})'
 
 
 def _of_all(shown: Rendering | Recalled) -> str:

@@ -33,7 +33,7 @@ def assemble(material: Material, selection: Selection) -> Forwarded:
             in_block.append(rendering)
     messages: list[dict[str, Any]] = list(material.instructions)
     indexes = [SYSTEM_INDEX] * len(messages)
-    text = block(in_block, selection.turns)
+    text = block(in_block, selection.turns, material.things)
     rendered: dict[str, Any] | None = None
     memory = waiting = remembered(material, selection)
     for index, message in enumerate(material.messages):

@@ -217,6 +217,20 @@ class ConversationSettings(Section):
     )
 
 
+class MemorySettings(Section):
+    """What outlives the window (guarantee §11)."""
+
+    things: bool = Field(
+        False,
+        description="Remember the things that conversations are about, also where a request has no `memory`.",
+    )
+    things_days: float | None = Field(
+        None,
+        gt=0,
+        description="Days that a thing is remembered after it was mentioned last; null: as long as what it belongs to.",
+    )
+
+
 class ApiKey(Section):
     """A key that clients may use and whose it is."""
 
@@ -270,6 +284,7 @@ class Settings(Section):
     cache: CacheSettings = CacheSettings()
     context: ContextSettings = ContextSettings()
     conversation: ConversationSettings = ConversationSettings()
+    memory: MemorySettings = MemorySettings()
     auth: AuthSettings = AuthSettings()
     upstream: UpstreamSettings = UpstreamSettings()
     prompt_profiles: PromptProfiles = NO_PROFILES
@@ -310,4 +325,4 @@ class Settings(Section):
         return self.upstream.api_key is not None or any(e.litellm_params.has_credentials for e in self.model_list)
 
 
-SECTIONS = ("server", "storage", "cache", "context", "conversation", "auth", "upstream", "prompt_profiles")
+SECTIONS = ("server", "storage", "cache", "context", "conversation", "memory", "auth", "upstream", "prompt_profiles")

@@ -102,7 +102,15 @@ def collect(source: ContextInput, document_min_chars: int) -> Material:
         turns_before=earlier.turns,
         pinned=pinned,
         segments=history.segments,
+        things=history.things if _begins(context) else (),
     )
+
+
+def _begins(context: Context) -> bool:
+    """Whether the current user message is new, so that its block is made now (guarantee §4 I6)."""
+    messages = context.conversation_history
+    current = messages[context.current] if messages else None
+    return current is not None and current.role == "user" and current.message_id is None
 
 
 def _context(source: ContextInput, document_min_chars: int) -> Context:

@@ -3,7 +3,7 @@
 Nothing here waits for anything, so it can run in a thread. A planner's plan is followed from the same draft.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Self
 
@@ -12,6 +12,7 @@ from gateway.assembly.block import worded
 from gateway.assembly.messages import assemble
 from gateway.config.settings import ContextSettings
 from gateway.context.collect import ContextInput
+from gateway.errors import ContextLengthExceeded
 from gateway.models.relevance import Relevance
 from gateway.models.window import Fitted, Material, Unreduced
 from gateway.planning.decision import Decision, facts_of, should_use_llm_planning
@@ -39,6 +40,12 @@ class Measured:
     tools: Tools
     finder: PassageFinder
     unreduced: Unreduced
+
+    def without_things(self, settings: ContextSettings) -> Self:
+        """The same without the remembered things that the question names."""
+        material = replace(self.material, things=())
+        unreduced = count_unreduced(material, self.limits, self.counting, self.tools, _shares(settings))
+        return replace(self, material=material, unreduced=unreduced)
 
     @property
     def answers(self) -> int:
@@ -81,12 +88,18 @@ def measure(
     target = int(low_water * tokens) if tokens is not None else None
     window, estimated = source.budget.context_window, counter.margin != 1.0
     limits = Limits(tokens, settings.history_share, target, estimated=estimated, window=window)
-    unreduced = count_unreduced(material, limits, counting, tools, (settings.fits_share, settings.near_limit_share))
+    unreduced = count_unreduced(material, limits, counting, tools, _shares(settings))
     return Measured(source, material, counting, limits, tools, finder, unreduced)
 
 
+def _shares(settings: ContextSettings) -> Sequence[float]:
+    """Shares of the budget on which decisions depend."""
+    return settings.fits_share, settings.near_limit_share
+
+
 def make_draft(measured: Measured, settings: ContextSettings, has_planner: bool) -> Draft:
-    """Fits what was measured without a plan, and decides whether one is called for.
+    """Fits what was measured without a plan, and decides whether one is called for. Remembered things leave first: for
+    them nothing else is reduced, and no request is refused (guarantee §11).
 
     Args:
         has_planner: an internal model may be asked.
@@ -94,6 +107,22 @@ def make_draft(measured: Measured, settings: ContextSettings, has_planner: bool)
     Raises:
         ContextLengthExceeded: it cannot be made to fit, whatever a plan may say (guarantee §4 I1).
     """
+    if not measured.material.things:
+        return _fitted_draft(measured, settings, has_planner)
+    bare = measured.without_things(settings)
+    if measured.unreduced.new_pass and not bare.unreduced.new_pass:
+        return _fitted_draft(bare, settings, has_planner)
+    try:
+        draft = _fitted_draft(measured, settings, has_planner)
+    except ContextLengthExceeded:
+        return _fitted_draft(bare, settings, has_planner)
+    if not draft.fitted.new_pass or bare.unreduced.new_pass:
+        return draft
+    without = _fitted_draft(bare, settings, has_planner)
+    return draft if without.fitted.new_pass else without
+
+
+def _fitted_draft(measured: Measured, settings: ContextSettings, has_planner: bool) -> Draft:
     unreduced = measured.unreduced
     fitted = fit(measured.material, measured.limits, measured.counting, measured.tools, unreduced=unreduced)
     if fitted.new_pass and not unreduced.new_pass:  # room for what the question needs: no old decision holds

@@ -28,6 +28,7 @@ from gateway.context.planner import (
     planner_task,
     prospects_of,
 )
+from gateway.context.remembered import with_things
 from gateway.context.report import BuiltContext, report
 from gateway.embeddings.background import Holds
 from gateway.embeddings.meaning import Meaning, RequestMeaning
@@ -37,7 +38,7 @@ from gateway.models.bill import InternalCall
 from gateway.models.conversation import ConversationMessage, History
 from gateway.models.exchange import ChatRequest, ModelFacts
 from gateway.planning.decision import NO_PLANNER, NOTHING_TO_PLAN, may_be_planned, weighed
-from gateway.ports import ConversationReader, FileStore
+from gateway.ports import ConversationReader, FileStore, ThingReader
 from gateway.relevance.index_cache import ContentIndexes, PassageFinder
 from gateway.tokens.counter import CounterRegistry
 from gateway.window.budget import Budget
@@ -62,6 +63,7 @@ class ContextManager:
         planning: ContextPlanning | None = None,
         store: ConversationReader | None = None,
         profiles: PromptProfiles = NO_PROFILES,
+        things: ThingReader | None = None,
     ) -> None:
         self._settings = settings
         self._counters = counters
@@ -70,6 +72,7 @@ class ContextManager:
         self._indexes = indexes
         self._planning = planning
         self._store = store
+        self._things = things
         self._assemblers = Assemblers()
         self._profiles = profiles if profiles.is_set else None
 
@@ -139,9 +142,15 @@ class ContextManager:
         """The context of a request that surely fits as it was sent; None if it needs a closer look."""
         if not self._counters.is_loaded(facts):
             await asyncio.to_thread(self._counters.load, facts)
-        if request.is_worded or self._is_profiled(request):
+        if request.is_worded or request.remembers or self._is_profiled(request):
             return None
         return context_as_sent(request, budget, self._counters.counter(facts), self._settings)
+
+    async def remembered(self, request: ChatRequest, history: History) -> History:
+        """The conversation with the remembered things that its question names, where the request has its memory on."""
+        if self._things is None or not request.remembers:
+            return history
+        return await with_things(request, history, self._things)
 
     def profile(self, request: ChatRequest, history: History, facts: ModelFacts) -> Profile | None:
         """The prompt profile that the conversation calls for; None where none is configured or wanted."""

@@ -89,8 +89,9 @@ def _utilization(draft: Draft, fitted: Fitted, warning_threshold: float) -> Cont
     sent = included + len(material.instructions)
     utilization = measured_utilization(request, source.budget, fitted, sent, warning_threshold)
     utilization.strategy = _strategy(material, fitted)
-    if (history.restored_count or history.unread) and utilization.strategy == "passthrough":
+    if (history.restored_count or history.unread or material.things) and utilization.strategy == "passthrough":
         utilization.strategy = "simple"
+    utilization.things = [{"memory_id": thing.memory_id, "type": thing.type} for thing in material.things]
     utilization.messages_excluded = len(material.messages) - included + history.unread + source.steps.removed
     new = material.attached[len(history.attachments) :]
     earlier = EarlierWindow.of(material, draft.unreduced, history.stored, new)

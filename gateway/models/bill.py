@@ -213,6 +213,8 @@ class ContextUtilizationMetadata:
     """Pinned messages, summaries and tokens of the memory message; on the bill only where there is one."""
     profile: dict[str, Any] | None = None
     """The prompt profile that stands in front, and what it saves; on the bill only where profiles are configured."""
+    things: list[dict[str, str]] | None = None
+    """Memory id and type of the remembered things that were shown; on the bill only where there were any."""
     warnings: list[str] = field(default_factory=list)
 
 

@@ -9,6 +9,7 @@ from gateway.models.artifacts import Artifact
 from gateway.models.chain import START, ChainDigest, ChainKey
 from gateway.models.frames import Frame
 from gateway.models.memory import SummarySegment
+from gateway.models.things import Thing
 
 INSTRUCTION_ROLES = ("system", "developer")
 INLINE_MESSAGES = 1000
@@ -221,7 +222,8 @@ class History:
     `unread` messages are older than the stored message `read_from`, the first that was read; `earlier` are those of
     them in which something to be recalled is sought, None if nobody has read them. `notes` are those of the stored
     path, `segments` the summaries of its old turns, oldest first. `older_pins` are pinned messages among the unread
-    ones, each result behind the message with its call.
+    ones, each result behind the message with its call. `things` are what the current question names of what
+    is remembered (guarantee §11).
     """
 
     conversation_id: str | None
@@ -251,6 +253,7 @@ class History:
     profile: str | None = None
     segments: tuple[SummarySegment, ...] = ()
     older_pins: tuple[ConversationMessage, ...] = ()
+    things: tuple[Thing, ...] = ()
 
     @property
     def new_messages(self) -> tuple[ConversationMessage, ...]:

@@ -11,6 +11,7 @@ from gateway.models.agents import Agent
 from gateway.models.artifacts import ContextGoal, RequestAttachment
 from gateway.models.chain import ChainDigest
 from gateway.models.conversation import ConversationRef
+from gateway.models.things import Memory
 from gateway.models.turn import Claim
 
 
@@ -65,10 +66,10 @@ def stays() -> bool:
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
     """A validated chat request. `forward` is the body without the gateway's own fields, `messages` apart; `size` are
-    the bytes of the whole body as it came; `agent` is who answers, where one is named; `pinned` are indexes
-    of messages that stay in every window; `claim` says that it is to be
-    answered once; `log_facts` are the fields of its line in the log; `has_left` tells whether its client has closed the
-    connection, and nobody else wants the answer; `known` is what an earlier request tells of its messages."""
+    the bytes of the whole body as it came; `agent` is who answers, where one is named; `pinned` are indexes of messages
+    that stay in every window; `memory` says what of things is remembered, where anything is; `claim` says that it is to
+    be answered once; `log_facts` are the fields of its line in the log; `has_left` tells whether its client has closed
+    the connection, and nobody else wants the answer; `known` is what an earlier request tells of its messages."""
 
     request_id: str
     caller: Caller
@@ -89,6 +90,7 @@ class ChatRequest:
     plain: PlainMessages | None = None
     agent: Agent | None = None
     pinned: frozenset[int] = frozenset()
+    memory: Memory | None = None
     claim: Claim | None = None
     log_facts: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     has_left: Callable[[], bool] = field(default=stays, repr=False, compare=False)
@@ -103,6 +105,11 @@ class ChatRequest:
     def is_worded(self) -> bool:
         """Whether its messages are not forwarded as they are, since its agent reads them otherwise (guarantee §11)."""
         return self.agent is not None and self.agent.changes_messages and self.options.mode != "off"
+
+    @property
+    def remembers(self) -> bool:
+        """Whether remembered things may stand beside its question (guarantee §11)."""
+        return self.memory is not None and self.options.mode != "off"
 
     @property
     def is_proxied(self) -> bool:

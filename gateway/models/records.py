@@ -9,6 +9,7 @@ from typing import Any, Self
 from gateway.models.artifacts import Artifact
 from gateway.models.conversation import ConversationMessage
 from gateway.models.memory import SummarySegment
+from gateway.models.things import Thing
 from gateway.models.turn import LedgerEntry
 
 KIND = "conversation.export"
@@ -56,6 +57,7 @@ class ImportedConversation:
     messages: tuple[ImportedMessage, ...]
     attachments: tuple[ImportedAttachment, ...]
     requests: dict[str, dict[str, Any]]
+    things: tuple[Thing, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from gateway.models.bill import PICO, CallCost
 from gateway.models.chain import START, ChainDigest, ChainKey
 from gateway.models.conversation import ConversationMessage
 from gateway.models.frames import NewFrame
+from gateway.models.things import NotedThings
 
 ClaimState = Literal["running", "done"]
 
@@ -150,6 +151,8 @@ class StoredTurn:
     """The mode that the conversation has from now on, where prompt profiles are configured."""
     pins: tuple[str, ...] = ()
     """Messages that are pinned from now on."""
+    things: NotedThings | None = None
+    """What it says of things, where that is remembered (guarantee §11)."""
 
 
 @dataclass(frozen=True, slots=True)

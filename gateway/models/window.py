@@ -10,6 +10,7 @@ from gateway.models.artifacts import Artifact, ArtifactPlan, ProcessingStrategy
 from gateway.models.conversation import ConversationMessage
 from gateway.models.frames import Frame
 from gateway.models.memory import MemoryMessage, Pinned, SummarySegment
+from gateway.models.things import Thing
 
 SYSTEM_INDEX = -1
 """Index of leading system messages, which are not in `Material.messages`."""
@@ -38,6 +39,8 @@ class Material:
         turns_before: number of turns that began before the first of all these messages.
         pinned: the pinned messages, oldest first, which are in any window (guarantee §11).
         segments: the summaries of old turns, oldest first.
+        things: remembered things that the question names, to be shown in its block (guarantee §11); none where the
+            block of the current turn is fixed.
     """
 
     instructions: tuple[dict[str, Any], ...]
@@ -53,6 +56,7 @@ class Material:
     turns_before: int = 0
     pinned: tuple[Pinned, ...] = ()
     segments: tuple[SummarySegment, ...] = ()
+    things: tuple[Thing, ...] = ()
 
     @property
     def artifacts(self) -> tuple[Artifact, ...]:

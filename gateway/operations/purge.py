@@ -47,6 +47,8 @@ async def sweep(retention: Retention, clock: Clock, retention_days: float | None
         deleted = await retention.expire_conversations(days_before(clock.now(), retention_days))
         if deleted:
             log.info("conversations_expired", deleted=deleted)
+    if things := await retention.expire_things():
+        log.info("things_expired", deleted=things)
     await retention.expire_claims()
 
 

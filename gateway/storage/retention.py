@@ -1,4 +1,5 @@
-"""What expires: conversations by `conversation.retention_days` or `gateway purge`, claims by their own time."""
+"""What expires: conversations by `conversation.retention_days` or `gateway purge`, claims and things by their own
+time."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -10,9 +11,12 @@ from gateway.storage.conversations.delete import delete_locked
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
 from gateway.storage.lookup.path_cache import PathCache
+from gateway.storage.things.records import expire
 
 BATCH = 20
 """Conversations that one transaction deletes: writers wait for no more than that."""
+THINGS = 500
+"""Things that one transaction deletes."""
 PROCESS_KEPT = timedelta(days=1)
 """How long a process that is no longer alive is remembered, longer than any clock of another is wrong."""
 Conditions = Sequence[sa.ColumnElement[bool]]
@@ -73,6 +77,19 @@ class Retention:
         )
         await self._transactions.run(lambda connection: [connection.execute(each) for each in expired], write=True)
         await self._transactions.wipe_owed()
+
+    async def expire_things(self) -> int:
+        """Deletes things whose `memory.things_days` are over. Returns how many were deleted.
+
+        Raises:
+            StorageUnavailable: the storage cannot be reached; what was deleted by then is.
+        """
+        now, deleted = self._clock.now(), 0
+        while count := await self._transactions.run(lambda connection: expire(connection, now, THINGS), write=True):
+            deleted += count
+        if deleted:
+            await self._transactions.wipe()
+        return deleted
 
     async def _delete_batch(self, expired: Conditions) -> list[tuple[str, ...]]:
         return await self._transactions.run(lambda connection: _delete_batch(connection, expired), write=True)

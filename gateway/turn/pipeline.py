@@ -159,7 +159,8 @@ class Pipeline:
                 budget_tokens=budget.tokens,
                 before_lookup=partial(self._settlement.running.ended, request),
             )
-            exchange.history = await build_llm_messages(request, self._store, options)
+            history = await build_llm_messages(request, self._store, options)
+            exchange.history = await self._context.remembered(request, history)
         if exchange.history is None or exchange.history.as_sent:
             exchange.built = as_sent
 

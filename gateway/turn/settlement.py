@@ -29,6 +29,7 @@ from gateway.models.bill import CallCost, ContextUtilizationMetadata, ResponseMe
 from gateway.models.chain import ChainKey
 from gateway.models.conversation import INLINE_MESSAGES
 from gateway.models.standing import Unlisted, unlisted_among
+from gateway.models.things import user_place
 from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
 from gateway.ports import Clock
 from gateway.storage.store import ConversationStore
@@ -318,7 +319,11 @@ class Settlement:
     async def _turn(self, exchange: Exchange, outcome: Outcome) -> StoredTurn:
         """What is stored of the turn."""
         messages = exchange.history.messages if exchange.history else ()
-        return await offload_if(len(messages) >= INLINE_MESSAGES, stored_turn, exchange, outcome)
+        place, memory = None, exchange.request.memory
+        user = end_user_of(exchange.request.forward) if memory is not None and memory.scope == "user" else None
+        if user is not None:
+            place = user_place(await self._store.secret(), exchange.request.caller.tenant, user)
+        return await offload_if(len(messages) >= INLINE_MESSAGES, stored_turn, exchange, outcome, place)
 
     async def _unlisted(self, exchange: Exchange) -> Unlisted | None:
         """What need not stand in the stored bill, as stored messages tell it again (ADR 19)."""

@@ -23,18 +23,23 @@ from gateway.models.chain import (
 )
 from gateway.models.conversation import ConversationMessage, History, TokenCounts
 from gateway.models.exchange import ChatRequest
+from gateway.models.things import NotedThings
 from gateway.models.tool_steps import RESULT_ROLES, open_step, without_calls
 from gateway.models.turn import NewAnswer, StoredTurn
 from gateway.models.window import Material
+from gateway.things.rules import things_of_steps
 from gateway.turn.exchange import Exchange, Outcome
 from gateway.turn.new_frame import new_frame
 from gateway.window.counting import PromptCounter
 
 
-def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
+def stored_turn(exchange: Exchange, outcome: Outcome, user_place: str | None = None) -> StoredTurn:
     """What is added to the conversation. A failed turn keeps its messages for the audit and has no answer.
 
     A trailing assistant message is a prefill: stored is prefill plus completion (guarantee §3.4).
+
+    Args:
+        user_place: where things are noted for the user, too, where the request says so.
     """
     request, history, built = exchange.request, exchange.history, exchange.built
     if history is None or built is None or exchange.conversation_id is None:
@@ -75,6 +80,7 @@ def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
         frame=frame,
         profile=exchange.profile.mode if exchange.profile is not None else None,
         pins=_pins(exchange.request, history, new) if outcome.status != "failed" else (),
+        things=_noted(exchange, history, exchange.conversation_id, user_place),
         open_step=open_step(history.messages[: history.stored]) if new and new[0].role in RESULT_ROLES else (),
     )
     return with_counts(turn, built.counting)
@@ -106,6 +112,19 @@ def chain_keys(exchange: Exchange, outcome: Outcome, secret: bytes) -> tuple[Cha
             digests = chain.digests_after(message, answer, status)
             found += [keys.key(digest.said, whole=whole) for digest in digests]
     return tuple(dict.fromkeys(found))
+
+
+def _noted(exchange: Exchange, history: History, conversation_id: str, user_place: str | None) -> NotedThings | None:
+    """What the turn says of things, where the request has its memory on: what it names, what tools told, and what it
+    was reminded of (guarantee §11)."""
+    memory, built = exchange.request.memory, exchange.built
+    if memory is None:
+        return None
+    shown = {each["memory_id"] for each in (built.utilization.things if built else None) or ()}
+    recalled = tuple(thing.as_note() for thing in history.things if thing.memory_id in shown)
+    notes = (*things_of_steps(history.messages, history.stored), *memory.notes)
+    places = (conversation_id, *([user_place] if user_place is not None else []))
+    return NotedThings(notes, places, memory.days, recalled) if notes or recalled else None
 
 
 def _attached(exchange: Exchange) -> list[str]:

@@ -194,3 +194,31 @@ def test_s9_the_root_says_where_to_look(one_gateway: GatewayProcess, described: 
         for path in about.json()["links"].values():
             assert client.get(root + path).status_code in (200, 401), path
         check(described, "Health", client.get(root + "/health/ready").json())
+
+
+def test_s9_the_memory_of_things_is_as_described(
+    one_gateway: GatewayProcess, upstream: MockUpstream, described: Json
+) -> None:
+    workflow = {"type": "workflow", "id": "wf_12", "name": "Task Management", "aliases": ["the board"]}
+    body: Json = {"model": "small", "messages": [user("Who?")], "user": "ann"}
+    body["memory"] = {"remember": [workflow], "scope": "user"}
+    check(described, "ChatRequest", body)
+    first = chat(one_gateway, **body)
+    same = {"conversation": first["conversation"]["id"], "memory": {}}
+    answer = chat(one_gateway, model="small", messages=[user("Update my task workflow.")], **same)
+    assert answer["response_metadata"]["context_utilization"]["things"]
+    check(described, "ChatCompletion", as_plain({k: v for k, v in answer.items() if k != "_headers"}))
+    path = f"/conversations/{same['conversation']}/memory"
+    several = {"remember": [workflow], "scope": "user", "user": "ann"}
+    with http(one_gateway) as client:
+        for new in (workflow, several):
+            check(described, "NewThings", new)
+            check(described, "MemoryThings", client.post(path, json=new).json())
+        for listed in (path, "/memory", "/memory?user=ann", "/memory?query=board"):
+            found = client.get(listed).json()
+            assert found["data"], listed
+            check(described, "MemoryThings", found)
+        check(described, "ThingConversations", client.get("/memory/workflow/wf_12/conversations").json())
+        one = f"/memory/{found['data'][0]['id']}"
+        check(described, "MemoryThing", client.get(one).json())
+        check(described, "DeletedMemoryThing", client.delete(one).json())

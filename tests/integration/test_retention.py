@@ -154,6 +154,9 @@ class Flaky:
             raise self.faults.pop(0)
         return 1
 
+    async def expire_things(self) -> int:
+        return 1
+
     async def expire_claims(self) -> None:
         self.swept.set()
 

@@ -28,6 +28,7 @@ from gateway.storage.database.engine import open_transactions
 from gateway.storage.database.migrate import migrate
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.store import ConversationStore
+from gateway.storage.things.memory import ThingMemory
 from gateway.telemetry.metrics import Metrics
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.exchange import Exchange
@@ -116,7 +117,10 @@ class InProcess:
         self.upstream = Function(answers)
         self.store = store = ConversationStore(self.transactions, clock, cache, None, self.paths)
         reader = FileReader(cache, 60.0)
-        self.context = ContextManager(settings.context, counters, reader, None, self.indexes, store=store)
+        things = ThingMemory(self.transactions, clock, store.secret, self.paths)
+        self.context = ContextManager(
+            settings.context, counters, reader, None, self.indexes, store=store, things=things
+        )
         match = settings.conversation.match
         settlement = NotingSettlement(store, counters, clock, Metrics(()), match)
         self.computed = settlement.computed = {}

@@ -11,6 +11,7 @@ SMALL_WITH_REASON = {
     "config/exposure.py": "where a server with an operator's key may listen: asked by `serve` and by `check`",
     "http/cors.py": "which pages of other origins may be clients",
     "http/openapi/document.py": "two small endpoints that nothing else needs",
+    "http/openapi/things.py": "schemas of one API, beside the others that are large already",
     "models/internal.py": "what goes to internal models and comes back",
     "planning/resting.py": "when a planner rests, the one thing of planning that is kept in the cache beside summaries",
     "relevance/topics.py": "reads a data file",

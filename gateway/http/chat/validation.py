@@ -6,7 +6,7 @@ hand, in `messages.py`: see ADR 17.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
@@ -14,12 +14,15 @@ from pydantic import AfterValidator, Field, TypeAdapter
 
 from gateway.config.settings import Settings
 from gateway.errors import InvalidRequest
+from gateway.history.recognition import end_user_of
+from gateway.http.chat.memory import memory_of
 from gateway.http.chat.messages import NO_PINS, check_messages, check_tools, without_pins
 from gateway.http.chat.own_fields import ContextField, Mode, Planning, Tokens, agent_of
 from gateway.http.fields import Fields, SessionName, invalid, keeps_metadata_rules, read
 from gateway.models.artifacts import ContextGoal, RequestAttachment
 from gateway.models.conversation import ConversationRef
 from gateway.models.exchange import Caller, ChatRequest, ContextOptions, KnownMessages, PlainMessages, stays
+from gateway.models.things import Memory
 
 CONVERSATION_ID = re.compile(r"conv_[\w-]{1,58}\Z")
 NO_CONVERSATION = "conv_"
@@ -104,13 +107,13 @@ def parse_chat_request(
     if plain is None and messages:
         messages, pinned = without_pins(messages)
     check_tools(body)
-    for name in ("context", "conversation", "attachments", "agent"):
+    for name in ("context", "conversation", "attachments", "agent", "memory"):
         forward.pop(name, None)
     if not settings.upstream.forward_store:  # both go up, or neither
         forward.pop("store", None)
         if kept is not None:
             del forward["metadata"]
-    return ChatRequest(
+    request = ChatRequest(
         request_id=arrival.request_id,
         caller=caller,
         model=fields.model,
@@ -134,6 +137,15 @@ def parse_chat_request(
         has_left=arrival.has_left,
         known=known or KnownMessages(),
     )
+    if "memory" not in body and not settings.memory.things:
+        return request
+    return replace(request, memory=_memory(body.get("memory"), request, settings))
+
+
+def _memory(value: Any, request: ChatRequest, settings: Settings) -> Memory | None:
+    of_things = settings.memory
+    user, keeps = end_user_of(request.forward), request.keeps_content
+    return memory_of(value, user, keeps=keeps, default=of_things.things, days=of_things.things_days)
 
 
 def _check_spelling(body: dict[str, Any]) -> None:

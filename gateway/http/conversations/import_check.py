@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, FailFast, Field, TypeAdapter
 
 from gateway.base import jsons
+from gateway.base.ids import new_id
 from gateway.errors import InvalidRequest
+from gateway.http.chat.memory import ThingAction, ThingId, ThingName, ThingType
 from gateway.http.chat.messages import check_message
 from gateway.http.fields import Fields, Metadata, SessionName, invalid, read
 from gateway.models.agents import cut_team_task
@@ -20,7 +22,9 @@ from gateway.models.records import (
     ImportedMessage,
     Instructions,
 )
+from gateway.models.things import MAX_ALIASES, Thing
 from gateway.models.tool_steps import parse_reasoning_events_to_steps
+from gateway.things.aliases import aliases_of
 
 MAX_INTEGER = 2**31 - 1
 """Largest number that the storage's integer columns hold."""
@@ -134,6 +138,20 @@ class Message(Fields):
     created_at: Time
 
 
+class RememberedThing(Fields):
+    """A thing that the conversation is about. Its `aliases` are made anew, beside those that it has."""
+
+    type: ThingType
+    thing_id: ThingId
+    name: ThingName
+    aliases: Annotated[list[Text], Field(max_length=MAX_ALIASES)]
+    action: ThingAction
+    times: Number
+    created_at: Time
+    mentioned_at: Time
+    expires_at: Time | None = None
+
+
 class Request(Fields):
     """A bill; all but its id is kept as it is."""
 
@@ -155,6 +173,7 @@ class Export(Fields):
     messages: Annotated[list[Message], FailFast(), _at_most(100_000)]
     attachments: Annotated[list[Attachment], FailFast(), _at_most(10_000)]
     requests: Annotated[list[Request], FailFast(), _at_most(100_000)]
+    things: Annotated[list[RememberedThing] | None, _at_most(100_000)] = None
 
 
 EXPORT = TypeAdapter(Export)
@@ -188,6 +207,7 @@ def parse_export(raw: bytes) -> ImportedConversation:
         messages=messages,
         attachments=_attachments(document),
         requests=_requests(document, value["requests"]),
+        things=_things(document),
     )
 
 
@@ -282,6 +302,28 @@ def _attachments(document: Export) -> tuple[ImportedAttachment, ...]:
         ImportedAttachment(each.number, each.artifact_id, each.document.model_dump(), each.created_at, each.said)
         for each in document.attachments
     )
+
+
+def _things(document: Export) -> tuple[Thing, ...]:
+    found: dict[tuple[str, str], Thing] = {}
+    for index, each in enumerate(document.things or ()):
+        thing = Thing(
+            memory_id=new_id("mem_"),
+            scope="conversation",
+            conversation_id=None,
+            type=each.type,
+            thing_id=each.thing_id,
+            name=each.name,
+            aliases=aliases_of(each.type, each.thing_id, each.name, each.aliases),
+            action=each.action,
+            times=each.times,
+            created_at=each.created_at,
+            mentioned_at=each.mentioned_at,
+            expires_at=each.expires_at,
+        )
+        if found.setdefault(thing.key, thing) is not thing:
+            raise invalid(f"things[{index}]", "must not be of the type and the id of an earlier one")
+    return tuple(found.values())
 
 
 def _requests(document: Export, values: list[Json]) -> dict[str, Json]:

@@ -17,6 +17,7 @@ def document() -> bytes:
     """The description as JSON. It is made when it is first asked for: nothing else needs it."""
     from gateway.http.openapi.paths import paths
     from gateway.http.openapi.schemas import schemas
+    from gateway.http.openapi.things import thing_schemas
     from gateway.http.openapi.windows import windows
 
     found: dict[str, Any] = {
@@ -25,7 +26,7 @@ def document() -> bytes:
         "security": [{"key": []}],
         "paths": paths(),
         "components": {
-            "schemas": {**schemas(), **windows()},
+            "schemas": {**schemas(), **windows(), **thing_schemas()},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     }

@@ -33,6 +33,7 @@ def paths() -> dict[str, Any]:
         },
         **_conversations(),
         **_classic(),
+        **_memory(),
     }
 
 
@@ -91,6 +92,31 @@ def _classic() -> dict[str, Any]:
         f"{base}/memory/stats": {"get": _get("What the process keeps", "Statistics")},
         f"{base}/debug/prompt-info": {
             "get": _get("The prompt profile of a message", "PromptInfo", message, conversation, _query("model", TEXT))
+        },
+    }
+
+
+def _memory() -> dict[str, Any]:
+    of_conversation, named = f"{CONVERSATIONS}/{{conversation_id}}/memory", _in_path("conversation_id")
+    one, thing = _in_path("memory_id"), [*_in_path("type"), *_in_path("thing_id")]
+    pages = [_query("query", TEXT, "Search: one page, the best first."), _query("type", TEXT), *_paging("desc")]
+    user = _query("user", TEXT, "What is known of this user; required without a key.")
+    return {
+        of_conversation: {
+            "get": _get("List or search the things that a conversation is about", "MemoryThings", *named, *pages),
+            "post": _post("Remember things", "NewThings", "MemoryThings", *named),
+        },
+        f"{of_conversation}/{{memory_id}}": {
+            "get": _get("One of them", "MemoryThing", *named, *one),
+            "delete": _get("Forget one", "DeletedMemoryThing", *named, *one),
+        },
+        "/v1/memory": {"get": _get("List or search all remembered things", "MemoryThings", user, *pages)},
+        "/v1/memory/{memory_id}": {
+            "get": _get("One of them", "MemoryThing", *one),
+            "delete": _get("Forget one", "DeletedMemoryThing", *one),
+        },
+        "/v1/memory/{type}/{thing_id}/conversations": {
+            "get": _get("List the conversations that are about a thing", "ThingConversations", *thing, *_paging("desc"))
         },
     }
 

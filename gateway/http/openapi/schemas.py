@@ -7,6 +7,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from gateway.accounting.metadata import FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING
+from gateway.http.chat.memory import MemoryField, Remembered
 from gateway.http.chat.own_fields import AgentField, ContextField
 from gateway.http.chat.validation import MAX_CHOICES
 from gateway.models.artifacts import ArtifactPlan, RequestAttachment
@@ -25,6 +26,9 @@ MODELS = {
     "ContextField": "Context",
     "ModelsField": "ContextModels",
     "AgentField": "Agent",
+    "MemoryField": "Memory",
+    "Remembered": "ThingsToRemember",
+    "ThingField": "ThingToRemember",
     "RequestAttachment": "RequestAttachment",
     "ArtifactPlan": "Plan",
     "ArtifactDecision": "ArtifactDecision",
@@ -88,7 +92,7 @@ def schemas() -> dict[str, Schema]:
 def _declared() -> dict[str, Schema]:
     """The shapes that the code declares."""
     found: dict[str, Schema] = {}
-    for kind in (ResponseMetadata, ContextField, AgentField, RequestAttachment, ArtifactPlan):
+    for kind in (ResponseMetadata, ContextField, AgentField, MemoryField, Remembered, RequestAttachment, ArtifactPlan):
         mode: Any = "serialization" if kind is ResponseMetadata else "validation"
         made = TypeAdapter(kind).json_schema(mode=mode, ref_template=REF, schema_generator=_Numbers)
         found |= {**made.pop("$defs", {}), kind.__name__: made}
@@ -180,6 +184,7 @@ def _of_chats() -> dict[str, Schema]:
                 attachments=or_null(many(ref("RequestAttachment"))),
                 context=or_null(ref("Context")),
                 agent={"description": "Who answers: a name, or more.", "anyOf": [TEXT, ref("Agent"), {"type": "null"}]},
+                memory=or_null(ref("Memory")),
                 store={**or_null(FLAG), "description": "`false`: nothing that was said is kept."},
                 metadata=or_null(ANY_OBJECT),
                 stream=or_null(FLAG),

@@ -9,12 +9,12 @@ from gateway.errors import NotFound
 from gateway.models.artifacts import Artifact
 from gateway.models.records import AttachmentPage, AttachmentRecord, ItemQuery
 from gateway.storage import rows
-from gateway.storage.conversations.delete import anonymise_bills, unheld_groups
+from gateway.storage.conversations.delete import anonymise_bills, forget_blocks, unheld_groups
 from gateway.storage.conversations.delete_item import delete_plans
 from gateway.storage.conversations.items import require_conversation
 from gateway.storage.database import schema
 
-TABLE, CONVERSATIONS, MESSAGES = schema.attachments, schema.conversations, schema.messages
+TABLE = schema.attachments
 
 
 def read_page(connection: sa.Connection, tenant: str, conversation_id: str, query: ItemQuery) -> AttachmentPage:
@@ -65,15 +65,11 @@ def delete(connection: sa.Connection, tenant: str, conversation_id: str, name: s
     content_id = content_id_of(name)
     own = (TABLE.c.conversation_id == conversation_id, TABLE.c.artifact_id == content_id)
     connection.execute(TABLE.delete().where(*own))
-    connection.execute(schema.frames.delete().where(schema.frames.c.conversation_id == conversation_id))
-    with_block = (MESSAGES.c.conversation_id == conversation_id, MESSAGES.c.rendered.is_not(None))
-    connection.execute(MESSAGES.update().where(*with_block).values(rendered=None, standing=None, tokens=None))
+    forget_blocks(connection, conversation_id, now)
     delete_plans(connection, conversation_id)
     ledger = schema.ledger.c
     billed = sa.and_(ledger.tenant == tenant, ledger.conversation_id == conversation_id)
     anonymise_bills(connection, billed, content_id)
-    values = {"updated_at": now, "forgotten_at": now}
-    connection.execute(CONVERSATIONS.update().where(CONVERSATIONS.c.id == conversation_id).values(**values))
     held = schema.cached_contents.c
     digests = connection.execute(sa.select(held.digest).where(held.conversation_id == conversation_id)).scalars().all()
     return unheld_groups(connection, tenant, list(digests), but=conversation_id)

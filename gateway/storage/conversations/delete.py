@@ -1,6 +1,7 @@
 """Deletes conversations for good: what people and models said goes, the anonymous bill stays (guarantee §5, §6)."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -11,7 +12,8 @@ from gateway.models.bill import CLIENTS_WORDS, nameless
 from gateway.storage.database import schema
 
 BATCH = 500
-NAMED = '"artifacts_processed":[{'
+NAMED = ('"artifacts_processed":[{', '"things":[{')
+"""Where a bill has names: of artifacts, and types of things."""
 
 
 def delete_conversation(connection: sa.Connection, tenant: str, conversation_id: str) -> tuple[str, ...] | None:
@@ -39,6 +41,17 @@ def delete_locked(connection: sa.Connection, tenant: str, conversation_id: str) 
     return groups
 
 
+def forget_blocks(connection: sa.Connection, conversation_id: str, now: datetime) -> None:
+    """Deletes what was forwarded beside the questions of a conversation, in all forms; a turn that is under way does
+    not bring it back."""
+    connection.execute(schema.frames.delete().where(schema.frames.c.conversation_id == conversation_id))
+    messages, table = schema.messages, schema.conversations
+    with_block = (messages.c.conversation_id == conversation_id, messages.c.rendered.is_not(None))
+    connection.execute(messages.update().where(*with_block).values(rendered=None, standing=None, tokens=None))
+    values = {"updated_at": now, "forgotten_at": now}
+    connection.execute(table.update().where(table.c.id == conversation_id).values(**values))
+
+
 def unheld_groups(connection: sa.Connection, tenant: str, digests: Sequence[str], *, but: str) -> tuple[str, ...]:
     """The cache groups of those contents that no conversation of the tenant but one holds. Holders are locked: of two
     that are deleted at once, the later one finds that it is the last."""
@@ -61,7 +74,8 @@ def anonymise_bills(connection: sa.Connection, where: sa.ColumnElement[bool], of
         connection.execute(schema.ledger.update().where(where).values(end_user=None))
     table = schema.ledger.c
     query = sa.select(table.request_id, table.response_metadata)
-    query = query.where(where, table.response_metadata.contains(NAMED, autoescape=True)).order_by(table.request_id)
+    named = sa.or_(*(table.response_metadata.contains(each, autoescape=True) for each in NAMED))
+    query = query.where(where, named).order_by(table.request_id)
     after = ""
     while page := connection.execute(query.where(table.request_id > after).limit(BATCH)).all():
         changed = [{"request": row.request_id, "text": _anonymous(row.response_metadata, of)} for row in page]
@@ -73,7 +87,10 @@ def _anonymous(text: str, of: str | None) -> str:
     """`response_metadata` with sources named by their positions alone; figures stay as written."""
     try:
         metadata: dict[str, Any] = jsons.loads_decimal(text)
-        for record in metadata["context_utilization"]["artifacts_processed"]:
+        used = metadata["context_utilization"]
+        for thing in used.get("things", ()) if of is None else ():
+            thing.pop("type", None)
+        for record in used["artifacts_processed"]:
             if of is None or record["artifact_id"].partition("-")[0] == of:
                 record["source"] = nameless(record["source"])
                 for name in CLIENTS_WORDS:

@@ -14,6 +14,7 @@ from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_if_new
 from gateway.storage.database.transactions import RowInsert
 from gateway.storage.lookup.digests import INSERT_LINKS, ChainEnd, digest_columns, link_rows
+from gateway.storage.things.write import insert_things, thing_row
 from gateway.storage.turns.message_rows import message_row
 from gateway.storage.turns.steps import INSERT_STEPS, OpenCalls, results_apart, step_row
 
@@ -35,6 +36,7 @@ class ImportRows:
     links: list[Row]
     pins: list[Row]
     sessions: tuple[str, ...]
+    things: list[Row]
 
 
 def rows_of(tenant: str, made: ImportedConversation, now: datetime) -> ImportRows:
@@ -111,6 +113,7 @@ def rows_of(tenant: str, made: ImportedConversation, now: datetime) -> ImportRow
             if each.message.pinned
         ],
         sessions=made.sessions,
+        things=[thing_row(tenant, conversation_id, thing) for thing in made.things],
     )
 
 
@@ -182,6 +185,7 @@ def write_import(connection: sa.Connection, made: ImportRows) -> Imported:
         for start in range(0, len(found), BATCH):
             connection.execute(table.insert(), found[start : start + BATCH])
     INSERT_LINKS(connection, made.links)
+    insert_things(connection, made.things)
     owner = {"tenant": made.conversation["tenant"], "conversation_id": made.conversation["id"]}
     claim = insert_if_new(connection, schema.sessions)
     taken = [name for name in made.sessions if connection.execute(claim.values(**owner, name=name)).rowcount != 1]

@@ -64,6 +64,7 @@ class Rows:
     requests: Sequence[Any]
     imported: Sequence[Any]
     pins: frozenset[str]
+    things: Sequence[Any]
 
 
 def _read(connection: sa.Connection, tenant: str | None, conversation_id: str) -> Rows | None:
@@ -95,6 +96,7 @@ def _read(connection: sa.Connection, tenant: str | None, conversation_id: str) -
         _pages(connection, requests.order_by(ledger.c.created_at, ledger.c.request_id)),
         those_of(schema.imported_requests, "request_id"),
         pinned_ids(connection, found),
+        those_of(schema.things, "id"),
     )
 
 
@@ -131,6 +133,8 @@ def _document(found: Rows) -> Iterator[bytes]:
         "messages", order, lambda row: {**_message(row, steps.get(row.id), numbers, origins), **_pin(row, found.pins)}
     )
     yield from _list("attachments", found.attachments, _attachment)
+    if found.things:
+        yield from _list("things", found.things, _thing)
     bills = _Bills(order, steps)
     requests = [request for request in imported.values() if len(request) > 1] + [
         _request(row, bills) for row in found.requests
@@ -201,6 +205,20 @@ def _attachment(row: Any) -> Json:
         "document": Fragment(row.body),
         "said": bytes(row.said_digest).hex() if row.said_digest is not None else None,
         "created_at": _time(row.created_at),
+    }
+
+
+def _thing(row: Any) -> Json:
+    return {
+        "type": row.type,
+        "thing_id": row.thing_id,
+        "name": row.name,
+        "aliases": Fragment(row.aliases),
+        "action": row.action,
+        "times": row.times,
+        "created_at": _time(row.created_at),
+        "mentioned_at": _time(row.mentioned_at),
+        "expires_at": None if row.expires_at is None else _time(row.expires_at),
     }
 
 

@@ -20,7 +20,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-REVISION = "0004"
+REVISION = "0006"
 """The Alembic revision that this version of the code needs."""
 
 metadata = MetaData(
@@ -221,6 +221,47 @@ cached_contents = Table(
     Index(None, "tenant", "digest"),
 )
 """Which conversations hold content that the cache keeps something of: with the last one that goes, too."""
+
+things = Table(
+    "things",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("tenant", String(128), nullable=False),
+    Column("place", String(64), nullable=False),
+    Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE")),
+    Column("type", String(64), nullable=False),
+    Column("thing_id", String(256), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("aliases", Text, nullable=False),
+    Column("action", String(64), nullable=False),
+    Column("times", Integer, nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False),
+    Column("mentioned_at", DateTime(timezone=True), nullable=False),
+    Column("expires_at", DateTime(timezone=True)),
+    UniqueConstraint("place", "type", "thing_id"),
+    Index(None, "place", "id"),
+    Index(None, "tenant", "id"),
+    Index(None, "tenant", "type", "thing_id"),
+    Index(None, "conversation_id"),
+    Index(None, "expires_at"),
+)
+"""What conversations are about (ADR 24): one row for each thing and place. `place`: the conversation's id, or a keyed
+digest of a user, whose rows have no conversation."""
+
+thing_aliases = Table(
+    "thing_aliases",
+    metadata,
+    Column("memory_id", ForeignKey("things.id", ondelete="CASCADE"), primary_key=True),
+    Column("whole", Boolean, primary_key=True),
+    Column("alias", String(256), primary_key=True),
+    Column("tenant", String(128), nullable=False),
+    Column("place", String(64), nullable=False),
+    Column("mentioned_at", DateTime(timezone=True), nullable=False),
+    Index(None, "place", "whole", "alias", "mentioned_at", "memory_id"),
+    Index(None, "tenant", "whole", "alias", "mentioned_at", "memory_id"),
+    sqlite_with_rowid=False,
+)
+"""By which words things are found. `whole`: the first words of an alias; else a single word of one."""
 
 imported_requests = Table(
     "imported_requests",

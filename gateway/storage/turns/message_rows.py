@@ -105,7 +105,8 @@ def without_quotes(turn: StoredTurn) -> StoredTurn:
     """A turn whose request may have read a deleted item, without what may repeat it: blocks, stored calls, frames. The
     words of its client and its model stay."""
     new = [replace(message, rendered=None, shown_in_full=(), tokens=None) for message in turn.new_messages]
-    return replace(turn, new_messages=tuple(new), open_step=(), counts=(), frame=None)
+    things = replace(turn.things, recalled=()) if turn.things is not None else None
+    return replace(turn, new_messages=tuple(new), open_step=(), counts=(), frame=None, things=things)
 
 
 def message_rows(

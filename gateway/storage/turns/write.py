@@ -18,6 +18,7 @@ from gateway.storage.lookup.digests import INSERT_LINKS
 from gateway.storage.lookup.frames import write_frame
 from gateway.storage.lookup.pins import pin
 from gateway.storage.rows import utc
+from gateway.storage.things.write import write_things
 from gateway.storage.turns.bills import write_bills
 from gateway.storage.turns.message_rows import attach_point, message_rows, without_known, without_quotes
 from gateway.storage.turns.steps import INSERT_STEPS, results_apart, step_rows
@@ -116,6 +117,8 @@ def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry,
         write_frame(
             connection, turn.conversation_id, anchor, point.number + len(turn.new_messages) - 1, turn.frame, now
         )
+    if turn.things is not None and not failed:
+        write_things(connection, entry.tenant, turn.things, now)
     if turn.completion is not None:
         _write_completion(connection, turn, entry.request_id)
     if turn.cached:

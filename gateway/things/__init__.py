@@ -1,0 +1,1 @@
+"""The memory of things: how they are called, how a question names them, and what tools tell of them (guarantee §11)."""
