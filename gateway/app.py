@@ -199,7 +199,7 @@ class Gateway:
         observed = Observed(*kept, self.settlement.running, self.hooks, self.rest)
         self.metrics.observed = observed.counts
         self.statistics = Statistics(observed, self.metrics, auth, settings)
-        self.stored = Stored(records, store, self.paths, self.resends)
+        self.stored = Stored(self.things, records, store, self.paths, self.resends)
         transfer = ConversationTransfer(self.transactions, clock)
         self.exported = ExportedConversation(transfer, auth)
         self.imported = ImportedConversations(transfer, auth, max_bytes)
@@ -268,6 +268,8 @@ class Gateway:
             Route("/api/v1/chat/stream", streamed, methods=["POST"]),
             Route("/api/v1/conversations", conversations.all, methods=["GET"]),
             Route("/api/v1/conversations/{conversation_id}/history", conversations.history, methods=["GET"]),
+            Route("/api/v1/conversations/{conversation_id}/workflows", conversations.workflows, methods=["GET"]),
+            Route("/api/v1/workflows/{spec_id:path}/conversations", conversations.about, methods=["GET"]),
             Route("/api/v1/conversations/{conversation_id}", conversations.one, methods=["DELETE"]),
             Route("/api/v1/conversations/{conversation_id}/permanent", conversations.permanent, methods=["DELETE"]),
             Route("/api/v1/health", ClassicHealth(ready, self.statistics), methods=["GET"]),

@@ -280,6 +280,34 @@ def test_s11_10_a_workflow_finds_its_completions(client: httpx.Client, upstream:
     assert found["metadata"] == {"a": "b", "workflow_id": "wf-7"}
 
 
+def test_s11_10_workflows_are_remembered_both_ways(client: httpx.Client, upstream: MockUpstream) -> None:
+    """§11.10: those that are named, and where memory is on those that tools tell of."""
+    said = say(client, "Change it", workflow_id="wf/8", conversation_id="talk-8")
+    assert "memory" not in upstream.chats[-1].body
+    made = {"role": "tool", "tool_call_id": "call_1", "content": '{"id": "wf-9", "name": "Task Management"}'}
+    openai = httpx.URL(str(client.base_url).replace("/api/", "/"))
+    chat = {"model": "gpt-4o", "context": {"session": "talk-8"}, "memory": {"things": True}, "tools": TOOLS}
+    upstream.handler = lambda _: Reply(message={"content": None, "tool_calls": [CALL]})
+    assert client.post(f"{openai}chat/completions", json={**chat, "messages": [user("Make one")]}).status_code == 200
+    upstream.handler = lambda _: Reply(text="Made.")
+    assert client.post(f"{openai}chat/completions", json={**chat, "messages": [made]}).status_code == 200
+    assert said["conversation_id"] == "talk-8"
+    found = client.get("/conversations/talk-8/workflows").json()["workflows"]
+    assert [(each["spec_id"], each["action"]) for each in found] == [("wf-9", "created"), ("wf/8", "discussed")]
+    assert found[0]["name"] == "Task Management"
+    assert "my task" in found[0]["aliases"]
+    (about,) = client.get("/workflows/wf/8/conversations").json()["conversations"]
+    assert about["conversation_id"] == client.get(f"{openai}conversations", params={"session": "talk-8"}).json()["data"][0]["id"]  # fmt: skip  # noqa: E501
+    assert client.get("/workflows/wf-other/conversations").json()["conversations"] == []
+    assert error_of(client.get("/conversations/talk-0/workflows")) == (404, "conversation_not_found", "conversation_id")
+
+
+def test_s11_10_a_workflow_of_a_message_that_is_not_stored_is_not_remembered(client: httpx.Client) -> None:
+    """§2: nothing is kept of `store: false`."""
+    say(client, "Change it", workflow_id="wf-unkept", store=False)
+    assert client.get("/workflows/wf-unkept/conversations").json()["conversations"] == []
+
+
 def test_s11_10_nothing_else_is_there(client: httpx.Client, upstream: MockUpstream) -> None:
     """§1: other paths below `/api/v1/` are not relayed."""
     for path in ("/", "/models", "/chat/completions", "/conversations/c", "/embeddings", "/debug"):

@@ -126,6 +126,8 @@ def test_s9_windows_and_the_classic_api_are_as_described(one_gateway: GatewayPro
         check(described, "ClassicHistory", client.get(f"{site}/api/v1/conversations/{name}/history").json())
         info = {"message": "Create", "conversation_id": name}
         check(described, "PromptInfo", client.get(f"{site}/api/v1/debug/prompt-info", params=info).json())
+        check(described, "ClassicWorkflows", client.get(f"{site}/api/v1/conversations/{name}/workflows").json())
+        check(described, "ClassicMentions", client.get(f"{site}/api/v1/workflows/wf/conversations").json())
         check(described, "ClassicCleared", client.delete(f"{site}/api/v1/conversations/{name}").json())
         check(described, "ClassicCleared", client.delete(f"{site}/api/v1/conversations/{name}/permanent").json())
 

@@ -28,6 +28,8 @@ NOT_HERE = ("messages", "conversation", "stream", "stream_options", "n")
 NAMED_HERE = {"conversation": "conversation_id"}
 """What errors of a chat name, by what they are called here."""
 DATA = b"data: "
+WORKFLOW = "workflow"
+"""The type of the things that this API has paths for."""
 
 
 def _not_blank(text: str) -> str:
@@ -95,8 +97,16 @@ def named_conversation(chat: Json, name: str) -> Json:
 
 
 def about_workflow(chat: Json, workflow_id: str) -> Json:
-    """Fields of a chat that say which workflow it is about: completions are found by it."""
-    return {"metadata": {**given_metadata(chat.get("metadata")), "workflow_id": workflow_id}}
+    """Fields of a chat that say which workflow it is about: completions are found by it, and where the request is
+    stored it is remembered as a thing of the conversation."""
+    found: Json = {"metadata": {**given_metadata(chat.get("metadata")), "workflow_id": workflow_id}}
+    memory = chat.get("memory") or {}
+    if chat.get("store") is False or not isinstance(memory, dict) or memory.get("things") is False:
+        return found
+    others = memory.get("remember") or []
+    if not isinstance(others, list):  # the chat's own check names it
+        return found
+    return {**found, "memory": {**memory, "remember": [*others, {"type": WORKFLOW, "id": workflow_id}]}}
 
 
 @dataclass(slots=True)

@@ -10,24 +10,26 @@ from gateway.base.tasks import offload_if
 from gateway.config.settings import Settings
 from gateway.context.manager import ContextManager
 from gateway.errors import ConversationNotFound, Unauthorized
-from gateway.http.auth import Authenticator
+from gateway.http.auth import ANONYMOUS, Authenticator
 from gateway.http.chat.resends import Resends
 from gateway.http.chat.validation import CONVERSATION_ID
-from gateway.http.classic.chat import default_model, names_of
+from gateway.http.classic.chat import WORKFLOW, default_model, names_of
 from gateway.http.conversations.api_call import ApiCall, Endpoint
 from gateway.http.conversations.context import as_context
 from gateway.http.conversations.endpoint import Conversations
-from gateway.http.conversations.queries import check_named, limit_of
+from gateway.http.conversations.queries import check_named, limit_of, newest_first
 from gateway.http.edge import Receive, Scope, Send, send_json
 from gateway.http.fields import is_session_name, missing
 from gateway.http.operations import Ready
 from gateway.http.statistics import Statistics
 from gateway.models.conversation import INLINE_MESSAGES, ConversationMessage, ConversationRef, StoredConversation
 from gateway.models.records import ConversationRecord, RecordQuery
+from gateway.models.things import Thing, ThingQuery
 from gateway.models.tool_steps import calls_of, text_of
 from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.store import ConversationStore
+from gateway.storage.things.memory import ThingMemory
 from gateway.upstream.routing.router import ConfiguredRouter
 
 Json = dict[str, Any]
@@ -37,8 +39,9 @@ LATEST_BYTES = 2**16
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Where conversations are: stored, and kept in the process."""
+    """Where conversations and what they are about are: stored, and kept in the process."""
 
+    things: ThingMemory
     records: ConversationRecords
     store: ConversationStore
     paths: PathCache
@@ -46,7 +49,8 @@ class Stored:
 
 
 class ClassicConversations:
-    """The endpoints `all`, `history`, `one` (clears) and `permanent` (deletes for good)."""
+    """The endpoints `all`, `history`, `one` (clears), `permanent` (deletes for good), and `workflows` of one, with
+    `about`: the conversations of a workflow."""
 
     def __init__(self, stored: Stored, conversations: Conversations, auth: Authenticator) -> None:
         self._stored = stored
@@ -55,6 +59,8 @@ class ClassicConversations:
         self.history = Endpoint(auth, 0, {"GET": self._history})
         self.one = Endpoint(auth, 0, {"DELETE": self._clear})
         self.permanent = Endpoint(auth, 0, {"DELETE": self._delete})
+        self.workflows = Endpoint(auth, 0, {"GET": self._workflows})
+        self.about = Endpoint(auth, 0, {"GET": self._about})
 
     async def _list(self, call: ApiCall) -> Json:
         page = await self._conversations.page(call)
@@ -83,6 +89,32 @@ class ClassicConversations:
         await self._conversations.delete(replace(call, path={"conversation_id": record.conversation_id}))
         return {"conversation_id": call.path["conversation_id"], "deleted": True}
 
+    async def _workflows(self, call: ApiCall) -> Json:
+        """What the conversation is about, the latest first."""
+        record = await find(self._stored.records, call)
+        query = ThingQuery(
+            limit_of(call.query), None, newest_first(call.query, "desc"), record.conversation_id, WORKFLOW
+        )
+        page = await self._stored.things.page(call.tenant, query, record.conversation_id)
+        listed = [as_workflow(each) for each in page.found]
+        return {"conversation_id": call.path["conversation_id"], "workflows": listed, "has_more": page.has_more}
+
+    async def _about(self, call: ApiCall) -> Json:
+        """The conversations that are about a workflow, the latest first.
+
+        Raises:
+            Unauthorized: callers without a key are one tenant; the ids of conversations are all that keeps them apart.
+        """
+        if call.tenant == ANONYMOUS:
+            raise Unauthorized("An API key is required to list the conversations that are about a workflow.")
+        name = call.path["spec_id"]
+        if "\x00" in name:  # PostgreSQL takes no NUL, and nothing has such an id
+            return {"spec_id": name, "conversations": [], "has_more": False}
+        query = ThingQuery(limit_of(call.query), None, newest_first(call.query, "desc"))
+        page = await self._stored.things.conversations(call.tenant, WORKFLOW, name, query)
+        listed = [as_mention(each) for each in page.found]
+        return {"spec_id": name, "conversations": listed, "has_more": page.has_more}
+
 
 async def find(records: ConversationRecords, call: ApiCall, name: str | None = None) -> ConversationRecord:
     """The conversation of the path, or of that name, by its id or by its client's own name.
@@ -107,6 +139,26 @@ def as_listed(record: ConversationRecord) -> Json:
         "created_at": _iso(record.created_at),
         "last_updated": _iso(record.updated_at),
         "metadata": record.metadata,
+    }
+
+
+def as_workflow(thing: Thing) -> Json:
+    """A workflow that a conversation is about, in this API's words."""
+    return {
+        "spec_id": thing.thing_id,
+        "name": thing.name,
+        "mentioned_at": _iso(thing.mentioned_at),
+        "action": thing.action,
+        "aliases": list(thing.aliases),
+    }
+
+
+def as_mention(thing: Thing) -> Json:
+    """A conversation that is about a workflow, with what was done with it there last."""
+    return {
+        "conversation_id": thing.conversation_id,
+        "mentioned_at": _iso(thing.mentioned_at),
+        "action": thing.action,
     }
 
 

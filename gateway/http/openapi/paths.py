@@ -79,11 +79,16 @@ def _classic() -> dict[str, Any]:
     stream = {**_operation("The same as a stream", {"text/event-stream": streamed}, ())}
     message, conversation = _query("message", TEXT), _query("conversation_id", TEXT)
     latest = _query("limit", {**WHOLE, "minimum": 1, "maximum": 100}, "The latest turns alone.")
+    workflows = [each for each in _paging("desc") if each["name"] in ("limit", "order")]
     return {
         f"{base}/chat": {"post": _post("Say something", "ClassicMessage", "ClassicAnswer")},
         f"{base}/chat/stream": {"post": {**stream, "requestBody": _body("ClassicMessage")}},
         f"{base}/conversations": {"get": _get("List conversations", "ClassicConversations", *_conversation_filters())},
         f"{one}/history": {"get": _get("The turns of a conversation", "ClassicHistory", *named, latest)},
+        f"{one}/workflows": {"get": _get("The workflows that it is about", "ClassicWorkflows", *named, *workflows)},
+        f"{base}/workflows/{{spec_id}}/conversations": {
+            "get": _get("The conversations of a workflow", "ClassicMentions", *_in_path("spec_id"), *workflows)
+        },
         one: {"delete": _get("Drop what the process keeps of it", "ClassicCleared", *named)},
         f"{one}/permanent": {"delete": _get("Delete it for good", "ClassicCleared", *named)},
         f"{base}/health": {

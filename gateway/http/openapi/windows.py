@@ -79,6 +79,16 @@ def _of_the_classic_api() -> dict[str, Schema]:
         timestamp=or_null(time),
         mcp_tools_used=many(TEXT),
     )
+    mentioned = {"mentioned_at": time, "action": TEXT}
+    workflow = obj(
+        "A workflow, with what was done with it last.",
+        "spec_id name mentioned_at action aliases",
+        spec_id=TEXT,
+        name=TEXT,
+        aliases=many(TEXT),
+        **mentioned,
+    )
+    mention = obj("A conversation.", "conversation_id mentioned_at action", conversation_id=or_null(TEXT), **mentioned)
     named = {**TEXT, "maxLength": 256, "description": "An id of the gateway's, or a name of the client's own."}
     return {
         "ClassicMessage": {
@@ -115,6 +125,20 @@ def _of_the_classic_api() -> dict[str, Schema]:
             **listed,
             turn_count=WHOLE,
             turns=many(turn),
+        ),
+        "ClassicWorkflows": obj(
+            "The workflows that a conversation is about, the latest first.",
+            "conversation_id workflows has_more",
+            conversation_id=TEXT,
+            workflows=many(workflow),
+            has_more=FLAG,
+        ),
+        "ClassicMentions": obj(
+            "The conversations that are about a workflow, the latest first.",
+            "spec_id conversations has_more",
+            spec_id=TEXT,
+            conversations=many(mention),
+            has_more=FLAG,
         ),
         "ClassicCleared": obj("Done.", "conversation_id", conversation_id=TEXT, cleared=FLAG, deleted=FLAG),
         "ClassicHealth": obj("Whether it serves.", "status", status=TEXT, reason=TEXT, context=ref("Statistics")),
