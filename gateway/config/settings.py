@@ -156,11 +156,30 @@ class ContextSettings(Section):
         False, description="Follow a capable planner's plan without the guards that keep it from doing harm."
     )
     historical_turns: int = Field(20, ge=0, description="Turns back in which an artifact counts as historical.")
+    memory: Literal["extracts", "summary", "both"] = Field(
+        "extracts",
+        description="Default of `context.memory`: what stands for old turns, extracts that a question calls for alone, "
+        "or a rolling summary, too (§11.8).",
+    )
     agent_window: int = Field(
         5, ge=0, le=1000, description="Messages before the current one that an agent with an assembler reads (§11)."
     )
     agent_max_bytes: int = Field(
         768 * 1024, gt=0, description="Most bytes of all its sections; the oldest context leaves first."
+    )
+
+
+class MemorySettings(Section):
+    """When old turns are summarized (guarantee §11.8)."""
+
+    max_turns: int | None = Field(
+        None, ge=2, le=100_000, description="Turns without a summary that count as a full window; null: tokens alone."
+    )
+    threshold: float = Field(
+        0.7, gt=0, le=1, description="Share of the budget, or of `max_turns`, from which on a summary is due."
+    )
+    oldest_share: float = Field(
+        0.4, gt=0, lt=1, description="Share of the turns without a summary that the next one covers, the oldest."
     )
 
 
@@ -266,6 +285,7 @@ class Settings(Section):
     conversation: ConversationSettings = ConversationSettings()
     auth: AuthSettings = AuthSettings()
     upstream: UpstreamSettings = UpstreamSettings()
+    memory: MemorySettings = MemorySettings()
     prompt_profiles: PromptProfiles = NO_PROFILES
     model_list: tuple[ModelEntry, ...] = ()
     warnings: tuple[str, ...] = Field((), exclude=True)
@@ -304,4 +324,4 @@ class Settings(Section):
         return self.upstream.api_key is not None or any(e.litellm_params.has_credentials for e in self.model_list)
 
 
-SECTIONS = ("server", "storage", "cache", "context", "conversation", "auth", "upstream", "prompt_profiles")
+SECTIONS = ("server", "storage", "cache", "context", "conversation", "auth", "upstream", "memory", "prompt_profiles")

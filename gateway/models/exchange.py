@@ -11,6 +11,7 @@ from gateway.models.agents import Agent
 from gateway.models.artifacts import ContextGoal, RequestAttachment
 from gateway.models.chain import ChainDigest
 from gateway.models.conversation import ConversationRef
+from gateway.models.memory import EXTRACTS
 from gateway.models.turn import Claim
 
 
@@ -35,6 +36,8 @@ class ContextOptions:
     models: Mapping[str, str] = field(default_factory=dict)
     profile: str | None = None
     """The mode of the prompt profile; `off`: none; None: as the messages call for."""
+    memory: str = EXTRACTS
+    """What stands for old turns: `extracts`, `summary` or `both` (guarantee §11.8)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,7 @@ def rows_of(tenant: str, made: ImportedConversation, now: datetime) -> ImportRow
         "framed": None,
         "team_task": made.team_task,
         "profile": None,
+        "summarized": None,
     }
     attachments = [
         {

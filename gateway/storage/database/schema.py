@@ -20,7 +20,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-REVISION = "0003"
+REVISION = "0005"
 """The Alembic revision that this version of the code needs."""
 
 metadata = MetaData(
@@ -55,6 +55,7 @@ conversations = Table(
     Column("framed", Boolean),
     Column("team_task", Text),
     Column("profile", String(32)),
+    Column("summarized", Boolean),
     Index(None, "tenant", "updated_at"),
     Index(None, "tenant", "created_at"),
     Index(None, "updated_at"),
@@ -63,7 +64,8 @@ conversations = Table(
 """`instructions_digest`: the system messages in force while there is no message that could name them. `forgotten_at`:
 when an item of it was last deleted, which a request that began before may quote. `used_until`: a request is at work on
 it, so it is not deleted as unused; set where its time could be over before the request is. `framed`: there are frames
-of it. `team_task`: what its agents work on together. `profile`: the mode of its prompt profile."""
+of it. `team_task`: what its agents work on together. `profile`: the mode of its prompt profile. `summarized`: there are
+summaries of it."""
 
 sessions = Table(
     "sessions",
@@ -176,6 +178,24 @@ frames = Table(
 )
 """What was forwarded, where that is not what the messages themselves say (ADR 12): by the model that was asked for and
 the last message that was forwarded, whose number in its chain is `sequence_number`. `full`: none before it counts."""
+
+summaries = Table(
+    "summaries",
+    metadata,
+    Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), primary_key=True),
+    Column("last_message_id", String(64), primary_key=True),
+    Column("id", String(64), nullable=False),
+    Column("after_message_id", String(64)),
+    Column("first_number", Integer, nullable=False),
+    Column("last_number", Integer, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("prompt_version", Integer, nullable=False),
+    Column("request_id", String(64), nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False),
+)
+"""Summaries of old turns (guarantee §11.8, ADR 23): of the messages with the sequence numbers `first_number` to
+`last_number` on the path to `last_message_id`. `after_message_id`: the last message of the segment before. `request_id`:
+whose bill has what it cost."""
 
 calibrations = Table(
     "calibrations",

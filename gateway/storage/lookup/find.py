@@ -25,6 +25,7 @@ from gateway.storage.lookup.frames import read_frame
 from gateway.storage.lookup.locate import CHAIN_COLUMNS, locate, resume_behind
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.lookup.recognise import recognised
+from gateway.storage.lookup.segments import read_segments
 from gateway.storage.lookup.walk import MESSAGES, Condition, messages_of, upwards
 
 MOST_OF_WINDOW = 4
@@ -57,6 +58,8 @@ def find(
     if lookup is not None:
         point = locate(connection, row.id, row.head_id, lookup) or (point if lookup.maybe_delta else NOWHERE)
     found = _load(connection, row, point, lookup, max_bytes, paths, framed=bool(row.framed) and model is not None)
+    if row.summarized:
+        found = replace(found, segments=read_segments(connection, row.id, found.path))
     if not row.framed or model is None:
         return replace(found, updated_at=rows.utc(row.updated_at))
     frame = read_frame(connection, row.id, model, found.path)

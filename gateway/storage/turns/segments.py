@@ -1,0 +1,58 @@
+"""Stores a summary of old turns, once for each turn (guarantee §11.8)."""
+
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from gateway.models.memory import NewSegment, SummarySegment
+from gateway.storage.database import schema
+from gateway.storage.database.engine import insert_if_new
+from gateway.storage.lookup.segments import Segments, all_segments, end_before
+from gateway.storage.rows import utc
+from gateway.storage.turns.message_rows import leads_to
+
+CONVERSATIONS = schema.conversations
+
+
+def write_segment(
+    connection: sa.Connection, tenant: str, conversation_id: str, request_id: str, new: NewSegment, now: datetime
+) -> bool:
+    """Stores a segment. False where it must not be: the conversation is gone, an item of it was deleted since its turns
+    were read, or one of these is covered by now.
+
+    The conversation is locked meanwhile: of two replicas the second one finds the segment of the first.
+    """
+    where = (CONVERSATIONS.c.tenant == tenant, CONVERSATIONS.c.id == conversation_id)
+    row = connection.execute(sa.select(CONVERSATIONS.c.forgotten_at).where(*where).with_for_update()).first()
+    if row is None or _at(row.forgotten_at) != _at(new.uncovered.forgotten_at):
+        return False
+    segment, segments = new.segment, all_segments(connection, conversation_id)
+    if end_before(connection, segment.last_message_id, segments) != new.uncovered.after:
+        return False
+    if _is_covered(connection, segment, segments):
+        return False
+    values = {
+        "conversation_id": conversation_id,
+        "last_message_id": segment.last_message_id,
+        "id": segment.segment_id,
+        "after_message_id": new.uncovered.after,
+        "first_number": segment.first,
+        "last_number": segment.last,
+        "text": segment.text.replace("\x00", "\ufffd"),  # PostgreSQL takes no NUL
+        "prompt_version": new.prompt_version,
+        "request_id": request_id,
+        "created_at": now,
+    }
+    stored = connection.execute(insert_if_new(connection, schema.summaries), values).rowcount == 1
+    connection.execute(CONVERSATIONS.update().where(*where).values(summarized=True))
+    return stored
+
+
+def _is_covered(connection: sa.Connection, segment: SummarySegment, segments: Segments) -> bool:
+    """Whether a segment that goes on further on the same branch covers its last message."""
+    longer = [s for s in segments.values() if s.first_number <= segment.last < s.last_number]
+    return any(leads_to(connection, segment.last_message_id, each.last_message_id) for each in longer)
+
+
+def _at(value: datetime | None) -> datetime | None:
+    return None if value is None else utc(value)
