@@ -194,8 +194,8 @@ summaries = Table(
     Column("created_at", DateTime(timezone=True), nullable=False),
 )
 """Summaries of old turns (guarantee §11.8, ADR 23): of the messages with the sequence numbers `first_number` to
-`last_number` on the path to `last_message_id`. `after_message_id`: the last message of the segment before. `request_id`:
-whose bill has what it cost."""
+`last_number` on the path to `last_message_id`. `after_message_id`: the last message of the segment before.
+`request_id`: whose bill has what it cost."""
 
 calibrations = Table(
     "calibrations",

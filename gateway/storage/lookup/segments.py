@@ -90,7 +90,8 @@ def _walked(connection: sa.Connection, message_id: str | None, segments: Segment
 
 def _walk_query() -> sa.Select[Any]:
     """From `:from` upwards to the first of the messages `:ends`, or `:count` messages; the latest first."""
-    ends, count = sa.bindparam("ends", expanding=True), sa.bindparam("count", type_=sa.Integer)
+    ends = sa.bindparam("ends", expanding=True, type_=sa.String)
+    count = sa.bindparam("count", type_=sa.Integer)
 
     def onwards(chain: sa.CTE) -> Condition:
         return sa.and_(chain.c.id.not_in(ends), chain.c.depth < count)
