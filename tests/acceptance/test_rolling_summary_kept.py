@@ -1,0 +1,136 @@
+"""What is kept of summaries, with two gateways, deletions and ends at the wrong moment (guarantee §11.8)."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.acceptance.test_rolling_summary import SUMMARY
+from tests.support.answers import Json, http
+from tests.support.factory import ClientFactory, GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.internal_models import InternalModels, plan_of
+from tests.support.mock_upstream import MockUpstream, Reply
+from tests.support.process import wait_until
+from tests.support.summaries import Chat, told
+
+
+@pytest.fixture
+def held() -> Iterator[threading.Event]:
+    """Set, the summarizer answers."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+@pytest.fixture
+def models(upstream: MockUpstream, held: threading.Event) -> InternalModels:
+    models = InternalModels(lambda _: plan_of(), lambda _: Reply(text=f"Summary {len(models.summarized)}.", gate=held))
+    upstream.handler = models
+    return models
+
+
+@pytest.fixture
+def gateways(start_gateway: GatewayFactory, storage_url: str) -> list[GatewayProcess]:
+    """Two on one storage, with a cache each."""
+    return [start_gateway({**SUMMARY, "storage": {"url": storage_url}}) for _ in range(2)]
+
+
+@pytest.fixture
+def talk(gateways: list[GatewayProcess], models: InternalModels, make_client: ClientFactory) -> Chat:
+    return Chat(gateways[0], models, make_client(gateways[0]))
+
+
+def until_asked(talk: Chat, number: int = 1) -> None:
+    """Talks until the summarizer has been asked so often."""
+    for turn in range(200):
+        if len(talk.models.summarized) >= number:
+            return
+        talk.say(told(turn))
+
+
+def items(talk: Chat) -> list[Json]:
+    with http(talk.gateway) as client:
+        found: list[Json] = client.get(f"/conversations/{talk.conversation}/items?order=asc&limit=100").json()["data"]
+    return found
+
+
+def delete_item(talk: Chat, item: Json) -> None:
+    with http(talk.gateway) as client:
+        assert client.delete(f"/conversations/{talk.conversation}/items/{item['id']}").status_code == 200
+
+
+def test_s11_8_two_replicas_store_one_segment(
+    talk: Chat, gateways: list[GatewayProcess], make_client: ClientFactory, held: threading.Event
+) -> None:
+    """Both make one of the same turns, as they share no cache; both calls are billed, one segment is stored."""
+    until_asked(talk)
+    talk.client = make_client(gateways[1])
+    until_asked(talk, 2)
+    assert len(talk.models.summarized) == 2
+    held.set()
+    talk.asked(2)
+    assert len(talk.segments()) == 1
+    assert talk.check_bills() > 0
+
+
+def test_s11_8_a_deleted_item_takes_its_segment_and_the_later_ones_along(talk: Chat, held: threading.Event) -> None:
+    held.set()
+    talk.fill(3)
+    talk.settle()
+    first, second, *_ = talk.segments()
+    assert len(talk.segments()) >= 3
+    path = items(talk)
+    delete_item(talk, path[second.first + 1])
+    assert talk.segments() == [first]
+    talk.say(told(500))
+    talk.asked(len(talk.models.summarized))
+    delete_item(talk, path[0])
+    assert [each for each in talk.segments() if each.last <= second.last] == []
+
+
+def test_s11_8_what_is_deleted_meanwhile_is_in_no_summary(talk: Chat, held: threading.Event) -> None:
+    """The call is billed all the same."""
+    until_asked(talk)
+    delete_item(talk, items(talk)[-1])
+    held.set()
+    talk.asked(1)
+    assert talk.segments() == []
+    assert talk.check_bills() > 0
+
+
+def test_s11_8_a_deleted_conversation_leaves_no_summary(talk: Chat, held: threading.Event) -> None:
+    """Neither one that it had nor one that is being made; the anonymous bill has what that cost."""
+    until_asked(talk)
+    answer = max(talk.answers, key=lambda each: each.created)
+    with http(talk.gateway) as client:
+        bills = [bill["id"] for bill in talk.bills()]
+        assert client.delete(f"/conversations/{talk.conversation}").status_code == 200
+        held.set()
+
+        def billed() -> bool:
+            found = [client.get(f"/chat/completions/{name}").json() for name in bills]
+            return any(each["response_metadata"]["cost"]["planning_cost"] > 0 for each in found)
+
+        wait_until(billed, "the bill")
+    assert talk.segments() == []
+    assert answer.id in bills
+
+
+def test_s11_8_an_end_waits_for_a_summary(talk: Chat, held: threading.Event) -> None:
+    until_asked(talk)
+    release = threading.Timer(1.0, held.set)
+    release.start()
+    talk.settle()
+    assert [each.text for each in talk.segments()] == ["Summary 1."]
+    assert talk.billed() == 1
+
+
+def test_s11_8_an_end_does_not_wait_for_ever(talk: Chat, held: threading.Event) -> None:
+    """What was asked is billed by the gateway's count."""
+    until_asked(talk)
+    talk.settle()
+    assert talk.segments() == []
+    (bill,) = [each for each in talk.bills() if each["response_metadata"]["cost"]["planning_cost"]]
+    assert bill["response_metadata"]["cost"]["estimated"] is True
+    assert talk.check_bills() > 0
