@@ -27,7 +27,7 @@ MOST, LARGEST = 50, 3
 
 OPTIONAL_IN_RECORDS = ("guarded", "standing", "reason", *CLIENTS_WORDS)
 FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING = frozenset(
-    {*OPTIONAL_IN_RECORDS, "economics", "embedder", "embedder_cost", "agent", "profile"}
+    {*OPTIONAL_IN_RECORDS, "economics", "embedder", "embedder_cost", "agent", "profile", "memory"}
 )
 """Of a bill: they are left out elsewhere."""
 
@@ -70,6 +70,8 @@ def response_metadata(known: ResponseMetadata, unlisted: Unlisted | None = None)
             del utilization["economics"]
         if used.profile is None:
             del utilization["profile"]
+        if used.memory is None:
+            del utilization["memory"]
         _without_embedder(utilization)
     data["timings_ms"] = known.timings_ms
     return data

@@ -54,6 +54,7 @@ def extract_artifacts_from_messages(
             index < current,
             Place(index),
             arguments=arguments,
+            pinned=message.pinned,
         )
         found.append(artifact)
     return found
@@ -104,6 +105,8 @@ def documents_in_messages(
             continue
         prefix = "" if index >= current else f"history:msg_{message.sequence_number}:"
         time: dict[str, Any] = {"historical": index < current, "timestamp": message.created_at}
+        if message.pinned:
+            time["pinned"] = True
         is_list = isinstance(message.content, list)
         parts = message.content if is_list else [{"type": "text", "text": message.content}]
         last_text = max((i for i, p in enumerate(parts) if _is_text(p)), default=-1)

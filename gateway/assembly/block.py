@@ -115,7 +115,7 @@ def worded(rendering: Rendering, *, as_item: bool) -> str:
 
 def _summarized(rendering: Rendering) -> str:
     """The size and focus of a summary. The focus is a planner's: it is kept to one line that cannot end the label."""
-    focus = _one_line(rendering.focus.translate(NO_MARKS))[:FOCUS_CHARS]
+    focus = one_line(rendering.focus.translate(NO_MARKS))[:FOCUS_CHARS]
     size = f"{len(rendering.text):,} characters for {rendering.artifact.size_chars:,}, in a model's words"
     extracts = f"; then extracts, {rendering.extract_chars:,} characters" if rendering.spans else ""
     return f"{size}{extracts}{f'; focus: {focus}' if focus else ''}"
@@ -178,10 +178,10 @@ def _item(rendering: Rendering) -> str:
             names["shown"], body = f"extract, {_of_all(rendering)}", extract_text(rendering)
         case unknown:
             assert_never(unknown)
-    attributes = " ".join(f'{name}="{escape(_one_line(value))}"' for name, value in names.items())
+    attributes = " ".join(f'{name}="{escape(one_line(value))}"' for name, value in names.items())
     arguments = artifact.call.arguments if artifact.call else artifact.arguments
     if arguments and (artifact.call or arguments != NO_ARGUMENTS):
-        attributes += f" arguments={_arguments(arguments)}"
+        attributes += f" arguments={arguments_attribute(arguments)}"
     if not body:
         return f"<{ITEM_TAG} {attributes}/>"
     return f"<{ITEM_TAG} {attributes}>\n{DELIMITER.sub('&lt;', body)}\n</{ITEM_TAG}>"
@@ -200,14 +200,15 @@ def _of_all(shown: Rendering | Recalled) -> str:
     return f"{shown.shown_chars:,} of {shown.artifact.size_chars:,} characters"
 
 
-def _arguments(arguments: str) -> str:
+def arguments_attribute(arguments: str, most: int = ARGUMENT_CHARS) -> str:
     """The arguments as an attribute, in single quotes if that leaves JSON as it is. Says how much was cut off."""
     text = " ".join(arguments.split())
-    more = len(text) - ARGUMENT_CHARS
+    more = len(text) - most
     if more > 0:
-        text = f"{text[:ARGUMENT_CHARS]}{ELISION} ({more:,} more characters)"
+        text = f"{text[:most]}{ELISION} ({more:,} more characters)"
     return f'"{escape(text)}"' if "'" in text else f"'{escape(text, quote=False)}'"
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """A text as it stands in an attribute or a label."""
     return " ".join(text.split())[:NAME_CHARS]

@@ -5,20 +5,22 @@ from typing import Any
 
 from gateway.assembly.block import block, block_without, file_part, in_place
 from gateway.assembly.cache_breakpoints import BREAKPOINT
+from gateway.assembly.memory import remembered
 from gateway.models.artifacts import ProcessingStrategy
 from gateway.models.conversation import INSTRUCTION_ROLES
 from gateway.models.tool_steps import RESULT_ROLES, text_of
-from gateway.models.window import SYSTEM_INDEX, Forwarded, Material, Rendering, Selection
+from gateway.models.window import MEMORY_INDEX, SYSTEM_INDEX, Forwarded, Material, Rendering, Selection
 
 
 def assemble(material: Material, selection: Selection) -> Forwarded:
-    """The forwarded messages: system messages, the window, and the block at the head of the current user message.
+    """The forwarded messages: system messages, the memory message, the window, and the block at the head of the current
+    user message.
 
     Messages that nothing changes are the client's own objects, so that they are forwarded as they were sent.
     """
     in_message: dict[int, list[Rendering]] = defaultdict(list)
     in_block: list[Rendering] = []
-    for artifact in material.searched:
+    for artifact in (*material.artifacts, *material.recallable):
         name, index = artifact.artifact_id, artifact.place.message
         rendering = selection.renderings.get(name)
         if rendering is None:
@@ -33,9 +35,14 @@ def assemble(material: Material, selection: Selection) -> Forwarded:
     indexes = [SYSTEM_INDEX] * len(messages)
     text = block(in_block, selection.turns)
     rendered: dict[str, Any] | None = None
+    memory = waiting = remembered(material, selection)
     for index, message in enumerate(material.messages):
         if index < selection.first and message.role not in INSTRUCTION_ROLES:
             continue
+        if waiting is not None and index >= selection.first:
+            messages.append(waiting.body)
+            indexes.append(MEMORY_INDEX)
+            waiting = None
         if index in selection.left_out:
             continue
         body = message.body
@@ -49,7 +56,7 @@ def assemble(material: Material, selection: Selection) -> Forwarded:
         messages.append(body)
         indexes.append(index)
     in_full = tuple(r.artifact.block_name for r in in_block if r.strategy is ProcessingStrategy.INCLUDE_FULL)
-    return Forwarded(messages, indexes, text, rendered, in_full)
+    return Forwarded(messages, indexes, text, rendered, in_full, memory)
 
 
 def without_items(rendered: dict[str, Any], numbers: frozenset[int]) -> dict[str, Any]:

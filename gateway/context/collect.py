@@ -16,11 +16,12 @@ from gateway.artifacts.collect import (
 )
 from gateway.artifacts.files import FilePlace
 from gateway.artifacts.in_messages import own_words
+from gateway.artifacts.pins import pinned_messages
 from gateway.artifacts.steps_as_text import StepsAsText
 from gateway.models.conversation import INLINE_MESSAGES, Context, Earlier, History
 from gateway.models.exchange import ChatRequest, ModelFacts
 from gateway.models.tool_steps import text_of
-from gateway.models.window import Material
+from gateway.models.window import LAST_EARLIER, Material
 from gateway.window.budget import Budget
 
 QUESTION_CHARS = 4000
@@ -80,18 +81,27 @@ def collect(source: ContextInput, document_min_chars: int) -> Material:
     history, files = source.history, source.files
     context = _context(source, document_min_chars)
     earlier = history.earlier or NO_EARLIER
+    pinned = pinned_messages(history, files.sent, context.restored)
+    names = {each.message_id for each in pinned}
+    recallable = artifacts_of_earlier(earlier.messages, files.earlier, document_min_chars, context.all_artifacts())
+    if names:
+        before = tuple(replace(m, pinned=True) if m.message_id in names else m for m in earlier.messages)
+        earlier, first = replace(earlier, messages=before), LAST_EARLIER + 1 - len(before)
+        recallable = tuple(a for a in recallable if not before[(a.place.message or 0) - first].pinned)
     return Material(
         instructions=history.instructions,
         messages=context.conversation_history,
         current=context.current,
         placed=context.placed,
-        restored=context.restored,
+        restored=tuple(each for each in context.restored if not each.pinned),
         attached=context.artifacts,
         question=_question(context),
         frame=history.frame,
         earlier=earlier.messages,
-        recallable=artifacts_of_earlier(earlier.messages, files.earlier, document_min_chars, context.all_artifacts()),
+        recallable=recallable,
         turns_before=earlier.turns,
+        pinned=pinned,
+        segments=history.segments,
     )
 
 

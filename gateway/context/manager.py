@@ -8,6 +8,7 @@ from typing import Any
 
 from gateway.artifacts.attached import with_contents
 from gateway.artifacts.files import FilePlace, FileReader
+from gateway.artifacts.pins import with_whole_steps
 from gateway.artifacts.steps_as_text import steps_as_text
 from gateway.assembly.agents import Assemblers
 from gateway.assembly.messages import without_items
@@ -184,7 +185,8 @@ class ContextManager:
         """All that has to be read before the context is made."""
         has_tools = any(request.forward.get(name) for name in TOOL_FIELDS)
         origin = access.deployment.origin if access.deployment else None
-        steps = steps_as_text(as_frozen(history), without_items, has_tools=has_tools, origin=origin)
+        frozen = with_whole_steps(as_frozen(history))
+        steps = steps_as_text(frozen, without_items, has_tools=has_tools, origin=origin)
         sent, kept = await self._read_files(request, facts, steps.history.messages, steps.history.stored)
         older = (steps.history.earlier or NO_EARLIER).messages
         earlier, kept_earlier = await self._read_files(request, facts, older, len(older))

@@ -10,7 +10,8 @@ from gateway.embeddings.background import PendingVectors
 from gateway.models.artifacts import Artifact, ProcessingStrategy
 from gateway.models.bill import ContextUtilizationMetadata, LeftOut
 from gateway.models.exchange import ChatRequest
-from gateway.models.window import SYSTEM_INDEX, Fitted, Material
+from gateway.models.memory import MemoryMessage
+from gateway.models.window import MEMORY_INDEX, SYSTEM_INDEX, Fitted, Material
 from gateway.planning.record import EarlierWindow, holds_reduced, records_of
 from gateway.relevance.index_cache import PassageFinder
 from gateway.window.budget import Budget
@@ -84,7 +85,7 @@ def report(draft: Draft, final: FinalFit, result: PlanResult | None, warning_thr
 def _utilization(draft: Draft, fitted: Fitted, warning_threshold: float) -> ContextUtilizationMetadata:
     source, material = draft.source, draft.material
     history, request = source.history, source.request
-    included = len(set(fitted.forwarded.indexes) - {SYSTEM_INDEX})
+    included = len(set(fitted.forwarded.indexes) - {SYSTEM_INDEX, MEMORY_INDEX})
     sent = included + len(material.instructions)
     utilization = measured_utilization(request, source.budget, fitted, sent, warning_threshold)
     utilization.strategy = _strategy(material, fitted)
@@ -93,8 +94,15 @@ def _utilization(draft: Draft, fitted: Fitted, warning_threshold: float) -> Cont
     utilization.messages_excluded = len(material.messages) - included + history.unread + source.steps.removed
     new = material.attached[len(history.attachments) :]
     earlier = EarlierWindow.of(material, draft.unreduced, history.stored, new)
+    if fitted.forwarded.memory is not None:
+        utilization.memory = _memory(fitted.forwarded.memory, draft.counting)
     utilization.artifacts_processed = records_of(material, fitted, named=request.store, earlier_window=earlier)
     return utilization
+
+
+def _memory(message: MemoryMessage, counting: PromptCounter) -> dict[str, int]:
+    held, tokens = message, counting.message(message.body)
+    return {"pinned": len(held.pinned), "segments": len(held.segments), "tokens": tokens}
 
 
 def _report_summaries(utilization: ContextUtilizationMetadata, result: PlanResult) -> None:

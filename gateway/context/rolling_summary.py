@@ -42,6 +42,14 @@ class OldTurns:
     tokens: int
 
 
+@dataclass(frozen=True, slots=True)
+class TurnSummary:
+    """A summary, and the characters of what it was made of."""
+
+    text: str
+    size_chars: int
+
+
 class TurnSummarizer:
     """Makes summaries of old turns by the rules, and within the ceilings, that hold for summaries of artifacts. Nothing
     of them is kept here."""
@@ -54,7 +62,7 @@ class TurnSummarizer:
         self._summaries = summaries
         self._clock = clock
 
-    async def summarize(self, turns: OldTurns, spent: list[InternalCall]) -> str:
+    async def summarize(self, turns: OldTurns, spent: list[InternalCall]) -> TurnSummary:
         """A summary that is shorter than what was said.
 
         Args:
@@ -81,7 +89,8 @@ class TurnSummarizer:
             system=SYSTEM,
             tokens=turns.tokens,
         )
-        return (await summarizer.summarize(_as_artifact(turns.messages), "")).text
+        artifact = _as_artifact(turns.messages)
+        return TurnSummary((await summarizer.summarize(artifact, "")).text, artifact.size_chars)
 
 
 def _as_artifact(messages: Sequence[ConversationMessage]) -> Artifact:

@@ -100,11 +100,13 @@ def _paired(form: Form, body: dict[str, Any]) -> Form:
 
 def frame_for_unproven_sender(stored: StoredConversation) -> Frame | None:
     """The part of a frame for a client that has sent all messages, but has not shown that the conversation is its own:
-    without forms that hold anything it did not send (guarantee §3.2)."""
+    without forms that hold anything it did not send, and without a memory message (guarantee §3.2)."""
     frame = stored.frame
-    if frame is None or not frame.unsent:
+    if frame is None or not (frame.unsent or frame.memory):
         return frame
-    return replace(frame, forms={key: form for key, form in frame.forms.items() if key not in frame.unsent})
+    return replace(
+        frame, memory=None, forms={key: form for key, form in frame.forms.items() if key not in frame.unsent}
+    )
 
 
 def with_stored_ids(

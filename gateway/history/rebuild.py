@@ -93,8 +93,8 @@ async def build_llm_messages(request: ChatRequest, store: ConversationReader, op
             raise ConversationNotFound("No such conversation.", param="conversation")
     small = small and len(stored.path if stored else ()) < INLINE_MESSAGES
     history = await offload_if(not small, _rebuilt, sent, lookup, stored, request, options)
-    if stored is not None and stored.segments and request.options.memory != EXTRACTS and not history.unproven:
-        history = replace(history, segments=stored.segments)
+    if history.segments and request.options.memory == EXTRACTS:
+        history = replace(history, segments=())
     if not (request.messages or history.messages):  # an agent is to be given the latest message (guarantee §11)
         raise InvalidRequest("There is no message to deliver.", param="messages", code="missing_required_parameter")
     return history
@@ -271,6 +271,8 @@ def _delta(sent: SentChain, stored: StoredConversation, options: RebuildOptions)
         notes=stored.notes,
         team_task=stored.team_task,
         profile=stored.profile,
+        segments=stored.segments,
+        older_pins=stored.older_pins,
     )
 
 
@@ -317,6 +319,8 @@ def _resent(sent: SentChain, stored: StoredConversation, options: RebuildOptions
         notes=stored.notes,
         team_task=stored.team_task,
         profile=stored.profile,
+        segments=stored.segments,
+        older_pins=stored.older_pins,
     )
 
 

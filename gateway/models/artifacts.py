@@ -76,6 +76,7 @@ class Artifact:
         label: the source as models read it, where `source` changes from turn to turn (guarantee §4 I7).
         call: set for a tool result that is shown as text in the block, without its message (guarantee §3.3).
         arguments: the arguments with which a tool was called, as written.
+        pinned: its message is pinned, so that it is in any window in full (guarantee §11).
     """
 
     artifact_id: str
@@ -91,6 +92,7 @@ class Artifact:
     metadata: dict[str, Any] = field(default_factory=dict)
     call: ToolCall | None = None
     arguments: str = ""
+    pinned: bool = False
 
     @property
     def block_name(self) -> str:

@@ -209,6 +209,8 @@ class ContextUtilizationMetadata:
     """What a plan saves beside what it costs (a `Comparison`), and what this request saved; on the bill only where a
     plan was made or something is left out."""
     cache_stats: dict[str, int] = field(default_factory=lambda: {"hits": 0, "misses": 0})
+    memory: dict[str, int] | None = None
+    """Pinned messages, summaries and tokens of the memory message; on the bill only where there is one."""
     profile: dict[str, Any] | None = None
     """The prompt profile that stands in front, and what it saves; on the bill only where profiles are configured."""
     warnings: list[str] = field(default_factory=list)

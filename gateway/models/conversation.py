@@ -47,7 +47,7 @@ class ConversationMessage:
     not the same (a block was put at its head), and `shown_in_full` names the artifacts that stand in it in full
     (`Artifact.block_name`). `origin` is who made an answer, None where that is not known. `tokens` are the counts
     that are kept with it, empty where there are none; None of a message that is not stored yet. `agent` is the id of
-    the agent that said it, None where none was named.
+    the agent that said it, None where none was named. `pinned`: it stays in every window (guarantee §11).
     """
 
     role: str
@@ -63,6 +63,7 @@ class ConversationMessage:
     unproven: bool = False
     tokens: TokenCounts | None = None
     agent: str | None = None
+    pinned: bool = False
 
     @property
     def content(self) -> Any:
@@ -82,6 +83,7 @@ class ConversationMessage:
             message_id=message_id,
             digest=self.digest,
             created_at=created_at,
+            pinned=self.pinned,
         )
 
 
@@ -173,9 +175,9 @@ NOWHERE = ResumePoint(None)
 class StoredConversation:
     """What a request needs of a stored conversation: the point where it resumes, and the end of the path that leads
     there, oldest message first. `instructions` are the system messages in force there, `segments` the summaries of
-    the path's old turns, oldest first. `read` is False where the path
-    was not needed. `frame` is what the model was sent of it before, where that is something else. `notes` are those of
-    the path."""
+    the path's old turns, oldest first, `older_pins` the pinned messages before what was read of it. `read` is False
+    where the path was not needed. `frame` is what the model was sent of it before, where that is something else.
+    `notes` are those of the path."""
 
     conversation_id: str
     head_id: str | None
@@ -190,6 +192,7 @@ class StoredConversation:
     team_task: str | None = None
     profile: str | None = None
     segments: tuple[SummarySegment, ...] = ()
+    older_pins: tuple[ConversationMessage, ...] = ()
 
     @property
     def unread(self) -> int:
@@ -217,7 +220,8 @@ class History:
 
     `unread` messages are older than the stored message `read_from`, the first that was read; `earlier` are those of
     them in which something to be recalled is sought, None if nobody has read them. `notes` are those of the stored
-    path, `segments` the summaries of its old turns, oldest first.
+    path, `segments` the summaries of its old turns, oldest first. `older_pins` are pinned messages among the unread
+    ones, each result behind the message with its call.
     """
 
     conversation_id: str | None
@@ -246,6 +250,7 @@ class History:
     team_task: str | None = None
     profile: str | None = None
     segments: tuple[SummarySegment, ...] = ()
+    older_pins: tuple[ConversationMessage, ...] = ()
 
     @property
     def new_messages(self) -> tuple[ConversationMessage, ...]:

@@ -5,6 +5,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gateway.models.memory import MemoryMessage, memory_message_of
+
 Form = dict[str, Any] | None
 """A message as it was forwarded; None: as it was sent, without the block that it was stored with."""
 
@@ -31,6 +33,7 @@ class Frame:
     forms.
     `asked` is the message that began the last turn for which a planner was asked: one turn asks once (guarantee §5).
     `left_out_tokens` are those that the whole conversation would take more than what was forwarded.
+    `memory` is the memory message that was forwarded with it (guarantee §11).
     `additions` says of how many stored frames, beside the full one, it was put together; `borrowed`, that some of them
     belong to a branch that the client has left, so that this one has none of its own yet.
     """
@@ -45,6 +48,7 @@ class Frame:
     counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     asked: str | None = None
     left_out_tokens: int = 0
+    memory: MemoryMessage | None = None
     additions: int = 0
     borrowed: bool = False
 
@@ -61,6 +65,7 @@ class Frame:
             counts={**self.counts, **later.counts},
             asked=later.asked or self.asked,
             left_out_tokens=later.left_out_tokens,
+            memory=self.memory,
             additions=self.additions + 1,
         )
 
@@ -92,6 +97,7 @@ class Frame:
             counts={name(key): value for key, value in self.counts.items()},
             asked=name(self.asked) if self.asked is not None else None,
             left_out_tokens=self.left_out_tokens,
+            memory=self.memory.renamed(ids) if self.memory is not None else None,
         )
 
 
@@ -121,6 +127,7 @@ def body_of(frame: Frame) -> dict[str, Any]:
         "counts": {key: dict(counts) for key, counts in frame.counts.items() if counts},
         "asked": frame.asked,
         "left_out_tokens": frame.left_out_tokens,
+        "memory": frame.memory.as_json() if frame.memory is not None else None,
     }
     return {name: value for name, value in fields.items() if value}
 
@@ -129,7 +136,7 @@ def frame_of(body: Mapping[str, Any]) -> Frame:
     """The frame that such a JSON object is.
 
     Raises:
-        AttributeError, TypeError: it is none.
+        AttributeError, KeyError, TypeError: it is none.
     """
     return Frame(
         first=body.get("first"),
@@ -144,4 +151,5 @@ def frame_of(body: Mapping[str, Any]) -> Frame:
         counts=body.get("counts", {}),
         asked=body.get("asked"),
         left_out_tokens=body.get("left_out_tokens", 0),
+        memory=memory_message_of(body.get("memory")),
     )

@@ -9,11 +9,14 @@ from typing import Any
 from gateway.models.artifacts import Artifact, ArtifactPlan, ProcessingStrategy
 from gateway.models.conversation import ConversationMessage
 from gateway.models.frames import Frame
+from gateway.models.memory import MemoryMessage, Pinned, SummarySegment
 
 SYSTEM_INDEX = -1
 """Index of leading system messages, which are not in `Material.messages`."""
 LAST_EARLIER = -2
 """Index of the last message before those that can be forwarded."""
+MEMORY_INDEX = -(2**40)
+"""Index of the memory message, which is none of the conversation's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,8 @@ class Material:
             `LAST_EARLIER`, the one before it one less.
         recallable: artifacts inside `earlier`.
         turns_before: number of turns that began before the first of all these messages.
+        pinned: the pinned messages, oldest first, which are in any window (guarantee §11).
+        segments: the summaries of old turns, oldest first.
     """
 
     instructions: tuple[dict[str, Any], ...]
@@ -46,6 +51,8 @@ class Material:
     earlier: tuple[ConversationMessage, ...] = ()
     recallable: tuple[Artifact, ...] = ()
     turns_before: int = 0
+    pinned: tuple[Pinned, ...] = ()
+    segments: tuple[SummarySegment, ...] = ()
 
     @property
     def artifacts(self) -> tuple[Artifact, ...]:
@@ -54,14 +61,49 @@ class Material:
 
     @property
     def searched(self) -> tuple[Artifact, ...]:
-        """The artifacts of which passages can be in the window."""
-        return self.artifacts + self.recallable
+        """The artifacts of which passages can be in the window. Pinned ones are in it in full."""
+        found = self.artifacts + self.recallable
+        return tuple(a for a in found if not a.pinned) if self.pinned else found
 
     @property
     def indexed(self) -> Iterator[tuple[int, ConversationMessage]]:
         """`earlier` and `messages` with their indexes."""
         first = LAST_EARLIER + 1 - len(self.earlier)
         return chain(enumerate(self.earlier, first), enumerate(self.messages))
+
+    def segments_before(self, first: int) -> tuple[SummarySegment, ...]:
+        """The summaries of which no turn is in a window that begins with the message at `first`."""
+        if not self.segments or first >= len(self.messages):
+            return self.segments
+        number = self.messages[first].sequence_number
+        return self.segments if number is None else tuple(each for each in self.segments if each.last < number)
+
+    @property
+    def frozen_first(self) -> int:
+        """Index of the first message of the window as it was forwarded before."""
+        if self.frame is None or self.frame.first is None:
+            return 0
+        return next((i for i, message in enumerate(self.messages) if message.message_id == self.frame.first), 0)
+
+    @property
+    def has_memory_due(self) -> bool:
+        """Whether the window as it was forwarded before lacks something pinned, so that all has to be decided anew; or
+        whether it is the first one of a conversation that begins before it, and there is something to say of that."""
+        if not (self.pinned or self.segments):
+            return False
+        frame, first = self.frame, self.frozen_first
+        held = frame.memory.pinned if frame is not None and frame.memory is not None else ()
+        if any(each.is_outside(first, self.left) and each.message_id not in held for each in self.pinned):
+            return True
+        if frame is None:
+            return bool(self.segments_before(first))
+        return any(self._is_reduced(artifact, frame) for artifact in self.placed if artifact.pinned)
+
+    def _is_reduced(self, artifact: Artifact, frame: Frame) -> bool:
+        """Whether its message was forwarded with a part of it alone."""
+        decided = frame.decisions.get(self.messages[artifact.place.message or 0].message_id or "", ())
+        full = ProcessingStrategy.INCLUDE_FULL.value
+        return any(each.artifact_id == artifact.content_id and each.strategy != full for each in decided)
 
     @property
     def has_block(self) -> bool:
@@ -183,6 +225,8 @@ class Selection:
         frozen: messages keep the form in which they were forwarded before, with their blocks.
         quoted: ids of artifacts shown in the block beside a frozen window, wherever their message is.
         keeps_block: the message that begins the current turn keeps its block, even if not `frozen` (guarantee §4 I6).
+        keeps_memory: the memory message stays as it was forwarded before.
+        segments: how many summaries of old turns may be shown, the oldest.
     """
 
     first: int = 0
@@ -193,6 +237,8 @@ class Selection:
     frozen: bool = True
     quoted: frozenset[str] = frozenset()
     keeps_block: bool = False
+    keeps_memory: bool = False
+    segments: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,10 +246,12 @@ class Forwarded:
     """The messages that go upstream.
 
     Attributes:
-        indexes: for each message its index in `Material.messages`; `SYSTEM_INDEX` for leading system messages.
+        indexes: for each message its index in `Material.messages`; `SYSTEM_INDEX` for leading system messages,
+            `MEMORY_INDEX` for the memory message.
         block: the text put at the head of the current user message; "" without one.
         rendered: the current user message with that block.
         shown_in_full: `Artifact.block_name` of each artifact that the block shows in full, in its order.
+        memory: the memory message, where there is one.
     """
 
     messages: list[dict[str, Any]]
@@ -211,6 +259,7 @@ class Forwarded:
     block: str = ""
     rendered: dict[str, Any] | None = None
     shown_in_full: tuple[str, ...] = ()
+    memory: MemoryMessage | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +270,7 @@ class Unreduced:
     Attributes:
         tokens: an estimate if that is surely below every limit that matters; else the exact count if within the budget;
             else a number between the budget and the exact count.
-        new_pass: it is over the budget, so that everything has to be decided anew.
+        new_pass: everything has to be decided anew: it is over the budget, or lacks something pinned.
     """
 
     selection: Selection

@@ -139,6 +139,8 @@ class EarlierWindow:
     def left(self, artifact: Artifact, strategy: ProcessingStrategy, shown: int) -> bool:
         """Whether an earlier request left it like that."""
         index = artifact.place.message
+        if artifact.pinned and index is not None and index < self.stored:
+            return strategy is ProcessingStrategy.INCLUDE_FULL
         if artifact.artifact_id in self.new or (index is not None and index >= self.stored):
             return False
         if (decided := self.window.decided(artifact)) is not None:
@@ -173,7 +175,7 @@ def records_of(
             both = earlier if rendering is None else together(earlier, here)
             strategy = STRATEGIES.get(both.strategy, strategy)  # a later version of the gateway may have stored others
             shown = min(artifact.size_chars, both.shown_chars)
-        elif rendering is None and not fitted.new_pass and window.is_gone(artifact):
+        elif rendering is None and not fitted.new_pass and window.is_gone(artifact) and not artifact.pinned:
             if artifact.block_name not in window.decided_on:
                 continue  # it left with its turn, which `messages_excluded` counts
             strategy, shown = ProcessingStrategy.EXCLUDE, 0
@@ -195,7 +197,24 @@ def records_of(
         )
         records.append(record)
     turns = fitted.selection.turns
+    records += _of_segments(material, fitted)
     return [*records, _of_turns(turns)] if turns else records
+
+
+def _of_segments(material: Material, fitted: Fitted) -> Iterator[ArtifactUsageRecord]:
+    """A record for each summary in the memory message."""
+    shown = fitted.forwarded.memory.segments if fitted.forwarded.memory is not None else ()
+    for segment in material.segments:
+        if segment.segment_id in shown:
+            yield ArtifactUsageRecord(
+                artifact_id=segment.segment_id,
+                source=f"turns:{segment.first_turn}-{segment.last_turn}",
+                artifact_type=ArtifactType.CONVERSATION.value,
+                strategy=ProcessingStrategy.SUMMARIZE.value,
+                original_size_chars=max(segment.size_chars, len(segment.text)),
+                processed_size_chars=len(segment.text),
+                standing=fitted.selection.keeps_memory,
+            )
 
 
 def _message_of(artifact: Artifact) -> int | None:
@@ -244,7 +263,7 @@ def strategy_of(artifact: Artifact, window: WindowContents, fitted: Fitted) -> P
     """How the window shows an artifact: as its rendering says, else as its message does."""
     rendering = fitted.selection.renderings.get(artifact.artifact_id)
     index = artifact.place.message
-    if window.is_kept_in_full(artifact):
+    if window.is_kept_in_full(artifact) or artifact.pinned:
         return ProcessingStrategy.INCLUDE_FULL
     if index is not None and index not in window.indexes:
         full = rendering is not None and artifact.block_name in window.in_block

@@ -105,6 +105,7 @@ class _Request:
             counts=added.counts,
             asked=added.asked or self._before.asked,
             left_out_tokens=added.left_out_tokens,
+            memory=memory.named(self._names) if (memory := self._fitted.forwarded.memory) is not None else None,
         )
 
     def _kept_decisions(self) -> dict[str, tuple[FrozenDecision, ...]]:

@@ -10,7 +10,7 @@ from gateway.accounting.metadata import amended
 from gateway.base.ids import content_digest, new_id
 from gateway.base.tasks import BackgroundTasks
 from gateway.config.settings import MemorySettings
-from gateway.context.rolling_summary import PROMPT_VERSION, OldTurns, TurnSummarizer
+from gateway.context.rolling_summary import PROMPT_VERSION, OldTurns, TurnSummarizer, TurnSummary
 from gateway.errors import StorageUnavailable
 from gateway.models.bill import CallCost, InternalCall
 from gateway.models.exchange import ChatRequest, Deployment, KnownMessages
@@ -122,7 +122,8 @@ class RollingSummaries:
         new = None
         try:
             asked = OldTurns(request, subject.deployment, messages, summary_tokens(covered))
-            new = _new_segment(await self._summarizer.summarize(asked, spent), covered, found)
+            made = await self._summarizer.summarize(asked, spent)
+            new = _new_segment(made, covered, found)
         except InternalModelFailed as failed:
             log.warning("summary_not_made", conversation_id=conversation_id, reason=str(failed))
         finally:
@@ -182,7 +183,10 @@ def facts_of(exchange: Exchange) -> SummaryFacts:
     )
 
 
-def _new_segment(text: str, covered: Sequence[OldMessage], found: Uncovered) -> NewSegment:
-    first, last = covered[0], covered[-1]
-    segment = SummarySegment(new_id("sum_"), first.number, last.number, last.message_id, text)
+def _new_segment(made: TurnSummary, covered: Sequence[OldMessage], found: Uncovered) -> NewSegment:
+    first, last, before = covered[0], covered[-1], found.turns_before
+    turns = (before + 1, before + len(turns_of(covered)))
+    segment = SummarySegment(
+        new_id("sum_"), first.number, last.number, last.message_id, made.text, *turns, made.size_chars
+    )
     return NewSegment(segment, found, PROMPT_VERSION)

@@ -131,6 +131,8 @@ def transcript(material: Material, left_out: frozenset[int]) -> list[TranscriptM
         turn += message.role == "user"
         if message.role not in SPEAKERS or (index >= material.current and index not in left_out):
             continue
+        if message.pinned:  # it is in any window
+            continue
         text = words_of(message.body, documents.get(index, ()))
         if text:
             name = message.body.get("name")

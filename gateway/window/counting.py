@@ -9,7 +9,7 @@ from typing import Any
 from gateway.base import jsons
 from gateway.models.conversation import INSTRUCTION_ROLES, FormNotes
 from gateway.models.tool_steps import RESULT_ROLES
-from gateway.models.window import Forwarded, Material
+from gateway.models.window import MEMORY_INDEX, Forwarded, Material
 from gateway.ports import TokenCounter
 
 REPLY_TOKENS = 3
@@ -270,6 +270,8 @@ class PromptCounter:
         parts[self._part_of(index)] += tokens - shown
 
     def _part_of(self, index: int) -> str:
+        if index == MEMORY_INDEX:
+            return "history"
         role = self._material.messages[index].role if index >= 0 else "system"
         if role in INSTRUCTION_ROLES:
             return "system"

@@ -69,10 +69,11 @@ def count_unreduced(
         return Unreduced(selection, forwarded, counting.estimate(forwarded).total + hopeless, new_pass=True)
     if budget is None or usable is None:
         return Unreduced(selection, forwarded, counting.estimate(forwarded).total)
+    due = material.has_memory_due
     if counting.upper_bound(forwarded) <= min([usable, *(share * budget for share in shares)]):
-        return Unreduced(selection, forwarded, counting.estimate(forwarded).total)
+        return Unreduced(selection, forwarded, counting.estimate(forwarded).total, new_pass=due)
     tokens = counting.up_to(forwarded, budget)
-    return Unreduced(selection, forwarded, tokens, new_pass=tokens > usable)
+    return Unreduced(selection, forwarded, tokens, new_pass=due or tokens > usable)
 
 
 def _everything_kept(fitting: Fitting, everything: Unreduced, tokens: int) -> Fitted | None:
@@ -92,7 +93,8 @@ def _all_compacted(fitting: Fitting, frozen: Selection) -> Fitted | None:
         if message.rendered is None and _is_shorter(artifact):
             shown.add(artifact.artifact_id)
     renderings = _in_full(a for a in material.artifacts if a.artifact_id in shown)
-    return _within_goal(fitting, replace(frozen, renderings=renderings))
+    changed = replace(frozen, renderings=renderings, keeps_memory=False, segments=len(material.segments))
+    return _within_goal(fitting, changed)
 
 
 def _old_blocks_gone(fitting: Fitting) -> Fitted | None:
@@ -105,7 +107,9 @@ def _old_blocks_gone(fitting: Fitting) -> Fitted | None:
     turns = run_of_turns(material)
     first = turns[0].start if turns else material.current
     left_out = frozenset(index for index in material.left if index >= first)
-    return _within_goal(fitting, Selection(first, left_out, renderings, frozen=False, keeps_block=material.has_block))
+    kept, segments = material.has_block, len(material.segments)
+    selection = Selection(first, left_out, renderings, frozen=False, keeps_block=kept, segments=segments)
+    return _within_goal(fitting, selection)
 
 
 def _within_goal(fitting: Fitting, selection: Selection) -> Fitted | None:
@@ -117,12 +121,10 @@ def _within_goal(fitting: Fitting, selection: Selection) -> Fitted | None:
 
 def _frozen(material: Material) -> Selection:
     """The window as it was forwarded before, and everything since in full."""
-    frame, messages = material.frame, material.messages
     renderings = _in_full((*_files(material), *_new_in_block(material)))
-    if frame is None:
+    if material.frame is None:
         return Selection(renderings=renderings)
-    first = next((i for i, message in enumerate(messages) if message.message_id == frame.first), 0)
-    return Selection(first if frame.first is not None else 0, material.left, renderings)
+    return Selection(material.frozen_first, material.left, renderings, keeps_memory=True)
 
 
 def _new_in_block(material: Material) -> list[Artifact]:

@@ -98,7 +98,9 @@ class Fitting:
         changed: dict[str, Any] = {}
         for name in fields:
             artifacts: tuple[Artifact, ...] = getattr(self.material, name)
-            changed[name] = tuple(replace(each, content=self.tools.compact(each.content)) for each in artifacts)
+            changed[name] = tuple(
+                each if each.pinned else replace(each, content=self.tools.compact(each.content)) for each in artifacts
+            )
         return replace(self, material=replace(self.material, **changed))
 
 

@@ -58,8 +58,7 @@ def run_of_turns(material: Material) -> list[Turn]:
         starts.insert(0, 0)
     gap = max(material.left, default=-1)
     if material.has_block and material.frame is not None and material.frame.first is not None:
-        frozen = (i for i, message in enumerate(material.messages) if message.message_id == material.frame.first)
-        starts = [start for start in starts if start >= next(frozen, 0)]
+        starts = [start for start in starts if start >= material.frozen_first]
     turns = (Turn(start, end) for start, end in pairwise([*starts, material.current]))
     return [turn for turn in turns if turn.end > gap]
 

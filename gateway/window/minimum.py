@@ -18,6 +18,7 @@ LATEST_SHARE = 0.4
 """Share of the room for the results of the latest tool step, which the model has not seen yet. Chosen by hand."""
 MOST_NAMED = 20
 """Attached documents that are named in the block although nothing of them is shown."""
+NO_SHORTER = "System messages, the current message and its latest tool step cannot be made shorter"
 POINTER_CHARS = 8 * LABEL_TOKENS
 """A longer artifact has more tokens than the label that says what was left out."""
 
@@ -84,7 +85,7 @@ class Minimum:
 
     def _reached(self) -> tuple[Selection, int]:
         """System messages, the current message, and its tool steps as pointers; if need be, the oldest steps leave."""
-        steps = tool_steps(self._material)
+        steps = self._steps()
         attached = {a.artifact_id for a in self._material.attached}
         while True:
             selection = self._selection(self._material.current, self.pointers)
@@ -98,12 +99,33 @@ class Minimum:
                 self._leave_out(steps, tokens - most)
             elif self.keeps_block:  # it cannot stay as its turn's first step fixed it
                 self.keeps_block = self.block_fixed = False
-                self.left_out, steps = self._material.left, tool_steps(self._material)
+                self.left_out, steps = self._material.left, self._steps()
                 self.pointers = self._pointers()
             else:
                 text = overflow_text(self._fitting.limits.window or self._budget, tokens)
-                why = "System messages, the current message and its latest tool step cannot be made shorter"
+                why = self._sizes(selection) if self._material.pinned else NO_SHORTER
                 raise ContextLengthExceeded(f"{text} {why}; their budget is {self._budget} tokens.", param="messages")
+
+    def _steps(self) -> list[Turn]:
+        """The tool steps of the current turn that may leave, and the latest, which stays; those with something pinned
+        stay, too."""
+        steps, messages = tool_steps(self._material), self._material.messages
+        pinned = [any(messages[index].pinned for index in range(step.start, step.end)) for step in steps]
+        return [step for step, stays in zip(steps[:-1], pinned, strict=False) if not stays] + steps[-1:]
+
+    def _sizes(self, selection: Selection) -> str:
+        """What cannot all be kept, with the tokens of each part."""
+        forwarded, count = self._fitting.assemble(selection), self._fitting.counting.message
+        memory = forwarded.memory.body if forwarded.memory is not None else None
+        others = [message for message in forwarded.messages if message is not memory]
+        system = sum(count(message) for message in others if message["role"] in INSTRUCTION_ROLES)
+        current = sum(count(message) for message in others if message["role"] not in INSTRUCTION_ROLES)
+        pinned = count(memory) if memory is not None else 0
+        rest = self._fitting.counting.total(forwarded) - system - current - pinned
+        return (
+            f"System messages take {system} tokens, pinned messages {pinned}, the current message and its latest tool "
+            f"step {current}, tools and the rest {rest}; none of them can be made shorter"
+        )
 
     def _selection(self, first: int, pointers: dict[str, Rendering]) -> Selection:
         left_out = frozenset(index for index in self.left_out if index >= first)
@@ -157,6 +179,8 @@ class Minimum:
     def _pointer(self, artifact: Artifact) -> Rendering:
         """Its label alone; in full where that takes no more tokens."""
         label, whole = Rendering(artifact, ProcessingStrategy.EXCLUDE), in_full(artifact)
+        if artifact.pinned:
+            return whole
         if len(artifact.content) > POINTER_CHARS or artifact.place.message is None:
             return label
         worded, tokens = self._fitting.tools.worded, self._fitting.counting.text

@@ -237,6 +237,8 @@ def changeable(material: Material, fitted: Fitted) -> list[Artifact]:
     selection, here = fitted.selection, set(fitted.forwarded.indexes)
     found = []
     for artifact in material.artifacts:
+        if artifact.pinned:
+            continue
         index, rendering = artifact.place.message, selection.renderings.get(artifact.artifact_id)
         if index is None:
             can_change = rendering is not None and artifact.artifact_id not in selection.quoted

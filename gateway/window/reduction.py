@@ -2,9 +2,10 @@
 back as excerpts (guarantee §4 I2, I5, I6; the heuristic of §5)."""
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from itertools import chain
+from itertools import chain, islice
 from math import inf
 
 from gateway.models.artifacts import Artifact, ProcessingStrategy
@@ -45,6 +46,12 @@ NEEDED_SCORE = 0.4
 """Minimum score of an old artifact's passage, as a fraction of the best, while current artifacts are reduced, too."""
 OLD_PART = 0.5
 """Part of an old artifact that may be shown while current ones are reduced; its best passage may be in any case."""
+SEGMENTS_SHARE = 0.2
+"""Share of the room that summaries of old turns may take, behind what the question needs. Chosen by hand."""
+LEAST_SEGMENTS_SHARE = 0.1
+"""The same where all else would be filled by what the question seems to need: a vague one needs half of everything."""
+SEGMENT_LABEL_TOKENS, MEMORY_TOKENS = 40, 35
+"""Tokens of what is written around a summary, and around all of them, roughly."""
 MOST_CORRECTIONS = 8
 """Counts of a selection whose tokens were guessed wrongly; more than three are rare."""
 
@@ -127,6 +134,8 @@ class Reduction:
         self._late: list[Candidate] = []
         """Passages of old artifacts that wait until nothing of the current turn does (guarantee §4 I5)."""
         self._late_ids: frozenset[int] = frozenset()
+        self._segments: list[float] = []
+        """The tokens of each summary that was taken, the oldest first."""
 
     def run(self) -> Fitted:
         """The fullest selection that fits.
@@ -160,8 +169,9 @@ class Reduction:
     def _begin(self, room: float) -> None:
         """Takes what has a share of the room of its own; what competes for the rest waits, in its order."""
         found, by_plan = self._ranked()
+        least = NEEDED_SCORE * max((c.passage.score for c in found), default=0.0)
         free, decided = self._take_turns_and_best(found, room)
-        left = self._take_kept_and_latest(free, room)
+        left = self._take_segments(self._take_kept_and_latest(free, room), room, least)
         absent = [c for c in decided if not self._shown.has(c, self._taken.first)]
         self._queue_rest([*left, *absent], room, by_plan)
 
@@ -216,7 +226,7 @@ class Reduction:
             free = self._take_first([c for c in free if c.relevant][:BEST_PASSAGES], room * BEST_SHARE, free)
             taken.extend_run(min(room, taken.used + room * self._turns_share(room)))
         else:
-            taken.extend_run(room)
+            taken.extend_run(room - self._room_for_segments(room))
         return self._shown.absent(free, taken.first), decided
 
     def _take_kept_and_latest(self, found: list[Candidate], room: float) -> list[Candidate]:
@@ -226,6 +236,39 @@ class Reduction:
             kept += BLOCK_TOKENS + LABEL_TOKENS  # a block for them alone, if need be
         found = self._take_first(kept_words(found), min(room, taken.used + kept), found)
         return self._take_first(self._of_latest_step(found), min(room, taken.used + room * LATEST_SHARE), found)
+
+    def _take_segments(self, found: list[Candidate], room: float, least: float) -> list[Candidate]:
+        """Takes summaries of what is older than the window, behind all that the question needs (guarantee §11); returns
+        what is left. The oldest are taken first: the next pass has the same ones at the same place, which providers
+        have cached, and what it lacks are turns next to the window, not how the conversation began.
+
+        Args:
+            least: the score from which on a passage that the question calls for is needed.
+        """
+        taken, waiting = self._taken, self._material.segments_before(self._taken.first)
+        if not waiting:
+            return found
+        needed = [c for c in found if c.passage.called and c.passage.score > 0 and c.passage.score >= least]
+        least_room = min(room * LEAST_SEGMENTS_SHARE, self._room_for_segments(room))
+        found = self._take_first(needed, room - least_room, found)
+        most = min(room, taken.used + room * SEGMENTS_SHARE)
+        for tokens in islice(self._segment_tokens(), len(waiting)):
+            if taken.used + tokens > most:
+                break
+            taken.used += tokens
+            self._segments.append(tokens)
+        return found
+
+    def _room_for_segments(self, room: float) -> float:
+        """What turns leave free for them."""
+        return min(room * SEGMENTS_SHARE, sum(self._segment_tokens()))
+
+    def _segment_tokens(self) -> Iterator[float]:
+        """The tokens of each summary, the oldest first; with the first those of the message around them."""
+        around = MEMORY_TOKENS
+        for segment in self._material.segments_before(self._material.current):
+            yield around + SEGMENT_LABEL_TOKENS + self._fitting.counting.text(segment.text)
+            around = 0
 
     def _queue_rest(self, found: list[Candidate], room: float, by_plan: dict[int, Candidate]) -> None:
         """Puts what was not taken in the order in which it is tried."""
@@ -289,6 +332,8 @@ class Reduction:
 
     def _give_up(self, tokens: float) -> None:
         """Gives up what was taken last; it waits again, and so do the passages of a turn that has left again."""
+        if not self._taken.taken and self._segments:
+            self._taken.used -= self._segments.pop()
         given_up = self._taken.shrink(tokens)
         back = self._shown.released(self._taken.first)
         self._late = [c for c in (*given_up, *back) if id(c) in self._late_ids] + self._late
@@ -344,4 +389,5 @@ class Reduction:
             recalled(outside, quoted),
             frozen=False,
             keeps_block=self._minimum.keeps_block,
+            segments=len(self._segments),
         )

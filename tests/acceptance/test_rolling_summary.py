@@ -22,9 +22,9 @@ SUMMARY: Json = {"context": {"memory": "summary", "planning": "never"}}
 @pytest.fixture
 def models(upstream: MockUpstream) -> InternalModels:
     """A summarizer that tells how often it was asked."""
-    models = InternalModels(lambda _: plan_of(), lambda text: Reply(text=f"Summary {len(models.summarized)}."))
-    upstream.handler = models
-    return models
+    found = InternalModels(lambda _: plan_of(), lambda text: Reply(text=f"Summary {len(found.summarized)}."))
+    upstream.handler = found
+    return found
 
 
 @pytest.fixture

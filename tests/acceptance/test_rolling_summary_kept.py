@@ -25,9 +25,9 @@ def held() -> Iterator[threading.Event]:
 
 @pytest.fixture
 def models(upstream: MockUpstream, held: threading.Event) -> InternalModels:
-    models = InternalModels(lambda _: plan_of(), lambda _: Reply(text=f"Summary {len(models.summarized)}.", gate=held))
-    upstream.handler = models
-    return models
+    found = InternalModels(lambda _: plan_of(), lambda _: Reply(text=f"Summary {len(found.summarized)}.", gate=held))
+    upstream.handler = found
+    return found
 
 
 @pytest.fixture

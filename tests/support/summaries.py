@@ -5,13 +5,12 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-import sqlalchemy as sa
 from openai import OpenAI
 
 from gateway.config.settings import StorageSettings
 from gateway.models.memory import SummarySegment
-from gateway.storage.database import schema
 from gateway.storage.database.engine import open_transactions
+from gateway.storage.lookup.segments import all_segments, segment_of
 from tests.support.answers import Json, conversation_of, exact, http, user
 from tests.support.command import gateway_command
 from tests.support.gateway_process import GatewayProcess
@@ -113,15 +112,13 @@ class Chat:
 
 def of_conversation(url: str, conversation_id: str) -> list[SummarySegment]:
     """All segments of a conversation, by their last message."""
-    table = schema.summaries
 
     async def read() -> list[SummarySegment]:
         transactions = open_transactions(StorageSettings(url=url))
-        query = sa.select(table).where(table.c.conversation_id == conversation_id).order_by(table.c.last_number)
         try:
-            rows = await transactions.run(lambda connection: list(connection.execute(query)))
+            rows = await transactions.run(lambda connection: all_segments(connection, conversation_id))
         finally:
             await transactions.close()
-        return [SummarySegment(r.id, r.first_number, r.last_number, r.last_message_id, r.text) for r in rows]
+        return sorted(map(segment_of, rows.values()), key=lambda segment: segment.last)
 
     return asyncio.run(read())

@@ -188,13 +188,17 @@ summaries = Table(
     Column("after_message_id", String(64)),
     Column("first_number", Integer, nullable=False),
     Column("last_number", Integer, nullable=False),
+    Column("first_turn", Integer, nullable=False),
+    Column("last_turn", Integer, nullable=False),
+    Column("size", Integer, nullable=False),
     Column("text", Text, nullable=False),
     Column("prompt_version", Integer, nullable=False),
     Column("request_id", String(64), nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),
 )
 """Summaries of old turns (guarantee §11.8, ADR 23): of the messages with the sequence numbers `first_number` to
-`last_number` on the path to `last_message_id`. `after_message_id`: the last message of the segment before.
+`last_number` on the path to `last_message_id`. `after_message_id`: the last message of the segment before. `size`: the
+characters of what it was made of.
 `request_id`: whose bill has what it cost."""
 
 calibrations = Table(

@@ -40,11 +40,12 @@ def read_uncovered(connection: sa.Connection, tenant: str, conversation_id: str,
         return None
     segments = all_segments(connection, conversation_id)
     found = _walked(connection, answer.id, segments)
-    after = found.pop().id if found[-1].id in segments else None
-    if after is None and found[-1].parent_id is not None:
+    before = segments[found.pop().id] if found[-1].id in segments else None
+    if before is None and found[-1].parent_id is not None:
         return None
+    after, turns = (None, 0) if before is None else (before.last_message_id, before.last_turn)
     messages = tuple(OldMessage(row.id, row.sequence_number, row.role, row.weight) for row in reversed(found))
-    return Uncovered(messages, after, answer.forgotten_at)
+    return Uncovered(messages, after, turns, answer.forgotten_at)
 
 
 def read_messages(
@@ -68,13 +69,15 @@ def _chain(segments: Segments, last: str | None) -> tuple[SummarySegment, ...]:
     """The segments up to the one that ends with `last`; none if one of them is gone."""
     found: list[SummarySegment] = []
     while last is not None and last in segments:
-        found.append(_segment(segments[last]))
+        found.append(segment_of(segments[last]))
         last = segments[last].after_message_id
     return tuple(reversed(found)) if last is None else ()
 
 
-def _segment(row: Any) -> SummarySegment:
-    return SummarySegment(row.id, row.first_number, row.last_number, row.last_message_id, row.text)
+def segment_of(row: Any) -> SummarySegment:
+    """A stored segment."""
+    turns = (row.first_turn, row.last_turn)
+    return SummarySegment(row.id, row.first_number, row.last_number, row.last_message_id, row.text, *turns, row.size)
 
 
 def end_before(connection: sa.Connection, message_id: str | None, segments: Segments) -> str | None:

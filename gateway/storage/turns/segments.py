@@ -38,6 +38,9 @@ def write_segment(
         "after_message_id": new.uncovered.after,
         "first_number": segment.first,
         "last_number": segment.last,
+        "first_turn": segment.first_turn,
+        "last_turn": segment.last_turn,
+        "size": segment.size_chars,
         "text": segment.text.replace("\x00", "\ufffd"),  # PostgreSQL takes no NUL
         "prompt_version": new.prompt_version,
         "request_id": request_id,

@@ -1,0 +1,71 @@
+"""What is pinned of a conversation: messages that stay in every window (guarantee §11)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from gateway.artifacts.files import FilePlace
+from gateway.models.artifacts import Artifact
+from gateway.models.conversation import ConversationMessage, History
+from gateway.models.memory import Pinned
+from gateway.models.tool_steps import RESULT_ROLES, asked, calls_of, take_call, tool_of
+
+NO_FILES: Mapping[FilePlace, str] = {}
+
+
+def with_whole_steps(history: History) -> History:
+    """The conversation in which the results of pinned calls are pinned, too."""
+    if not any(message.pinned for message in history.messages):
+        return history
+    found: list[ConversationMessage] = []
+    is_pinned = False
+    for message in history.messages:
+        if message.role not in RESULT_ROLES:
+            is_pinned = message.pinned
+        found.append(replace(message, pinned=True) if is_pinned and not message.pinned else message)
+    return replace(history, messages=tuple(found))
+
+
+def pinned_messages(
+    history: History, files: Mapping[FilePlace, str], restored: Sequence[Artifact] = ()
+) -> tuple[Pinned, ...]:
+    """All that is pinned, the oldest first.
+
+    Args:
+        files: texts of `file` parts that are not forwarded as they are.
+        restored: tool results that cannot be messages of this request.
+    """
+    older = replace(history, messages=history.older_pins)
+    return (
+        *(replace(each, index=None) for each in _pinned(with_whole_steps(older).messages, NO_FILES)),
+        *(_as_text(artifact) for artifact in restored if artifact.pinned),
+        *_pinned(history.messages, files),
+    )
+
+
+def _pinned(messages: Sequence[ConversationMessage], files: Mapping[FilePlace, str]) -> Iterator[Pinned]:
+    if not any(message.pinned for message in messages):
+        return
+    calls: list[dict[str, Any]] = []
+    for index, message in enumerate(messages):
+        body, tool, arguments = message.body, "", ""
+        if message.role in RESULT_ROLES:
+            call = take_call(calls, body)
+            tool, arguments = tool_of(body, call), asked(call)[1]
+        else:
+            calls = calls_of(body)
+        if message.pinned:
+            texts = {part: text for (at, part), text in files.items() if at == index}
+            yield Pinned(body, _speaker(message), message.message_id, index, tool, arguments, texts)
+
+
+def _speaker(message: ConversationMessage) -> str:
+    name = message.agent or message.body.get("name")
+    return f"{message.role} {name}" if isinstance(name, str) and message.role not in RESULT_ROLES else message.role
+
+
+def _as_text(artifact: Artifact) -> Pinned:
+    name = artifact.call.message_id if artifact.call is not None else None
+    body = {"role": "tool", "content": artifact.content}
+    arguments = artifact.call.arguments if artifact.call is not None else ""
+    return Pinned(body, "tool", name, tool=artifact.title or "", arguments=arguments)
