@@ -43,8 +43,8 @@ class OldMessage:
 @dataclass(frozen=True, slots=True)
 class Uncovered:
     """The end of a path that no summary covers, oldest message first, up to an answer. `after` is the last message that
-    one covers, `turns_before` how many turns are. `forgotten_at` is when an item of the conversation was last deleted: what is deleted later must not be
-    told by a summary of it."""
+    one covers, `turns_before` how many turns are covered. `forgotten_at` is when an item of the conversation was last
+    deleted: what is deleted later must not be told by a summary of it."""
 
     messages: tuple[OldMessage, ...]
     after: str | None = None

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json, http, used, user
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, plan_of
@@ -55,6 +55,37 @@ def test_s11_8_a_chat_ten_times_longer_than_its_window(talk: Chat) -> None:
     assert covered == [1] * ((segments[-1].last + 1) // 2) + [0] * (turns - (segments[-1].last + 1) // 2)
     assert talk.billed() == len(shown) == len(segments)
     assert talk.check_bills() > 0
+
+
+def memory_of(body: Json) -> list[str]:
+    """The memory messages among forwarded ones."""
+    contents = [message["content"] for message in body["messages"] if isinstance(message["content"], str)]
+    return [content for content in contents if content.startswith("<conversation_memory")]
+
+
+def test_s11_8_what_left_the_window_is_told_by_its_summary(talk: Chat) -> None:
+    """As data, by the memory message, with the turns that it covers, beside the excerpts that a question calls for; who
+    wants extracts alone gets them alone."""
+    talk.say("The harbour gate opens with the word Falkenhorst. " + told(0))
+    turns = talk.fill(4)
+    while not talk.models.answered or not memory_of(talk.models.answered[-1]):
+        talk.say(told(turns))
+        turns += 1
+    answer = talk.say("With which word does the harbour gate open?")
+    asked = talk.models.answered[-1]
+    (memory,) = memory_of(asked)
+    assert "Summary 1." in memory
+    first = talk.segments()[0]
+    assert (first.first_turn, first.last_turn, first.first, first.last) == (1, (first.last + 1) // 2, 0, first.last)
+    assert f'turns="1-{first.last_turn}"' in memory
+    assert f"{first.size_chars:,}" in memory
+    assert "Falkenhorst" in asked["messages"][-1]["content"]
+    assert used(answer)["memory"]["segments"] >= 1
+    assert used(answer)["tokens_used"] <= used(answer)["budget_tokens"]
+    other = Chat(talk.gateway, talk.models, talk.client, "extracts", talk.conversation)
+    for number in range(turns, turns + 12):  # what a model was sent stays until something has to leave
+        other.say(told(number))
+    assert memory_of(talk.models.answered[-1]) == []
 
 
 def test_s11_8_a_summarizer_that_fails_is_billed_and_rests(talk: Chat) -> None:
