@@ -1,10 +1,14 @@
 """What is kept of summaries, with two gateways, deletions and ends at the wrong moment (guarantee §11.8)."""
 
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import yaml
 
+from tests.acceptance.test_readme import ROOT, block, run
 from tests.acceptance.test_rolling_summary import SUMMARY
 from tests.support.answers import Json, http
 from tests.support.factory import ClientFactory, GatewayFactory
@@ -134,3 +138,18 @@ def test_s11_8_an_end_does_not_wait_for_ever(talk: Chat, held: threading.Event) 
     (bill,) = [each for each in talk.bills() if each["response_metadata"]["cost"]["planning_cost"]]
     assert bill["response_metadata"]["cost"]["estimated"] is True
     assert talk.check_bills() > 0
+
+
+def test_the_example_of_the_page(
+    start_gateway: GatewayFactory, models: InternalModels, held: threading.Event, tmp_path: Path
+) -> None:
+    """It runs as it stands there, but for the port, with the configuration above it."""
+    held.set()
+    page = (ROOT / "docs/memory.md").read_text()
+    configured = yaml.safe_load(block(page, "Rolling summary", "yaml"))
+    gateway = start_gateway(configured)
+    code = block(page, "Rolling summary", "python")
+    printed = run(code, gateway, tmp_path, sys.executable, "-c").splitlines()
+    assert len(printed) == 13
+    assert all(line.startswith(("{} 0", "{'prompt_tokens'")) for line in printed)
+    wait_until(lambda: len(models.summarized) == 1, "the summarizer is asked once")

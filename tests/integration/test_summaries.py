@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ class Talk:
 
     async def say(self, number: int, after: str | None = None) -> TurnCommit:
         """A turn at the head, or behind the message `after`."""
-        more = {"parent_id": after, "at_head": False} if after else {}
+        more: dict[str, Any] = {"parent_id": after, "at_head": False} if after else {}
         made = turn(self.tenant, self.name, f"question {number}", created=not self.commits, **more)
         await self.store.commit(made)
         self.commits.append(made)
