@@ -106,6 +106,11 @@ class ChatRequest:
         return self.agent is not None and self.agent.changes_messages and self.options.mode != "off"
 
     @property
+    def has_sections(self) -> bool:
+        """Whether its agent reads sections and none of the messages."""
+        return self.is_worded and self.agent is not None and self.agent.is_assembled
+
+    @property
     def is_proxied(self) -> bool:
         """Whether it goes up as it came, and leaves its bill alone: in mode `off`, with no conversation named."""
         return self.options.mode == "off" and self.conversation == ConversationRef()

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-EXTRACTS = "extracts"
-"""The `context.memory` without summaries."""
+EXTRACTS, SUMMARY = "extracts", "summary"
+"""The `context.memory` without summaries, and the one in which they come before passages that may be of use."""
 
 
 @dataclass(frozen=True, slots=True)

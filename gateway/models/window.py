@@ -37,7 +37,7 @@ class Material:
         recallable: artifacts inside `earlier`.
         turns_before: number of turns that began before the first of all these messages.
         pinned: the pinned messages, oldest first, which are in any window (guarantee §11).
-        segments: the summaries of old turns, oldest first.
+        segments: the summaries of old turns, oldest first; `segments_first`: before passages that may be of use.
     """
 
     instructions: tuple[dict[str, Any], ...]
@@ -53,6 +53,7 @@ class Material:
     turns_before: int = 0
     pinned: tuple[Pinned, ...] = ()
     segments: tuple[SummarySegment, ...] = ()
+    segments_first: bool = False
 
     @property
     def artifacts(self) -> tuple[Artifact, ...]:

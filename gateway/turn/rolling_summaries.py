@@ -15,7 +15,7 @@ from gateway.errors import StorageUnavailable
 from gateway.models.bill import CallCost, InternalCall
 from gateway.models.exchange import ChatRequest, Deployment, KnownMessages
 from gateway.models.internal import InternalModelFailed
-from gateway.models.memory import NewSegment, OldMessage, SummarySegment, Uncovered
+from gateway.models.memory import EXTRACTS, NewSegment, OldMessage, SummarySegment, Uncovered
 from gateway.models.turn import LedgerEntry
 from gateway.planning.rolling import SummaryFacts, oldest_turns, should_summarize, summary_tokens, tokens_of, turns_of
 from gateway.ports import ClaimingCache
@@ -68,6 +68,8 @@ class RollingSummaries:
 
     def after(self, exchange: Exchange) -> None:
         """Begins a summary behind an answer that is stored, where one is due as far as the request itself tells."""
+        if exchange.request.options.memory == EXTRACTS:
+            return
         facts = facts_of(exchange)
         if exchange.conversation_id and should_summarize(facts, self._settings).may_be:
             request = replace(exchange.request, messages=(), forward={}, attachments=(), plain=None)
@@ -176,7 +178,7 @@ def facts_of(exchange: Exchange) -> SummaryFacts:
         options.memory,
         options.mode,
         stored=exchange.request.keeps_content and exchange.conversation_id is not None,
-        has_sections=exchange.request.is_worded,
+        has_sections=exchange.request.has_sections,
         tokens_used=used.tokens_used if used else None,
         budget=used.budget_tokens if used else None,
         overhead=breakdown.get("system", 0) + breakdown.get("tools", 0),

@@ -46,10 +46,11 @@ NEEDED_SCORE = 0.4
 """Minimum score of an old artifact's passage, as a fraction of the best, while current artifacts are reduced, too."""
 OLD_PART = 0.5
 """Part of an old artifact that may be shown while current ones are reduced; its best passage may be in any case."""
-SEGMENTS_SHARE = 0.2
-"""Share of the room that summaries of old turns may take, behind what the question needs. Chosen by hand."""
-LEAST_SEGMENTS_SHARE = 0.1
-"""The same where all else would be filled by what the question seems to need: a vague one needs half of everything."""
+SEGMENTS_SHARE, FIRST_SEGMENTS_SHARE = 0.1, 0.4
+"""Share of the room that summaries of old turns may take, behind what the question needs: beside passages that may be
+of use, and before them. Chosen by hand."""
+LEAST_SEGMENTS_PART = 0.5
+"""Part of it where what the question seems to need would fill all else: a vague one needs half of everything."""
 SEGMENT_LABEL_TOKENS, MEMORY_TOKENS = 40, 35
 """Tokens of what is written around a summary, and around all of them, roughly."""
 MOST_CORRECTIONS = 8
@@ -249,9 +250,9 @@ class Reduction:
         if not waiting:
             return found
         needed = [c for c in found if c.passage.called and c.passage.score > 0 and c.passage.score >= least]
-        least_room = min(room * LEAST_SEGMENTS_SHARE, self._room_for_segments(room))
+        least_room = min(room * self._segments_share * LEAST_SEGMENTS_PART, self._room_for_segments(room))
         found = self._take_first(needed, room - least_room, found)
-        most = min(room, taken.used + room * SEGMENTS_SHARE)
+        most = min(room, taken.used + room * self._segments_share)
         for tokens in islice(self._segment_tokens(), len(waiting)):
             if taken.used + tokens > most:
                 break
@@ -261,7 +262,11 @@ class Reduction:
 
     def _room_for_segments(self, room: float) -> float:
         """What turns leave free for them."""
-        return min(room * SEGMENTS_SHARE, sum(self._segment_tokens()))
+        return min(room * self._segments_share, sum(self._segment_tokens()))
+
+    @property
+    def _segments_share(self) -> float:
+        return FIRST_SEGMENTS_SHARE if self._material.segments_first else SEGMENTS_SHARE
 
     def _segment_tokens(self) -> Iterator[float]:
         """The tokens of each summary, the oldest first; with the first those of the message around them."""

@@ -82,6 +82,8 @@ def test_s11_8_what_left_the_window_is_told_by_its_summary(talk: Chat) -> None:
     assert "Falkenhorst" in asked["messages"][-1]["content"]
     assert used(answer)["memory"]["segments"] >= 1
     assert used(answer)["tokens_used"] <= used(answer)["budget_tokens"]
+    talk.say("And who are you?", agent={"id": "max", "type": "claude-code"})
+    assert memory_of(talk.models.answered[-1]) == []
     other = Chat(talk.gateway, talk.models, talk.client, "extracts", talk.conversation)
     for number in range(turns, turns + 12):  # what a model was sent stays until something has to leave
         other.say(told(number))
