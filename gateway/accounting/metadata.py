@@ -188,6 +188,16 @@ def amended(entry: LedgerEntry, further: Sequence[CallCost]) -> LedgerEntry:
     return replace(entry, calls=calls, metadata=metadata, document=None)
 
 
+def amended_once(entry: LedgerEntry, further: Sequence[CallCost]) -> LedgerEntry:
+    """The same for a bill that may have these calls already, since nobody knows whether it was stored."""
+    known = entry.calls[max(0, len(entry.calls) - len(further)) :]
+    return entry if list(map(_paid, known)) == list(map(_paid, further)) else amended(entry, further)
+
+
+def _paid(call: CallCost) -> tuple[object, ...]:
+    return call.purpose, call.model, usage_of(call.usage), call.prompt_cost, call.completion_cost
+
+
 def _without_embedder(utilization: dict[str, Any]) -> dict[str, Any]:
     """Tokens and cost of internal models, in place, without those of an embedder where none was called."""
     if not utilization["planning_usage"]["embedder"]:

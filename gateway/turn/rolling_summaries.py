@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from gateway.accounting.cost import price_internal, usage_of
-from gateway.accounting.metadata import amended
+from gateway.accounting.cost import price_internal
+from gateway.accounting.metadata import amended, amended_once
 from gateway.base.ids import content_digest, new_id
 from gateway.base.tasks import BackgroundTasks
 from gateway.config.settings import MemorySettings
@@ -16,7 +16,6 @@ from gateway.models.bill import CallCost, InternalCall
 from gateway.models.exchange import ChatRequest, Deployment, KnownMessages
 from gateway.models.internal import InternalModelFailed
 from gateway.models.memory import EXTRACTS, NewSegment, OldMessage, SummarySegment, Uncovered
-from gateway.models.turn import LedgerEntry
 from gateway.planning.rolling import SummaryFacts, oldest_turns, should_summarize, summary_tokens, tokens_of, turns_of
 from gateway.ports import ClaimingCache
 from gateway.storage.store import ConversationStore
@@ -155,19 +154,9 @@ class RollingSummaries:
             try:
                 return await self._store.add_summary(*names, new, amend)
             except StorageUnavailable:
-                amend = partial(_amended_once, further=calls)
+                amend = partial(amended_once, further=calls)
                 await asyncio.sleep(pause)
         return await self._store.add_summary(*names, new, amend)
-
-
-def _amended_once(entry: LedgerEntry, further: Sequence[CallCost]) -> LedgerEntry:
-    """The same for a bill that may have the calls already, as a COMMIT was lost: a request's bill is amended once."""
-    known = [_figures(call) for call in entry.calls[len(entry.calls) - len(further) :]]
-    return entry if known == [_figures(call) for call in further] else amended(entry, further)
-
-
-def _figures(call: CallCost) -> tuple[object, ...]:
-    return call.purpose, call.model, usage_of(call.usage), call.prompt_cost, call.completion_cost
 
 
 def facts_of(exchange: Exchange) -> SummaryFacts:
