@@ -46,7 +46,7 @@ NEEDED_SCORE = 0.4
 """Minimum score of an old artifact's passage, as a fraction of the best, while current artifacts are reduced, too."""
 OLD_PART = 0.5
 """Part of an old artifact that may be shown while current ones are reduced; its best passage may be in any case."""
-SEGMENTS_SHARE, FIRST_SEGMENTS_SHARE = 0.1, 0.4
+SEGMENTS_SHARE, FIRST_SEGMENTS_SHARE = 0.1, 0.2
 """Share of the room that summaries of old turns may take, behind what the question needs: beside passages that may be
 of use, and before them. Chosen by hand."""
 LEAST_SEGMENTS_PART = 0.5
@@ -250,7 +250,8 @@ class Reduction:
         if not waiting:
             return found
         needed = [c for c in found if c.passage.called and c.passage.score > 0 and c.passage.score >= least]
-        least_room = min(room * self._segments_share * LEAST_SEGMENTS_PART, self._room_for_segments(room))
+        part = LEAST_SEGMENTS_PART if self._material.segments_first else 0
+        least_room = min(room * self._segments_share * part, self._room_for_segments(room))
         found = self._take_first(needed, room - least_room, found)
         most = min(room, taken.used + room * self._segments_share)
         for tokens in islice(self._segment_tokens(), len(waiting)):
