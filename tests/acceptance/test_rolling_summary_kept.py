@@ -17,6 +17,7 @@ from tests.support.internal_models import InternalModels, plan_of
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.process import wait_until
 from tests.support.summaries import Chat, told
+from tests.support.valkey import Valkey
 
 
 @pytest.fixture
@@ -153,3 +154,34 @@ def test_the_example_of_the_page(
     assert len(printed) == 13
     assert all(line.startswith(("{} 0", "{'prompt_tokens'")) for line in printed)
     wait_until(lambda: len(models.summarized) == 1, "the summarizer is asked once")
+
+
+def test_s11_8_two_replicas_with_one_cache_ask_once(
+    start_gateway: GatewayFactory,
+    storage_url: str,
+    valkey: Valkey,
+    models: InternalModels,
+    make_client: ClientFactory,
+    held: threading.Event,
+) -> None:
+    """While one makes a summary the other does not; one that failed is not tried again by the other either."""
+    shared = {**SUMMARY, "storage": {"url": storage_url}, "cache": {"url": valkey.url, "timeout": 2.0}}
+    first, second = (start_gateway(shared) for _ in range(2))
+    talk = Chat(first, models, make_client(first))
+    until_asked(talk)
+    talk.client = make_client(second)
+    for number in range(3):
+        talk.say(told(number))
+    second.terminate()
+    assert len(models.summarized) == 1
+    models.summarizer = lambda _: Reply(status=500)
+    held.set()
+    talk.asked(1)
+    talk.client = make_client(first)
+    until_asked(talk, 2)
+    second.start()
+    talk.client = make_client(second)
+    for number in range(3):
+        talk.say(told(number))
+    second.terminate()
+    assert len(models.summarized) == 2
