@@ -28,7 +28,7 @@ from gateway.storage.turns.completions import (
     read_page,
     write_metadata,
 )
-from gateway.storage.turns.segments import write_segment
+from gateway.storage.turns.segments import locked, write_segment
 
 USED_FOR = timedelta(hours=1)
 """How long retention leaves a conversation alone that a request is at work on: longer than any request takes."""
@@ -167,7 +167,8 @@ class ConversationStore:
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> bool:
-            stored = new is not None and write_segment(connection, tenant, conversation_id, request_id, new, now)
+            row = locked(connection, tenant, conversation_id)
+            stored = new is not None and row is not None and write_segment(connection, row, request_id, new, now)
             amend_bill(connection, request_id, amend)
             return stored
 

@@ -47,10 +47,10 @@ NEEDED_SCORE = 0.4
 OLD_PART = 0.5
 """Part of an old artifact that may be shown while current ones are reduced; its best passage may be in any case."""
 SEGMENTS_SHARE, FIRST_SEGMENTS_SHARE = 0.1, 0.2
-"""Share of the room that summaries of old turns may take, behind what the question needs: beside passages that may be
-of use, and before them. Chosen by hand."""
+"""Share of the room that summaries of old turns may take, behind what the question needs, and with
+`context.memory: summary`. Measured (ADR 23)."""
 LEAST_SEGMENTS_PART = 0.5
-"""Part of it where what the question seems to need would fill all else: a vague one needs half of everything."""
+"""Part of the latter where the question seems to need all else: a vague one needs half of everything."""
 SEGMENT_LABEL_TOKENS, MEMORY_TOKENS = 40, 35
 """Tokens of what is written around a summary, and around all of them, roughly."""
 MOST_CORRECTIONS = 8

@@ -1,6 +1,7 @@
 """Stores a summary of old turns, once for each turn (guarantee §11.8)."""
 
 from datetime import datetime
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -14,25 +15,26 @@ from gateway.storage.turns.message_rows import leads_to
 CONVERSATIONS = schema.conversations
 
 
-def write_segment(
-    connection: sa.Connection, tenant: str, conversation_id: str, request_id: str, new: NewSegment, now: datetime
-) -> bool:
-    """Stores a segment. False where it must not be: the conversation is gone, an item of it was deleted since its turns
-    were read, or one of these is covered by now.
-
-    The conversation is locked meanwhile: of two replicas the second one finds the segment of the first.
-    """
+def locked(connection: sa.Connection, tenant: str, conversation_id: str) -> Any:
+    """The row of a tenant's conversation, locked; None if it is gone. Of two replicas that summarize the same turns the
+    second one finds the segment of the first; a deletion, which rewrites bills, comes before or after."""
+    columns = (CONVERSATIONS.c.id, CONVERSATIONS.c.forgotten_at)
     where = (CONVERSATIONS.c.tenant == tenant, CONVERSATIONS.c.id == conversation_id)
-    row = connection.execute(sa.select(CONVERSATIONS.c.forgotten_at).where(*where).with_for_update()).first()
-    if row is None or _at(row.forgotten_at) != _at(new.uncovered.forgotten_at):
+    return connection.execute(sa.select(*columns).where(*where).with_for_update()).first()
+
+
+def write_segment(connection: sa.Connection, row: Any, request_id: str, new: NewSegment, now: datetime) -> bool:
+    """Stores a segment of a conversation whose row is `locked`. False where it must not be: an item was deleted since
+    its turns were read, or one of these is covered by now."""
+    if _at(row.forgotten_at) != _at(new.uncovered.forgotten_at):
         return False
-    segment, segments = new.segment, all_segments(connection, conversation_id)
+    segment, segments = new.segment, all_segments(connection, row.id)
     if end_before(connection, segment.last_message_id, segments) != new.uncovered.after:
         return False
     if _is_covered(connection, segment, segments):
         return False
     values = {
-        "conversation_id": conversation_id,
+        "conversation_id": row.id,
         "last_message_id": segment.last_message_id,
         "id": segment.segment_id,
         "after_message_id": new.uncovered.after,
@@ -47,7 +49,7 @@ def write_segment(
         "created_at": now,
     }
     stored = connection.execute(insert_if_new(connection, schema.summaries), values).rowcount == 1
-    connection.execute(CONVERSATIONS.update().where(*where).values(summarized=True))
+    connection.execute(CONVERSATIONS.update().where(CONVERSATIONS.c.id == row.id).values(summarized=True))
     return stored
 
 
