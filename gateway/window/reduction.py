@@ -50,7 +50,7 @@ SEGMENTS_SHARE, FIRST_SEGMENTS_SHARE = 0.1, 0.2
 """Share of the room that summaries of old turns may take, behind what the question needs, and with
 `context.memory: summary`. Measured (ADR 23)."""
 LEAST_SEGMENTS_PART = 0.5
-"""Part of the latter where the question seems to need all else: a vague one needs half of everything."""
+"""Part of it where the question seems to need all else: a vague one needs half of everything."""
 SEGMENT_LABEL_TOKENS, MEMORY_TOKENS = 40, 35
 """Tokens of what is written around a summary, and around all of them, roughly."""
 MOST_CORRECTIONS = 8
@@ -250,8 +250,7 @@ class Reduction:
         if not waiting:
             return found
         needed = [c for c in found if c.passage.called and c.passage.score > 0 and c.passage.score >= least]
-        part = LEAST_SEGMENTS_PART if self._material.segments_first else 0
-        least_room = min(room * self._segments_share * part, self._room_for_segments(room))
+        least_room = min(room * self._segments_share * LEAST_SEGMENTS_PART, self._room_for_segments(room))
         found = self._take_first(needed, room - least_room, found)
         most = min(room, taken.used + room * self._segments_share)
         for tokens in islice(self._segment_tokens(), len(waiting)):

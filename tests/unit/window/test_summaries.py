@@ -37,7 +37,7 @@ async def shown(conversation: History, memory: str, budget: int) -> tuple[int, i
     return (built.utilization.memory or {}).get("segments", 0), len(built.fitted.forwarded.block)
 
 
-@pytest.mark.parametrize("budget", [3000, 5000])
+@pytest.mark.parametrize("budget", [2500, 3000])
 async def test_s11_8_summaries_come_before_passages_or_share_their_room(budget: int) -> None:
     """With `summary` more of them are shown than with `both`, and fewer passages."""
     path = (*stored(TALK), new_message(user("What of the lamp?"), len(TALK)))
