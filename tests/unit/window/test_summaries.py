@@ -21,10 +21,10 @@ TALK = [
 
 
 def segment(number: int) -> SummarySegment:
-    """Of ten turns, a hundred tokens."""
-    first = 20 * number
-    text = f"Summary {number}. " + "word " * 100
-    return SummarySegment(f"sum_{number}", first, first + 19, f"msg_{first + 19}", text)
+    """Of two turns, twenty tokens."""
+    first = 4 * number
+    text = f"Summary {number}. " + "word " * 15
+    return SummarySegment(f"sum_{number}", first, first + 3, f"msg_{first + 3}", text)
 
 
 async def shown(conversation: History, memory: str, budget: int) -> tuple[int, int]:
@@ -37,11 +37,11 @@ async def shown(conversation: History, memory: str, budget: int) -> tuple[int, i
     return (built.utilization.memory or {}).get("segments", 0), len(built.fitted.forwarded.block)
 
 
-@pytest.mark.parametrize("budget", [2500, 3000])
+@pytest.mark.parametrize("budget", [2000, 3000])
 async def test_s11_8_summaries_come_before_passages_or_share_their_room(budget: int) -> None:
     """With `summary` more of them are shown than with `both`, and fewer passages."""
     path = (*stored(TALK), new_message(user("What of the lamp?"), len(TALK)))
-    summaries = tuple(map(segment, range(5)))
+    summaries = tuple(map(segment, range(20)))
     conversation = History("conv_1", False, (), path, stored=len(TALK), segments=summaries)
     first, beside_first = await shown(conversation, "summary", budget)
     shared, beside_shared = await shown(conversation, "both", budget)
