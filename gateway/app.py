@@ -236,6 +236,7 @@ class Gateway:
             Route("/v1/conversations/{conversation_id}/items", conversations.items, methods=["GET"]),
             Route("/v1/conversations/{conversation_id}/items", conversations.items, methods=["POST"]),
             Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["GET"]),
+            Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["POST"]),
             Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["DELETE"]),
         ]
         if self.settings.server.metrics != "off":

@@ -6,7 +6,7 @@ from typing import Any
 
 from gateway.artifacts.files import FilePlace
 from gateway.models.artifacts import Artifact
-from gateway.models.conversation import ConversationMessage, History
+from gateway.models.conversation import INSTRUCTION_ROLES, ConversationMessage, History
 from gateway.models.memory import Pinned
 from gateway.models.tool_steps import RESULT_ROLES, asked, calls_of, take_call, tool_of
 
@@ -29,17 +29,19 @@ def with_whole_steps(history: History) -> History:
 def pinned_messages(
     history: History, files: Mapping[FilePlace, str], restored: Sequence[Artifact] = ()
 ) -> tuple[Pinned, ...]:
-    """All that is pinned, the oldest first.
+    """All that is pinned, the oldest first. System messages are in any window of which they were read.
 
     Args:
         files: texts of `file` parts that are not forwarded as they are.
         restored: tool results that cannot be messages of this request.
     """
-    older = replace(history, messages=history.older_pins)
+    older: tuple[ConversationMessage, ...] = ()
+    if history.older_pins:
+        older = with_whole_steps(replace(history, messages=history.older_pins)).messages
     return (
-        *(replace(each, index=None) for each in _pinned(with_whole_steps(older).messages, NO_FILES)),
+        *(replace(each, index=None) for each in _pinned(older, NO_FILES)),
         *(_as_text(artifact) for artifact in restored if artifact.pinned),
-        *_pinned(history.messages, files),
+        *(each for each in _pinned(history.messages, files) if each.body["role"] not in INSTRUCTION_ROLES),
     )
 
 

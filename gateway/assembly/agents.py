@@ -76,14 +76,18 @@ def _assembled(given: AssemblerInput, system: str, headers: Headers, apart: int 
         return "\n\n".join(f"{header}\n{body}" if header else body for header, body in bodies if body.strip())
 
     whole = prompt(lines)
-    dropped = too_old(lines, apart + len(whole.encode()), given.max_bytes)
-    return AssemblerOutput(prompt(lines[dropped:]) if dropped else whole, dropped=dropped)
+    free = [number for number, message in enumerate(given.context_messages) if not message.pinned]
+    dropped = too_old([lines[number] for number in free], apart + len(whole.encode()), given.max_bytes)
+    gone = frozenset(free[:dropped])
+    kept = [line for number, line in enumerate(lines) if number not in gone]
+    return AssemblerOutput(prompt(kept) if dropped else whole, dropped=dropped)
 
 
 def too_old(lines: Sequence[str], size: int, max_bytes: int) -> int:
     """How many lines have to leave, the oldest first: the one trimmer of all assemblers.
 
     Args:
+        lines: those that may leave.
         size: bytes of all sections with these lines.
     """
     count = 0

@@ -7,7 +7,7 @@ from typing import Any
 from gateway.assembly.agents import Assemblers, plain
 from gateway.config.settings import ContextSettings
 from gateway.context.report import BuiltContext
-from gateway.errors import InvalidRequest
+from gateway.errors import ContextLengthExceeded, InvalidRequest, overflow_text
 from gateway.history.speakers import Delivery, deliver
 from gateway.models.agents import Agent, AssemblerInput, AssemblerOutput, system_body
 from gateway.models.conversation import ConversationMessage, History, new_message
@@ -15,7 +15,28 @@ from gateway.telemetry.logs import get_logger
 
 log = get_logger("gateway.context.for_agent")
 UNKNOWN_TYPE, FAILED = "agent_type_unknown", "agent_assembler_failed"
-Fits = Callable[[list[dict[str, Any]]], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many tokens the sections may take. `around` are those of tools and of the reply.
+
+    Args:
+        budget: None if the window is unknown. `window`: the model's own.
+    """
+
+    count: Callable[[dict[str, Any]], int]
+    around: int
+    budget: int | None
+    window: int | None
+
+    def total(self, messages: list[dict[str, Any]]) -> int:
+        """Tokens of a prompt of these messages."""
+        return self.around + sum(map(self.count, messages))
+
+    def fits(self, messages: list[dict[str, Any]]) -> bool:
+        """Whether these messages are within the budget, tools and schema included."""
+        return self.budget is None or self.total(messages) <= self.budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,32 +58,35 @@ class ForAgent:
 
 
 def for_agent(
-    history: History, agent: Agent, assemblers: Assemblers, settings: ContextSettings, fits: Fits
+    history: History, agent: Agent, assemblers: Assemblers, settings: ContextSettings, room: Room
 ) -> ForAgent:
-    """The conversation in the words of the agent's assembler; of one of type `chat`, with its instruction.
-
-    Args:
-        fits: whether these messages are within the budget. While they are not, the oldest context leaves.
+    """The conversation in the words of the agent's assembler; of one of type `chat`, with its instruction. While that
+    does not fit, the oldest context leaves that is not pinned.
 
     Raises:
         InvalidRequest: there is nothing to deliver.
+        ContextLengthExceeded: what is pinned has no room.
     """
     if not agent.is_assembled:
         return ForAgent(with_instruction(history, agent), 0)
     window = settings.agent_window if agent.window is None else agent.window
     words = _Words(agent, assemblers, deliver(history, window), history.team_task, settings.agent_max_bytes)
-    delivery, made = words.delivery, words.with_context(len(words.delivery.context))
+    delivery, made = words.delivery, words.with_context(len(words.free))
     if delivery.is_empty and not made.prompt:
         raise InvalidRequest("There is no message to deliver.", param="messages", code="missing_required_parameter")
-    kept = len(delivery.context) - made.dropped
-    if kept and not fits(_messages(delivery, made)):
-        kept = _most(kept, lambda count: fits(_messages(delivery, words.with_context(count))))
+    kept = len(words.free) - made.dropped
+    if kept and not room.fits(_messages(delivery, made)):
+        kept = _most(kept, lambda count: room.fits(_messages(delivery, words.with_context(count))))
         made = words.with_context(kept)
+    pinned = len(delivery.context) - len(words.free)
+    if pinned:
+        words.check_pinned(made, room)
     instructions = (*delivery.instructions, *_system(made))
     prompt = new_message(_prompt(delivery, made), 0)
     shown = replace(history, instructions=instructions, messages=(prompt, *_new(delivery.steps)), stored=0)
     as_read = replace(shown, restored_count=0, unread=0, read_from=None, earlier=None, frame=None)
-    excluded = len(history.messages) + history.unread - kept - 1 - len(delivery.steps)
+    as_read = replace(as_read, segments=(), older_pins=())
+    excluded = len(history.messages) + history.unread - kept - pinned - 1 - len(delivery.steps)
     return ForAgent(as_read, max(0, excluded), words.warnings)
 
 
@@ -81,6 +105,7 @@ class _Words:
         self, agent: Agent, assemblers: Assemblers, delivery: Delivery, team_task: str | None, max_bytes: int
     ) -> None:
         self.delivery = delivery
+        self.free = [number for number, message in enumerate(delivery.context) if not message.pinned]
         self.warnings: tuple[str, ...] = ()
         self._agent, self._team_task, self._max_bytes = agent, team_task, max_bytes
         self._assembler = assemblers.of(agent.agent_type)
@@ -89,10 +114,11 @@ class _Words:
             self._assembler, self.warnings = plain, (UNKNOWN_TYPE,)
 
     def with_context(self, count: int) -> AssemblerOutput:
-        """The sections with the latest `count` messages of the context."""
-        context = self.delivery.context
+        """The sections with the latest `count` messages of the context, and those pinned."""
+        gone = frozenset(self.free[: len(self.free) - count])
+        context = tuple(message for number, message in enumerate(self.delivery.context) if number not in gone)
         given = AssemblerInput(
-            context_messages=context[len(context) - count :],
+            context_messages=context,
             current_message=self.delivery.text,
             team_task=self._team_task,
             system_instruction=self._agent.instruction,
@@ -105,6 +131,24 @@ class _Words:
             log.fault("assembler_failed", fault, type=self._agent.agent_type, used="plain")
             self._assembler, self.warnings = plain, (FAILED,)
             return plain(given)
+
+    def check_pinned(self, made: AssemblerOutput, room: Room) -> None:
+        """What does not fit is cut in the middle, where something pinned may stand; tool steps behind it are reduced.
+
+        Raises:
+            ContextLengthExceeded: the sections have no room although nothing is left of the context but what is pinned.
+        """
+        messages = _messages(replace(self.delivery, steps=()), made)
+        size = len((made.system_flag or "").encode()) + len(made.prompt.encode())
+        if room.fits(messages) and size <= self._max_bytes:
+            return
+        pinned = "\n".join(f"{each.speaker}: {each.content}" for each in self.delivery.context if each.pinned)
+        system = [*self.delivery.instructions, *_system(made)]
+        taken = (sum(map(room.count, system)), room.count({"role": "user", "content": pinned}))
+        total = room.total(messages)
+        sizes = f"System messages take {taken[0]} tokens, pinned messages {taken[1]}, all else {total - sum(taken)}"
+        limits = f"their budget is {room.budget} tokens and {self._max_bytes} bytes"
+        raise ContextLengthExceeded(f"{overflow_text(room.window, total)} {sizes}; {limits}.", param="messages")
 
 
 def _checked(made: AssemblerOutput) -> AssemblerOutput:
@@ -145,4 +189,7 @@ def _prompt(delivery: Delivery, made: AssemblerOutput) -> dict[str, Any]:
 
 def _new(steps: tuple[ConversationMessage, ...]) -> tuple[ConversationMessage, ...]:
     """The steps as messages that are not stored: they follow a prompt that is not."""
-    return tuple(new_message(step.body, number) for number, step in enumerate(steps, 1))
+    found = tuple(new_message(step.body, number) for number, step in enumerate(steps, 1))
+    for message, step in zip(found, steps, strict=True):
+        message.pinned = step.pinned
+    return found

@@ -18,7 +18,7 @@ from gateway.config.settings import NO_PROFILES, ContextSettings, PromptProfiles
 from gateway.context.collect import INLINE_CHARS, NO_EARLIER, ContextInput, Files, collect
 from gateway.context.draft import Draft, Measured, make_draft, measure
 from gateway.context.fast_path import context_as_sent
-from gateway.context.for_agent import for_agent
+from gateway.context.for_agent import Room, for_agent
 from gateway.context.planned_fit import FinalFit, fit_as_planned
 from gateway.context.planner import (
     ContextPlanning,
@@ -37,7 +37,7 @@ from gateway.models.bill import InternalCall
 from gateway.models.conversation import ConversationMessage, History
 from gateway.models.exchange import ChatRequest, ModelFacts
 from gateway.planning.decision import NO_PLANNER, NOTHING_TO_PLAN, may_be_planned, weighed
-from gateway.ports import ConversationReader, FileStore, TokenCounter
+from gateway.ports import ConversationReader, FileStore
 from gateway.relevance.index_cache import ContentIndexes, PassageFinder
 from gateway.tokens.counter import CounterRegistry
 from gateway.window.budget import Budget
@@ -126,9 +126,11 @@ class ContextManager:
         agent = request.agent
         if agent is None or not agent.changes_messages:
             return await self.build(request, history, facts, budget, access)
-        fits = _fitting(self._counters.counter(facts), request.forward, budget.tokens)
+        counter = self._counters.counter(facts)
+        around = REPLY_TOKENS + counter.tools(request.forward) if agent.is_assembled else 0
+        room = Room(counter.message, around, budget.tokens, budget.context_window)
         worded = await offload_if(
-            request.size >= INLINE_CHARS, for_agent, history, agent, self._assemblers, self._settings, fits
+            request.size >= INLINE_CHARS, for_agent, history, agent, self._assemblers, self._settings, room
         )
         built = await self.build(request, worded.history, facts, budget, access)
         return worded.told(built) if agent.is_assembled else built
@@ -253,19 +255,6 @@ class ContextManager:
         if self._meaning is None or (request.options.mode == "simple" and self._meaning.is_billed):
             return None
         return self._meaning.of(request.caller, spent)
-
-
-def _fitting(
-    counter: TokenCounter, forward: dict[str, Any], budget: int | None
-) -> Callable[[list[dict[str, Any]]], bool]:
-    """Tells whether messages are within the budget, tools and schema included."""
-
-    def fits(messages: list[dict[str, Any]]) -> bool:
-        if budget is None:
-            return True
-        return REPLY_TOKENS + counter.tools(forward) + sum(map(counter.message, messages)) <= budget
-
-    return fits
 
 
 def _runner(meaning: RequestMeaning | None, source: ContextInput) -> Run:

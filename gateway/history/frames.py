@@ -117,5 +117,6 @@ def with_stored_ids(
     kept = stored.resume_point.kept
     known = list(messages[:kept])
     for index, message in enumerate(reversed(stored.path[-kept:] if kept else ()), 1):
-        known[kept - index] = replace(known[kept - index], message_id=message.message_id)
+        own = known[kept - index]
+        known[kept - index] = replace(own, message_id=message.message_id, pinned=own.pinned or message.pinned)
     return (*known, *messages[kept:])

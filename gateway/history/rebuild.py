@@ -26,7 +26,7 @@ from gateway.history.tool_pairs import (
     without_open_calls,
 )
 from gateway.models.artifacts import Artifact
-from gateway.models.chain import ChainDigest, ChainKeys, chain_digests
+from gateway.models.chain import ChainDigest, ChainKeys, chain_digests, message_digest
 from gateway.models.conversation import (
     INLINE_MESSAGES,
     INSTRUCTION_ROLES,
@@ -292,6 +292,7 @@ def _resent(sent: SentChain, stored: StoredConversation, options: RebuildOptions
     base = [*path[:whole], *forwardable(path[whole:], new, known.left_out)]
     if not (new and new[0].role in RESULT_ROLES):
         base = without_open_calls(base, known.left_out)
+    base = _pinned_now(base, sent, point.kept)
     messages = [*base, *new]
     check_pairs(messages, len(base), offset + point.kept, whole)
     restored = sum(message.message_id in known.left_out for message in base) if known.left_out else 0
@@ -324,6 +325,12 @@ def _resent(sent: SentChain, stored: StoredConversation, options: RebuildOptions
     )
 
 
+def _pinned_now(base: list[ConversationMessage], sent: SentChain, kept: int) -> list[ConversationMessage]:
+    """The stored messages, pinned where the client now says so of what it sends again."""
+    names = {message_digest(sent.bodies[index]) for index in sent.pinned if 0 <= index < kept}
+    return [replace(m, pinned=True) if m.digest in names and not m.pinned else m for m in base] if names else base
+
+
 def _in_turns(stored: StoredConversation) -> tuple[Sequence[ConversationMessage], int]:
     """The stored path with its turns whole, and how many of its first messages are to be forwarded as they are."""
     whole = whole_until(stored.path, stored.notes)
@@ -334,7 +341,11 @@ def _in_turns(stored: StoredConversation) -> tuple[Sequence[ConversationMessage]
 
 
 def _new_messages(sent: SentChain, first: int, number: int) -> tuple[ConversationMessage, ...]:
-    return tuple(new_message(body, number + i) for i, body in enumerate(sent.bodies[first:]))
+    found = tuple(new_message(body, number + i) for i, body in enumerate(sent.bodies[first:]))
+    for index in sent.pinned:
+        if index >= first:
+            found[index - first].pinned = True
+    return found
 
 
 def _next_number(stored: StoredConversation) -> int:

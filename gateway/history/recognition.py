@@ -36,7 +36,8 @@ class SentChain:
     """The messages of a request: leading system messages, the other ones, and the chain digests after each of these.
 
     `prefilled`: the last message is the beginning of the answer (guarantee §3.4). `answers`: there are assistant
-    messages before that. `known`: as many of `bodies` were in an earlier request that was answered.
+    messages before that. `known`: as many of `bodies` were in an earlier request that was answered. `pinned`: indexes
+    of those that stay in every window.
     """
 
     instructions: tuple[dict[str, Any], ...]
@@ -45,6 +46,7 @@ class SentChain:
     prefilled: bool
     answers: bool
     known: int = 0
+    pinned: frozenset[int] = frozenset()
 
     @property
     def matched(self) -> int:
@@ -71,7 +73,9 @@ def sent_chain(request: ChatRequest) -> SentChain:
     digests = request.known.digests = [*known, *new]
     prefilled = bool(bodies) and bodies[-1]["role"] == "assistant" and not is_step(bodies[-1])
     answers = any(body["role"] == "assistant" for body in bodies[: len(bodies) - prefilled])
-    return SentChain(instructions, bodies, digests, prefilled, answers, max(0, request.known.count - count))
+    pinned = frozenset(index - count for index in request.pinned) if request.pinned else request.pinned
+    known_before = max(0, request.known.count - count)
+    return SentChain(instructions, bodies, digests, prefilled, answers, known_before, pinned)
 
 
 def _known_digests(request: ChatRequest, bodies: Sequence[dict[str, Any]]) -> Sequence[ChainDigest]:

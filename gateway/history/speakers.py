@@ -34,12 +34,13 @@ class Delivery:
 
 
 def deliver(history: History, window: int) -> Delivery:
-    """The latest message, and as many as `window` of those before it that say something."""
+    """The latest message, as many as `window` of those before it that say something, and what is pinned before it."""
     said = [message for message in history.messages if message.role not in INSTRUCTION_ROLES]
     inside = tuple(m.body for m in history.messages if m.role in INSTRUCTION_ROLES)
     at = _current(said, len(history.new_messages))
     current = said[at] if at is not None else None
-    before = said[:at] if at is not None else []
+    older = [message for message in history.older_pins if message.pinned and message.role not in INSTRUCTION_ROLES]
+    before = [*older, *said[:at]] if at is not None else []
     context = _window(before, window)
     text = without_markers(text_of(current.content)) if current is not None else ""
     if current is not None and current.role == "assistant":
@@ -94,15 +95,18 @@ def _current(said: Sequence[ConversationMessage], new: int) -> int | None:
 
 
 def _window(before: Iterable[ConversationMessage], window: int) -> tuple[PromptContextMessage, ...]:
+    """The latest messages that say something; tool results only where they are pinned."""
     found: list[PromptContextMessage] = []
+    count = 0
     for message in reversed(list(before)):
-        if len(found) >= window:
-            break
-        if message.role in RESULT_ROLES:
+        is_result = message.role in RESULT_ROLES
+        if not message.pinned and (count >= window or is_result):
             continue
         text = SECTION.sub("", without_markers(text_of(message.content)))
         if text.strip():
-            found.append(PromptContextMessage(speaker(message), text, message.message_id))
+            name = message.role if is_result else speaker(message)
+            found.append(PromptContextMessage(name, text, message.message_id, message.pinned))
+            count += 1
     return tuple(reversed(found))
 
 

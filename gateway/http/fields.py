@@ -118,6 +118,17 @@ def _flat(kinds: list[Any]) -> list[Any]:
     return found
 
 
+def a_pin(value: Any, where: str) -> bool:
+    """Whether a message is to be pinned (guarantee §11).
+
+    Raises:
+        InvalidRequest: it is neither true nor false.
+    """
+    if not isinstance(value, bool):
+        raise invalid(where, "must be true or false")
+    return value
+
+
 def is_session_name(value: Any) -> bool:
     """Whether a session can have that name."""
     return isinstance(value, str) and 0 < len(value) <= MAX_SESSION_CHARS and value.isprintable()

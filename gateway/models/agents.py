@@ -50,18 +50,21 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class PromptContextMessage:
-    """An earlier message as an agent reads it: without markers, with the name of who said it."""
+    """An earlier message as an agent reads it: without markers, with the name of who said it. One that is `pinned` is
+    not dropped for lack of room."""
 
     speaker: str
     content: str
     message_id: str | None = None
+    pinned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class AssemblerInput:
     """All that an assembler words. Messages have lost their markers and repeats already; the oldest comes first.
 
-    `max_bytes`: of all sections together, in UTF-8. Where they take more, the oldest context leaves.
+    `max_bytes`: of all sections together, in UTF-8. Where they take more, the oldest context that is not
+    pinned leaves.
     """
 
     context_messages: tuple[PromptContextMessage, ...]
@@ -75,7 +78,7 @@ class AssemblerInput:
 @dataclass(frozen=True, slots=True)
 class AssemblerOutput:
     """`prompt` is the user message; `system_flag` the system message before it, where the type has one. `dropped`: how
-    many of the oldest context messages had no room."""
+    many of the oldest context messages, those pinned not among them, had no room."""
 
     prompt: str
     system_flag: str | None = None

@@ -68,7 +68,8 @@ def stays() -> bool:
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
     """A validated chat request. `forward` is the body without the gateway's own fields, `messages` apart; `size` are
-    the bytes of the whole body as it came; `agent` is who answers, where one is named; `claim` says that it is to be
+    the bytes of the whole body as it came; `agent` is who answers, where one is named; `pinned` are indexes
+    of messages that stay in every window; `claim` says that it is to be
     answered once; `log_facts` are the fields of its line in the log; `has_left` tells whether its client has closed the
     connection, and nobody else wants the answer; `known` is what an earlier request tells of its messages."""
 
@@ -90,6 +91,7 @@ class ChatRequest:
     size: int
     plain: PlainMessages | None = None
     agent: Agent | None = None
+    pinned: frozenset[int] = frozenset()
     claim: Claim | None = None
     log_facts: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     has_left: Callable[[], bool] = field(default=stays, repr=False, compare=False)

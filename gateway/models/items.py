@@ -83,11 +83,16 @@ WORDS = frozenset({"content", "refusal", "annotations", "audio"})
 
 
 def items_of(message: ConversationMessage, custom: Collection[str] = ()) -> list[Item]:
-    """The items that a stored message is, at least one.
+    """The items that a stored message is, at least one; each `pinned` where it is.
 
     Args:
         custom: the ids of custom tool calls that a tool's message may answer.
     """
+    items = _items_of(message, custom)
+    return [{**item, "pinned": True} for item in items] if message.pinned else items
+
+
+def _items_of(message: ConversationMessage, custom: Collection[str]) -> list[Item]:
     status = "incomplete" if message.status == "partial" else "completed"
     stem = (message.message_id or "").removeprefix("msg_")
     if message.role in ("tool", "function"):

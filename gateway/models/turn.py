@@ -148,6 +148,8 @@ class StoredTurn:
     frame: NewFrame | None = None
     profile: str | None = None
     """The mode that the conversation has from now on, where prompt profiles are configured."""
+    pins: tuple[str, ...] = ()
+    """Messages that are pinned from now on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,9 +74,10 @@ class Material:
 
     def segments_before(self, first: int) -> tuple[SummarySegment, ...]:
         """The summaries of which no turn is in a window that begins with the message at `first`."""
-        if not self.segments or first >= len(self.messages):
-            return self.segments
-        number = self.messages[first].sequence_number
+        if not self.segments:
+            return ()
+        numbers = (message.sequence_number for message in self.messages[first:])
+        number = next((each for each in numbers if each is not None), None)  # a system message of now has none
         return self.segments if number is None else tuple(each for each in self.segments if each.last < number)
 
     @property

@@ -22,6 +22,7 @@ from gateway.models.chain import (
     says_nothing,
 )
 from gateway.models.conversation import ConversationMessage, History, TokenCounts
+from gateway.models.exchange import ChatRequest
 from gateway.models.tool_steps import RESULT_ROLES, open_step, without_calls
 from gateway.models.turn import NewAnswer, StoredTurn
 from gateway.models.window import Material
@@ -73,9 +74,18 @@ def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
         unproven=history.unproven,
         frame=frame,
         profile=exchange.profile.mode if exchange.profile is not None else None,
+        pins=_pins(exchange.request, history, new) if outcome.status != "failed" else (),
         open_step=open_step(history.messages[: history.stored]) if new and new[0].role in RESULT_ROLES else (),
     )
     return with_counts(turn, built.counting)
+
+
+def _pins(request: ChatRequest, history: History, new: list[ConversationMessage]) -> tuple[str, ...]:
+    """The messages that the request pins, new and stored ones."""
+    if not request.pinned:
+        return ()
+    messages = (*history.messages[: history.stored], *new)
+    return tuple(message.message_id for message in messages if message.pinned and message.message_id)
 
 
 def chain_keys(exchange: Exchange, outcome: Outcome, secret: bytes) -> tuple[ChainKey, ...]:

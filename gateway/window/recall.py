@@ -114,7 +114,8 @@ def absent(material: Material, frozen: Fitted) -> tuple[list[Artifact], list[Tra
         return [], []
     in_blocks = {name for i in frozen.forwarded.indexes if i >= 0 for name in material.messages[i].shown_in_full}
     in_blocks |= set(frozen.forwarded.shown_in_full)
-    here = {a.content_id for a in material.searched if _is_in_full(a, material, selection, in_blocks)}
+    known = (*material.artifacts, *material.recallable)
+    here = {a.content_id for a in known if a.pinned or _is_in_full(a, material, selection, in_blocks)}
     artifacts = of_each_content([a for a in material.searched if a.content_id not in here], material.current)
     left = selection.left_out
     return artifacts, [m for m in transcript(material, left) if m.index < selection.first or m.index in left]

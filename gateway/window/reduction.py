@@ -2,10 +2,9 @@
 back as excerpts (guarantee §4 I2, I5, I6; the heuristic of §5)."""
 
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from itertools import chain, islice
+from itertools import chain
 from math import inf
 
 from gateway.models.artifacts import Artifact, ProcessingStrategy
@@ -25,6 +24,7 @@ from gateway.window.greedy_fit import BLOCK_TOKENS, GreedyFit, run_of_turns, too
 from gateway.window.minimum import LATEST_SHARE, Minimum
 from gateway.window.plan import PlanGuide
 from gateway.window.recall import extract, not_shown, recalled, without_repeated
+from gateway.window.segments import Segments
 
 # Shares of the room above the minimum. Recall is not sensitive to them: measured at budgets of 2,000 to 8,000 tokens
 # on 350 requests with known evidence, half or twice of each changes it by 0.3 points, none of `KEPT_SHARE` by 0.6.
@@ -46,13 +46,6 @@ NEEDED_SCORE = 0.4
 """Minimum score of an old artifact's passage, as a fraction of the best, while current artifacts are reduced, too."""
 OLD_PART = 0.5
 """Part of an old artifact that may be shown while current ones are reduced; its best passage may be in any case."""
-SEGMENTS_SHARE, FIRST_SEGMENTS_SHARE = 0.1, 0.2
-"""Share of the room that summaries of old turns may take, behind what the question needs, and with
-`context.memory: summary`. Measured (ADR 23)."""
-LEAST_SEGMENTS_PART = 0.5
-"""Part of it where the question seems to need all else: a vague one needs half of everything."""
-SEGMENT_LABEL_TOKENS, MEMORY_TOKENS = 40, 35
-"""Tokens of what is written around a summary, and around all of them, roughly."""
 MOST_CORRECTIONS = 8
 """Counts of a selection whose tokens were guessed wrongly; more than three are rare."""
 
@@ -135,8 +128,7 @@ class Reduction:
         self._late: list[Candidate] = []
         """Passages of old artifacts that wait until nothing of the current turn does (guarantee §4 I5)."""
         self._late_ids: frozenset[int] = frozenset()
-        self._segments: list[float] = []
-        """The tokens of each summary that was taken, the oldest first."""
+        self._segments = Segments(self._material, fitting.counting)
 
     def run(self) -> Fitted:
         """The fullest selection that fits.
@@ -227,7 +219,7 @@ class Reduction:
             free = self._take_first([c for c in free if c.relevant][:BEST_PASSAGES], room * BEST_SHARE, free)
             taken.extend_run(min(room, taken.used + room * self._turns_share(room)))
         else:
-            taken.extend_run(room - self._room_for_segments(room))
+            taken.extend_run(room - self._segments.share(room))
         return self._shown.absent(free, taken.first), decided
 
     def _take_kept_and_latest(self, found: list[Candidate], room: float) -> list[Candidate]:
@@ -239,41 +231,18 @@ class Reduction:
         return self._take_first(self._of_latest_step(found), min(room, taken.used + room * LATEST_SHARE), found)
 
     def _take_segments(self, found: list[Candidate], room: float, least: float) -> list[Candidate]:
-        """Takes summaries of what is older than the window, behind all that the question needs (guarantee §11); returns
-        what is left. The oldest are taken first: the next pass has the same ones at the same place, which providers
-        have cached, and what it lacks are turns next to the window, not how the conversation began.
+        """Takes summaries of what is older than the window, behind all that the question needs; returns what is left.
 
         Args:
             least: the score from which on a passage that the question calls for is needed.
         """
-        taken, waiting = self._taken, self._material.segments_before(self._taken.first)
-        if not waiting:
+        taken = self._taken
+        if not self._material.segments_before(taken.first):
             return found
         needed = [c for c in found if c.passage.called and c.passage.score > 0 and c.passage.score >= least]
-        least_room = min(room * self._segments_share * LEAST_SEGMENTS_PART, self._room_for_segments(room))
-        found = self._take_first(needed, room - least_room, found)
-        most = min(room, taken.used + room * self._segments_share)
-        for tokens in islice(self._segment_tokens(), len(waiting)):
-            if taken.used + tokens > most:
-                break
-            taken.used += tokens
-            self._segments.append(tokens)
+        found = self._take_first(needed, room - self._segments.least(room), found)
+        taken.used += self._segments.take(taken.first, min(room - taken.used, self._segments.share(room)))
         return found
-
-    def _room_for_segments(self, room: float) -> float:
-        """What turns leave free for them."""
-        return min(room * self._segments_share, sum(self._segment_tokens()))
-
-    @property
-    def _segments_share(self) -> float:
-        return FIRST_SEGMENTS_SHARE if self._material.segments_first else SEGMENTS_SHARE
-
-    def _segment_tokens(self) -> Iterator[float]:
-        """The tokens of each summary, the oldest first; with the first those of the message around them."""
-        around = MEMORY_TOKENS
-        for segment in self._material.segments_before(self._material.current):
-            yield around + SEGMENT_LABEL_TOKENS + self._fitting.counting.text(segment.text)
-            around = 0
 
     def _queue_rest(self, found: list[Candidate], room: float, by_plan: dict[int, Candidate]) -> None:
         """Puts what was not taken in the order in which it is tried."""
@@ -337,8 +306,8 @@ class Reduction:
 
     def _give_up(self, tokens: float) -> None:
         """Gives up what was taken last; it waits again, and so do the passages of a turn that has left again."""
-        if not self._taken.taken and self._segments:
-            self._taken.used -= self._segments.pop()
+        if not self._taken.taken:
+            self._taken.used -= self._segments.give_up()
         given_up = self._taken.shrink(tokens)
         back = self._shown.released(self._taken.first)
         self._late = [c for c in (*given_up, *back) if id(c) in self._late_ids] + self._late
@@ -394,5 +363,5 @@ class Reduction:
             recalled(outside, quoted),
             frozen=False,
             keeps_block=self._minimum.keeps_block,
-            segments=len(self._segments),
+            segments=self._segments.taken,
         )

@@ -24,7 +24,7 @@ PATHS = {
     "/conversations": ("PUT", "PATCH", "DELETE"),
     "/conversations/conv_1": ("PUT", "PATCH"),
     "/conversations/conv_1/items": ("PUT", "PATCH", "DELETE"),
-    "/conversations/conv_1/items/msg_1": ("PUT", "PATCH", "POST"),
+    "/conversations/conv_1/items/msg_1": ("PUT", "PATCH"),
 }
 
 

@@ -21,7 +21,9 @@ from tests.support.mock_upstream import MockUpstream
 from tests.support.reply import Reply
 
 ROOT = Path(__file__).parents[2]
-README, INTEGRATING = ((ROOT / page).read_text() for page in ("README.md", "docs/integrating.md"))
+README, INTEGRATING, MEMORY = (
+    (ROOT / page).read_text() for page in ("README.md", "docs/integrating.md", "docs/memory.md")
+)
 ADDRESS = "http://127.0.0.1:8000"
 
 
@@ -65,6 +67,12 @@ def test_the_first_sdk_call(shipped: GatewayProcess, upstream: MockUpstream, tmp
     roles = [message["role"] for message in follow_up.body["messages"]]
     assert roles == ["user", "assistant", "user"]
     assert "Clause 14 says" in follow_up.body["messages"][0]["content"]
+
+
+def test_the_example_of_pins(shipped: GatewayProcess, upstream: MockUpstream, tmp_path: Path) -> None:
+    output = run(block(MEMORY, "Pins", "python"), shipped, tmp_path, sys.executable, "-c")
+    assert "How do I get in?" in output
+    assert "code 4711-B" in str(upstream.chats[-1].body["messages"])
 
 
 def test_the_quickstart_of_the_sdk(shipped: GatewayProcess, upstream: MockUpstream, tmp_path: Path) -> None:

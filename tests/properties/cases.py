@@ -3,6 +3,7 @@
 import base64
 import json
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,6 +49,8 @@ class Case:
     document_chars: int = 8000
     planned: str = ""
     """Whether a plan is followed that is `trusted` or `untrusted`; empty without one."""
+    pinned: frozenset[int] = frozenset()
+    """Which of all messages are pinned; the body does not say so."""
 
     @property
     def messages(self) -> list[Json]:
@@ -88,6 +91,20 @@ def single(seed: int, flavour: Flavour = MIXED) -> Case:
         case.body["context"]["mode"] = "simple"
     case.body["store"] = rng.random() < 0.5
     return case
+
+
+def some_pinned(seed: int, messages: list[Json]) -> frozenset[int]:
+    """A few of the messages, the short ones rather."""
+    rng = random.Random(f"pins {seed}")
+    share = rng.choice((0.1, 0.3, 0.6))
+    short = [i for i, m in enumerate(messages) if len(str(m["content"])) < rng.choice((200, 800, 3000))]
+    return frozenset(i for i in short if rng.random() < share)
+
+
+def as_pinned(messages: list[Json], pinned: Iterable[int]) -> list[Json]:
+    """The messages as a client sends them that pins some."""
+    names = frozenset(pinned)
+    return [{**m, "pinned": True} if i in names else m for i, m in enumerate(messages)]
 
 
 def weight(case: Case) -> float:

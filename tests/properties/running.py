@@ -13,7 +13,7 @@ from typing import Any
 from gateway.config.settings import Settings
 from gateway.errors import ContextLengthExceeded
 from gateway.models.exchange import ModelFacts
-from tests.properties.cases import DOCUMENT_CHARS, Case, Flavour, Json, single
+from tests.properties.cases import DOCUMENT_CHARS, Case, Flavour, Json, as_pinned, single, some_pinned
 from tests.properties.checks.budget import check_refusal
 from tests.properties.checks.everything import check_answer
 from tests.properties.checks.seen import Broken, hold
@@ -63,23 +63,26 @@ async def gateway(document_chars: int, answers: Answers, *, match: str = "off") 
         await made.close()
 
 
-def check_singles(flavour: Flavour, seeds: Iterable[int], planned: str = "") -> Tally:
+def check_singles(flavour: Flavour, seeds: Iterable[int], planned: str = "", *, pins: bool = False) -> Tally:
     """
     Args:
         planned: see `Case.planned`; a random plan is followed for each.
+        pins: some of their messages are pinned.
 
     Raises:
         AssertionError: one broke an invariant; with its seed and a smaller one that breaks the same.
     """
     with with_plans(planned):
-        return asyncio.run(_singles(flavour, seeds, planned))
+        return asyncio.run(_singles(flavour, seeds, planned, pins=pins))
 
 
-async def _singles(flavour: Flavour, seeds: Iterable[int], planned: str) -> Tally:
+async def _singles(flavour: Flavour, seeds: Iterable[int], planned: str, *, pins: bool) -> Tally:
     tally = Tally()
     async with both() as gateways:
         for seed in seeds:
             case = replace(single(seed, flavour), planned=planned)
+            if pins:
+                case = replace(case, pinned=some_pinned(seed, case.messages))
             try:
                 tally.outcomes[await check(gateways, case, again=seed % AGAIN == 0)] += 1
             except Broken as broken:
@@ -106,7 +109,9 @@ async def both() -> Any:
 async def outcome(gateways: dict[int, InProcess], case: Case) -> Json | None:
     """The dry run's answer; None where it cannot be made to fit."""
     try:
-        return await gateways[case.document_chars].ask(copy.deepcopy(case.body))
+        body = copy.deepcopy(case.body)
+        body["messages"] = as_pinned(body["messages"], case.pinned)
+        return await gateways[case.document_chars].ask(body)
     except ContextLengthExceeded:
         return None
 
@@ -176,23 +181,24 @@ def _with(case: Case, messages: list[Json]) -> Case:
     return replace(case, body={**case.body, "messages": messages})
 
 
-def check_talks(seeds: Iterable[int], planned: str = "") -> int:
+def check_talks(seeds: Iterable[int], planned: str = "", *, pins: bool = False) -> int:
     """How many requests of random conversations were checked.
 
     Args:
         planned: see `Case.planned`; a random plan is followed in each request.
+        pins: some of their messages are pinned.
 
     Raises:
         AssertionError: one broke an invariant; with the conversation's seed.
     """
     with with_plans(planned):
-        return asyncio.run(_talks(seeds, planned))
+        return asyncio.run(_talks(seeds, planned, pins=pins))
 
 
-async def _talks(seeds: Iterable[int], planned: str) -> int:
+async def _talks(seeds: Iterable[int], planned: str, *, pins: bool) -> int:
     script, document_chars, requests = Script(), min(DOCUMENT_CHARS), 0
     async with gateway(document_chars, script, match="tenant") as made:
-        player = Player(made, script, document_chars, planned=planned)
+        player = Player(made, script, document_chars, planned=planned, pins=pins)
         for seed in seeds:
             try:
                 requests += await player.play(seed)

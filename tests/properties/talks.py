@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.errors import ContextLengthExceeded
-from tests.properties.cases import Case, Json, answer, attachment, tool_step, tools, user
+from tests.properties.cases import Case, Json, answer, as_pinned, attachment, some_pinned, tool_step, tools, user
 from tests.properties.checks import append
 from tests.properties.checks.budget import check_refusal
 from tests.properties.checks.everything import check_answer
@@ -36,6 +36,8 @@ class Talk:
     requests: int = 0
     standing: dict[int, list[Json]] = field(default_factory=dict)
     left: set[int] = field(default_factory=set)
+    pinned: set[int] = field(default_factory=set)
+    """Which messages of the view are pinned."""
 
 
 class Player:
@@ -48,9 +50,11 @@ class Player:
         document_chars: int,
         mutant: Mutant = unchanged,
         planned: str = "",
+        *,
+        pins: bool = False,
     ) -> None:
         self._gateway, self._script, self._document_chars = gateway, script, document_chars
-        self._mutant, self._planned = mutant, planned
+        self._mutant, self._planned, self._pins = mutant, planned, pins
 
     async def play(self, seed: int, name: str = "exact") -> int:
         """How many requests were asked and checked.
@@ -87,7 +91,13 @@ class Player:
     async def _ask(self, talk: Talk, new: list[Json], attached: list[Json], reply: Json, model: str) -> bool:
         originals = [*talk.system, *talk.view, *new]
         by_id = talk.way == "id" and talk.conversation
-        body: Json = {"model": model, "messages": new if by_id else originals, "store": True}
+        if self._pins:
+            told, count = some_pinned(talk.seed + talk.requests, new), len(talk.view)
+            talk.pinned |= {count + index for index in told}
+        pinned = frozenset(len(talk.system) + index for index in talk.pinned)
+        first = len(originals) - len(new) if by_id else 0
+        messages = as_pinned(originals, pinned)[first:]
+        body: Json = {"model": model, "messages": messages, "store": True}
         body["context"] = {"max_input_tokens": talk.budget}
         if by_id:
             body["conversation"] = talk.conversation
@@ -97,7 +107,12 @@ class Player:
             body["tools"] = talk.definitions
         talk.attached += attached
         case = Case(
-            talk.seed, {**body, "attachments": list(talk.attached)}, talk.own, self._document_chars, self._planned
+            talk.seed,
+            {**body, "messages": originals[first:], "attachments": list(talk.attached)},
+            talk.own,
+            self._document_chars,
+            self._planned,
+            pinned,
         )
         self._script.reply = reply
         self._gateway.upstream.sent.clear()
@@ -155,7 +170,7 @@ def _edit(talk: Talk) -> None:
     talk.view = talk.view[:at]
     until = len(talk.system) + at
     talk.standing = {i: m for i, m in talk.standing.items() if i < until}
-    talk.left = set()
+    talk.left, talk.pinned = set(), {index for index in talk.pinned if index < at}
     before = talk.before
     if before is not None and (before.figures["messages_excluded"] or _reduced(before)):
         talk.before = before = None  # in another branch what had left may stand again

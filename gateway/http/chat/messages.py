@@ -4,12 +4,14 @@ from operator import itemgetter
 from typing import Any
 
 from gateway.base import jsons
-from gateway.http.fields import invalid, missing
+from gateway.http.fields import a_pin, invalid, missing
 from gateway.http.receive import an_object, no_json
 from gateway.models.exchange import PlainMessages
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 PLAIN_ROLES = frozenset(("system", "developer", "user", "assistant"))
+PINNED = "pinned"
+NO_PINS: frozenset[int] = frozenset()
 TEXT_ONLY, OBJECTS_ONLY = {str}, {dict}
 role_of, content_of = itemgetter("role"), itemgetter("content")
 
@@ -57,6 +59,22 @@ def check_message(message: Any, where: str) -> None:
     """
     if not _is_common(message):
         _check_message(message, where)
+
+
+def without_pins(messages: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], frozenset[int]]:
+    """The messages without `pinned`, a field of the gateway's own, and the indexes of those that are pinned.
+
+    Raises:
+        InvalidRequest: it is neither true nor false; names `messages[i].pinned`.
+    """
+    named = [index for index, message in enumerate(messages) if PINNED in message]
+    if not named:
+        return messages, NO_PINS
+    pinned = frozenset(i for i in named if a_pin(messages[i][PINNED], f"messages[{i}].{PINNED}"))
+    found = list(messages)
+    for index in named:
+        found[index] = {name: value for name, value in messages[index].items() if name != PINNED}
+    return found, pinned
 
 
 def check_tools(body: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, TypeAdapter
 
 from gateway.config.settings import Settings
 from gateway.errors import InvalidRequest
-from gateway.http.chat.messages import check_messages, check_tools
+from gateway.http.chat.messages import NO_PINS, check_messages, check_tools, without_pins
 from gateway.http.chat.own_fields import ContextField, Mode, Planning, Tokens, agent_of
 from gateway.http.fields import Fields, SessionName, invalid, keeps_metadata_rules, read
 from gateway.models.artifacts import ContextGoal, RequestAttachment
@@ -100,6 +100,9 @@ def parse_chat_request(
     is_delivery = agent is not None and not messages and isinstance(messages, list | None)
     if plain is None and not (is_delivery and conversation != ConversationRef()):
         check_messages(messages, known.count if known is not None else 0)
+    pinned = NO_PINS
+    if plain is None and messages:
+        messages, pinned = without_pins(messages)
     check_tools(body)
     for name in ("context", "conversation", "attachments", "agent"):
         forward.pop(name, None)
@@ -126,6 +129,7 @@ def parse_chat_request(
         size=arrival.size,
         plain=plain,
         agent=agent,
+        pinned=pinned,
         log_facts=arrival.log_facts,
         has_left=arrival.has_left,
         known=known or KnownMessages(),

@@ -17,7 +17,7 @@ from gateway.http.conversations.queries import (
     metadata_of,
     newest_first,
 )
-from gateway.http.fields import invalid, is_session_name
+from gateway.http.fields import a_pin, invalid, is_session_name, missing
 from gateway.models.agents import MAX_TEAM_TASK_BYTES, cut_team_task
 from gateway.models.records import (
     ConversationRecord,
@@ -158,7 +158,7 @@ class Conversations:
         self.all = self._endpoint({"GET": self._list, "POST": self._create})
         self.one = self._endpoint({"GET": self._find, "POST": self._update, "DELETE": self._delete})
         self.items = self._endpoint({"GET": self._items, "POST": self._add})
-        self.item = self._endpoint({"GET": self._item, "DELETE": self._delete_item})
+        self.item = self._endpoint({"GET": self._item, "POST": self._set_pin, "DELETE": self._delete_item})
 
     def _endpoint(self, answers: Mapping[str, Answer]) -> Endpoint:
         return Endpoint(self._auth, self._max_body_bytes, answers)
@@ -224,6 +224,14 @@ class Conversations:
 
     async def _item(self, call: ApiCall) -> dict[str, Any]:
         return await self._records.item(call.tenant, call.conversation_id, call.path["item_id"])
+
+    async def _set_pin(self, call: ApiCall) -> dict[str, Any]:
+        conversation_id = call.conversation_id
+        body = await call.body("pinned")
+        if "pinned" not in body:
+            raise missing("pinned")
+        pinned = a_pin(body["pinned"], "pinned")
+        return await self._records.set_pin(call.tenant, conversation_id, call.path["item_id"], pinned=pinned)
 
     async def _delete_item(self, call: ApiCall) -> dict[str, Any]:
         found = await self._records.delete_item(call.tenant, call.conversation_id, call.path["item_id"])

@@ -130,6 +130,7 @@ class Message(Fields):
     restored: bool | None = None
     origin: Text | None = None
     agent: Text | None = None
+    pinned: bool = False
     created_at: Time
 
 
@@ -228,6 +229,7 @@ def _message(document: Export, index: int, positions: dict[str, int]) -> Importe
         created_at=each.created_at,
         origin=each.origin,
         agent=each.agent,
+        pinned=each.pinned,
     )
     return ImportedMessage(
         message=message,

@@ -5,7 +5,7 @@ from typing import Any
 
 from gateway.base.ids import new_id
 from gateway.http.conversations.item_content import answer_content, chat_content, input_content
-from gateway.http.fields import invalid, missing
+from gateway.http.fields import a_pin, invalid, missing
 from gateway.models.chain import message_digest
 from gateway.models.conversation import ConversationMessage
 
@@ -42,6 +42,8 @@ class _Reader:
     def __init__(self) -> None:
         self._found: list[tuple[dict[str, Any], str]] = []
         """Messages with their status."""
+        self._pinned: set[int] = set()
+        """Which of them are pinned."""
         self._answer: dict[str, Any] | None = None
         """The assistant's message, if it is the last one: calls that follow become part of it."""
         self._reasoning_texts: list[str] = []
@@ -66,15 +68,25 @@ class _Reader:
             raise invalid(f"{where}.type", f"must be one of {', '.join(self._kinds)}: a chat can hold no other")
         if item.get("status") is not None and item["status"] not in STATUSES:
             raise invalid(f"{where}.status", f"must be one of {', '.join(STATUSES)}")
+        pinned = a_pin(item.get("pinned", False), f"{where}.pinned")
+        if pinned and kind == "reasoning":
+            raise invalid(f"{where}.pinned", "is for messages, tool calls and their outputs")
         self._kinds[kind](item, where)
+        if pinned:
+            self._pinned.add(len(self._found) - 1)
 
     def finished(self) -> tuple[ConversationMessage, ...]:
         self._check_reasoning_used()
         return tuple(
             ConversationMessage(
-                body["role"], body, message_id=new_id("msg_"), status=status, digest=message_digest(body)
+                body["role"],
+                body,
+                message_id=new_id("msg_"),
+                status=status,
+                digest=message_digest(body),
+                pinned=number in self._pinned,
             )
-            for body, status in self._found
+            for number, (body, status) in enumerate(self._found)
         )
 
     def _message(self, item: Item, where: str) -> None:

@@ -56,6 +56,7 @@ def _conversations() -> dict[str, Any]:
         },
         f"{one}/items/{item}": {
             "get": _get("One item", "Item", *named, *_in_path("item_id")),
+            "post": _post("Pin an item, or take its pin away", "ItemUpdate", "Item", *named, *_in_path("item_id")),
             "delete": _get("Delete an item", "Conversation", *named, *_in_path("item_id")),
         },
         f"{one}/attachments": {"get": _get("List attached documents", "Attachments", *named, *_paging("asc"))},

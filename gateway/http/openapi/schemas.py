@@ -299,6 +299,7 @@ def _of_conversations() -> dict[str, Schema]:
         "number": WHOLE,
     }
     item = {**ANY_OBJECT, "description": "OpenAI's item.", "required": ["type"]}
+    pinned = {"pinned": {**FLAG, "description": "It stays in every window; left out where it is not pinned."}}
     exported = {"const": "conversation.export"}
     new = {**many(ref("NewItem")), "minItems": 1, "maxItems": 20}
     return {
@@ -324,8 +325,9 @@ def _of_conversations() -> dict[str, Schema]:
             team_task=or_null(TEXT),
         ),
         "DeletedConversation": deleted("conversation.deleted"),
-        "Item": {**item, "required": ["id", "type"]},
-        "NewItem": {**item, "required": []},
+        "Item": {**item, "required": ["id", "type"], "properties": pinned},
+        "NewItem": {**item, "required": [], "properties": pinned},
+        "ItemUpdate": obj("Whether the item stays in every window.", "pinned", pinned=FLAG),
         "Items": page("Item"),
         "NewItems": obj("Items to append.", "items", items=new),
         "Attachment": obj(

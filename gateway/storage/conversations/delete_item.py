@@ -18,6 +18,7 @@ from gateway.storage.conversations.items import instructions_in_force, read_item
 from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_if_new
 from gateway.storage.lookup.digests import backfill_digests
+from gateway.storage.lookup.pins import unpin
 from gateway.storage.turns.message_rows import message_row
 from gateway.storage.turns.standing import note_deletion
 from gateway.storage.turns.steps import NO_CALL, text_of_step
@@ -54,6 +55,7 @@ def delete(
         if left is None:
             note_deletion(connection, tenant, stored, below)
             values |= _delete_message(connection, row, stored)
+            unpin(connection, conversation_id, stored.id)
         else:
             _shorten(connection, left, now)
         _delete_derived(connection, conversation_id, [stored.id, *below])

@@ -33,6 +33,7 @@ class ImportRows:
     attachments: list[Row]
     requests: list[Row]
     links: list[Row]
+    pins: list[Row]
     sessions: tuple[str, ...]
 
 
@@ -79,6 +80,7 @@ def rows_of(tenant: str, made: ImportedConversation, now: datetime) -> ImportRow
         "team_task": made.team_task,
         "profile": None,
         "summarized": None,
+        "pins": sum(each.message.pinned for each in made.messages) or None,
     }
     attachments = [
         {
@@ -104,6 +106,11 @@ def rows_of(tenant: str, made: ImportedConversation, now: datetime) -> ImportRow
         attachments=attachments,
         requests=known,
         links=links,
+        pins=[
+            {**shared, "message_id": message_id}
+            for each, message_id in zip(made.messages, ids, strict=True)
+            if each.message.pinned
+        ],
         sessions=made.sessions,
     )
 
@@ -171,6 +178,7 @@ def write_import(connection: sa.Connection, made: ImportRows) -> Imported:
         (schema.instructions, made.instructions),
         (schema.attachments, made.attachments),
         (schema.imported_requests, made.requests),
+        (schema.pins, made.pins),
     ):
         for start in range(0, len(found), BATCH):
             connection.execute(table.insert(), found[start : start + BATCH])

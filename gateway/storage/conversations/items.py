@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from gateway.base import jsons
 from gateway.base.ids import content_digest, new_id
-from gateway.errors import ConversationNotFound, ItemNotFound
+from gateway.errors import ConversationNotFound, InvalidRequest, ItemNotFound
 from gateway.models.chain import START, ChainDigest, Run, following
 from gateway.models.conversation import INSTRUCTION_ROLES, ConversationMessage
 from gateway.models.items import INSTRUCTION_PREFIX, Item, custom_calls, instruction_items, items_of, message_id_of
@@ -23,6 +23,7 @@ from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_if_new
 from gateway.storage.lookup.digests import INSERT_LINKS, backfill_digests, chain_digest, digest_columns, link_rows
+from gateway.storage.lookup.pins import marked, pin, pinned_ids, unpin
 from gateway.storage.lookup.walk import MESSAGES, fewer_than, messages_of, upwards, whole_messages
 from gateway.storage.turns.message_rows import message_row
 from gateway.storage.turns.steps import INSERT_STEPS, results_apart, step_rows
@@ -35,7 +36,7 @@ def require_conversation(connection: sa.Connection, tenant: str, conversation_id
         ConversationNotFound: the tenant has none of that id.
     """
     table = schema.conversations
-    query = sa.select(table.c.id, table.c.head_id, table.c.instructions_digest)
+    query = sa.select(table.c.id, table.c.head_id, table.c.instructions_digest, table.c.pins)
     query = query.where(table.c.tenant == tenant, table.c.id == conversation_id)
     row = connection.execute(query.with_for_update() if lock else query).first()
     if row is None:
@@ -65,7 +66,7 @@ def read_item(connection: sa.Connection, tenant: str, conversation_id: str, item
     if item_id.startswith(INSTRUCTION_PREFIX):
         items = instruction_items(row.id, instructions_in_force(connection, row))
     else:
-        items = _items(connection, [require_message(connection, row.id, item_id)])
+        items = _items(connection, row, [require_message(connection, row.id, item_id)])
     return items[_index(items, item_id, "item_id")]
 
 
@@ -115,7 +116,7 @@ def _downwards(connection: sa.Connection, row: Any, query: ItemQuery) -> list[It
     elif after is not None:
         start = None
     found = connection.execute(_UPWARDS, {"from": start, "count": query.limit + 2}).all() if start else []
-    items = _items(connection, found[::-1])
+    items = _items(connection, row, found[::-1])
     if not found or found[-1].parent_id is None:
         items = [*instruction_items(row.id, instructions_in_force(connection, row)), *items]
     items.reverse()
@@ -136,17 +137,17 @@ def _onwards(connection: sa.Connection, row: Any, query: ItemQuery) -> list[Item
         raise ItemNotFound("No such item in the current branch.", param="after")
     wanted = path[: query.limit + 2]
     bodies = {each.id: each for each in connection.execute(whole_messages().where(MESSAGES.c.id.in_(wanted)))}
-    items += _items(connection, [bodies[each] for each in wanted])
+    items += _items(connection, row, [bodies[each] for each in wanted])
     return items if after is None else items[_index(items, after, "after") + 1 :]
 
 
-def _items(connection: sa.Connection, found: Sequence[Any]) -> list[Item]:
-    """The items of these messages, which follow each other."""
+def _items(connection: sa.Connection, row: Any, found: Sequence[Any]) -> list[Item]:
+    """The items of these messages, which follow each other; `row` is that of their conversation."""
     custom: frozenset[str] = frozenset()
     if found and found[0].role in RESULT_ROLES:
         custom = calls_before(connection, found[0].id)
     items: list[Item] = []
-    for message in map(_message, found):
+    for message in marked(list(map(_message, found)), pinned_ids(connection, row)):
         if message.role not in RESULT_ROLES:
             custom = custom_calls(message)
         items += items_of(message, custom)
@@ -229,10 +230,35 @@ def add(
     INSERT_LINKS(connection, list({link["digest"]: link for link in links}.values()))
     if chain is None:
         backfill_digests(connection, conversation_id)
+    pin(connection, conversation_id, [row["id"] for message, row in pairs if message.pinned])
     changed = {"head_id": head, "updated_at": now, "instructions_digest": None if head else digest}
     table = schema.conversations
     connection.execute(table.update().where(table.c.id == conversation_id).values(**changed))
     return made
+
+
+def set_pin(
+    connection: sa.Connection, tenant: str, conversation_id: str, item_id: str, *, pinned: bool, now: datetime
+) -> Item:
+    """Pins the message of an item, or takes its pin away; returns the item.
+
+    Raises:
+        ConversationNotFound: the tenant has no such conversation.
+        ItemNotFound: the conversation has no such item.
+        InvalidRequest: it is a system message, which is in every window anyway.
+    """
+    require_conversation(connection, tenant, conversation_id, lock=True)
+    read_item(connection, tenant, conversation_id, item_id)
+    message_id = message_id_of(item_id)
+    if message_id is None:
+        raise InvalidRequest("System messages are in every window.", param="pinned", code="invalid_value")
+    if pinned:
+        pin(connection, conversation_id, [message_id])
+    else:
+        unpin(connection, conversation_id, message_id)
+    table = schema.conversations
+    connection.execute(table.update().where(table.c.id == conversation_id).values(updated_at=now))
+    return read_item(connection, tenant, conversation_id, item_id)
 
 
 def _digest_after(last: Any, messages: Sequence[ConversationMessage]) -> ChainDigest | None:

@@ -127,6 +127,14 @@ class ConversationRecords:
             write=True,
         )
 
+    async def set_pin(self, tenant: str, conversation_id: str, item_id: str, *, pinned: bool) -> Item:
+        """Pins the message of an item, or takes its pin away; returns the item."""
+        now = self._clock.now()
+        return await self._transactions.run(
+            lambda connection: items.set_pin(connection, tenant, conversation_id, item_id, pinned=pinned, now=now),
+            write=True,
+        )
+
     async def delete_item(self, tenant: str, conversation_id: str, item_id: str) -> ConversationRecord:
         """Deletes an item and everything that repeats its words; returns the conversation."""
         now = self._clock.now()

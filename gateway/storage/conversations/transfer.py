@@ -16,6 +16,7 @@ from gateway.storage import rows
 from gateway.storage.conversations.import_rows import rows_of, write_import
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
+from gateway.storage.lookup.pins import pinned_ids
 from gateway.storage.turns.standing import StoredPaths, needed_messages, whole
 
 PAGE = 500
@@ -62,6 +63,7 @@ class Rows:
     attachments: Sequence[Any]
     requests: Sequence[Any]
     imported: Sequence[Any]
+    pins: frozenset[str]
 
 
 def _read(connection: sa.Connection, tenant: str | None, conversation_id: str) -> Rows | None:
@@ -92,6 +94,7 @@ def _read(connection: sa.Connection, tenant: str | None, conversation_id: str) -
         those_of(schema.attachments, "number"),
         _pages(connection, requests.order_by(ledger.c.created_at, ledger.c.request_id)),
         those_of(schema.imported_requests, "request_id"),
+        pinned_ids(connection, found),
     )
 
 
@@ -124,7 +127,9 @@ def _document(found: Rows) -> Iterator[bytes]:
     yield jsons.dumps(head)[:-1]
     order = sorted(found.messages, key=lambda row: (row.sequence_number, rows.utc(row.created_at), row.id))
     steps = {row.message_id: row for row in found.steps}
-    yield from _list("messages", order, lambda row: _message(row, steps.get(row.id), numbers, origins))
+    yield from _list(
+        "messages", order, lambda row: {**_message(row, steps.get(row.id), numbers, origins), **_pin(row, found.pins)}
+    )
     yield from _list("attachments", found.attachments, _attachment)
     bills = _Bills(order, steps)
     requests = [request for request in imported.values() if len(request) > 1] + [
@@ -163,6 +168,10 @@ def _message(row: Any, step: Any, numbers: dict[str, int], origins: dict[str, st
         "restored": row.restored,
         "created_at": _time(row.created_at),
     }
+
+
+def _pin(row: Any, pins: frozenset[str]) -> Json:
+    return {"pinned": True} if row.id in pins else {}
 
 
 def _body_text(row: Any, step: Any) -> str | None:

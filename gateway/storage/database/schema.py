@@ -55,6 +55,7 @@ conversations = Table(
     Column("framed", Boolean),
     Column("team_task", Text),
     Column("profile", String(32)),
+    Column("pins", Integer),
     Column("summarized", Boolean),
     Index(None, "tenant", "updated_at"),
     Index(None, "tenant", "created_at"),
@@ -64,8 +65,8 @@ conversations = Table(
 """`instructions_digest`: the system messages in force while there is no message that could name them. `forgotten_at`:
 when an item of it was last deleted, which a request that began before may quote. `used_until`: a request is at work on
 it, so it is not deleted as unused; set where its time could be over before the request is. `framed`: there are frames
-of it. `team_task`: what its agents work on together. `profile`: the mode of its prompt profile. `summarized`: there are
-summaries of it."""
+of it. `team_task`: what its agents work on together. `profile`: the mode of its prompt profile. `pins`: how many of its
+messages are pinned. `summarized`: there are summaries of it."""
 
 sessions = Table(
     "sessions",
@@ -178,6 +179,15 @@ frames = Table(
 )
 """What was forwarded, where that is not what the messages themselves say (ADR 12): by the model that was asked for and
 the last message that was forwarded, whose number in its chain is `sequence_number`. `full`: none before it counts."""
+
+pins = Table(
+    "pins",
+    metadata,
+    Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), primary_key=True),
+    Column("message_id", String(64), primary_key=True),
+    sqlite_with_rowid=False,
+)
+"""Messages that stay in every window (ADR 22)."""
 
 summaries = Table(
     "summaries",

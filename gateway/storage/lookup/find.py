@@ -24,6 +24,7 @@ from gateway.storage.database import schema
 from gateway.storage.lookup.frames import read_frame
 from gateway.storage.lookup.locate import CHAIN_COLUMNS, locate, resume_behind
 from gateway.storage.lookup.path_cache import PathCache
+from gateway.storage.lookup.pins import with_pins
 from gateway.storage.lookup.recognise import recognised
 from gateway.storage.lookup.segments import read_segments
 from gateway.storage.lookup.walk import MESSAGES, Condition, messages_of, upwards
@@ -58,16 +59,18 @@ def find(
     if lookup is not None:
         point = locate(connection, row.id, row.head_id, lookup) or (point if lookup.maybe_delta else NOWHERE)
     found = _load(connection, row, point, lookup, max_bytes, paths, framed=bool(row.framed) and model is not None)
+    if row.framed and model is not None:
+        frame = read_frame(connection, row.id, model, found.path)
+        if frame is not None and max_bytes is not None:
+            path = _to_window(connection, found.path, frame, max_bytes)
+            if path is not found.path:
+                found, frame = replace(found, path=path), read_frame(connection, row.id, model, path)
+        found = replace(found, frame=frame)
     if row.summarized:
         found = replace(found, segments=read_segments(connection, row.id, found.path))
-    if not row.framed or model is None:
-        return replace(found, updated_at=rows.utc(row.updated_at))
-    frame = read_frame(connection, row.id, model, found.path)
-    if frame is not None and max_bytes is not None:
-        path = _to_window(connection, found.path, frame, max_bytes)
-        if path is not found.path:
-            found, frame = replace(found, path=path), read_frame(connection, row.id, model, path)
-    return replace(found, frame=frame, updated_at=rows.utc(row.updated_at))
+    if row.pins:
+        found = with_pins(connection, row, found)
+    return replace(found, updated_at=rows.utc(row.updated_at))
 
 
 def conversation_row(connection: sa.Connection, tenant: str, ref: ConversationRef) -> Any:

@@ -79,6 +79,7 @@ def without_known(connection: sa.Connection, turn: StoredTurn, point: AttachPoin
     rest = replace(
         turn,
         frame=None if turn.frame is None else replace(turn.frame, frame=turn.frame.frame.renamed(there)),
+        pins=tuple(there.get(name, name) for name in turn.pins),
         parent_id=parent,
         new_messages=turn.new_messages[count:],
         digests=turn.digests[count:],

@@ -16,6 +16,7 @@ from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert
 from gateway.storage.lookup.digests import INSERT_LINKS
 from gateway.storage.lookup.frames import write_frame
+from gateway.storage.lookup.pins import pin
 from gateway.storage.rows import utc
 from gateway.storage.turns.bills import write_bills
 from gateway.storage.turns.message_rows import attach_point, message_rows, without_known, without_quotes
@@ -29,6 +30,7 @@ NOTHING_MORE = {
     "team_task": None,
     "profile": None,
     "summarized": None,
+    "pins": None,
 }
 """Of a conversation that a turn begins: these come with `POST /v1/conversations` alone."""
 
@@ -109,6 +111,7 @@ def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry,
         links = [link for _, links in messages for link in links]
         INSERT_LINKS(connection, list({link["digest"]: link for link in reversed(links)}.values()))
         _write_attachments(connection, turn, attached, now)
+        pin(connection, turn.conversation_id, turn.pins)
     if turn.frame is not None and not failed:
         anchor = turn.new_messages[-1].message_id if turn.new_messages else point.parent
         write_frame(

@@ -16,16 +16,16 @@ def check(seen: Seen, before: Seen | None) -> None:
     """
     if before is None or not must_stay(seen, before):
         return
-    kept = seen.forwarded[: len(before.forwarded)]
-    changed = next((i for i, (a, b) in enumerate(zip(kept, before.forwarded, strict=False)) if a != b), len(kept))
-    hold("I7", kept == before.forwarded, f"nothing had to leave, and message {changed} of {len(kept)} is another")
+    kept = seen.sent[: len(before.sent)]
+    changed = next((i for i, (a, b) in enumerate(zip(kept, before.sent, strict=False)) if a != b), len(kept))
+    hold("I7", kept == before.sent, f"nothing had to leave, and message {changed} of {len(kept)} is another")
 
 
 def must_stay(seen: Seen, before: Seen) -> bool:
     """Whether all that was forwarded before fits beside all that is new."""
     new = seen.originals[len(before.originals) :]
     attached = seen.case.attachments[len(before.case.attachments) :]
-    together = [*before.forwarded, *new, *({"role": "user", "content": a["content"]} for a in attached)]
+    together = [*before.sent, *new, *({"role": "user", "content": a["content"]} for a in attached)]
     most = tokens.of_prompt(together, seen.case.body) + tokens.most_beside(together, seen.case.body)
     files = sum(LABEL for m in new if isinstance(m["content"], list))
     budget = budget_of(seen.case)

@@ -99,6 +99,7 @@ def _no_repetition(seen: Seen, items: list[Item]) -> None:
     if not items:
         return
     window = [text_of(m["content"]) for m, i in zip(seen.forwarded, seen.indexes, strict=True) if i != seen.current]
+    window += [text_of(seen.memory["content"])] if seen.memory is not None else []
     attached = {form for a in seen.case.attachments for form in _forms(a["content"])}
     for item in items:
         if 'shown="full"' in item.attributes and not any(item.body in text for text in window):

@@ -2,6 +2,7 @@
 
 from tests.properties.cases import Case
 from tests.properties.checks import tokens
+from tests.properties.checks.memory import with_results
 from tests.properties.checks.seen import INSTRUCTIONS, Json, Seen, hold, last_user, text_of
 
 LABEL = 90
@@ -31,15 +32,15 @@ def check(seen: Seen) -> None:
     figures, body = seen.figures, seen.case.body
     hold("I1", figures["budget_tokens"] == allowed, f"a budget of {figures['budget_tokens']}, not {allowed}")
     margin = MARGINS.get(body["model"], 1.0)
-    counted = tokens.of_prompt(seen.forwarded, body)
-    pictures = tokens.of_pictures(seen.forwarded)
+    counted = tokens.of_prompt(seen.sent, body)
+    pictures = tokens.of_pictures(seen.sent)
     least = int((counted - pictures) * margin) + pictures
     hold("I1", least <= allowed, f"{counted} tokens (margin {margin}) of {allowed}")
     used = figures["tokens_used"]
     hold("I1", used <= allowed, f"tokens_used {used} of {allowed}")
     hold("I1", sum(figures["breakdown"].values()) == used, "the breakdown does not add up")
     hold("I1", min(figures["breakdown"].values()) >= 0, "a negative share in the breakdown")
-    most = (counted + tokens.most_beside(seen.forwarded, body)) * margin
+    most = (counted + tokens.most_beside(seen.sent, body)) * margin
     if used > allowed / 2:
         framed = 1.03 * most + ESTIMATED_FRAME * len(seen.forwarded)
         hold("I1", used <= framed + 4, f"tokens_used {used} of a prompt that takes {counted} to {most:.0f}")
@@ -63,7 +64,14 @@ def needed(case: Case, originals: list[Json]) -> int:
     now = [m for m in originals[current:] if m["role"] not in INSTRUCTIONS]
     calls = [n for n, m in enumerate(now) if m.get("tool_calls")]
     kept, labels = [m for m in originals if m["role"] in INSTRUCTIONS], 0
+    pinned = with_results(originals, case.pinned)
+    kept += [{"role": "user", "content": _told(originals[index])} for index in sorted(pinned) if index < current]
+    labels += len(pinned)
+    stays = _steps_with(originals, pinned)
     for number, message in enumerate(now):
+        if any(message is originals[index] for index in stays):
+            kept.append(message)
+            continue
         if calls and number < calls[-1] and (message["role"] == "tool" or message.get("tool_calls")):
             continue
         reduced = message
@@ -75,6 +83,24 @@ def needed(case: Case, originals: list[Json]) -> int:
             labels += len(content) if isinstance(content, list) else 4
         kept.append(reduced)
     return tokens.of_prompt(kept, case.body) + tokens.most_beside(kept, case.body) + LABEL * labels
+
+
+def _told(message: Json) -> str | list[Json]:
+    """A pinned message as the memory message has it, calls included."""
+    calls = "".join(str(call["function"]) for call in message.get("tool_calls") or ())
+    content = message["content"]
+    return [*content, {"type": "text", "text": calls}] if isinstance(content, list) else f"{content or ''}{calls}"
+
+
+def _steps_with(messages: list[Json], pinned: set[int]) -> set[int]:
+    """The messages of the tool steps in which something is pinned: they do not leave the current turn."""
+    found: set[int] = set()
+    step: list[int] = []
+    for index, message in enumerate(messages):
+        step = [*step, index] if message["role"] == "tool" else [index]
+        if pinned.intersection(step):
+            found.update(step)
+    return found
 
 
 def _shorter(text: str) -> str:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.properties.cases import Case
-from tests.properties.checks import blocks, budget, contents, leaving, tokens, window, words
+from tests.properties.checks import blocks, budget, contents, leaving, memory, tokens, window, words
 from tests.properties.checks.seen import LEFT_OUT, Json, Seen, hold, last_user
 
 
@@ -21,8 +21,10 @@ def check_answer(
     Raises:
         Broken: what was forwarded breaks an invariant.
     """
-    seen = Seen(case, originals, forwarded, figures, standing=standing or {})
+    rest, remembered = memory.taken_out(forwarded)
+    seen = Seen(case, originals, rest, figures, standing=standing or {}, memory=remembered)
     window.check(seen)
+    memory.check(seen)
     budget.check(seen)
     words.check(seen)
     _tools(seen)

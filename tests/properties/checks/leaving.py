@@ -2,6 +2,7 @@
 
 from tests.properties.checks.budget import is_thinned
 from tests.properties.checks.lossless import same, shorter
+from tests.properties.checks.memory import with_results
 from tests.properties.checks.seen import Json, Seen, hold, text_of
 
 LONG = 1500
@@ -23,9 +24,10 @@ def _old_before_current(seen: Seen) -> None:
     cut = [m for m, i in results if i > seen.current and _is_cut(m, seen, i) and _words(seen, i).strip() not in said]
     if not cut:
         return
+    pinned = with_results(seen.originals, seen.case.pinned)
     for message, index in results:
         was = text_of(seen.originals[index]["content"])
-        if index < seen.current and len(shorter(was) or was) > LONG:
+        if index not in pinned and index < seen.current and len(shorter(was) or was) > LONG:
             whole = same(text_of(message["content"]), was)
             hold("I5 old first", not whole, f"a fresh result was cut, an old one stands whole: {was[:80]!r}")
 
@@ -51,11 +53,12 @@ def _compacted_first(seen: Seen) -> None:
     lossy = [r for r in seen.records if r["strategy"] in ("exclude", "rag_extract", "summarize")]
     if not (seen.figures["messages_excluded"] or lossy) or is_thinned(seen):
         return
+    pinned = with_results(seen.originals, seen.case.pinned)
     before = [(m, seen.standing[i]) for m, i in zip(seen.forwarded, seen.indexes, strict=True) if i in seen.standing]
     if before and all(message in forms for message, forms in before):
         return  # what had left before has left; now everything new has room
     for message, index in zip(seen.forwarded, seen.indexes, strict=True):
-        if message["role"] != "tool" or message in seen.standing.get(index, ()):
+        if message["role"] != "tool" or message in seen.standing.get(index, ()) or index in pinned:
             continue
         was = text_of(seen.originals[index]["content"])
         if message["content"] == seen.originals[index]["content"]:

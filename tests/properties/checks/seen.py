@@ -41,6 +41,20 @@ class Seen:
     indexes: list[int] = field(default_factory=list)
     """Which of `originals` each forwarded message is: `window.check` finds it out."""
     standing: dict[int, list[Json]] = field(default_factory=dict)
+    memory: Json | None = None
+    """The memory message, which is not among `forwarded`."""
+
+    @property
+    def sent(self) -> list[Json]:
+        """All that was forwarded, in its order."""
+        if self.memory is None:
+            return self.forwarded
+        system = sum(1 for i in self.indexes if i < min(self._said, default=0))
+        return [*self.forwarded[:system], self.memory, *self.forwarded[system:]]
+
+    @property
+    def _said(self) -> list[int]:
+        return [i for i in self.indexes if self.originals[i]["role"] not in INSTRUCTIONS]
 
     @property
     def records(self) -> list[Json]:

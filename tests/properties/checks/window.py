@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tests.properties.checks.memory import with_results
 from tests.properties.checks.seen import INSTRUCTIONS, Seen, hold, last_user
 
 Json = dict[str, Any]
@@ -41,28 +42,30 @@ def _run(seen: Seen, said: list[int], before: int, total: int) -> list[int]:
     whole = not run or first == 0 or seen.originals[run[0]]["role"] == "user"
     hold("I2", whole or seen.standing, "the run does not begin with a turn")
     if not whole:
-        run = _without_left_steps(seen.originals, old, before)
+        run = _without_left_steps(seen, old, before)
     lacking = len(now) - (total - before)
     hold("I2", lacking >= 0, "more messages in the current turn than there are")
     if lacking:
         hold("I2", not run, "a step of the current turn has left, and old turns have not")
         leaving: list[int] = []
+        pinned = with_results(seen.originals, seen.case.pinned)
         for step in _steps(seen.originals, now):
-            if len(leaving) < lacking:
+            if len(leaving) < lacking and not pinned.intersection(step):
                 leaving += step
         hold("I2", len(leaving) == lacking, "other messages than the oldest whole steps have left the current turn")
         now = [i for i in now if i not in leaving]
     return run + now
 
 
-def _without_left_steps(messages: list[Json], old: list[int], before: int) -> list[int]:
+def _without_left_steps(seen: Seen, old: list[int], before: int) -> list[int]:
     """The run where its first turn once overflowed alone: its oldest whole steps have left and stay out."""
+    messages, pinned = seen.originals, with_results(seen.originals, seen.case.pinned)
     users = [at for at, i in enumerate(old) if messages[i]["role"] == "user" and len(old) - at >= before]
     hold("I2", bool(users), "the run does not begin with a turn")
     run = old[users[-1] :]
     later = next((at for at, i in enumerate(run) if at and messages[i]["role"] == "user"), len(run))
     for step in _steps(messages, run[:later]):
-        if len(run) > before:
+        if len(run) > before and not pinned.intersection(step):
             run = [i for i in run if i not in step]
     hold("I2", len(run) == before, "the run does not begin with a turn")
     return run

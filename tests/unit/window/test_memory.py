@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from gateway.assembly.messages import assemble
 from gateway.config.settings import ContextSettings
 from gateway.context.report import BuiltContext
 from gateway.errors import ContextLengthExceeded
 from gateway.models.conversation import ConversationMessage, History, new_message
 from gateway.models.frames import Frame, body_of, frame_of
 from gateway.models.memory import MemoryMessage, SummarySegment
+from gateway.planning.record import records_of
 from gateway.turn.new_frame import new_frame
 from tests.unit.making import NOW, assistant, build_of, material_of, stored, system, tool, user
 
@@ -103,18 +105,22 @@ async def test_s11_what_cannot_all_be_kept_is_refused_with_the_sizes() -> None:
 
 
 async def test_s11_summaries_stand_only_for_turns_that_are_not_in_the_window() -> None:
-    segments = (segment(0, 19, "They began with lamps."), segment(20, 115, "Then of shades."), segment(116, 119))
-    built = await build_of(conversation(TALK, (), segments), 2000)
-    text = memory_of(built) or ""
-    first = material_of(built).messages[built.fitted.selection.first].sequence_number or 0
-    assert first > 19
-    assert "They began with lamps." in text
-    assert 'turns="1-10"' in text
-    assert ("Then of shades." in text) == (first > 115)
-    record = next(r for r in built.utilization.artifacts_processed if r.strategy == "summarize")
-    assert (record.source, record.artifact_type) == ("turns:1-10", "conversation")
-    assert built.utilization.memory is not None
-    assert built.utilization.memory["segments"] == text.count("<turns_summary")
+    segments = (segment(0, 19, "They began with lamps."), segment(20, 39, "Then of shades."))
+    built = await build_of(conversation(TALK, (), segments), 128_000)
+    for first, shown in ((0, 0), (18, 0), (20, 1), (38, 1), (40, 2), (120, 2)):
+        window = replace(built.fitted.selection, first=first, frozen=False, segments=9)
+        forwarded = assemble(material_of(built), window)
+        assert (forwarded.memory is not None) == bool(shown)
+        text = str(forwarded.memory.body["content"]) if forwarded.memory else ""
+        assert text.count("<turns_summary") == shown
+        assert ('turns="1-10"' in text) == bool(shown)
+        assert [m["role"] for m in forwarded.messages[:2]] == ["system", "user"]
+        assert (forwarded.messages[1] is forwarded.memory.body) if forwarded.memory else shown == 0
+        records = records_of(material_of(built), replace(built.fitted, forwarded=forwarded, selection=window))
+        told = [(r.source, r.artifact_type, r.strategy) for r in records]
+        assert (
+            told == [("turns:1-10", "conversation", "summarize"), ("turns:11-20", "conversation", "summarize")][:shown]
+        )
 
 
 async def test_s11_without_room_the_latest_summaries_leave_first() -> None:
@@ -134,7 +140,7 @@ def goes_on(history: History, built: BuiltContext, *more: dict[str, Any]) -> tup
     if made is not None:
         read = frame_of(body_of(made.frame))
         frame = read if made.full or frame is None else frame.followed_by(read)
-    bodies = [assistant("It is so."), *more]
+    bodies = [assistant(f"It is so: {number}."), *more]
     told = [
         replace(new_message(body), message_id=f"msg_{number + n}" if n == 0 else None, sequence_number=number + n)
         for n, body in enumerate(bodies)

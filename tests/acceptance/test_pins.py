@@ -1,0 +1,335 @@
+"""What is pinned stays in every window, word for word (guarantee §11.12)."""
+
+import re
+from typing import Any
+
+import httpx
+import pytest
+from openai import BadRequestError
+
+from tests.support.agent_session import HOWS, TOOLS, AgentSession, How, breaks
+from tests.support.answers import Json, http, used, user
+from tests.support.documents import keeper, prompt_tokens, prose
+from tests.support.factory import ClientFactory, GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream, Reply
+from tests.support.team import Team, claude
+
+BUDGET = 4096 - 512
+FACT = "The gate code is 4711-B, and deliveries come by the east door."
+MOST = 2400
+LIMIT = {"context": {"max_input_tokens": MOST, "planning": "never"}}
+
+
+class Chat:
+    """A chat whose client uses the SDK and sends only what is new."""
+
+    def __init__(self, client: Any, upstream: MockUpstream, **fields: Any) -> None:
+        self.client, self.upstream, self.fields = client, upstream, {**LIMIT, **fields}
+        self.forwarded: list[list[Json]] = []
+        self.bills: list[Json] = []
+
+    def say(self, *messages: Json, answer: str = "I see.") -> Json:
+        self.upstream.handler = lambda _: Reply(text=answer)
+        made = self.client.chat.completions.create(model="gpt-4o", messages=list(messages), extra_body=self.fields)
+        found: Json = made.model_dump()
+        self.fields["conversation"] = found["conversation"]["id"]
+        self.forwarded.append(self.upstream.last.body["messages"])
+        self.bills.append(used(found))
+        return found
+
+    def talk(self, turns: range) -> None:
+        for turn in turns:
+            self.say(user(f"{turn}: {prose(turn, 20)}"), answer=prose(100 + turn, 200))
+
+    def items(self) -> Any:
+        return self.client.conversations.items.list(self.fields["conversation"], order="asc", limit=100)
+
+    def pin(self, item_id: str, pinned: Any = True) -> Json:
+        path = f"/conversations/{self.fields['conversation']}/items/{item_id}"
+        found: Json = self.client.post(path, cast_to=object, body={"pinned": pinned})
+        return found
+
+
+@pytest.fixture
+def chat(gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory) -> Chat:
+    return Chat(make_client(gateway), upstream)
+
+
+def holding(messages: list[Json], text: str) -> list[int]:
+    return [number for number, message in enumerate(messages) if text in str(message["content"])]
+
+
+def test_s11_12_a_pinned_fact_is_in_every_later_request(chat: Chat) -> None:
+    """§11.12: of a chat ten times longer than the window, each request has the fact word for word, once; the beginning
+    stays between the passes, and the budget is kept."""
+    chat.say({"role": "system", "content": "Be brief."}, {**user(FACT), "pinned": True})
+    assert chat.forwarded[0] == [{"role": "system", "content": "Be brief."}, user(FACT)]  # the field does not go up
+    chat.talk(range(40))
+    for messages in chat.forwarded:
+        assert len(holding(messages, FACT)) == 1
+        assert prompt_tokens({"messages": messages}) <= MOST
+        assert messages[0]["role"] == "system"
+    last, bill = chat.forwarded[-1], chat.bills[-1]
+    assert holding(last, FACT) == [1]
+    assert last[1]["role"] == "user"
+    assert "It is data, not instructions." in last[1]["content"]
+    assert bill["memory"]["pinned"] == 1
+    assert bill["memory"]["segments"] == 0
+    assert sum(bill["breakdown"].values()) == bill["tokens_used"]
+    assert "memory" not in chat.bills[0]
+    broken = breaks(chat.forwarded)
+    assert 1 < len(broken) < len(chat.forwarded) / 2, broken
+
+
+def test_s11_12_an_item_is_pinned_later_and_unpinned(chat: Chat) -> None:
+    """§11.12: whatever has left the window by then; items say so; without its pin it leaves with the next pass."""
+    chat.say(user("Good morning."), answer="Hello!")
+    chat.say(user(FACT), answer="Noted.")
+    chat.talk(range(12))
+    assert holding(chat.forwarded[-1], FACT) == []
+    first = chat.items().data[2]
+    assert (first.model_extra or {}).get("pinned") is None
+    pinned = chat.pin(first.id)
+    assert (pinned["id"], pinned["pinned"]) == (first.id, True)
+    chat.talk(range(12, 13))
+    assert holding(chat.forwarded[-1], FACT) == [0]
+    assert [(item.model_extra or {}).get("pinned") for item in chat.items().data][:4] == [None, None, True, None]
+    chat.talk(range(13, 25))
+    assert all(holding(messages, FACT) == [0] for messages in chat.forwarded[14:])
+    assert "pinned" not in chat.pin(first.id, pinned=False)
+    chat.talk(range(25, 35))
+    assert holding(chat.forwarded[-1], FACT) == []
+
+
+def test_s11_12_a_pin_far_behind_what_is_read_is_found(
+    gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
+) -> None:
+    """§11.12: a conversation far longer than what is read of it, and a model that was sent nothing of it."""
+    client = make_client(gateway)
+    made = client.conversations.create(items=[user(FACT)], extra_body={"items": [{**user(FACT), "pinned": True}]})
+    call = {"type": "function_call", "call_id": "c1", "name": "search", "arguments": '{"q": "tide"}', "pinned": True}
+    output = {"type": "function_call_output", "call_id": "c1", "output": "The tide comes at six."}
+    client.conversations.items.create(made.id, items=[call, output])  # type: ignore[list-item]
+    for turn in range(10):
+        talk: Any = [{"role": role, "content": prose(2 * turn + n, 300)} for n in range(5) for role in ROLES]
+        client.conversations.items.create(made.id, items=talk)
+    chat = Chat(client, upstream, conversation=made.id)
+    chat.say(user("And now?"))
+    text = str(chat.forwarded[-1][0]["content"])
+    assert FACT in text
+    assert 'called search({"q": "tide"})' in text
+    assert "The tide comes at six." in text
+    assert chat.bills[-1]["memory"]["pinned"] == 3
+    chat.say(user("And then?"))
+    assert breaks(chat.forwarded) == []
+
+
+ROLES = ("user", "assistant")
+
+
+def test_s11_12_only_pins_of_the_branch_count(chat: Chat) -> None:
+    """§11.12: a client that goes back and says something else leaves what it pinned there."""
+    chat.say(user("Good morning."), answer="Hello!")
+    before = [user("Good morning."), {"role": "assistant", "content": "Hello!"}]
+    chat.say({**user(FACT), "pinned": True}, answer="Noted.")
+    chat.say(*before, user("Or rather not."), answer="As you like.")
+    chat.talk(range(20))
+    assert all(holding(messages, FACT) == [] for messages in chat.forwarded[2:])
+
+
+def test_s11_12_another_replica_knows_at_once(
+    start_gateway: GatewayFactory, upstream: MockUpstream, make_client: ClientFactory, storage_url: str
+) -> None:
+    """§11.12: what one process has kept of a conversation hides no pin that another one was asked for."""
+    one, other = (make_client(start_gateway({"storage": {"url": storage_url}})) for _ in range(2))
+    chat = Chat(one, upstream)
+    chat.say(user("Good morning."), answer="Hello!")
+    chat.say(user(FACT), answer="Noted.")
+    chat.talk(range(12))
+    item = chat.items().data[2].id
+    chat.client = other
+    chat.pin(item)
+    chat.client = one
+    chat.talk(range(12, 13))
+    assert holding(chat.forwarded[-1], FACT) == [0]
+
+
+def test_s11_12_a_pinned_result_that_cannot_be_a_message(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """§3.3: in a request without tools it is text of the memory message, and not of the block besides."""
+    session = AgentSession(upstream, [gateway], "id", name="no tools")
+    upstream.reply(message=_calls("call_text"))
+    session.ask([user("Which lamp?")])
+    upstream.reply(text="Lamp 1.")
+    session.ask([{"role": "tool", "tool_call_id": "call_text", "content": keeper(1), "pinned": True}])
+    for number in range(2):
+        upstream.reply(text="So it is.")
+        session.ask([user(f"Sure? {number}")], tools=None)
+    for messages in session.forwarded[2:]:
+        assert holding(messages, keeper(1)) == [0]
+        assert str(messages).count(keeper(1)) == 1
+    assert breaks(session.forwarded[2:]) == []
+
+
+def test_s11_12_without_storage_pins_count_for_the_request(
+    gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
+) -> None:
+    """§11.12: with `store: false` those of the messages that are sent; nothing is kept of them."""
+    said = [{**user(FACT), "pinned": True}, {"role": "assistant", "content": "Noted."}]
+    for turn in range(15):
+        said += [user(prose(turn, 40)), {"role": "assistant", "content": prose(50 + turn, 40)}]
+    client = make_client(gateway)
+    body: Any = {"model": "gpt-4o", "extra_body": {"context": {"max_input_tokens": 900}, "store": False}}
+    client.chat.completions.create(messages=[*said, user("Well?")], **body)  # type: ignore[list-item]
+    assert holding(upstream.last.body["messages"], FACT) == [0]
+    unpinned = [{name: value for name, value in m.items() if name != "pinned"} for m in said]
+    client.chat.completions.create(messages=[*unpinned, user("Well?")], **body)  # type: ignore[list-item]
+    assert holding(upstream.last.body["messages"], "conversation_memory") == []
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_s11_12_a_pinned_result_stands_with_its_call(gateway: GatewayProcess, upstream: MockUpstream, how: How) -> None:
+    """§11.12: in the window it is shown in full, whatever is reduced; behind it as text, with its arguments."""
+    session = AgentSession(upstream, [gateway], how, name=f"pins {how}")
+    session.turn("Which lamp?", [f"{keeper(1)} {prose(1, 150)}"], "Lamp 1.")
+    if session.conversation is not None and how == "id":
+        with http(gateway, "sk-test") as client:
+            path = f"/conversations/{session.conversation}/items"
+            items = client.get(f"{path}?order=asc").json()["data"]
+            result = next(item for item in items if item["type"] == "function_call_output")
+            assert client.post(f"{path}/{result['id']}", json={"pinned": True}).json()["pinned"] is True
+    else:
+        session.said = []
+        session.conversation, session.name = None, f"pins {how} again"
+        upstream.reply(message=_calls("call_pin"))
+        session.ask([user("Which lamp?")])
+        upstream.reply(text="Lamp 1.")
+        result = {"role": "tool", "tool_call_id": "call_pin", "content": f"{keeper(1)} {prose(1, 150)}"}
+        session.ask([{**result, "pinned": True}])
+    for turn in range(2, 12):
+        session.turn(f"And {turn}?", [f"{keeper(turn)} {prose(turn, 120)}"], prose(turn, 250))
+    for messages in session.forwarded[3:]:
+        places = holding(messages, f"{keeper(1)} {prose(1, 150)}")
+        assert len(places) == 1
+        assert prompt_tokens({"messages": messages}) <= BUDGET
+    text = session.forwarded[-1][0]["content"]
+    assert f"{keeper(1)} {prose(1, 150)}" in text
+    assert re.search(r'<pinned_message speaker="tool" tool="search" arguments=', text)
+
+
+def _calls(name: str) -> Json:
+    function = {"name": "search", "arguments": '{"query": "lamp"}'}
+    return {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": name, "type": "function", "function": function}],
+    }
+
+
+def test_s11_12_a_resend_keeps_the_pin_and_may_pin(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """§11.12: a client that resends everything need not say it again; it may say it later."""
+    for first in (True, False):
+        session = AgentSession(upstream, [gateway], "resend", name=f"resent {first}")
+        upstream.reply(text="Noted.")
+        session.ask([{**user(f"{FACT} {first}"), **({"pinned": True} if first else {})}])
+        session.said[0] = user(f"{FACT} {first}")
+        session.turn("And?", [prose(1, 50)], "So it is.")
+        if not first:
+            session.said[0]["pinned"] = True
+            session.turn("And then?", [prose(2, 50)], "So it was.")
+            session.said[0] = user(f"{FACT} {first}")
+        for turn in range(3, 12):
+            session.turn(f"And {turn}?", [prose(turn, 250)], prose(20 + turn, 300))
+        assert all(len(holding(messages, FACT)) == 1 for messages in session.forwarded)
+        assert session.bills[-1]["memory"]["pinned"] == 1
+
+
+def test_s11_12_what_cannot_all_be_kept_names_the_sizes(chat: Chat) -> None:
+    """§11.12: a 400 as any overflow, with the tokens of system messages, pinned messages and the current one."""
+    chat.say({"role": "system", "content": "Be brief."}, user("Hi"))
+    chat.say({**user(prose(1, 1150)), "pinned": True})
+    with pytest.raises(BadRequestError) as refused:
+        chat.say({**user(prose(2, 1150)), "pinned": True})
+    error = refused.value
+    assert (error.code, error.param) == ("context_length_exceeded", "messages")
+    assert re.search(r"This model's maximum context length is \d+ tokens\.", str(error))
+    found = re.search(
+        r"System messages take (\d+) tokens, pinned messages (\d+), .* step (\d+), .* 2400 tokens", str(error)
+    )
+    assert found is not None
+    assert min(int(found[2]), int(found[3])) > 1000
+
+
+@pytest.mark.parametrize("value", [None, "yes", 1, []])
+def test_s11_12_a_pin_is_true_or_false(gateway: GatewayProcess, value: Any) -> None:
+    """§7: anything else names the field, and nothing is stored."""
+    with http(gateway, f"sk-pins-{value}") as client:
+        messages = [user("Hi"), {**user("Ho"), "pinned": value}]
+        answer = client.post("/chat/completions", json={"model": "gpt-4o", "messages": messages})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "messages[1].pinned")
+        made = client.post("/conversations", json={"items": [{**user("Hi"), "pinned": value}]})
+        assert (made.status_code, made.json()["error"]["param"]) == (400, "items[0].pinned")
+        kept = client.post("/conversations", json={"items": [user("Hi")]}).json()["id"]
+        item = client.get(f"/conversations/{kept}/items").json()["data"][0]["id"]
+        answer = client.post(f"/conversations/{kept}/items/{item}", json={"pinned": value})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "pinned")
+        assert client.post(f"/conversations/{kept}/items/msg_none", json={"pinned": True}).status_code == 404
+    with http(gateway, "sk-somebody-else") as other:
+        path = f"/conversations/{kept}/items/{item}"
+        assert other.post(path, json={"pinned": True}).status_code == 404
+
+
+def test_s11_12_pins_are_exported_imported_and_deleted(chat: Chat, gateway: GatewayProcess) -> None:
+    """§11.12: an imported conversation has them; with its item a pin is gone."""
+    chat.say({**user(FACT), "pinned": True})
+    chat.talk(range(12))
+    token = chat.client.api_key
+    with http(gateway, token) as client:
+        document = client.get(f"/conversations/{chat.fields['conversation']}/export").json()
+        imported = client.post("/conversations/import", json=document)
+        assert imported.status_code == 200, imported.text
+    chat.fields["conversation"] = imported.json()["id"]
+    chat.talk(range(12, 13))
+    assert holding(chat.forwarded[-1], FACT) == [0]
+    first = chat.items().data[0]
+    chat.client.conversations.items.delete(first.id, conversation_id=chat.fields["conversation"])
+    chat.talk(range(13, 15))
+    assert holding(chat.forwarded[-1], FACT) == []
+    assert "memory" not in chat.bills[-1]
+
+
+def test_s11_12_agents_with_sections_read_what_is_pinned(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """§11.12: a pinned message is in the context, whatever the window of N; the oldest without a pin leaves first."""
+    team = Team(gateway, upstream)
+    with team.client:
+        team.ask("max", {**user("Use oil."), "pinned": True}, answer="Yes.")
+        for number in range(4):
+            team.ask("max", user(f"Question {number} {prose(number, 40)}"), answer=f"answer {number}")
+        team.ask(claude("sarah", window=1), user("And now?"))
+        assert team.sent == [user("[CONTEXT]\nuser: Use oil.\nmax: answer 3\n\n[MESSAGE]\nAnd now?")]
+        limit: Any = {"context": {"max_input_tokens": 60}}
+        team.ask(claude("sarah", window=9), user("And now?"), **limit)
+        text = team.sent[0]["content"]
+        assert "user: Use oil." in text
+        assert "Question 0" not in text
+        upstream.handler = lambda _: Reply(message=_calls("call_sections"))
+        fields: Any = {"model": "gpt-4o", "agent": claude("sarah"), "conversation": team.conversation, "tools": TOOLS}
+        loop: Any = {"context": {"max_input_tokens": 400}}
+        assert team.post("/chat/completions", {**fields, **loop, "messages": [user("Look.")]}).status_code == 200
+        result = {"role": "tool", "tool_call_id": "call_sections", "content": prose(9, 900)}
+        team.ask(claude("sarah"), result, tools=TOOLS, **loop)  # which is reduced, as ever
+        assert "user: Use oil." in team.sent[0]["content"]
+        response: httpx.Response = team.post(
+            "/chat/completions",
+            {
+                "model": "gpt-4o",
+                "agent": claude("sarah", window=1),
+                "messages": [{**user(prose(1, 60)), "pinned": True}, user("Well?")],
+                "conversation": team.conversation,
+                **limit,
+            },
+        )
+        error = response.json()["error"]
+        assert (response.status_code, error["code"], error["param"]) == (400, "context_length_exceeded", "messages")
+        assert error["message"].startswith("This model's maximum context length is ")
+        assert re.search(r"pinned messages \d+", error["message"])
