@@ -12,6 +12,7 @@ from gateway.config.loading import ConfigurationError
 from gateway.config.settings import LOCAL, Settings
 from gateway.context.manager import ContextManager
 from gateway.context.planner import ContextPlanning
+from gateway.context.rolling_summary import TurnSummarizer
 from gateway.embeddings.meaning import Meaning
 from gateway.embeddings.minilm import MiniLM
 from gateway.errors import GatewayError, StorageUnavailable
@@ -59,6 +60,7 @@ from gateway.tokens.calibration import Margins, keep_calibrated
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.idempotency import IdempotencyGate
 from gateway.turn.pipeline import Pipeline
+from gateway.turn.rolling_summaries import RollingSummaries
 from gateway.turn.settlement import Settlement
 from gateway.upstream.http.client import new_client
 from gateway.upstream.http.pool import ConnectionPool
@@ -82,6 +84,8 @@ EXPIRE_SECONDS = 60.0
 """Between two looks at what has been kept in memory for too long."""
 HOOKS_SECONDS = 5.0
 """Most seconds that an end waits for what hooks have not been told yet."""
+SUMMARIES_SECONDS = 5.0
+"""Most seconds that an end waits for summaries of old turns."""
 CALIBRATED_WITHIN = 1.0
 """Seconds that a start waits for what was learned of models; requests that come before that are estimated without."""
 
@@ -162,6 +166,8 @@ class Gateway:
         count = self.metrics.internal_call_ended
         internal = InternalModels(self.upstream, self.router, self.counters, clock, count)
         self.rest = PlannerRest(cache, clock)
+        turn_summarizer = TurnSummarizer(settings.context, internal, summaries, clock)
+        self.summaries = RollingSummaries(self.store, turn_summarizer, cache, settings.memory, self.metrics)
         self.planning = ContextPlanning(settings.context, internal, summaries, self.store, self.rest, clock)
         self.files = reader = FileReader(cache, settings.cache.document_ttl)
         self.context = ContextManager(
@@ -186,7 +192,15 @@ class Gateway:
         self.settlement = Settlement(store, self.counters, clock, self.metrics, match, self.hooks)
         files = UpstreamFiles(self.client, self.router)
         pipeline = Pipeline(
-            self.router, self.upstream, store, files, self.context, self.settlement, settings.context, match
+            self.router,
+            self.upstream,
+            store,
+            files,
+            self.context,
+            self.settlement,
+            settings.context,
+            match,
+            self.summaries,
         )
         self.auth = auth = Authenticator(settings.auth, store)
         self.chat = ChatCompletions(pipeline, self.idempotency, store, auth, settings, clock, self.resends)
@@ -315,6 +329,7 @@ class Gateway:
 
     async def _close(self) -> None:
         await self.chat.close()
+        await self.summaries.close(SUMMARIES_SECONDS)
         if self.meaning is not None:
             await self.meaning.close()
         await self.settlement.drain(2 * self.settings.storage.timeout)

@@ -1,8 +1,10 @@
 """`response_metadata` and the extended `usage` of an answer (guarantee §6)."""
 
 from collections.abc import Sequence, Set
+from dataclasses import replace
 from typing import Any
 
+from gateway.accounting.audit import repriced
 from gateway.accounting.cost import planning_usage, price_internal, total_cost, usage_of
 from gateway.models.bill import (
     CLIENTS_WORDS,
@@ -14,6 +16,7 @@ from gateway.models.bill import (
     ResponseMetadata,
 )
 from gateway.models.standing import UNLISTED, Unlisted
+from gateway.models.turn import LedgerEntry
 
 NONE: Set[int] = frozenset()
 Sums = tuple[CostMetadata, ContextPlanningCost]
@@ -72,8 +75,7 @@ def response_metadata(known: ResponseMetadata, unlisted: Unlisted | None = None)
             del utilization["memory"]
         if not used.things:
             del utilization["things"]
-        if not used.planning_usage.embedder:
-            del utilization["planning_usage"]["embedder"], utilization["planning_cost"]["embedder_cost"]
+        _without_embedder(utilization)
     data["timings_ms"] = known.timings_ms
     return data
 
@@ -173,6 +175,36 @@ def add_bill(known: ResponseMetadata, calls: tuple[CallCost, ...], sums: Sums) -
     if known.context_utilization is not None:
         known.context_utilization.planning_cost = planning
         known.context_utilization.planning_usage = planning_usage(calls)
+
+
+def amended(entry: LedgerEntry, further: Sequence[CallCost]) -> LedgerEntry:
+    """A stored bill with calls of internal models that were made for it after its answer: every sum anew."""
+    calls = (*entry.calls, *further)
+    priced = tuple(map(repriced, calls))  # exact where a cost is more than its column holds
+    cost, planning = total_cost(priced)
+    metadata = {**entry.metadata, "cost": _fields(cost)}
+    used = metadata.get("context_utilization")
+    if isinstance(used, dict):
+        parts = {"planning_usage": _fields(planning_usage(priced)), "planning_cost": _fields(planning)}
+        metadata["context_utilization"] = {**used, **_without_embedder(parts)}
+    return replace(entry, calls=calls, metadata=metadata, document=None)
+
+
+def amended_once(entry: LedgerEntry, further: Sequence[CallCost]) -> LedgerEntry:
+    """The same for a bill that may have these calls already, since nobody knows whether it was stored."""
+    known = entry.calls[max(0, len(entry.calls) - len(further)) :]
+    return entry if list(map(_paid, known)) == list(map(_paid, further)) else amended(entry, further)
+
+
+def _paid(call: CallCost) -> tuple[object, ...]:
+    return call.purpose, call.model, usage_of(call.usage), call.prompt_cost, call.completion_cost
+
+
+def _without_embedder(utilization: dict[str, Any]) -> dict[str, Any]:
+    """Tokens and cost of internal models, in place, without those of an embedder where none was called."""
+    if not utilization["planning_usage"]["embedder"]:
+        del utilization["planning_usage"]["embedder"], utilization["planning_cost"]["embedder_cost"]
+    return utilization
 
 
 def figures(bill: ResponseMetadata) -> dict[str, Any]:

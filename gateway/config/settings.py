@@ -162,6 +162,11 @@ class ContextSettings(Section):
         False, description="Follow a capable planner's plan without the guards that keep it from doing harm."
     )
     historical_turns: int = Field(20, ge=0, description="Turns back in which an artifact counts as historical.")
+    memory: Literal["extracts", "summary", "both"] = Field(
+        "extracts",
+        description="Default of `context.memory`: what stands for old turns, extracts that a question calls for alone, "
+        "or a rolling summary, too (§11.13).",
+    )
     agent_window: int = Field(
         5, ge=0, le=1000, description="Messages before the current one that an agent with an assembler reads (§11)."
     )
@@ -218,8 +223,17 @@ class ConversationSettings(Section):
 
 
 class MemorySettings(Section):
-    """What outlives the window (guarantee §11)."""
+    """What outlives the window: summaries of old turns, and things (guarantee §11)."""
 
+    max_turns: int | None = Field(
+        None, ge=2, le=100_000, description="Turns without a summary that count as a full window; null: tokens alone."
+    )
+    threshold: float = Field(
+        0.7, gt=0, le=1, description="Share of the budget, or of `max_turns`, from which on a summary is due."
+    )
+    oldest_share: float = Field(
+        0.4, gt=0, lt=1, description="Share of the turns without a summary that the next one covers, the oldest."
+    )
     things: bool = Field(
         False,
         description="Remember the things that conversations are about, also where a request has no `memory`.",

@@ -20,6 +20,7 @@ from gateway.artifacts.pins import pinned_messages
 from gateway.artifacts.steps_as_text import StepsAsText
 from gateway.models.conversation import INLINE_MESSAGES, Context, Earlier, History
 from gateway.models.exchange import ChatRequest, ModelFacts
+from gateway.models.memory import SUMMARY
 from gateway.models.tool_steps import text_of
 from gateway.models.window import LAST_EARLIER, Material
 from gateway.window.budget import Budget
@@ -103,6 +104,7 @@ def collect(source: ContextInput, document_min_chars: int) -> Material:
         pinned=pinned,
         segments=history.segments,
         things=history.things if _begins(context) else (),
+        segments_first=source.request.options.memory == SUMMARY,
     )
 
 

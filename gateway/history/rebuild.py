@@ -39,6 +39,7 @@ from gateway.models.conversation import (
 )
 from gateway.models.exchange import ChatRequest
 from gateway.models.frames import Frame
+from gateway.models.memory import EXTRACTS
 from gateway.models.tool_steps import RESULT_ROLES
 from gateway.ports import ConversationReader
 
@@ -92,6 +93,8 @@ async def build_llm_messages(request: ChatRequest, store: ConversationReader, op
             raise ConversationNotFound("No such conversation.", param="conversation")
     small = small and len(stored.path if stored else ()) < INLINE_MESSAGES
     history = await offload_if(not small, _rebuilt, sent, lookup, stored, request, options)
+    if history.segments and (request.options.memory == EXTRACTS or request.has_sections):
+        history = replace(history, segments=())
     if not (request.messages or history.messages):  # an agent is to be given the latest message (guarantee §11)
         raise InvalidRequest("There is no message to deliver.", param="messages", code="missing_required_parameter")
     return history

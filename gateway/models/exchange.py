@@ -11,6 +11,7 @@ from gateway.models.agents import Agent
 from gateway.models.artifacts import ContextGoal, RequestAttachment
 from gateway.models.chain import ChainDigest
 from gateway.models.conversation import ConversationRef
+from gateway.models.memory import EXTRACTS
 from gateway.models.things import Memory
 from gateway.models.turn import Claim
 
@@ -36,6 +37,8 @@ class ContextOptions:
     models: Mapping[str, str] = field(default_factory=dict)
     profile: str | None = None
     """The mode of the prompt profile; `off`: none; None: as the messages call for."""
+    memory: str = EXTRACTS
+    """What stands for old turns: `extracts`, `summary` or `both` (guarantee §11.13)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,11 @@ class ChatRequest:
     def remembers(self) -> bool:
         """Whether remembered things may stand beside its question (guarantee §11)."""
         return self.memory is not None and self.options.mode != "off"
+
+    @property
+    def has_sections(self) -> bool:
+        """Whether its agent reads sections and none of the messages."""
+        return self.is_worded and self.agent is not None and self.agent.is_assembled
 
     @property
     def is_proxied(self) -> bool:

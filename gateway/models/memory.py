@@ -2,7 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
+
+EXTRACTS, SUMMARY = "extracts", "summary"
+"""The `context.memory` without summaries, and the one in which they come before passages that may be of use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,39 @@ class SummarySegment:
     first_turn: int = 0
     last_turn: int = 0
     size_chars: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OldMessage:
+    """A stored message that no summary covers, without its body; `weight` are the bytes that it takes in a window at
+    least."""
+
+    message_id: str
+    number: int
+    role: str
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Uncovered:
+    """The end of a path that no summary covers, oldest message first, up to an answer. `after` is the last message that
+    one covers, `turns_before` how many turns are covered. `forgotten_at` is when an item of the conversation was last
+    deleted: what is deleted later must not be told by a summary of it."""
+
+    messages: tuple[OldMessage, ...]
+    after: str | None = None
+    turns_before: int = 0
+    forgotten_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewSegment:
+    """A segment to be stored, made of the beginning of `uncovered`. `prompt_version` tells by which words it was asked
+    for."""
+
+    segment: SummarySegment
+    uncovered: Uncovered
+    prompt_version: int
 
 
 @dataclass(frozen=True, slots=True)

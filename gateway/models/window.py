@@ -38,7 +38,7 @@ class Material:
         recallable: artifacts inside `earlier`.
         turns_before: number of turns that began before the first of all these messages.
         pinned: the pinned messages, oldest first, which are in any window (guarantee §11).
-        segments: the summaries of old turns, oldest first.
+        segments: the summaries of old turns, oldest first; `segments_first`: before passages that may be of use.
         things: remembered things that the question names, to be shown in its block (guarantee §11); none where the
             block of the current turn is fixed.
     """
@@ -57,6 +57,7 @@ class Material:
     pinned: tuple[Pinned, ...] = ()
     segments: tuple[SummarySegment, ...] = ()
     things: tuple[Thing, ...] = ()
+    segments_first: bool = False
 
     @property
     def artifacts(self) -> tuple[Artifact, ...]:

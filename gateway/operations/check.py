@@ -15,6 +15,7 @@ from gateway.config.settings import ContextSettings, Settings
 from gateway.errors import GatewayError, Unauthorized
 from gateway.models.bill import InternalCall
 from gateway.models.exchange import Caller, Deployment
+from gateway.models.memory import EXTRACTS
 from gateway.planning.processor import DEFAULT_INTERNAL
 from gateway.storage.database.engine import open_transactions
 from gateway.storage.database.finish import finish
@@ -35,7 +36,7 @@ SET = "set model_info.max_input_tokens"
 OWN_KEY = "the client's own key will be used"
 WITHOUT = {
     "planner": "contexts are made without a plan (`no_planner`)",
-    "summarizer": "what a plan wants summarized is extracted instead (`no_summarizer`)",
+    "summarizer": "nothing is summarized, extracts stand for it (`no_summarizer`)",
 }
 
 
@@ -96,10 +97,11 @@ class _Internal:
 
 async def check_planning(settings: Settings, router: ConfiguredRouter, reaching: Reaching) -> AsyncIterator[Result]:
     """Whether planner and summarizer are served, and at what price (guarantee §5). A default model that is not served
-    is a warning, one that the configuration names a failure. Defaults are not checked where planning is off."""
+    is a warning, one that the configuration names a failure. Defaults are not checked where nobody would ask them."""
     context = settings.context
     for internal in _internals(context):
-        if not internal.chosen and (context.planning == "never" or context.mode != "auto"):
+        summarizes = context.memory != EXTRACTS and "summarizer" in internal.roles
+        if not internal.chosen and (context.mode != "auto" or (context.planning == "never" and not summarizes)):
             continue
         async for result in _served(settings, router, reaching, internal):
             yield result

@@ -4,7 +4,6 @@ import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from gateway.base.ids import content_digest
 from gateway.models.artifacts import Artifact
@@ -40,7 +39,8 @@ END = re.compile(r"<(?=\s{0,9}/\s{0,9}text\b)", re.IGNORECASE)
 @dataclass(frozen=True, slots=True)
 class Summarizer:
     """The summarizer of one request. `secret` is the storage's. With `store: false` the cache is neither read nor
-    written, by a dry run it is only read."""
+    written, by a dry run it is only read. `system` says what is summarized and how, `tokens` is what a summary may
+    take."""
 
     model: InternalModel
     cache: SummaryCache
@@ -49,6 +49,8 @@ class Summarizer:
     reads: bool
     keeps: bool
     timeout_seconds: float
+    system: str = SYSTEM
+    tokens: int = SUMMARY_TOKENS
 
     async def summarize(self, artifact: Artifact, focus: str) -> Summary:
         """A summary that is shorter than its source.
@@ -68,7 +70,7 @@ class Summarizer:
 
     async def _made(self, artifact: Artifact, focus: str) -> str:
         name = f"{artifact.artifact_type.value} {artifact.title or ''}".strip()
-        window = (self.model.max_input_tokens or DEFAULT_WINDOW) - SUMMARY_TOKENS - PROMPT_TOKENS
+        window = (self.model.max_input_tokens or DEFAULT_WINDOW) - self.tokens - PROMPT_TOKENS
         piece_chars = min(MAX_PIECE_CHARS, max(MIN_PIECE_CHARS, window * PIECE_CHARS_PER_TOKEN))
         return await self._reduced(artifact.content, name, focus, piece_chars)
 
@@ -101,8 +103,10 @@ class Summarizer:
         return await self._reduced(joined, name, focus, piece_chars)
 
     def _question(self, text: str, name: str, focus: str, part: tuple[int, int] | None = None) -> InternalRequest:
-        most = min(SUMMARY_TOKENS, self.model.max_output_tokens or SUMMARY_TOKENS)
-        return InternalRequest("summarizer", summary_messages(text, name, focus, part), most, self.timeout_seconds)
+        most = min(self.tokens, self.model.max_output_tokens or self.tokens)
+        user = summary_question(text, name, focus, part, self.tokens)
+        messages = [{"role": "system", "content": self.system}, {"role": "user", "content": user}]
+        return InternalRequest("summarizer", messages, most, self.timeout_seconds)
 
     async def _ask(self, ask: InternalRequest) -> str:
         answer = await self.model.ask(ask)
@@ -116,19 +120,19 @@ class Summarizer:
         return text
 
 
-def summary_messages(text: str, name: str, focus: str, part: tuple[int, int] | None = None) -> list[dict[str, Any]]:
-    """The messages of one call.
+def summary_question(text: str, name: str, focus: str, part: tuple[int, int] | None, tokens: int) -> str:
+    """What one call asks.
 
     Args:
         name: of the text: its kind and title.
         focus: what the summary must keep above all; may be empty.
         part: number (from 1) and count of the pieces, for one of several.
+        tokens: what the summary may take.
     """
     which = f" Part {part[0]} of {part[1]}." if part else ""
     above_all = f"\nKeep above all: {focus}" if focus else ""
     escaped = END.sub(r"<\\", text)
-    body = f"{name}.{which}{above_all}\nAt most {SUMMARY_TOKENS // 2} words.\n\n<text>\n{escaped}\n</text>"
-    return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": body}]
+    return f"{name}.{which}{above_all}\nAt most {tokens // 2} words.\n\n<text>\n{escaped}\n</text>"
 
 
 def pieces(text: str, max_chars: int, most: int) -> list[str]:

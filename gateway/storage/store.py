@@ -8,7 +8,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.base.clock import days_before
-from gateway.models.conversation import ConversationRef, Earlier, Lookup, StoredConversation
+from gateway.models.conversation import ConversationMessage, ConversationRef, Earlier, Lookup, StoredConversation
+from gateway.models.memory import NewSegment, Uncovered
 from gateway.models.turn import CompletionPage, CompletionQuery, StoredCompletion, TurnCommit
 from gateway.ports import CacheBackend, Clock
 from gateway.storage.conversations.delete import delete_conversation
@@ -17,6 +18,8 @@ from gateway.storage.database.engine import Transactions, insert_if_new
 from gateway.storage.database.migrate import schema_state
 from gateway.storage.lookup.find import conversation_row, find, read_earlier
 from gateway.storage.lookup.path_cache import PathCache
+from gateway.storage.lookup.segments import read_messages, read_uncovered
+from gateway.storage.turns.bills import Amend, amend_bill
 from gateway.storage.turns.commit import CommitGroup, record
 from gateway.storage.turns.completions import (
     delete_completion,
@@ -25,6 +28,7 @@ from gateway.storage.turns.completions import (
     read_page,
     write_metadata,
 )
+from gateway.storage.turns.segments import locked, write_segment
 
 USED_FOR = timedelta(hours=1)
 """How long retention leaves a conversation alone that a request is at work on: longer than any request takes."""
@@ -143,6 +147,32 @@ class ConversationStore:
         """Deletes what the cache keeps of contents that no conversation holds any more."""
         if groups and self._cache is not None:
             await self._cache.evict(*groups)
+
+    async def uncovered(self, tenant: str, conversation_id: str, request_id: str) -> Uncovered | None:
+        """The end of the path to a request's answer that no summary covers; None if there is no such answer, or its
+        path is too long."""
+        return await self._transactions.run(
+            lambda connection: read_uncovered(connection, tenant, conversation_id, request_id)
+        )
+
+    async def messages(self, conversation_id: str, message_ids: Sequence[str]) -> list[ConversationMessage]:
+        """These messages of a conversation, in this order, as far as they are there."""
+        return await self._transactions.run(lambda connection: read_messages(connection, conversation_id, message_ids))
+
+    async def add_summary(
+        self, tenant: str, conversation_id: str, request_id: str, new: NewSegment | None, amend: Amend
+    ) -> bool:
+        """Amends a request's bill and stores the segment that it paid for, in one transaction. Returns whether the
+        segment was stored: not if its turns are covered by now, or something of the conversation was deleted."""
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> bool:
+            row = locked(connection, tenant, conversation_id)
+            stored = new is not None and row is not None and write_segment(connection, row, request_id, new, now)
+            amend_bill(connection, request_id, amend)
+            return stored
+
+        return await self._transactions.run(work, write=True)
 
     async def find_completion(self, tenant: str, completion_id: str) -> StoredCompletion | None:
         """A tenant's completion by `chatcmpl-…` or `req_…` (guarantee §6); None if there is none."""

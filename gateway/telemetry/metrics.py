@@ -169,6 +169,11 @@ class Metrics:
         if used is not None:
             self._count_planning(used)
 
+    def amended(self, model: str, calls: Iterable[CallCost]) -> None:
+        """A bill has got further calls of internal models, after the answer."""
+        for call in calls:
+            self._count_call(self._labels.get(model, OTHER), call)
+
     def internal_call_ended(self, purpose: Purpose, outcome: str) -> None:
         """Counts a call of an internal model by its outcome, also one that was not made for lack of budget."""
         self._counts.internal_calls[purpose, outcome] += 1

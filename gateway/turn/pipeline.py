@@ -26,6 +26,7 @@ from gateway.ports import FileStore, Upstream
 from gateway.storage.store import ConversationStore
 from gateway.turn.echoes import StreamWithoutEchoes, without_echoes
 from gateway.turn.exchange import Exchange, Outcome
+from gateway.turn.rolling_summaries import RollingSummaries
 from gateway.turn.settlement import Settlement
 from gateway.turn.streaming import Receiver, StreamedAnswer, relay
 from gateway.upstream.routing.router import ConfiguredRouter
@@ -59,6 +60,7 @@ class Pipeline:
         settlement: Settlement,
         settings: ContextSettings,
         match: str,
+        summaries: RollingSummaries | None = None,
     ) -> None:
         self._router = router
         self._upstream = upstream
@@ -68,6 +70,7 @@ class Pipeline:
         self._settlement = settlement
         self._settings = settings
         self._match = match
+        self._summaries = summaries
 
     async def answer(self, request: ChatRequest) -> Completion:
         """Answers a request at once.
@@ -242,6 +245,8 @@ class Pipeline:
         if built is not None and conversation_id:
             tenant = exchange.request.caller.tenant
             self._context.keep(built, lambda: self._store.has_conversation(tenant, conversation_id))
+            if self._summaries is not None:
+                self._summaries.after(exchange)
 
 
 def _can_attach(request: ChatRequest) -> bool:

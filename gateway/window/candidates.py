@@ -133,7 +133,7 @@ def transcript(material: Material, left_out: frozenset[int]) -> list[TranscriptM
             continue
         if message.pinned:  # it is in any window
             continue
-        text = _words(message.body, documents.get(index, ()))
+        text = words_of(message.body, documents.get(index, ()))
         if text:
             name = message.body.get("name")
             speaker = f"{message.role} {' '.join(name.split())}" if isinstance(name, str) else message.role
@@ -145,7 +145,7 @@ def recent_texts(material: Material) -> tuple[str, ...]:
     """What was said just before the question, latest last."""
     before: Sequence[ConversationMessage] = material.messages[: material.current][-RECENT_SEARCHED:]
     spoken = [message for message in before if message.role in SPEAKERS][-RECENT_MESSAGES:]
-    return tuple(text for text in (_words(message.body) for message in spoken) if text)
+    return tuple(text for text in (words_of(message.body) for message in spoken) if text)
 
 
 def as_artifact(quotable: Sequence[TranscriptMessage]) -> Artifact:
@@ -161,7 +161,7 @@ def as_artifact(quotable: Sequence[TranscriptMessage]) -> Artifact:
     )
 
 
-def _words(body: Mapping[str, Any], documents: Sequence[Artifact] = ()) -> str:
+def words_of(body: Mapping[str, Any], documents: Sequence[Artifact] = ()) -> str:
     """A message's words without the documents in it, and the tool calls that it makes."""
     content, refusal = body.get("content"), body.get("refusal")
     parts = [(None, content)] if isinstance(content, str) else _text_parts(content)

@@ -11,10 +11,11 @@ from itertools import accumulate
 from gateway.models.window import Material
 from gateway.window.counting import PromptCounter
 
-SHARE = 0.2
-"""Share of the room that summaries may take, behind what the question needs. Chosen by hand."""
-LEAST_SHARE = 0.1
-"""The same where all else would be filled by what the question seems to need: a vague one needs half of everything."""
+SHARE, FIRST_SHARE = 0.1, 0.2
+"""Share of the room that summaries may take, behind what the question needs, and with `context.memory: summary`.
+Measured (ADR 23)."""
+LEAST_PART = 0.5
+"""Part of it where the question seems to need all else: a vague one needs half of everything."""
 LABEL_TOKENS, MESSAGE_TOKENS = 40, 35
 """Tokens of what is written around a summary, and around all of them, roughly. A wrong guess shows when the selection
 is counted."""
@@ -45,11 +46,15 @@ class Segments:
 
     def least(self, room: float) -> float:
         """What passages leave free for them, whatever they hold."""
-        return min(room * LEAST_SHARE, self._tokens[-1]) if self._material.segments else 0.0
+        return min(room * self._most * LEAST_PART, self._tokens[-1]) if self._material.segments else 0.0
 
     def share(self, room: float) -> float:
         """What turns leave free for them."""
-        return min(room * SHARE, self._tokens[-1]) if self._material.segments else 0.0
+        return min(room * self._most, self._tokens[-1]) if self._material.segments else 0.0
+
+    @property
+    def _most(self) -> float:
+        return FIRST_SHARE if self._material.segments_first else SHARE
 
     def take(self, first: int, room: float) -> int:
         """Takes as many of those before message `first` as have room; returns their tokens."""

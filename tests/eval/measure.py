@@ -57,8 +57,7 @@ class Measuring:
         """Each case at each of its budgets at which not everything fits."""
         for case in cases:
             total = tokens(case.flat())
-            held = _held(case, case.flat())
-            if held < 1.0:
+            if held(case, case.flat()) < 1.0:
                 raise ValueError(f"{case.identity}: its evidence does not stand in what is sent")
             for budget in case.budgets:
                 if total > budget:
@@ -67,14 +66,14 @@ class Measuring:
     def _measure(self, case: Case, budget: int, total: int, *, twice: bool) -> Result:
         result = Result(case, budget, total)
         for name, keep in BASELINES.items():
-            result.baselines[name] = _held(case, keep(case.flat(), budget, tokens))
+            result.baselines[name] = held(case, keep(case.flat(), budget, tokens))
         forwarded = self._forwarded(case, budget, result)
         if forwarded is None:
             return result
         tools = self._upstream.last.body or {}
         result.forwarded = o200k.prompt_tokens([], {"tools": tools.get("tools") or []}) + tokens(forwarded)
         result.over = result.forwarded > budget
-        result.share = _held(case, forwarded)
+        result.share = held(case, forwarded)
         result.invalid = _invalid(case, forwarded)
         if twice:
             again = self._forwarded(case, budget, Result(case, budget, total))
@@ -145,7 +144,7 @@ _counts: dict[int, tuple[Json, int]] = {}
 """Counts by message: a history belongs to many cases."""
 
 
-def _held(case: Case, messages: list[Json]) -> float:
+def held(case: Case, messages: list[Json]) -> float:
     """The share of the evidence that stands in the messages."""
     bodies = [evidence.plain(evidence.said(message)) for message in messages]
     found = [evidence.holds(each, bodies) for each in case.evidence]

@@ -1,5 +1,7 @@
 """`make eval` on a few of its cases, and that it can tell good from bad (guarantee §9)."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.eval import evidence
@@ -7,6 +9,8 @@ from tests.eval.__main__ import chosen
 from tests.eval.cases import Case
 from tests.eval.made import made
 from tests.eval.measure import measuring
+from tests.eval.memory import feeding, keywords
+from tests.eval.memory import table as table_of_memory
 from tests.eval.report import figures, table
 
 LEAST_RECALL = 70.0
@@ -51,3 +55,15 @@ def test_a_case_whose_evidence_is_nowhere_is_an_error() -> None:
     case = Case("x", "x", "lookup", "What is it?", [{"text": "a thing"}], [10], body)
     with measuring() as gateway, pytest.raises(ValueError, match="does not stand in what is sent"):
         list(gateway.results([case], twice=False))
+
+
+def test_s11_13_a_conversation_that_grows_is_summarized_and_asked_in_each_mode() -> None:
+    """What `python -m tests.eval.memory` measures: the same stored conversation, with summaries and without."""
+    case = replace(next(case for case in made() if case.suite == "chat"), budgets=[2000])
+    with feeding(keywords) as gateway:
+        found = {result.memory: result for result in gateway.results([case])}
+    assert found.keys() == {"extracts", "summary", "both"}
+    assert all(result.segments > 1 for result in found.values())
+    assert found["extracts"].shown == 0 < found["summary"].shown
+    assert all(result.forwarded <= 2000 for result in found.values())
+    assert "2000" in table_of_memory(list(found.values()))

@@ -107,3 +107,9 @@ def test_s5_nothing_is_said_of_defaults_where_nothing_is_planned(
 ) -> None:
     assert said(tmp_path, entry(upstream), **context) == {}
     assert said(tmp_path, entry(upstream, "gpt-4o-mini"), planner_model="gpt-4o-mini", **context)
+
+
+def test_s11_13_the_summarizer_of_old_turns_is_checked_without_plans(upstream: MockUpstream, tmp_path: Path) -> None:
+    found = said(tmp_path, entry(upstream), planning="never", memory="summary")
+    assert found.keys() == {f"{BOTH} gpt-4o-mini"}
+    assert said(tmp_path, entry(upstream), planning="never", memory="summary", mode="simple") == {}

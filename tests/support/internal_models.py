@@ -10,7 +10,7 @@ from tests.support.http_server import Record
 from tests.support.reply import Reply
 
 Json = dict[str, Any]
-PLANS, SUMMARIZES = "You plan what another model", "You summarize one document"
+PLANS, SUMMARIZES = "You plan what another model", ("You summarize one document", "You summarize the oldest turns")
 SHOWN = re.compile(r'^\{"artifact_id":"[^\n]*\}$', re.MULTILINE)
 
 

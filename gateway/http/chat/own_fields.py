@@ -10,6 +10,7 @@ from gateway.models.agents import CHAT, Agent
 
 Mode = Literal["auto", "simple", "off"]
 Planning = Literal["auto", "always", "never"]
+Memory = Literal["extracts", "summary", "both"]
 Tokens = Annotated[int, Field(strict=True, ge=1, le=2**31)]
 MAX_NAME_CHARS = 128
 MAX_WINDOW = 1000
@@ -36,6 +37,7 @@ class ContextField(Fields):
     models: ModelsField | None = None
     session: SessionName | None = None
     dry_run: bool | None = None
+    memory: Memory | None = None
     profile: Literal["general", "creation", "search", "modification", "analysis", "off"] | None = None
 
 

@@ -162,7 +162,7 @@ def _options(
     defaults = settings.context
     goal = ContextGoal.REASONING if has_tools else ContextGoal.SYNTHESIS
     if context is NO_CONTEXT and headers.keys().isdisjoint(OPTION_HEADERS):
-        return ContextOptions(defaults.mode, defaults.planning, goal)
+        return ContextOptions(defaults.mode, defaults.planning, goal, memory=defaults.memory)
     models = context.models.model_dump(exclude_none=True) if context.models else {}
     for role, name in models.items():
         if not (settings.serves_unlisted or settings.lists(name)):
@@ -176,6 +176,7 @@ def _options(
         bool(context.dry_run),
         models,
         context.profile,
+        context.memory or defaults.memory,
     )
 
 

@@ -122,12 +122,14 @@ def _shorten(connection: sa.Connection, left: ConversationMessage, now: datetime
 
 
 def _delete_derived(connection: sa.Connection, conversation_id: str, ids: list[str]) -> None:
-    """What was derived from a deleted message in it and in those behind it: blocks and frames, which may quote it, and
-    digests of chains."""
-    links, frames = schema.message_links, schema.frames
+    """What was derived from a deleted message in it and in those behind it: blocks, frames and summaries, which may
+    quote it, and digests of chains."""
+    links, frames, summaries = schema.message_links, schema.frames, schema.summaries
     for batch in _batches(ids):
         anchored = (frames.c.conversation_id == conversation_id, frames.c.message_id.in_(batch))
         connection.execute(frames.delete().where(*anchored))
+        ended = (summaries.c.conversation_id == conversation_id, summaries.c.last_message_id.in_(batch))
+        connection.execute(summaries.delete().where(*ended))
         of_them = (links.c.conversation_id == conversation_id, links.c.message_id.in_(batch))
         connection.execute(links.delete().where(*of_them))
         connection.execute(MESSAGES.update().where(MESSAGES.c.id.in_(batch)).values(**WITHOUT_DERIVED))

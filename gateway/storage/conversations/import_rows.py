@@ -81,6 +81,7 @@ def rows_of(tenant: str, made: ImportedConversation, now: datetime) -> ImportRow
         "framed": None,
         "team_task": made.team_task,
         "profile": None,
+        "summarized": None,
         "pins": sum(each.message.pinned for each in made.messages) or None,
     }
     attachments = [

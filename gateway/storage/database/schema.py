@@ -56,6 +56,7 @@ conversations = Table(
     Column("team_task", Text),
     Column("profile", String(32)),
     Column("pins", Integer),
+    Column("summarized", Boolean),
     Index(None, "tenant", "updated_at"),
     Index(None, "tenant", "created_at"),
     Index(None, "updated_at"),
@@ -64,8 +65,8 @@ conversations = Table(
 """`instructions_digest`: the system messages in force while there is no message that could name them. `forgotten_at`:
 when an item of it was last deleted, which a request that began before may quote. `used_until`: a request is at work on
 it, so it is not deleted as unused; set where its time could be over before the request is. `framed`: there are frames
-of it. `team_task`: what its agents work on together. `profile`: the mode of its prompt profile.
-`pins`: how many of its messages are pinned."""
+of it. `team_task`: what its agents work on together. `profile`: the mode of its prompt profile. `pins`: how many of its
+messages are pinned. `summarized`: there are summaries of it."""
 
 sessions = Table(
     "sessions",
@@ -187,6 +188,28 @@ pins = Table(
     sqlite_with_rowid=False,
 )
 """Messages that stay in every window (ADR 22)."""
+
+summaries = Table(
+    "summaries",
+    metadata,
+    Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), primary_key=True),
+    Column("last_message_id", String(64), primary_key=True),
+    Column("id", String(64), nullable=False),
+    Column("after_message_id", String(64)),
+    Column("first_number", Integer, nullable=False),
+    Column("last_number", Integer, nullable=False),
+    Column("first_turn", Integer, nullable=False),
+    Column("last_turn", Integer, nullable=False),
+    Column("size", Integer, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("prompt_version", Integer, nullable=False),
+    Column("request_id", String(64), nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False),
+)
+"""Summaries of old turns (guarantee §11.13, ADR 23): of the messages with the sequence numbers `first_number` to
+`last_number` on the path to `last_message_id`. `after_message_id`: the last message of the segment before. `size`: the
+characters of what it was made of.
+`request_id`: whose bill has what it cost."""
 
 calibrations = Table(
     "calibrations",

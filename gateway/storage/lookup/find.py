@@ -26,6 +26,7 @@ from gateway.storage.lookup.locate import CHAIN_COLUMNS, locate, resume_behind
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.lookup.pins import with_pins
 from gateway.storage.lookup.recognise import recognised
+from gateway.storage.lookup.segments import read_segments
 from gateway.storage.lookup.walk import MESSAGES, Condition, messages_of, upwards
 
 MOST_OF_WINDOW = 4
@@ -65,6 +66,8 @@ def find(
             if path is not found.path:
                 found, frame = replace(found, path=path), read_frame(connection, row.id, model, path)
         found = replace(found, frame=frame)
+    if row.summarized:
+        found = replace(found, segments=read_segments(connection, row.id, found.path))
     if row.pins:
         found = with_pins(connection, row, found)
     return replace(found, updated_at=rows.utc(row.updated_at))

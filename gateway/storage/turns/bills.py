@@ -1,6 +1,6 @@
 """Bills and the keyed digests of chains, which outlive the content (guarantee §3.2, §6)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -25,6 +25,8 @@ INSERT_CHAINS = RowInsert(
 )
 """Of answers that end the same chain the latest counts."""
 Row = dict[str, Any]
+Amend = Callable[[LedgerEntry], LedgerEntry]
+"""Gives a bill with what was added to it. It may be called more than once."""
 
 
 def write_bills(connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime) -> None:
@@ -97,6 +99,21 @@ def _call_rows(entry: LedgerEntry) -> list[dict[str, Any]]:
         }
         for number, call in enumerate(entry.calls)
     ]
+
+
+def amend_bill(connection: sa.Connection, request_id: str, amend: Amend) -> None:
+    """Adds to a bill what was paid for a request after it was answered; figures alone change. Nothing where there is no
+    such bill."""
+    table = schema.ledger
+    row = connection.execute(sa.select(table).where(table.c.request_id == request_id).with_for_update()).first()
+    if row is None:
+        return
+    before = rows.entry_of(row, tuple(calls_of(connection, [request_id]).get(request_id, ())))
+    fresh = amend(before)
+    values = _ledger_row(fresh)
+    changed = {name: values[name] for name in ("total_cost_picousd", "estimated", "response_metadata")}
+    connection.execute(table.update().where(table.c.request_id == request_id).values(**changed))
+    INSERT_CALLS(connection, _call_rows(fresh)[len(before.calls) :])
 
 
 def calls_of(connection: sa.Connection, request_ids: list[str]) -> dict[str, list[CallCost]]:

@@ -44,7 +44,7 @@ class AttachPoint:
 def attach_point(connection: sa.Connection, turn: StoredTurn, head: str | None) -> AttachPoint:
     """Where a turn is appended now: at the head if it began there, else behind the message that it continues. It also
     stays behind that message if the head has moved to another branch meanwhile."""
-    follows = turn.at_head and (turn.parent_id in (head, None) or _leads_to(connection, turn.parent_id, head))
+    follows = turn.at_head and (turn.parent_id in (head, None) or leads_to(connection, turn.parent_id, head))
     parent = head if follows else turn.parent_id
     row = connection.execute(_PARENT, {"id": parent}).first() if parent is not None else None
     if row is None and parent is not None and parent != head:  # it was deleted while the model was answering
@@ -201,7 +201,7 @@ def _weight(message: ConversationMessage, size: int) -> int:
     return min(size, REDUCED_BYTES) if reducible else size
 
 
-def _leads_to(connection: sa.Connection, first: str | None, last: str | None) -> bool:
+def leads_to(connection: sa.Connection, first: str | None, last: str | None) -> bool:
     """Whether `last` comes after `first` on one branch."""
     return connection.execute(_BETWEEN, {"first": first, "from": last}).first() is not None
 

@@ -30,6 +30,7 @@ NOTHING_MORE = {
     "framed": None,
     "team_task": None,
     "profile": None,
+    "summarized": None,
     "pins": None,
 }
 """Of a conversation that a turn begins: these come with `POST /v1/conversations` alone."""

@@ -1,0 +1,183 @@
+"""Summarizes old turns behind an answer, and puts what that cost on the answered turn's bill (guarantee §11.13)."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from gateway.accounting.cost import price_internal
+from gateway.accounting.metadata import amended, amended_once
+from gateway.base.ids import content_digest, new_id
+from gateway.base.tasks import BackgroundTasks
+from gateway.config.settings import MemorySettings
+from gateway.context.rolling_summary import PROMPT_VERSION, OldTurns, TurnSummarizer, TurnSummary
+from gateway.errors import StorageUnavailable
+from gateway.models.bill import CallCost, InternalCall
+from gateway.models.exchange import ChatRequest, Deployment, KnownMessages
+from gateway.models.internal import InternalModelFailed
+from gateway.models.memory import EXTRACTS, NewSegment, OldMessage, SummarySegment, Uncovered
+from gateway.planning.rolling import SummaryFacts, oldest_turns, should_summarize, summary_tokens, tokens_of, turns_of
+from gateway.ports import ClaimingCache
+from gateway.storage.store import ConversationStore
+from gateway.telemetry.logs import get_logger
+from gateway.telemetry.metrics import Metrics
+from gateway.turn.exchange import Exchange
+
+log = get_logger("gateway.turn.summaries")
+REST_SECONDS = 600.0
+"""How long a conversation rests whose summary could not be made: nobody pays for more of the same."""
+CLAIM_SECONDS = 120.0
+"""How long a process that has died keeps others from a conversation: longer than a summary takes."""
+PAUSES = (1.0, 5.0, 20.0)
+"""Seconds between the tries to store a bill that the storage does not take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """An answered request whose conversation may get a summary."""
+
+    request: ChatRequest
+    deployment: Deployment
+    conversation_id: str
+    facts: SummaryFacts
+
+    @property
+    def tenant(self) -> str:
+        return self.request.caller.tenant
+
+
+class RollingSummaries:
+    """Works behind answers: nobody waits for it, and whatever fails here costs a summary, never an answer."""
+
+    def __init__(
+        self,
+        store: ConversationStore,
+        summarizer: TurnSummarizer,
+        cache: ClaimingCache,
+        settings: MemorySettings,
+        metrics: Metrics,
+    ) -> None:
+        self._store = store
+        self._summarizer = summarizer
+        self._cache = cache
+        self._settings = settings
+        self._metrics = metrics
+        self._tasks = BackgroundTasks()
+        self._pauses: tuple[float, ...] = PAUSES
+
+    def after(self, exchange: Exchange) -> None:
+        """Begins a summary behind an answer that is stored, where one is due as far as the request itself tells."""
+        if exchange.request.options.memory == EXTRACTS:
+            return
+        facts = facts_of(exchange)
+        if exchange.conversation_id and should_summarize(facts, self._settings).may_be:
+            request = replace(exchange.request, messages=(), forward={}, attachments=(), plain=None)
+            request = replace(request, known=KnownMessages())  # what was sent is not kept meanwhile
+            subject = Subject(request, exchange.deployment, exchange.conversation_id, facts)
+            self._tasks.start(self._run(subject))
+
+    async def close(self, seconds: float) -> None:
+        """Waits for the summaries under way; after so many seconds they are given up, and what was asked is billed."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._tasks.finish()
+        except TimeoutError:
+            self._pauses = ()
+            await self._tasks.cancel()
+
+    async def _run(self, subject: Subject) -> None:
+        try:
+            await self._claimed(subject)
+        except StorageUnavailable:
+            log.warning("summary_not_stored", conversation_id=subject.conversation_id)
+        except Exception as fault:  # noqa: BLE001 - a fault in an optional part costs quality, never the answer
+            log.fault("summary_failed", fault, conversation_id=subject.conversation_id)
+
+    async def _claimed(self, subject: Subject) -> None:
+        """One at a time for each conversation, across processes where they share a cache."""
+        name = content_digest(f"{subject.tenant}\0{subject.conversation_id}")
+        rest, claim, owner = f"summary_rest:{name}", f"summary_claim:{name}", new_id("")
+        resting, mine = await self._cache.get_or_claim(rest, claim, owner, CLAIM_SECONDS)
+        if resting is not None or not mine:
+            return
+        try:
+            if not await self._summarized(subject):
+                await self._cache.set(rest, b"1", REST_SECONDS)
+        finally:
+            await self._cache.release(claim, owner)
+
+    async def _summarized(self, subject: Subject) -> bool:
+        """Makes and stores a summary if one is due. False if it could not be made."""
+        request, conversation_id = subject.request, subject.conversation_id
+        found = await self._store.uncovered(subject.tenant, conversation_id, request.request_id)
+        if found is None:
+            return True
+        turns = turns_of(found.messages)
+        facts = replace(subject.facts, turns=len(turns), tokens=tokens_of(found.messages))
+        due = should_summarize(facts, self._settings)
+        covered = oldest_turns(turns, facts.budget, self._settings) if due.use else []
+        if not covered:
+            return True
+        messages = await self._store.messages(conversation_id, [each.message_id for each in covered])
+        spent: list[InternalCall] = []
+        new = None
+        try:
+            asked = OldTurns(request, subject.deployment, messages, summary_tokens(covered))
+            made = await self._summarizer.summarize(asked, spent)
+            new = _new_segment(made, covered, found)
+        except InternalModelFailed as failed:
+            log.warning("summary_not_made", conversation_id=conversation_id, reason=str(failed))
+        finally:
+            if spent or new is not None:  # also where this is given up, as the process ends
+                await asyncio.shield(self._tasks.start(self._record(subject, new, spent, due.reason)))
+        return new is not None
+
+    async def _record(
+        self, subject: Subject, new: NewSegment | None, spent: Sequence[InternalCall], reason: str
+    ) -> None:
+        """The segment and its bill, in one transaction; again, if the storage does not take them at once."""
+        calls = tuple(map(price_internal, spent))
+        names = {"request_id": subject.request.request_id, "conversation_id": subject.conversation_id}
+        try:
+            stored = await self._stored(subject, new, calls)
+        except (StorageUnavailable, asyncio.CancelledError):
+            log.warning("bill_not_recorded", **names, cost=[call.total for call in calls])
+            raise
+        self._metrics.amended(subject.request.model, calls)
+        if new is not None:
+            log.info("summary_made", **names, reason=reason, stored=stored, last=new.segment.last)
+
+    async def _stored(self, subject: Subject, new: NewSegment | None, calls: tuple[CallCost, ...]) -> bool:
+        names = (subject.tenant, subject.conversation_id, subject.request.request_id)
+        amend = partial(amended, further=calls)
+        for pause in self._pauses:
+            try:
+                return await self._store.add_summary(*names, new, amend)
+            except StorageUnavailable:
+                amend = partial(amended_once, further=calls)
+                await asyncio.sleep(pause)
+        return await self._store.add_summary(*names, new, amend)
+
+
+def facts_of(exchange: Exchange) -> SummaryFacts:
+    """What an answered request tells, without a look into the storage."""
+    options, used = exchange.request.options, exchange.built.utilization if exchange.built else None
+    breakdown = (used.breakdown if used else None) or {}
+    return SummaryFacts(
+        options.memory,
+        options.mode,
+        stored=exchange.request.keeps_content and exchange.conversation_id is not None,
+        has_sections=exchange.request.has_sections,
+        tokens_used=used.tokens_used if used else None,
+        budget=used.budget_tokens if used else None,
+        overhead=breakdown.get("system", 0) + breakdown.get("tools", 0),
+    )
+
+
+def _new_segment(made: TurnSummary, covered: Sequence[OldMessage], found: Uncovered) -> NewSegment:
+    first, last, before = covered[0], covered[-1], found.turns_before
+    turns = (before + 1, before + len(turns_of(covered)))
+    segment = SummarySegment(
+        new_id("sum_"), first.number, last.number, last.message_id, made.text, *turns, made.size_chars
+    )
+    return NewSegment(segment, found, PROMPT_VERSION)
