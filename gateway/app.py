@@ -22,6 +22,7 @@ from gateway.http.conversations.attachments import Attachments
 from gateway.http.conversations.completions import StoredCompletions
 from gateway.http.conversations.endpoint import Conversations
 from gateway.http.conversations.transfer import ExportedConversation, ImportedConversations
+from gateway.http.conversations.turns import Turns
 from gateway.http.cors import CrossOrigin, Preflights
 from gateway.http.edge import CHAT_PATH, App, Direct, Draining, Edge
 from gateway.http.openapi.document import About, Description
@@ -38,6 +39,7 @@ from gateway.relevance.index_cache import ContentIndexes, IndexedCache
 from gateway.storage.cache.memory import open_cache
 from gateway.storage.calibrations import SqlCalibrations
 from gateway.storage.claims import ClaimStore
+from gateway.storage.conversations.path import PastTurns
 from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database.engine import Transactions, open_transactions
@@ -185,6 +187,8 @@ class Gateway:
         records = ConversationRecords(self.transactions, clock, self.cache, self.paths)
         self.conversations = Conversations(records, store, auth, max_bytes, self.hooks)
         self.attachments = Attachments(records, auth)
+        past = PastTurns(self.transactions)
+        self.turns = Turns(past, auth)
         transfer = ConversationTransfer(self.transactions, clock)
         self.exported = ExportedConversation(transfer, auth)
         self.imported = ImportedConversations(transfer, auth, max_bytes)
@@ -219,6 +223,8 @@ class Gateway:
             Route("/v1/conversations/{conversation_id}/attachments", self.attachments.all, methods=["GET"]),
             Route(ATTACHMENT_PATH, self.attachments.one, methods=["GET"]),
             Route(ATTACHMENT_PATH, self.attachments.one, methods=["DELETE"]),
+            Route("/v1/conversations/{conversation_id}/turns", self.turns.all, methods=["GET"]),
+            Route("/v1/conversations/{conversation_id}/turns/{number}", self.turns.one, methods=["GET"]),
             Route("/v1/conversations/{conversation_id}/items", conversations.items, methods=["GET"]),
             Route("/v1/conversations/{conversation_id}/items", conversations.items, methods=["POST"]),
             Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["GET"]),

@@ -11,9 +11,12 @@ GatewayError
 │   ├── IdempotencyKeyInUse 409       its request is being answered
 │   ├── IdempotencyKeyMismatch 422    it was used with another request
 │   ├── AnswerNotKept 409             answered already, and the answer is gone
+│   ├── ReplayRunning 409             it is under way
 │   └── NotFound 404
 │       ├── ConversationNotFound      unknown, deleted or another tenant's (guarantee §2)
 │       ├── ItemNotFound
+│       ├── TurnNotFound
+│       ├── ReplayNotFound
 │       ├── CompletionNotFound
 │       ├── ModelNotFound
 │       └── NotRelayed                not for this key (guarantee §1)
@@ -190,6 +193,18 @@ class ItemNotFound(NotFound):
     """No such item in this conversation."""
 
     code = "item_not_found"
+
+
+class TurnNotFound(NotFound):
+    """The branch has no turn of that number."""
+
+    code = "turn_not_found"
+
+
+class ReplayNotFound(NotFound):
+    """No such replay of this conversation."""
+
+    code = "replay_not_found"
 
 
 class CompletionNotFound(NotFound):

@@ -137,6 +137,8 @@ def test_s9_conversations_are_as_described(
     answer = chat(one_gateway, model="small", messages=[user("Who?")], attachments=attachments)
     path = f"/conversations/{answer['conversation']['id']}"
     with http(one_gateway) as client:
+        check(described, "Turns", client.get(f"{path}/turns").json())
+        check(described, "TurnDetails", client.get(f"{path}/turns/1").json())
         new = {"items": [{"type": "message", "role": "user", "content": "hello"}], "metadata": {"a": "b"}}
         check(described, "NewConversation", new)
         made = client.post("/conversations", json=new).json()

@@ -17,6 +17,7 @@ def document() -> bytes:
     """The description as JSON. It is made when it is first asked for: nothing else needs it."""
     from gateway.http.openapi.paths import paths
     from gateway.http.openapi.schemas import schemas
+    from gateway.http.openapi.turns import turn_schemas
 
     found: dict[str, Any] = {
         "openapi": "3.1.0",
@@ -24,7 +25,7 @@ def document() -> bytes:
         "security": [{"key": []}],
         "paths": paths(),
         "components": {
-            "schemas": schemas(),
+            "schemas": {**schemas(), **turn_schemas()},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     }

@@ -58,6 +58,10 @@ def _conversations() -> dict[str, Any]:
             "get": _get("One item", "Item", *named, *_in_path("item_id")),
             "delete": _get("Delete an item", "Conversation", *named, *_in_path("item_id")),
         },
+        f"{one}/turns": {"get": _get("List turns", "Turns", *named, *_paging("asc"))},
+        f"{one}/turns/{{number}}": {
+            "get": _get("What a turn was sent, why, and what it cost", "TurnDetails", *named, *_in_path("number"))
+        },
         f"{one}/attachments": {"get": _get("List attached documents", "Attachments", *named, *_paging("asc"))},
         f"{one}/attachments/{attachment}": {
             "get": _get("An attached document with its text", "Attachment", *named, *_in_path("attachment_id")),
