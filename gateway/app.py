@@ -21,6 +21,7 @@ from gateway.http.chat.resends import Resends
 from gateway.http.conversations.attachments import Attachments
 from gateway.http.conversations.completions import StoredCompletions
 from gateway.http.conversations.endpoint import Conversations
+from gateway.http.conversations.replay import Replays
 from gateway.http.conversations.transfer import ExportedConversation, ImportedConversations
 from gateway.http.conversations.turns import Turns
 from gateway.http.cors import CrossOrigin, Preflights
@@ -41,6 +42,7 @@ from gateway.storage.calibrations import SqlCalibrations
 from gateway.storage.claims import ClaimStore
 from gateway.storage.conversations.path import PastTurns
 from gateway.storage.conversations.records import ConversationRecords
+from gateway.storage.conversations.replays import ReplayStore
 from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database.engine import Transactions, open_transactions
 from gateway.storage.database.migrate import migrate
@@ -55,6 +57,7 @@ from gateway.tokens.calibration import Margins, keep_calibrated
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.idempotency import IdempotencyGate
 from gateway.turn.pipeline import Pipeline
+from gateway.turn.replay import Replayer
 from gateway.turn.settlement import Settlement
 from gateway.upstream.http.client import new_client
 from gateway.upstream.http.pool import ConnectionPool
@@ -188,7 +191,10 @@ class Gateway:
         self.conversations = Conversations(records, store, auth, max_bytes, self.hooks)
         self.attachments = Attachments(records, auth)
         past = PastTurns(self.transactions)
-        self.turns = Turns(past, auth)
+        replays = ReplayStore(self.transactions, clock)
+        self.turns = Turns(past, replays, auth)
+        self.replayer = Replayer(pipeline, store, replays, past)
+        self.replays = Replays(self.replayer, pipeline, past, replays, auth, settings, clock)
         transfer = ConversationTransfer(self.transactions, clock)
         self.exported = ExportedConversation(transfer, auth)
         self.imported = ImportedConversations(transfer, auth, max_bytes)
@@ -225,6 +231,7 @@ class Gateway:
             Route(ATTACHMENT_PATH, self.attachments.one, methods=["DELETE"]),
             Route("/v1/conversations/{conversation_id}/turns", self.turns.all, methods=["GET"]),
             Route("/v1/conversations/{conversation_id}/turns/{number}", self.turns.one, methods=["GET"]),
+            Route("/v1/conversations/{conversation_id}/replay", self.replays, methods=["POST"]),
             Route("/v1/conversations/{conversation_id}/items", conversations.items, methods=["GET"]),
             Route("/v1/conversations/{conversation_id}/items", conversations.items, methods=["POST"]),
             Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["GET"]),
@@ -276,6 +283,7 @@ class Gateway:
         await self.chat.close()
         if self.meaning is not None:
             await self.meaning.close()
+        await self.replayer.close()
         await self.settlement.drain(2 * self.settings.storage.timeout)
         await asyncio.to_thread(self.hooks.close, HOOKS_SECONDS)
         await self.planning.close()

@@ -153,6 +153,17 @@ class IdempotencyKeyInUse(InvalidRequest):
         self.headers = {"retry-after": "1"}
 
 
+class ReplayRunning(InvalidRequest):
+    """Somebody is at work on this replay; ask again later."""
+
+    status = 409
+    code = "replay_running"
+
+    def __init__(self) -> None:
+        super().__init__("This replay is under way.", param="replay_id")
+        self.headers = {"retry-after": "5"}
+
+
 class IdempotencyKeyMismatch(InvalidRequest):
     """The `Idempotency-Key` was used with another body, or with other headers that change what is asked."""
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from gateway.models.artifacts import Artifact
 from gateway.models.bill import PICO, CallCost
 from gateway.models.chain import START, ChainDigest, ChainKey
-from gateway.models.conversation import ConversationMessage
+from gateway.models.conversation import BranchPoint, ConversationMessage
 from gateway.models.frames import NewFrame
 
 ClaimState = Literal["running", "done"]
@@ -148,6 +148,8 @@ class StoredTurn:
     frame: NewFrame | None = None
     profile: str | None = None
     """The mode that the conversation has from now on, where prompt profiles are configured."""
+    branch: BranchPoint | None = None
+    """Of a replay: the conversation's current branch stays, and the replay stands behind this turn from now on."""
 
 
 @dataclass(frozen=True, slots=True)

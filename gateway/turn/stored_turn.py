@@ -73,6 +73,7 @@ def stored_turn(exchange: Exchange, outcome: Outcome) -> StoredTurn:
         unproven=history.unproven,
         frame=frame,
         profile=exchange.profile.mode if exchange.profile is not None else None,
+        branch=request.conversation.branch,
         open_step=open_step(history.messages[: history.stored]) if new and new[0].role in RESULT_ROLES else (),
     )
     return with_counts(turn, built.counting)

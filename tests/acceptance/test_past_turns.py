@@ -16,6 +16,7 @@ from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, every
 from tests.support.mock_upstream import MockUpstream, Reply
+from tests.support.replaying import chat, turn, turns
 from tests.support.team import Team, claude
 
 
@@ -24,29 +25,6 @@ def team(gateway: GatewayProcess, upstream: MockUpstream) -> Iterator[Team]:
     found = Team(gateway, upstream)
     with found.client:
         yield found
-
-
-def turns(team: Team, query: str = "?order=asc") -> list[Json]:
-    found: list[Json] = exact(team.client.get(f"/conversations/{team.conversation}/turns{query}").text)["data"]
-    return found
-
-
-def turn(team: Team, number: int) -> Json:
-    answer = team.client.get(f"/conversations/{team.conversation}/turns/{number}")
-    assert answer.status_code == 200, answer.text
-    found: Json = exact(answer.text)
-    return found
-
-
-def chat(team: Team, *messages: Json, **fields: Any) -> Json:
-    body: Json = {"model": "gpt-4o", "messages": list(messages), **fields}
-    if team.conversation is not None:
-        body["conversation"] = team.conversation
-    answer = team.client.post("/chat/completions", json=body)
-    assert answer.status_code == 200, answer.text
-    team.conversation = answer.json()["conversation"]["id"]
-    found: Json = exact(answer.text)
-    return found
 
 
 def test_s11_9_each_turn_tells_what_it_was_sent_why_and_what_it_cost(team: Team) -> None:
@@ -77,8 +55,8 @@ def test_s11_9_each_turn_tells_what_it_was_sent_why_and_what_it_cost(team: Team)
     listed = turns(team)
     assert [each["number"] for each in listed] == [1, 2]
     assert listed[0]["cost"]["total_cost"] == first["usage"]["cost"]
-    assert turns(team, "?order=desc&limit=1")[0]["id"] == listed[1]["id"]
-    assert turns(team, f"?after={listed[0]['id']}") == listed[1:]
+    assert turns(team, order="desc", limit="1")[0]["id"] == listed[1]["id"]
+    assert turns(team, after=listed[0]["id"]) == listed[1:]
     total = exact(team.client.get(f"/conversations/{team.conversation}").text)["totals"]["cost"]["total_cost"]
     assert sum(each["cost"]["total_cost"] for each in listed) == total > 0
 

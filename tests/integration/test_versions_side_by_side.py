@@ -128,7 +128,7 @@ CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{
 async def test_the_schema_says_which_version_may_run_on_it(transactions: Transactions) -> None:
     """ADR 10: every migration leaves a row, the first one too."""
     await migrate(transactions)
-    assert await transactions.run(oldest_versions) == {"0001": "0001", "0002": "0002", "0003": "0002"}
+    assert await transactions.run(oldest_versions) == {"0001": "0001", "0002": "0002", "0003": "0002", "0007": "0002"}
 
 
 async def test_where_something_was_stored_the_version_before_may_run_on(transactions: Transactions) -> None:
@@ -137,13 +137,13 @@ async def test_where_something_was_stored_the_version_before_may_run_on(transact
     query = sa.text("INSERT INTO secrets (name, value) VALUES ('keyed-hash', :value)")
     await transactions.run(lambda connection: connection.execute(query, {"value": b"x" * 32}).close(), write=True)
     await migrate(transactions)
-    assert await transactions.run(oldest_versions) == {"0001": "0001", "0002": "0001", "0003": "0001"}
+    assert await transactions.run(oldest_versions) == {"0001": "0001", "0002": "0001", "0003": "0001", "0007": "0001"}
     store = ConversationStore(transactions, SystemClock())
     steps = (message("assistant", None, tool_calls=[CALL]), message("tool", "found", tool_call_id="c"))
     await store.commit(turn("t", "conv_1", new_messages=steps, created=True))
     assert all(await transactions.run(stored_bodies))
     assert await finish(transactions) == 1
-    assert await transactions.run(oldest_versions) == {"0001": "0001", "0002": "0002", "0003": "0002"}
+    assert await transactions.run(oldest_versions) == {"0001": "0001", "0002": "0002", "0003": "0002", "0007": "0002"}
     assert not all(await transactions.run(stored_bodies))
     assert await said(store, "conv_1") == [None, "found", "answer"]
 

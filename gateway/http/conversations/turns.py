@@ -17,8 +17,11 @@ from gateway.models.chain import is_step
 from gateway.models.past_turns import ConversationPath, PastBill, PastRequest, PastTurn, SentMessages, TurnDetails
 from gateway.models.records import Spending
 from gateway.storage.conversations.path import PastTurns
+from gateway.storage.conversations.replays import ReplayStore
 
 MOST_DIGITS = 9
+NOTHING = "msg_"
+"""No message has this id: a replay of which nothing is done has no turns."""
 WHY = (
     "strategy",
     "goal",
@@ -38,8 +41,9 @@ Json = dict[str, Any]
 class Turns:
     """The endpoints `all` (a page of a branch's turns) and `one`."""
 
-    def __init__(self, past: PastTurns, auth: Authenticator) -> None:
+    def __init__(self, past: PastTurns, replays: ReplayStore, auth: Authenticator) -> None:
         self._past = past
+        self._replays = replays
         self.all = Endpoint(auth, 0, {"GET": self._list})
         self.one = Endpoint(auth, 0, {"GET": self._find})
 
@@ -69,7 +73,13 @@ class Turns:
         return {**as_turn(turn, details.bills), **named}
 
     async def _path(self, call: ApiCall) -> ConversationPath:
-        return in_turns(await self._past.path(call.tenant, call.conversation_id))
+        """The current branch, or that of the replay which is named."""
+        check_named(call.query, "replay_id")
+        name, last = call.query.get("replay_id"), None
+        if name is not None:
+            replay = await self._replays.find(call.tenant, call.conversation_id, name)
+            last = replay.at_id or NOTHING
+        return in_turns(await self._past.path(call.tenant, call.conversation_id, last))
 
 
 def _number(text: str, most: int) -> int:
@@ -97,7 +107,7 @@ def as_turn(turn: PastTurn, bills: Mapping[str, PastBill]) -> Json:
         "request_ids": [request.request_id for request in turn.answered],
         "models": list(dict.fromkeys(bill.completion.ledger.model for bill in known)),
         "agents": list(dict.fromkeys(each.message.agent for each in turn.messages if each.message.agent)),
-        **as_spent(_sum(bill.spent for bill in known)),
+        **as_spent(sum_of(bill.spent for bill in known)),
     }
 
 
@@ -159,7 +169,8 @@ def _id(turn: PastTurn) -> str:
     return str(turn.messages[0].message.message_id)
 
 
-def _sum(parts: Iterable[Spending]) -> Spending:
+def sum_of(parts: Iterable[Spending]) -> Spending:
+    """All of them together."""
     total = Spending()
     for each in parts:
         total = total.plus(each)

@@ -58,9 +58,16 @@ def _conversations() -> dict[str, Any]:
             "get": _get("One item", "Item", *named, *_in_path("item_id")),
             "delete": _get("Delete an item", "Conversation", *named, *_in_path("item_id")),
         },
-        f"{one}/turns": {"get": _get("List turns", "Turns", *named, *_paging("asc"))},
+        f"{one}/replay": {"post": _replay(named)},
+        f"{one}/turns": {"get": _get("List turns", "Turns", *named, _of_replay(), *_paging("asc"))},
         f"{one}/turns/{{number}}": {
-            "get": _get("What a turn was sent, why, and what it cost", "TurnDetails", *named, *_in_path("number"))
+            "get": _get(
+                "What a turn was sent, why, and what it cost",
+                "TurnDetails",
+                *named,
+                *_in_path("number"),
+                _of_replay(),
+            )
         },
         f"{one}/attachments": {"get": _get("List attached documents", "Attachments", *named, *_paging("asc"))},
         f"{one}/attachments/{attachment}": {
@@ -68,6 +75,17 @@ def _conversations() -> dict[str, Any]:
             "delete": _get("Delete an attached document", "DeletedAttachment", *named, *_in_path("attachment_id")),
         },
     }
+
+
+def _of_replay() -> dict[str, Any]:
+    return _query("replay_id", TEXT, "The branch of this replay in place of the current one.")
+
+
+def _replay(named: Iterable[Any]) -> dict[str, Any]:
+    streamed = {"schema": ref("ReplayEvent"), "description": "One object an event, then `[DONE]`."}
+    estimated = {"application/json": {"schema": ref("ReplayEstimate")}}
+    found = _operation("Run turns anew on a branch", estimated | {"text/event-stream": streamed}, named)
+    return {**found, "requestBody": _body("ReplayRequest")}
 
 
 def _chat() -> dict[str, Any]:

@@ -82,15 +82,16 @@ def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry,
     if not failed:
         turn, point = without_known(connection, turn, point)
     messages, latest = message_rows(turn, entry, point, digest, now)
+    branch = turn.branch
     values = {
-        "head_id": head if failed else latest,
+        "head_id": head if failed or branch is not None else latest,
         "attachments": attached if failed else attached + len(turn.attachments),
         "updated_at": now,
         "used_until": None,
     }
     if turn.frame is not None and not failed:
         values["framed"] = True
-    if turn.profile is not None and not failed:
+    if turn.profile is not None and not failed and branch is None:
         values["profile"] = turn.profile
     if row is None:
         named = {"id": turn.conversation_id, "tenant": entry.tenant, "created_at": now}
@@ -113,6 +114,9 @@ def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry,
         write_frame(
             connection, turn.conversation_id, anchor, point.number + len(turn.new_messages) - 1, turn.frame, now
         )
+    if branch is not None and entry.status == "complete":
+        at = {"at": latest, "on_turn": branch.turn, "on_request": branch.request, "now": now}
+        connection.execute(_REPLAYED, {**at, "replay": branch.replay_id})
     if turn.completion is not None:
         _write_completion(connection, turn, entry.request_id)
     if turn.cached:
@@ -191,6 +195,16 @@ _LOCK = (
     .with_for_update()
 )
 _UPDATE = CONVERSATION.update().where(CONVERSATION.c.id == sa.bindparam("conversation"))
+_REPLAYED = (
+    schema.replays.update()
+    .where(schema.replays.c.id == sa.bindparam("replay"))
+    .values(
+        at_id=sa.bindparam("at"),
+        turn=sa.bindparam("on_turn"),
+        request=sa.bindparam("on_request"),
+        updated_at=sa.bindparam("now", type_=sa.DateTime(timezone=True)),
+    )
+)
 _COUNTS = (
     schema.messages.update()
     .where(schema.messages.c.id == sa.bindparam("message"), schema.messages.c.tokens.is_(None))
