@@ -56,7 +56,7 @@ def main() -> int:
     """Runs the demo; returns the exit code: 0 only if every step worked and every answer is right."""
     started = time.monotonic()
     for ending in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ending, _leave)
+        signal.signal(ending, leave)
     set_environment()
     with tempfile.TemporaryDirectory(prefix="gateway-demo-") as name, Children(Path(name)) as children:
         try:
@@ -81,7 +81,7 @@ def set_environment() -> None:
     os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1"
 
 
-def _leave(number: int, _frame: FrameType | None) -> None:
+def leave(number: int, _frame: FrameType | None) -> None:
     """Turns a signal into an exit that runs the clean-up."""
     sys.exit(128 + number)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import openai
 from comparison import Run, facts_of, table
+from replies import Json
 from workflow import Stakeholder, Workflow
 
 HERE = Path(__file__).parent
@@ -20,19 +21,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     if not given.demo:
         return report_to_emails(given, openai.OpenAI(base_url=given.base_url), given.model)
-    from with_demo_model import demo_model
+    from with_demo_model import MAX_INPUT_TOKENS, OPTIONS, demo_model
 
+    context = {"max_input_tokens": MAX_INPUT_TOKENS}
     with demo_model() as (client, model):
-        return report_to_emails(given, client, model)
+        return report_to_emails(given, client, model, {**OPTIONS, "extra_body": {"context": context}})
 
 
-def report_to_emails(given: argparse.Namespace, client: openai.OpenAI, model: str) -> int:
-    """Both runs, their emails, and the comparison."""
+def report_to_emails(given: argparse.Namespace, client: openai.OpenAI, model: str, options: Json | None = None) -> int:
+    """Both runs, their emails, and the comparison.
+
+    Args:
+        options: further fields of each request.
+    """
     report = Path(given.report).read_text(encoding="utf-8")
     runs = []
     for shared in (True, False):
         print(f"\n=== {NAMES[shared]} context")
-        runs.append(_run(Workflow(client, model, shared=shared), report, given, NAMES[shared]))
+        runs.append(_run(Workflow(client, model, shared=shared, options=options), report, given, NAMES[shared]))
     first = runs[0]
     facts = facts_of(first.analysis.summary, [each.name for each in first.analysis.stakeholders])
     print(f"\n=== compared, by the facts of the summary: {', '.join(facts) or 'none'}\n\n{table(runs, facts)}")

@@ -155,9 +155,10 @@ class Workflow:
         request["messages"] = [{"role": "user", "content": text}]
         speaker = {"id": agent, "instruction": instruction}
         if self._shared:
-            request["extra_body"] = {"agent": speaker, "conversation": self.conversation}
+            place: Json = {"conversation": self.conversation}
         else:
-            request["extra_body"] = {"agent": speaker, "store": False}
+            place = {"store": False}
+        request["extra_body"] = {**request.get("extra_body", {}), "agent": speaker, **place}
         create: Any = self._client.chat.completions.create
         try:
             completion = create(**request, **({"response_format": answers} if answers else {}))
