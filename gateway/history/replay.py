@@ -28,7 +28,7 @@ def to_replay(
     for turn in turns:
         begins = turn.requests[0].before
         before = path.messages[begins - 1].message.message_id if begins else None
-        asks = [_ask(path, request, bills, change) for request in turn.requests if _is_made_again(request)]
+        asks = [_ask(path, request, bills, change) for request in turn.requests if is_made_again(request)]
         found.append(TurnToReplay(turn.number, tuple(asks), tuple(_results(turn.messages)), before))
     return found
 
@@ -41,7 +41,7 @@ def single_request(
     return _ask(path, request, bills, change, roles=(*SAID, *RESULT_ROLES)), before
 
 
-def _is_made_again(request: PastRequest) -> bool:
+def is_made_again(request: PastRequest) -> bool:
     """Whether it is no step of a tool loop: those follow from what the model calls."""
     said = [each for each in request.brought if each.message.role in SAID]
     return bool(said) or (request.answer is not None and not request.brought)

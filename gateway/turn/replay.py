@@ -6,7 +6,7 @@ that whoever goes on begins behind the last finished one.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -105,6 +105,10 @@ class Replayer:
         """What each of these requests would cost; no primary model is called."""
         return [await self._pipeline.dry_run(request) for request in requests]
 
+    def forget(self, replay_id: str) -> None:
+        """Forgets a replay, if nothing is done of it; its caller need not wait."""
+        self._tasks.start(self._noted(self._replays.drop(replay_id), replay_id))
+
     async def close(self) -> None:
         """Waits for what is still to be noted."""
         await self._tasks.finish()
@@ -180,7 +184,7 @@ class Replayer:
             yield
         finally:
             holding.cancel()
-            self._tasks.start(self._released(replay_id))
+            self._tasks.start(self._noted(self._replays.release(replay_id), replay_id))
 
     async def _hold(self, replay_id: str) -> None:
         while True:
@@ -188,9 +192,9 @@ class Replayer:
             with contextlib.suppress(StorageUnavailable):
                 await self._replays.hold(replay_id)
 
-    async def _released(self, replay_id: str) -> None:
+    async def _noted(self, note: Coroutine[Any, Any, None], replay_id: str) -> None:
         try:
-            await self._replays.release(replay_id)
+            await note
         except StorageUnavailable:
             log.warning("replay_not_released", replay_id=replay_id)  # its time is over soon
 

@@ -98,7 +98,11 @@ def test_s11_10_answers_that_are_the_same_are_a_branch_all_the_same(team: Team) 
     assert not ids[0] & ids[1]
     assert branch[0]["id"] == old[0]["id"], "the first question is shared"
     assert [each["request_ids"] for each in branch] == [each["request_ids"] for each in found.turns]
-    assert said(team) == [f"{who} {n}" for n in (1, 2, 3) for who in ("question", "answer")]
+    words = [f"{who} {n}" for n in (1, 2, 3) for who in ("question", "answer")]
+    assert said(team) == words
+    team.conversation = None  # a client that sends all again goes on where it was answered first
+    chat(team, *(user(text) if "question" in text else assistant(text) for text in words), user("And then?"))
+    assert [each["id"] for each in turns(team)][:3] == [each["id"] for each in old]
 
 
 def test_s11_10_one_turn_is_made_again_with_changes_and_becomes_current(team: Team) -> None:

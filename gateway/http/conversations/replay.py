@@ -8,7 +8,7 @@ from gateway.base.ids import new_id
 from gateway.config.settings import Settings
 from gateway.errors import ConversationNotFound, GatewayError, ReplayNotFound, StorageUnavailable
 from gateway.history.past_turns import in_turns, turns_of
-from gateway.history.replay import single_request, to_replay
+from gateway.history.replay import is_made_again, single_request, to_replay
 from gateway.http.auth import UNKNOWN, Authenticator
 from gateway.http.chat.validation import CONVERSATION_ID
 from gateway.http.conversations.endpoint import as_spent
@@ -97,17 +97,18 @@ class Replays:
             done = await self._replayer.run(work)
             end = await self._end(asking, work.replay, done=done, move_head=bool(fields.move_head))
         except GatewayError as error:
-            if stream.begun:
-                await stream.fail(error)
-                return
-            if is_new:
-                await self._replays.drop(work.replay.replay_id)
-            raise
+            if not stream.begun:
+                raise
+            await stream.fail(error)
+            return
+        finally:
+            if is_new and not stream.begun:  # nobody knows its name
+                self._replayer.forget(work.replay.replay_id)
         await stream.end(end)
 
     async def _begun(self, asking: "_Asking", fields: ReplayField, stream: "_EventStream") -> ReplayWork:
         """A new replay, as it is stored before anybody is asked."""
-        replay, turns = await self._planned(asking, fields)
+        replay, turns, _ = await self._planned(asking, fields)
         make = self._maker(asking, replay)
         self._check(asking, make, turns, replay)
         await self._replays.begin(asking.caller.tenant, replay)
@@ -131,7 +132,10 @@ class Replays:
         stream.of(replay)
         return ReplayWork(tenant, replay, turns, self._maker(asking, replay), stream.emit, given)
 
-    async def _planned(self, asking: "_Asking", fields: ReplayField) -> tuple[Replay, list[TurnToReplay]]:
+    async def _planned(
+        self, asking: "_Asking", fields: ReplayField
+    ) -> tuple[Replay, list[TurnToReplay], ConversationPath]:
+        """A new replay, its turns, and the branch that they are of."""
         path = in_turns(await self._past.path(asking.caller.tenant, asking.conversation_id))
         past = turns_asked_for(fields, turns_of(path))
         source = str(path.messages[-1].message.message_id)
@@ -139,7 +143,7 @@ class Replays:
         replay = Replay(new_id("replay_"), asking.conversation_id, source, *numbers, asked_for(fields))
         turns = await self._to_replay(asking, path, past, replay)
         check_turns(turns, replay.asked)
-        return replay, turns
+        return replay, turns, path
 
     async def _to_replay(
         self, asking: "_Asking", path: ConversationPath, past: Sequence[PastTurn], replay: Replay
@@ -160,16 +164,17 @@ class Replays:
     async def _estimate(self, asking: "_Asking", fields: ReplayField) -> Json:
         """What the turns would cost if the answers were as they were. Nothing is stored."""
         tenant = asking.caller.tenant
-        replay, turns = await self._planned(asking, fields)
+        replay, turns, path = await self._planned(asking, fields)
         make = self._maker(asking, replay)
         self._check(asking, make, turns, replay)
-        path = in_turns(await self._past.path(tenant, asking.conversation_id, replay.source_id))
         past = turns_of(path)[replay.from_turn - 1 : replay.to_turn]
         bills = await self._past.bills(tenant, path, past)
         found = []
         for turn in past:
             requests: list[ChatRequest] = []
             for request in turn.requests:
+                if request.answer is None and not is_made_again(request):
+                    continue  # results that nobody has answered yet
                 ask, behind = single_request(path, request, bills, replay.asked)
                 branch = BranchPoint(replay.replay_id, behind, turn.number, until=ask.until)
                 requests.append(make(ask, ask.messages, branch, dry_run=True))

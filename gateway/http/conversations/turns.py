@@ -5,6 +5,7 @@ from typing import Any
 
 from gateway.accounting.audit import repriced
 from gateway.accounting.metadata import with_plan
+from gateway.assembly.messages import without_items
 from gateway.errors import ItemNotFound, TurnNotFound
 from gateway.history.past_turns import in_turns, sent_messages, turns_of
 from gateway.http.auth import Authenticator
@@ -115,7 +116,7 @@ def as_request(path: ConversationPath, request: PastRequest, details: TurnDetail
     """One request of a turn: what it forwarded, why, and its bill."""
     bill = details.bills.get(request.request_id)
     entry = bill.completion.ledger if bill is not None else None
-    sent = sent_messages(path, request, entry, details.frames.get(request.request_id))
+    sent = sent_messages(path, request, entry, details.frames.get(request.request_id), without_items)
     found = {"request_id": request.request_id, **_sent(sent)}
     if bill is None or entry is None:
         return {**found, "why": None, "usage": None, "cost": None}

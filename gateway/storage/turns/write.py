@@ -35,6 +35,8 @@ INSERT_CONVERSATION = RowInsert(schema.conversations)
 INSERT_MESSAGES = RowInsert(schema.messages)
 INSERT_COMPLETION = RowInsert(schema.completions)
 INSERT_INSTRUCTIONS = RowInsert(schema.instructions, "ON CONFLICT DO NOTHING")
+INSERT_NEW_LINKS = RowInsert(schema.message_links, "ON CONFLICT DO NOTHING")
+"""Of a replay: a client that resends what was said goes on where it was said first."""
 INSERT_CACHED = RowInsert(schema.cached_contents, "ON CONFLICT DO NOTHING")
 
 
@@ -107,7 +109,8 @@ def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry,
         connection.execute(_COUNTS, [{"message": key, "counts": jsons.dumps_text(by)} for key, by in turn.counts])
     if not failed:
         links = [link for _, links in messages for link in links]
-        INSERT_LINKS(connection, list({link["digest"]: link for link in reversed(links)}.values()))
+        insert_links = INSERT_LINKS if branch is None else INSERT_NEW_LINKS
+        insert_links(connection, list({link["digest"]: link for link in reversed(links)}.values()))
         _write_attachments(connection, turn, attached, now)
     if turn.frame is not None and not failed:
         anchor = turn.new_messages[-1].message_id if turn.new_messages else point.parent
