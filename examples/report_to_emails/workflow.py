@@ -19,6 +19,10 @@ PLANNER = "You plan emails. You answer with JSON: for each stakeholder the one p
 WRITER = "You write one short email, ready to be sent. You use the facts of the report."
 REVIEWER = "You score an email from 1 to 10 and say in one sentence what is missing. You answer with JSON."
 GOOD_ENOUGH = 8
+SHORTEST_SUMMARY = 30
+"""Characters; what is shorter says nothing of a company."""
+READS: Json = {"type": "claude-code", "window": 20}
+"""Writers and reviewer read what the others said as context before their message, and do not go on in its form."""
 MOST_TOKENS = 300
 
 
@@ -111,7 +115,9 @@ class Workflow:
         answer = self._ask("orchestrator", ORCHESTRATOR, f"{question}\n\n{report}", ANALYSIS)
         found = object_in(answer) or {}
         people = [Stakeholder(text_of(each["name"]), text_of(each["concern"])) for each in _people(found)]
+        people = [each for each in people if each.concern.lower() != each.name.lower()]
         summary = text_of(found.get("company_summary"))
+        summary = summary if len(summary) >= SHORTEST_SUMMARY else ""
         in_report = [Stakeholder(*each) for each in people_in(report)]
         known = [each for each in people if each.name.lower() in report.lower()]
         fell_back = not (known and summary)
@@ -123,7 +129,7 @@ class Workflow:
         answer = self._ask("task_planner", PLANNER, f"Emails go to these stakeholders:\n{names}", PLAN)
         tasks = objects_of((object_in(answer) or {}).get("tasks"), "stakeholder", "point")
         said = {text_of(each["stakeholder"]).lower(): text_of(each["point"]) for each in tasks}
-        return {each.name: said.get(each.name.lower(), each.concern) for each in chosen}
+        return {each.name: _longer(said.get(each.name.lower(), ""), each) for each in chosen}
 
     def write(self, chosen: Sequence[Stakeholder], points: dict[str, str]) -> list[Email]:
         """The emails, written, scored and refined at once, in the order of `chosen`."""
@@ -153,7 +159,7 @@ class Workflow:
         """What an agent answers. A server that knows no `response_format` is asked without."""
         request: Json = {"model": self._model, **self._options}
         request["messages"] = [{"role": "user", "content": text}]
-        speaker = {"id": agent, "instruction": instruction}
+        speaker = {"id": agent, "instruction": instruction, **({} if answers in (ANALYSIS, PLAN) else READS)}
         if self._shared:
             place: Json = {"conversation": self.conversation}
         else:
@@ -168,6 +174,11 @@ class Workflow:
             completion = create(**request)
         self.spent.add(completion.usage)
         return str(completion.choices[0].message.content or "")
+
+
+def _longer(point: str, of: Stakeholder) -> str:
+    """The point, unless it says no more than a name."""
+    return point if len(point) > len(of.name) else of.concern
 
 
 def _people(found: Json) -> list[Json]:

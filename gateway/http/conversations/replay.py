@@ -1,6 +1,7 @@
 """`POST /v1/conversations/{id}/replay`: runs turns anew on a branch, told as server-sent events (guarantee §11)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -20,7 +21,7 @@ from gateway.http.conversations.replay_request import (
     replay_field,
     turns_asked_for,
 )
-from gateway.http.conversations.turns import sum_of
+from gateway.http.conversations.turns import NOTHING, sum_of
 from gateway.http.edge import (
     CLIENT,
     EVENT_STREAM,
@@ -190,7 +191,7 @@ class Replays:
         """What the replay came to: the figures are those of its branch, earlier runs included."""
         tenant = asking.caller.tenant
         now = await self._replays.find(tenant, replay.conversation_id, replay.replay_id)
-        path = in_turns(await self._past.path(tenant, replay.conversation_id, now.at_id or ""))
+        path = in_turns(await self._past.path(tenant, replay.conversation_id, now.at_id or NOTHING))
         turns = [turn for turn in turns_of(path) if turn.number >= replay.from_turn]
         bills = await self._past.bills(tenant, path, turns)
         moved = done and move_head and await self._replays.move_head(now)
@@ -203,13 +204,13 @@ class Replays:
         }
 
 
+@dataclass(frozen=True, slots=True)
 class _Asking:
     """Who asks, for which conversation, and whether they have left."""
 
-    def __init__(self, caller: Caller, conversation_id: str, has_left: Any) -> None:
-        self.caller = caller
-        self.conversation_id = conversation_id
-        self.has_left = has_left
+    caller: Caller
+    conversation_id: str
+    has_left: Callable[[], bool]
 
 
 class _EventStream:

@@ -63,7 +63,7 @@ def read_path(
     row = connection.execute(sa.select(table.c.id, table.c.head_id, table.c.forgotten_at).where(*where)).first()
     if row is None:
         raise ConversationNotFound("No such conversation.", param="conversation_id")
-    end = last or row.head_id
+    end = last if last is not None else row.head_id
     found = connection.execute(_PATH, {"from": end}).all()[::-1] if end is not None else []
     known = sa.select(INSTRUCTIONS.c.digest, INSTRUCTIONS.c.body)
     bodies = connection.execute(known.where(INSTRUCTIONS.c.conversation_id == conversation_id))
