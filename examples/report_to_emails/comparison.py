@@ -29,10 +29,10 @@ class Run:
     seconds: float
 
 
-def facts_of(summary: str, names: Sequence[str]) -> list[str]:
-    """The figures and proper names of a summary, each once; not the words of stakeholders' own names, which every email
-    has anyway."""
-    own = {word.lower() for name in names for word in name.split()}
+def facts_of(summary: str, told: Sequence[str]) -> list[str]:
+    """The figures and proper names of a summary, each once; not those that writers are `told` anyway, with the names of
+    stakeholders and what concerns them."""
+    own = {word.lower() for text in told for word in re.findall(r"[\w.,-]*\w", text)}
     found = (fact.rstrip(".,") for fact in FACT.findall(summary))
     return list(dict.fromkeys(fact for fact in found if fact.lower() not in own | COMMON))
 

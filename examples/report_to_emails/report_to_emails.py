@@ -40,7 +40,8 @@ def report_to_emails(given: argparse.Namespace, client: openai.OpenAI, model: st
         print(f"\n=== {NAMES[shared]} context")
         runs.append(_run(Workflow(client, model, shared=shared, options=options), report, given, NAMES[shared]))
     first = runs[0]
-    facts = facts_of(first.analysis.summary, [each.name for each in first.analysis.stakeholders])
+    told = [f"{each.name} {each.concern}" for run in runs for each in run.analysis.stakeholders]
+    facts = facts_of(first.analysis.summary, told)
     print(f"\n=== compared, by the facts of the summary: {', '.join(facts) or 'none'}\n\n{table(runs, facts)}")
     return 0
 
