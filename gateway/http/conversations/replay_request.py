@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from gateway.base import jsons
 from gateway.base.ids import new_id
 from gateway.config.settings import Settings
 from gateway.errors import InvalidRequest
 from gateway.http.chat.own_fields import ContextField, Name, is_name
-from gateway.http.chat.validation import Arrival, parse_chat_request
+from gateway.http.chat.validation import Arrival, ModelName, parse_chat_request
 from gateway.http.fields import Fields, invalid, read
 from gateway.models.conversation import BranchPoint, ConversationRef
 from gateway.models.exchange import Caller, ChatRequest
@@ -30,12 +30,6 @@ WHEN_RESUMED = frozenset({"replay_id", "move_head", "tool_results"})
 MOST_TURNS = 2**31 - 1
 Json = dict[str, Any]
 Number = Annotated[int, Field(ge=1, le=MOST_TURNS)]
-
-
-def _a_model(text: str) -> str:
-    if not text.strip() or not text.isprintable():
-        raise ValueError("be 1 to 512 printable characters")
-    return text
 
 
 class ReplayAgentField(Fields):
@@ -64,7 +58,7 @@ class ReplayField(Fields):
     model_config = ConfigDict(extra="forbid")
 
     replay_id: Annotated[str, Field(min_length=1, max_length=64)] | None = None
-    model: Annotated[str, Field(max_length=512), AfterValidator(_a_model)] | None = None
+    model: ModelName | None = None
     from_turn: Number | None = None
     to_turn: Number | None = None
     agents: dict[str, ReplayAgentField] | None = None
