@@ -26,7 +26,9 @@ from gateway.http.conversations.completions import StoredCompletions
 from gateway.http.conversations.context import ConversationContext
 from gateway.http.conversations.endpoint import Conversations
 from gateway.http.conversations.memory import Memories
+from gateway.http.conversations.replay import Replays
 from gateway.http.conversations.transfer import ExportedConversation, ImportedConversations
+from gateway.http.conversations.turns import Turns
 from gateway.http.cors import CrossOrigin, Preflights
 from gateway.http.edge import CHAT_PATH, App, Direct, Draining, Edge
 from gateway.http.openapi.document import About, Description
@@ -44,7 +46,9 @@ from gateway.relevance.index_cache import ContentIndexes, IndexedCache
 from gateway.storage.cache.memory import open_cache
 from gateway.storage.calibrations import SqlCalibrations
 from gateway.storage.claims import ClaimStore
+from gateway.storage.conversations.path import PastTurns
 from gateway.storage.conversations.records import ConversationRecords
+from gateway.storage.conversations.replays import ReplayStore
 from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database.engine import Transactions, open_transactions
 from gateway.storage.database.migrate import migrate
@@ -60,6 +64,7 @@ from gateway.tokens.calibration import Margins, keep_calibrated
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.idempotency import IdempotencyGate
 from gateway.turn.pipeline import Pipeline
+from gateway.turn.replay import Replayer
 from gateway.turn.rolling_summaries import RollingSummaries
 from gateway.turn.settlement import Settlement
 from gateway.upstream.http.client import new_client
@@ -214,6 +219,11 @@ class Gateway:
         self.metrics.observed = observed.counts
         self.statistics = Statistics(observed, self.metrics, auth, settings)
         self.stored = Stored(self.things, records, store, self.paths, self.resends)
+        past = PastTurns(self.transactions)
+        replays = ReplayStore(self.transactions, clock)
+        self.turns = Turns(past, replays, auth)
+        self.replayer = Replayer(pipeline, store, replays, past)
+        self.replays = Replays(self.replayer, pipeline, past, replays, auth, settings, clock)
         transfer = ConversationTransfer(self.transactions, clock)
         self.exported = ExportedConversation(transfer, auth)
         self.imported = ImportedConversations(transfer, auth, max_bytes)
@@ -259,6 +269,9 @@ class Gateway:
             Route("/v1/memory/{memory_id}", memories.one, methods=["GET"]),
             Route("/v1/memory/{memory_id}", memories.one, methods=["DELETE"]),
             Route("/v1/memory/{type}/{thing_id:path}/conversations", memories.conversations, methods=["GET"]),
+            Route("/v1/conversations/{conversation_id}/turns", self.turns.all, methods=["GET"]),
+            Route("/v1/conversations/{conversation_id}/turns/{number}", self.turns.one, methods=["GET"]),
+            Route("/v1/conversations/{conversation_id}/replay", self.replays, methods=["POST"]),
             Route("/v1/conversations/{conversation_id}/items", conversations.items, methods=["GET"]),
             Route("/v1/conversations/{conversation_id}/items", conversations.items, methods=["POST"]),
             Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["GET"]),
@@ -332,6 +345,7 @@ class Gateway:
         await self.summaries.close(SUMMARIES_SECONDS)
         if self.meaning is not None:
             await self.meaning.close()
+        await self.replayer.close()
         await self.settlement.drain(2 * self.settings.storage.timeout)
         await asyncio.to_thread(self.hooks.close, HOOKS_SECONDS)
         await self.planning.close()

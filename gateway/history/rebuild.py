@@ -184,6 +184,8 @@ def _rebuilt(
 ) -> History:
     if stored is None:
         return _new_conversation(request, sent, options)
+    if request.conversation.branch is not None:
+        return replace(_delta(sent, stored, options), at_head=False)
     if lookup is None or (lookup.maybe_delta and not stored.resume_point.kept):
         return _delta(sent, stored, options)
     point = stored.resume_point

@@ -111,11 +111,26 @@ def new_message(body: dict[str, Any], number: int | None = None) -> Conversation
 
 
 @dataclass(frozen=True, slots=True)
+class BranchPoint:
+    """Where a request of a replay goes on: behind the message `behind` (None: before the first), on a branch that does
+    not become the conversation's current one. `turn` and `request` say which of the replayed requests it is, the latter
+    from 0 on in its turn. Documents that were attached after `until` are not there yet."""
+
+    replay_id: str
+    behind: str | None
+    turn: int
+    request: int = 0
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ConversationRef:
-    """How a request names its conversation; at most one of the two is set (an id outranks a session)."""
+    """How a request names its conversation; at most one of the two is set (an id outranks a session). `branch`: of a
+    replay, where in it the request goes on; None: where its messages say."""
 
     conversation_id: str | None = None
     session: str | None = None
+    branch: BranchPoint | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from gateway.models.artifacts import Artifact
 from gateway.models.bill import PICO, CallCost
 from gateway.models.chain import START, ChainDigest, ChainKey
-from gateway.models.conversation import ConversationMessage
+from gateway.models.conversation import BranchPoint, ConversationMessage
 from gateway.models.frames import NewFrame
 from gateway.models.things import NotedThings
 
@@ -153,6 +153,8 @@ class StoredTurn:
     """Messages that are pinned from now on."""
     things: NotedThings | None = None
     """What it says of things, where that is remembered (guarantee §11)."""
+    branch: BranchPoint | None = None
+    """Of a replay: the conversation's current branch stays, and the replay stands behind this turn from now on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from gateway.history.rebuild import (
     new_history,
     starts_conversation,
 )
-from gateway.models.exchange import ChatRequest, Deployment, JsonAnswer
+from gateway.models.exchange import Caller, ChatRequest, Deployment, JsonAnswer
 from gateway.ports import FileStore, Upstream
 from gateway.storage.store import ConversationStore
 from gateway.turn.echoes import StreamWithoutEchoes, without_echoes
@@ -108,6 +108,13 @@ class Pipeline:
             await relay(receiver, exchange, opened, stack, self._settlement, lambda: self._keep(exchange))
 
         return StreamedAnswer(opened.headers, exchange.conversation_id, send_to, close)
+
+    def check_model(self, model: str, caller: Caller) -> None:
+        """
+        Raises:
+            ModelNotFound, Unauthorized: this caller cannot be answered by it.
+        """
+        self._router.deployment(model, caller)
 
     async def dry_run(self, request: ChatRequest) -> dict[str, Any]:
         """What would be forwarded and what it would cost. The primary model is not called; nothing is stored but the

@@ -81,6 +81,7 @@ def stored_turn(exchange: Exchange, outcome: Outcome, user_place: str | None = N
         profile=exchange.profile.mode if exchange.profile is not None else None,
         pins=_pins(exchange.request, history, new) if outcome.status != "failed" else (),
         things=_noted(exchange, history, exchange.conversation_id, user_place),
+        branch=request.conversation.branch,
         open_step=open_step(history.messages[: history.stored]) if new and new[0].role in RESULT_ROLES else (),
     )
     return with_counts(turn, built.counting)

@@ -1,5 +1,6 @@
 """`/openapi.json` describes what is served: every path, and every field of real answers (guarantee §9)."""
 
+import json
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -162,6 +163,15 @@ def test_s9_conversations_are_as_described(
     answer = chat(one_gateway, model="small", messages=[user("Who?")], attachments=attachments)
     path = f"/conversations/{answer['conversation']['id']}"
     with http(one_gateway) as client:
+        check(described, "Turns", client.get(f"{path}/turns").json())
+        check(described, "TurnDetails", client.get(f"{path}/turns/1").json())
+        again: Json = {"model": "small", "from_turn": 1, "parameters": {"max_tokens": 5}, "dry_run": True}
+        check(described, "ReplayRequest", again)
+        check(described, "ReplayEstimate", client.post(f"{path}/replay", json=again).json())
+        events = client.post(f"{path}/replay", json={**again, "dry_run": False}).text.split("\n\n")[:-2]
+        assert len(events) > 3
+        for each in events:
+            check(described, "ReplayEvent", json.loads(each.removeprefix("data: ")))
         new = {"items": [{"type": "message", "role": "user", "content": "hello"}], "metadata": {"a": "b"}}
         check(described, "NewConversation", new)
         made = client.post("/conversations", json=new).json()

@@ -121,3 +121,15 @@ def test_the_quickstart_of_a_local_model(upstream: MockUpstream, tmp_path: Path)
     assert [chat.body["model"] for chat in upstream.chats] == ["qwen3"]
     assert answer["response_metadata"]["cost"]["total_cost"] == 0
     assert answer["response_metadata"]["context_utilization"]["context_window"] == 8192
+
+
+def test_the_example_of_replays(shipped: GatewayProcess, upstream: MockUpstream, tmp_path: Path) -> None:
+    """What a turn was sent, an estimate, and a replay with another instruction."""
+    code = re.search(r"^```python\n(.*?)^```", (ROOT / "docs/replay.md").read_text(), re.DOTALL | re.MULTILINE)
+    assert code
+    output = run(code.group(1), shipped, tmp_path, sys.executable, "-c")
+    assert "'Write to the board of the lamp works.'" in output
+    assert "{'min': " in output
+    assert "'status': 'complete'" in output
+    system = [record.body["messages"][0]["content"] for record in upstream.chats]
+    assert system == ["You write letters.", "You write short letters."]

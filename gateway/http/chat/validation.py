@@ -38,10 +38,13 @@ def _printable(text: str) -> str:
     return text
 
 
+ModelName = Annotated[str, Field(max_length=512), AfterValidator(_printable)]
+
+
 class Chat(Fields):
     """The fields of a chat request that the gateway reads, but for `messages`, `tools` and `conversation`."""
 
-    model: Annotated[str, Field(max_length=512), AfterValidator(_printable)]
+    model: ModelName
     stream: bool | None = None
     stream_options: dict[str, Any] | None = None
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None

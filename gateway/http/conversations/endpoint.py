@@ -57,12 +57,12 @@ def as_totals(totals: ConversationTotals) -> dict[str, Any]:
             "request_ids": list(turn.request_ids),
             "status": turn.status,
             "created_at": int(turn.created_at.timestamp()),
-            **_spent(turn.spent),
+            **as_spent(turn.spent),
         }
         for turn in totals.latest
     ]
     return {
-        "totals": {"turns": totals.turns, "requests": totals.spent.requests, **_spent(totals.spent), **_by(totals)},
+        "totals": {"turns": totals.turns, "requests": totals.spent.requests, **as_spent(totals.spent), **_by(totals)},
         "turns": turns,
     }
 
@@ -71,11 +71,13 @@ def _by(totals: ConversationTotals) -> dict[str, Any]:
     """What each agent took, where any was named; requests without one are under null."""
     if totals.by_agent.keys() <= {None}:
         return {}
-    agents = [{"agent": agent, "requests": spent.requests, **_spent(spent)} for agent, spent in totals.by_agent.items()]
+    agents = [
+        {"agent": agent, "requests": spent.requests, **as_spent(spent)} for agent, spent in totals.by_agent.items()
+    ]
     return {"agents": agents}
 
 
-def _spent(spent: Spending) -> dict[str, Any]:
+def as_spent(spent: Spending) -> dict[str, Any]:
     """Tokens and cost as a bill has them; no cost where a price is not known (guarantee §6)."""
     prompt, completion = spent.prompt_tokens, spent.completion_tokens
     return {

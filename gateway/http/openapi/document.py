@@ -18,6 +18,7 @@ def document() -> bytes:
     from gateway.http.openapi.paths import paths
     from gateway.http.openapi.schemas import schemas
     from gateway.http.openapi.things import thing_schemas
+    from gateway.http.openapi.turns import turn_schemas
     from gateway.http.openapi.windows import windows
 
     found: dict[str, Any] = {
@@ -26,7 +27,7 @@ def document() -> bytes:
         "security": [{"key": []}],
         "paths": paths(),
         "components": {
-            "schemas": {**schemas(), **windows(), **thing_schemas()},
+            "schemas": {**schemas(), **windows(), **thing_schemas(), **turn_schemas()},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     }

@@ -64,6 +64,17 @@ def _conversations() -> dict[str, Any]:
         f"{one}/context": {
             "get": _get("The window as the latest request left it", "ConversationContext", *named, *_of_model())
         },
+        f"{one}/replay": {"post": _replay(named)},
+        f"{one}/turns": {"get": _get("List turns", "Turns", *named, _of_replay(), *_paging("asc"))},
+        f"{one}/turns/{{number}}": {
+            "get": _get(
+                "What a turn was sent, why, and what it cost",
+                "TurnDetails",
+                *named,
+                *_in_path("number"),
+                _of_replay(),
+            )
+        },
         f"{one}/attachments": {"get": _get("List attached documents", "Attachments", *named, *_paging("asc"))},
         f"{one}/attachments/{attachment}": {
             "get": _get("An attached document with its text", "Attachment", *named, *_in_path("attachment_id")),
@@ -124,6 +135,17 @@ def _memory() -> dict[str, Any]:
             "get": _get("List the conversations that are about a thing", "ThingConversations", *thing, *_paging("desc"))
         },
     }
+
+
+def _of_replay() -> dict[str, Any]:
+    return _query("replay_id", TEXT, "The branch of this replay in place of the current one.")
+
+
+def _replay(named: Iterable[Any]) -> dict[str, Any]:
+    streamed = {"schema": ref("ReplayEvent"), "description": "One object an event, then `[DONE]`."}
+    estimated = {"application/json": {"schema": ref("ReplayEstimate")}}
+    found = _operation("Run turns anew on a branch", estimated | {"text/event-stream": streamed}, named)
+    return {**found, "requestBody": _body("ReplayRequest")}
 
 
 def _chat() -> dict[str, Any]:

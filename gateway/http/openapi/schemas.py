@@ -269,18 +269,7 @@ def deleted(kind: str) -> Schema:
 
 
 def _of_conversations() -> dict[str, Schema]:
-    spent: dict[str, Schema] = {
-        "usage": ref("Tokens"),
-        "cost": obj(
-            "What all models cost together.",
-            "planning_cost total_cost currency priced estimated",
-            planning_cost=USD,
-            total_cost=USD,
-            currency={"const": "USD"},
-            priced=FLAG,
-            estimated=FLAG,
-        ),
-    }
+    spent = spent_fields()
     turn = obj(
         "One turn, all requests of its tool loop together.",
         "number request_ids status created_at usage cost",
@@ -347,6 +336,22 @@ def _of_conversations() -> dict[str, Schema]:
             **obj("All that a conversation is.", "object version", object=exported, version=WHOLE),
             "additionalProperties": True,
         },
+    }
+
+
+def spent_fields() -> dict[str, Schema]:
+    """Tokens and cost of several requests together."""
+    return {
+        "usage": ref("Tokens"),
+        "cost": obj(
+            "What all models cost together.",
+            "planning_cost total_cost currency priced estimated",
+            planning_cost=USD,
+            total_cost=USD,
+            currency={"const": "USD"},
+            priced=FLAG,
+            estimated=FLAG,
+        ),
     }
 
 

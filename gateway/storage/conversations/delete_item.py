@@ -108,6 +108,9 @@ def _delete_message(connection: sa.Connection, row: Any, stored: Any) -> dict[st
     connection.execute(hanging.values(parent_id=stored.parent_id))
     connection.execute(MESSAGES.delete().where(MESSAGES.c.id == stored.id))
     connection.execute(STEPS.delete().where(STEPS.c.conversation_id == row.id, STEPS.c.message_id == stored.id))
+    replays = schema.replays
+    ends = (replays.c.conversation_id == row.id, replays.c.at_id == stored.id)
+    connection.execute(replays.update().where(*ends).values(at_id=stored.parent_id))
     if row.head_id != stored.id:
         return {}
     digest = stored.instructions_digest if stored.parent_id is None else None

@@ -47,6 +47,11 @@ def read_totals(connection: sa.Connection, tenant: str, conversation_id: str) ->
     return ConversationTotals(len(turns), total, tuple(each), by_agent)
 
 
+def read_spending(connection: sa.Connection, tenant: str, conversation_id: str) -> dict[str, Spending]:
+    """What each request of a conversation took, by its id."""
+    return {row.request_id: _spending(row) for row in _bills(connection, tenant, conversation_id)}
+
+
 def _first_requests(connection: sa.Connection, conversation_id: str) -> dict[str, str]:
     """For each request that stored a message, the request that began its turn: the one of the user message above."""
     columns = (MESSAGES.c.id, MESSAGES.c.parent_id, MESSAGES.c.role, MESSAGES.c.request_id)

@@ -20,7 +20,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-REVISION = "0006"
+REVISION = "0007"
 """The Alembic revision that this version of the code needs."""
 
 metadata = MetaData(
@@ -210,6 +210,26 @@ summaries = Table(
 `last_number` on the path to `last_message_id`. `after_message_id`: the last message of the segment before. `size`: the
 characters of what it was made of.
 `request_id`: whose bill has what it cost."""
+
+replays = Table(
+    "replays",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("source_id", String(64), nullable=False),
+    Column("from_turn", Integer, nullable=False),
+    Column("to_turn", Integer, nullable=False),
+    Column("asked", Text, nullable=False),
+    Column("at_id", String(64)),
+    Column("turn", Integer),
+    Column("request", Integer),
+    Column("used_until", DateTime(timezone=True)),
+    Column("created_at", DateTime(timezone=True), nullable=False),
+    Column("updated_at", DateTime(timezone=True), nullable=False),
+)
+"""Turns of a conversation that are run anew on a branch. `source_id`: the last message of the branch that is replayed.
+`asked`: what is to be other than it was. `at_id`: the last message of what is done of it, which is request number
+`request` of turn number `turn`; written with that turn. `used_until`: somebody is at work on it."""
 
 calibrations = Table(
     "calibrations",

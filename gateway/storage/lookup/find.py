@@ -10,6 +10,7 @@ from gateway.base import jsons
 from gateway.models.artifacts import Artifact
 from gateway.models.conversation import (
     NOWHERE,
+    BranchPoint,
     ConversationMessage,
     ConversationRef,
     Earlier,
@@ -56,9 +57,16 @@ def find(
     if row is None:
         return None
     point = resume_behind(row)
-    if lookup is not None:
+    if ref.branch is not None:
+        branched = _branch_point(connection, row.id, ref.branch)
+        if branched is None:
+            return None
+        point = branched
+    elif lookup is not None:
         point = locate(connection, row.id, row.head_id, lookup) or (point if lookup.maybe_delta else NOWHERE)
     found = _load(connection, row, point, lookup, max_bytes, paths, framed=bool(row.framed) and model is not None)
+    if ref.branch is not None:
+        found = _as_of_branch(found, ref.branch)
     if row.framed and model is not None:
         frame = read_frame(connection, row.id, model, found.path)
         if frame is not None and max_bytes is not None:
@@ -71,6 +79,23 @@ def find(
     if row.pins:
         found = with_pins(connection, row, found)
     return replace(found, updated_at=rows.utc(row.updated_at))
+
+
+def _branch_point(connection: sa.Connection, conversation_id: str, branch: BranchPoint) -> ResumePoint | None:
+    """The point behind the message that a replay goes on behind; None if that was deleted."""
+    if branch.behind is None:
+        return NOWHERE
+    where = (MESSAGES.c.id == branch.behind, MESSAGES.c.conversation_id == conversation_id)
+    row = connection.execute(sa.select(*CHAIN_COLUMNS).where(*where)).first()
+    return resume_behind(row) if row is not None else None
+
+
+def _as_of_branch(found: StoredConversation, branch: BranchPoint) -> StoredConversation:
+    """The conversation as a replay reads it: it brings the system messages of then itself, and later documents are not
+    there."""
+    until = branch.until
+    attached = tuple(a for a in found.attachments if until is None or a.timestamp is None or a.timestamp <= until)
+    return replace(found, instructions=(), attachments=attached)
 
 
 def conversation_row(connection: sa.Connection, tenant: str, ref: ConversationRef) -> Any:

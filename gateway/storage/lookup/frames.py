@@ -46,6 +46,19 @@ def read_frame(
     return found
 
 
+def read_frame_then(
+    connection: sa.Connection, conversation_id: str, model: str, way: AbstractSet[str | None], at: datetime
+) -> Frame | None:
+    """What a model had been sent along a path at a time, by the frames of that path alone.
+
+    Args:
+        way: the ids of the path's messages.
+    """
+    rows = connection.execute(_THEN, {"conversation": conversation_id, "model": model, "at": at, "rows": MOST_READ})
+    ids, _ = _since_full(rows.all(), way)
+    return _read(connection, ids)
+
+
 def _found(
     connection: sa.Connection, rows: Sequence[Any], here: set[str | None], last: ConversationMessage, *, is_all: bool
 ) -> Frame | None:
@@ -139,6 +152,7 @@ def _upwards_query() -> sa.Select[Any]:
 
 
 _LATEST = _latest_query()
+_THEN = _latest_query().where(schema.frames.c.created_at <= sa.bindparam("at", type_=sa.DateTime(timezone=True)))
 _UPWARDS = _upwards_query()
 _BODIES = sa.select(schema.frames.c.id, schema.frames.c.body).where(
     schema.frames.c.id.in_(sa.bindparam("ids", expanding=True))

@@ -24,6 +24,12 @@ def read_completion(connection: sa.Connection, tenant: str, completion_id: str) 
     return found[0] if found else None
 
 
+def read_requests(connection: sa.Connection, tenant: str, request_ids: Sequence[str]) -> list[StoredCompletion]:
+    """Those of these requests."""
+    of_them = (schema.ledger.c.tenant == tenant, schema.ledger.c.request_id.in_(request_ids))
+    return _read(connection, of_them, (), len(request_ids))
+
+
 def read_page(connection: sa.Connection, tenant: str, query: CompletionQuery) -> CompletionPage | None:
     """In the order in which their requests arrived, or the other way round; None if `after` is none of the tenant's."""
     table = schema.ledger.c

@@ -67,6 +67,8 @@ def without_known(connection: sa.Connection, turn: StoredTurn, point: AttachPoin
     digests = [digest.path for digest in turn.digests]
     where = (table.c.conversation_id == turn.conversation_id, table.c.digest.in_(digests))
     known = {bytes(row.digest): row.message_id for row in connection.execute(sa.select(table).where(*where))}
+    if turn.branch is not None and not _hangs_on(connection, known.get(digests[0]), point.parent):
+        return turn, point  # what says the same on the branch that is replayed stays there
     there_first = _forwarded_as(connection, known.values()) if digests[0] in known else {}
     pairs = zip(digests, turn.new_messages, strict=False)
     count = len(list(takewhile(lambda pair: there_first.get(known.get(pair[0])) == _form(pair[1]), pairs)))
@@ -88,6 +90,12 @@ def without_known(connection: sa.Connection, turn: StoredTurn, point: AttachPoin
     )
     restores = bool(row.restored) or point.branch_restores
     return rest, AttachPoint(parent, row.sequence_number + 1, chain_digest(row), restores, client_agrees=True)
+
+
+def _hangs_on(connection: sa.Connection, message_id: str | None, parent: str | None) -> bool:
+    """Whether a message follows `parent`."""
+    row = connection.execute(sa.select(MESSAGES.c.parent_id).where(MESSAGES.c.id == message_id)).first()
+    return row is not None and row.parent_id == parent
 
 
 def _form(message: ConversationMessage) -> dict[str, Any]:

@@ -39,6 +39,8 @@ INSERT_CONVERSATION = RowInsert(schema.conversations)
 INSERT_MESSAGES = RowInsert(schema.messages)
 INSERT_COMPLETION = RowInsert(schema.completions)
 INSERT_INSTRUCTIONS = RowInsert(schema.instructions, "ON CONFLICT DO NOTHING")
+INSERT_NEW_LINKS = RowInsert(schema.message_links, "ON CONFLICT DO NOTHING")
+"""Of a replay: a client that resends what was said goes on where it was said first."""
 INSERT_CACHED = RowInsert(schema.cached_contents, "ON CONFLICT DO NOTHING")
 
 
@@ -86,15 +88,16 @@ def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry,
     if not failed:
         turn, point = without_known(connection, turn, point)
     messages, latest = message_rows(turn, entry, point, digest, now)
+    branch = turn.branch
     values = {
-        "head_id": head if failed else latest,
+        "head_id": head if failed or branch is not None else latest,
         "attachments": attached if failed else attached + len(turn.attachments),
         "updated_at": now,
         "used_until": None,
     }
     if turn.frame is not None and not failed:
         values["framed"] = True
-    if turn.profile is not None and not failed:
+    if turn.profile is not None and not failed and branch is None:
         values["profile"] = turn.profile
     if row is None:
         named = {"id": turn.conversation_id, "tenant": entry.tenant, "created_at": now}
@@ -110,7 +113,8 @@ def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry,
         connection.execute(_COUNTS, [{"message": key, "counts": jsons.dumps_text(by)} for key, by in turn.counts])
     if not failed:
         links = [link for _, links in messages for link in links]
-        INSERT_LINKS(connection, list({link["digest"]: link for link in reversed(links)}.values()))
+        insert_links = INSERT_LINKS if branch is None else INSERT_NEW_LINKS
+        insert_links(connection, list({link["digest"]: link for link in reversed(links)}.values()))
         _write_attachments(connection, turn, attached, now)
         pin(connection, turn.conversation_id, turn.pins)
     if turn.frame is not None and not failed:
@@ -120,6 +124,9 @@ def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry,
         )
     if turn.things is not None and not failed:
         write_things(connection, entry.tenant, turn.things, now)
+    if branch is not None and entry.status == "complete":
+        at = {"at": latest, "on_turn": branch.turn, "on_request": branch.request, "now": now}
+        connection.execute(_REPLAYED, {**at, "replay": branch.replay_id})
     if turn.completion is not None:
         _write_completion(connection, turn, entry.request_id)
     if turn.cached:
@@ -198,6 +205,16 @@ _LOCK = (
     .with_for_update()
 )
 _UPDATE = CONVERSATION.update().where(CONVERSATION.c.id == sa.bindparam("conversation"))
+_REPLAYED = (
+    schema.replays.update()
+    .where(schema.replays.c.id == sa.bindparam("replay"))
+    .values(
+        at_id=sa.bindparam("at"),
+        turn=sa.bindparam("on_turn"),
+        request=sa.bindparam("on_request"),
+        updated_at=sa.bindparam("now", type_=sa.DateTime(timezone=True)),
+    )
+)
 _COUNTS = (
     schema.messages.update()
     .where(schema.messages.c.id == sa.bindparam("message"), schema.messages.c.tokens.is_(None))

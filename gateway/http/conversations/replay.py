@@ -1,0 +1,313 @@
+"""`POST /v1/conversations/{id}/replay`: runs turns anew on a branch, told as server-sent events (guarantee §11)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from gateway.base.ids import new_id
+from gateway.config.settings import Settings
+from gateway.errors import ConversationNotFound, GatewayError, ReplayNotFound, StorageUnavailable
+from gateway.history.past_turns import in_turns, turns_of
+from gateway.history.replay import is_made_again, single_request, to_replay
+from gateway.http.auth import UNKNOWN, Authenticator
+from gateway.http.chat.validation import CONVERSATION_ID
+from gateway.http.conversations.endpoint import as_spent
+from gateway.http.conversations.replay_request import (
+    ReplayField,
+    RequestMaker,
+    asked_for,
+    check_turns,
+    replay_field,
+    turns_asked_for,
+)
+from gateway.http.conversations.turns import NOTHING, sum_of
+from gateway.http.edge import (
+    CLIENT,
+    EVENT_STREAM,
+    STREAM_END,
+    Receive,
+    Scope,
+    Send,
+    answer_headers,
+    event,
+    note_fault,
+    send_json,
+    send_start,
+)
+from gateway.http.receive import json_body, read_body, until_disconnect
+from gateway.models.conversation import BranchPoint
+from gateway.models.exchange import Caller, ChatRequest, stays
+from gateway.models.past_turns import ConversationPath, PastTurn
+from gateway.models.records import Spending
+from gateway.models.replays import Replay, ReplayBegun, ReplayEvent, ReplayText, ReplayTurnEnd, TurnToReplay
+from gateway.models.turn import LedgerEntry
+from gateway.ports import Clock
+from gateway.storage.conversations.path import PastTurns
+from gateway.storage.conversations.replays import ReplayStore
+from gateway.turn.pipeline import Pipeline
+from gateway.turn.replay import Replayer, ReplayWork
+
+Json = dict[str, Any]
+
+
+class Replays:
+    """The endpoint: reads and validates, hands over to the replayer, and sends what it tells."""
+
+    def __init__(
+        self,
+        replayer: Replayer,
+        pipeline: Pipeline,
+        past: PastTurns,
+        replays: ReplayStore,
+        auth: Authenticator,
+        settings: Settings,
+        clock: Clock,
+    ) -> None:
+        self._replayer = replayer
+        self._pipeline = pipeline
+        self._past = past
+        self._replays = replays
+        self._auth = auth
+        self._settings = settings
+        self._clock = clock
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        caller = await self._auth.caller(scope)
+        raw = await read_body(scope, receive, self._settings.server.max_body_bytes)
+        if caller.tenant == UNKNOWN:
+            raise StorageUnavailable("The storage cannot be reached.")
+        conversation_id = scope["path_params"]["conversation_id"]
+        if not CONVERSATION_ID.match(conversation_id):
+            raise ConversationNotFound("No such conversation.", param="conversation_id")
+        scope["gateway"].update(tenant=caller.tenant, conversation_id=conversation_id)
+        fields = replay_field(json_body(raw))
+        client = scope.get(CLIENT)
+        asking = _Asking(caller, conversation_id, stays if client is None else client.has_left)
+        if fields.dry_run:
+            answer = await until_disconnect(receive, self._estimate(asking, fields))
+            await send_json(send, 200, answer, answer_headers(conversation_id))
+            return
+        stream = _EventStream(scope, send, conversation_id)
+        await until_disconnect(receive, self._run(asking, fields, stream))
+
+    async def _run(self, asking: "_Asking", fields: ReplayField, stream: "_EventStream") -> None:
+        is_new = fields.replay_id is None
+        work = await (self._begun(asking, fields, stream) if is_new else self._resumed(asking, fields, stream))
+        try:
+            done = await self._replayer.run(work)
+            end = await self._end(asking, work.replay, done=done, move_head=bool(fields.move_head))
+        except GatewayError as error:
+            if not stream.begun:
+                raise
+            await stream.fail(error)
+            return
+        finally:
+            if is_new and not stream.begun:  # nobody knows its name
+                self._replayer.forget(work.replay.replay_id)
+        await stream.end(end)
+
+    async def _begun(self, asking: "_Asking", fields: ReplayField, stream: "_EventStream") -> ReplayWork:
+        """A new replay, as it is stored before anybody is asked."""
+        replay, turns, _ = await self._planned(asking, fields)
+        make = self._maker(asking, replay)
+        self._check(asking, make, turns, replay)
+        await self._replays.begin(asking.caller.tenant, replay)
+        stream.of(replay)
+        return ReplayWork(asking.caller.tenant, replay, turns, make, stream.emit)
+
+    async def _resumed(self, asking: "_Asking", fields: ReplayField, stream: "_EventStream") -> ReplayWork:
+        """A replay that goes on, taken by this request."""
+        tenant, name = asking.caller.tenant, str(fields.replay_id)
+        known = await self._replays.find(tenant, asking.conversation_id, name)
+        path = in_turns(await self._past.path(tenant, asking.conversation_id, known.source_id))
+        past = turns_of(path)[known.from_turn - 1 : known.to_turn]
+        forgotten = path.forgotten_at
+        if len(past) <= known.to_turn - known.from_turn or (
+            forgotten and known.created_at and forgotten >= known.created_at
+        ):
+            raise ReplayNotFound("Items were deleted since this replay began: begin it anew.", param="replay_id")
+        turns = await self._to_replay(asking, path, past, known)
+        given = {each.tool_call_id: each.content for each in fields.tool_results or ()}
+        replay = await self._replays.take(known)
+        stream.of(replay)
+        return ReplayWork(tenant, replay, turns, self._maker(asking, replay), stream.emit, given)
+
+    async def _planned(
+        self, asking: "_Asking", fields: ReplayField
+    ) -> tuple[Replay, list[TurnToReplay], ConversationPath]:
+        """A new replay, its turns, and the branch that they are of."""
+        path = in_turns(await self._past.path(asking.caller.tenant, asking.conversation_id))
+        past = turns_asked_for(fields, turns_of(path))
+        source = str(path.messages[-1].message.message_id)
+        numbers = past[0].number, past[-1].number
+        replay = Replay(new_id("replay_"), asking.conversation_id, source, *numbers, asked_for(fields))
+        turns = await self._to_replay(asking, path, past, replay)
+        check_turns(turns, replay.asked)
+        return replay, turns, path
+
+    async def _to_replay(
+        self, asking: "_Asking", path: ConversationPath, past: Sequence[PastTurn], replay: Replay
+    ) -> list[TurnToReplay]:
+        bills = await self._past.bills(asking.caller.tenant, path, past)
+        return to_replay(path, past, bills, replay.asked)
+
+    def _maker(self, asking: "_Asking", replay: Replay) -> RequestMaker:
+        return RequestMaker(replay, asking.caller, self._settings, self._clock, asking.has_left)
+
+    def _check(self, asking: "_Asking", make: RequestMaker, turns: Sequence[TurnToReplay], replay: Replay) -> None:
+        """Makes each request once, so that what is wrong with one is told before anything is paid for."""
+        for turn in turns:
+            for ask in turn.asks:
+                make(ask, ask.messages, BranchPoint(replay.replay_id, None, turn.number))
+                self._pipeline.check_model(str(ask.model), asking.caller)
+
+    async def _estimate(self, asking: "_Asking", fields: ReplayField) -> Json:
+        """What the turns would cost if the answers were as they were. Nothing is stored."""
+        tenant = asking.caller.tenant
+        replay, turns, path = await self._planned(asking, fields)
+        make = self._maker(asking, replay)
+        self._check(asking, make, turns, replay)
+        past = turns_of(path)[replay.from_turn - 1 : replay.to_turn]
+        bills = await self._past.bills(tenant, path, past)
+        found = []
+        for turn in past:
+            requests: list[ChatRequest] = []
+            for request in turn.requests:
+                if request.answer is None and not is_made_again(request):
+                    continue  # results that nobody has answered yet
+                ask, behind = single_request(path, request, bills, replay.asked)
+                branch = BranchPoint(replay.replay_id, behind, turn.number, until=ask.until)
+                requests.append(make(ask, ask.messages, branch, dry_run=True))
+            found.append(_estimated(turn.number, await self._replayer.estimate(requests)))
+        return {
+            "object": "conversation.replay.dry_run",
+            "conversation": {"id": asking.conversation_id},
+            "turns": found,
+            "estimated_cost": _range([turn["estimated_cost"] for turn in found]),
+        }
+
+    async def _end(self, asking: "_Asking", replay: Replay, *, done: bool, move_head: bool) -> Json:
+        """What the replay came to: the figures are those of its branch, earlier runs included."""
+        tenant = asking.caller.tenant
+        now = await self._replays.find(tenant, replay.conversation_id, replay.replay_id)
+        path = in_turns(await self._past.path(tenant, replay.conversation_id, now.at_id or NOTHING))
+        turns = [turn for turn in turns_of(path) if turn.number >= replay.from_turn]
+        bills = await self._past.bills(tenant, path, turns)
+        moved = done and move_head and await self._replays.move_head(now)
+        return {
+            "status": "complete" if done else "needs_tool",
+            "turns": len(turns),
+            "last_message_id": now.at_id,
+            "head": "moved" if moved else "stays",
+            **as_spent(sum_of(bill.spent for bill in bills.values())),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """Who asks, for which conversation, and whether they have left."""
+
+    caller: Caller
+    conversation_id: str
+    has_left: Callable[[], bool]
+
+
+class _EventStream:
+    """The events of a replay on their way. The status line waits for the first of them."""
+
+    def __init__(self, scope: Scope, send: Send, conversation_id: str) -> None:
+        self._scope = scope
+        self._send = send
+        self._conversation_id = conversation_id
+        self._replay: Replay | None = None
+        self.begun = False
+
+    def of(self, replay: Replay) -> None:
+        """The replay that they are of."""
+        self._replay = replay
+
+    async def emit(self, told: ReplayEvent) -> None:
+        if isinstance(told, ReplayBegun):
+            await self._event({**self._named(), "status": "running"})
+        elif isinstance(told, ReplayText):
+            await self._event({"object": "conversation.replay.delta", "turn": told.turn, "content": told.text})
+        else:
+            await self._event(_as_turn(told))
+
+    async def end(self, figures: Json) -> None:
+        await self._event({**self._named(), **figures})
+        await self._send({"type": "http.response.body", "body": STREAM_END})
+
+    async def fail(self, error: GatewayError) -> None:
+        """An error ends the stream, without `[DONE]` (guarantee §7)."""
+        note_fault(self._scope["gateway"], error)
+        await self._send({"type": "http.response.body", "body": event(error.body())})
+
+    def _named(self) -> Json:
+        found: Json = {"object": "conversation.replay", "conversation": {"id": self._conversation_id}}
+        if self._replay is not None:
+            numbers = {"from_turn": self._replay.from_turn, "to_turn": self._replay.to_turn}
+            found = {"replay_id": self._replay.replay_id, **found, **numbers}
+        return found
+
+    async def _event(self, data: Json) -> None:
+        if not self.begun:
+            self.begun = True
+            await send_start(self._send, 200, {**EVENT_STREAM, **answer_headers(self._conversation_id)})
+        await self._send({"type": "http.response.body", "body": event(data), "more_body": True})
+
+
+def _as_turn(told: ReplayTurnEnd) -> Json:
+    """What became of a turn, with the figures of the requests that this run made for it."""
+    last = told.requests[-1] if told.requests else None
+    found: Json = {
+        "object": "conversation.replay.turn",
+        "turn": told.turn,
+        "status": told.status,
+        "request_id": last.request_id if last is not None else None,
+        "request_ids": [entry.request_id for entry in told.requests],
+        "model": last.model if last is not None else None,
+        "agent": last.metadata.get("agent") if last is not None else None,
+        "message": told.message,
+        **as_spent(sum_of(map(_spent, told.requests))),
+    }
+    return {**found, "calls": list(told.calls)} if told.calls else found
+
+
+def _spent(entry: LedgerEntry) -> Spending:
+    """What one request took, by its bill."""
+    usage, cost = entry.metadata.get("usage") or {}, entry.metadata.get("cost") or {}
+    total, planning = cost.get("total_cost"), cost.get("planning_cost")
+    return Spending(
+        1,
+        int(usage.get("prompt_tokens", 0)),
+        int(usage.get("completion_tokens", 0)),
+        None if total is None else Decimal(total),
+        None if total is None or planning is None else Decimal(planning),
+        estimated=bool(cost.get("estimated")),
+    )
+
+
+def _estimated(number: int, estimates: Sequence[Json]) -> Json:
+    """What one turn would cost, request by request."""
+    requests = [{"model": each["model"], "estimated_cost": each["estimated_cost"]} for each in estimates]
+    return {
+        "turn": number,
+        "requests": requests,
+        "estimated_cost": _range([each["estimated_cost"] for each in estimates]),
+    }
+
+
+def _range(costs: Sequence[Json]) -> Json:
+    """The least and the most together; None as soon as one is not known."""
+    return {name: _sum([each[name] for each in costs]) for name in ("min", "max")}
+
+
+def _sum(values: Sequence[Decimal | None]) -> Decimal | None:
+    total = Decimal(0)
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total
