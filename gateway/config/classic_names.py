@@ -66,6 +66,17 @@ def _stored(text: str) -> bool | None:
     return AS_IT_IS if a_flag(text) else False
 
 
+def _turns(text: str) -> int:
+    found = a_number(text)
+    if found != int(found):
+        raise ValueError("must be a whole number greater than 0")
+    return int(found)
+
+
+def _summaries(text: str) -> str | None:
+    return "both" if a_flag(text) else AS_IT_IS
+
+
 def _file_in(folder: str) -> str:
     if "?" in folder or "\x00" in folder:
         raise ValueError("must be a folder without '?' in its name")
@@ -81,9 +92,9 @@ NAMES = (
     ClassicName(
         "CONVERSATION_AUTO_SAVE", None, a_flag, "each turn is stored with its answer, or with `store: false` not at all"
     ),
-    ClassicName("MAX_CONVERSATION_LENGTH", None, a_number, "the window is as long as the model's, in tokens"),
-    ClassicName("SUMMARIZATION_ENABLED", None, a_flag, "old turns come back as extracts where a question needs them"),
-    ClassicName("SUMMARIZATION_THRESHOLD", None, a_number, "old turns leave when the window is full"),
+    ClassicName("MAX_CONVERSATION_LENGTH", ("memory", "max_turns"), _turns),
+    ClassicName("SUMMARIZATION_ENABLED", ("context", "memory"), _summaries),
+    ClassicName("SUMMARIZATION_THRESHOLD", ("memory", "threshold"), a_number),
 )
 """One row each; a name without a setting gets one as soon as there is one."""
 

@@ -106,7 +106,7 @@ def sent_messages(
             _forwarded(path, request, before, frame, each, without_items)
             for each in _steps_as_text(before, request, frame)
         ]
-        found = [way for way in ways if len(way) == included]
+        found = [way for way in ways if len(way) - _memories(frame) == included]
         if found and all(way == found[0] for way in found):
             return SentMessages(found[0], DELETED if deleted else None)
     why = DELETED if deleted else AGENT if agent else PROFILE if used.get("profile") else OTHERWISE
@@ -181,8 +181,15 @@ def _forwarded(
     if answer is not None and answer.message.origin is not None:
         history = for_origin(history, answer.message.origin)
     results = {message.message_id for message in messages if message.role in RESULT_ROLES}
-    found = _in_window(as_frozen(history).messages, frame)
-    return [*instructions, *(_form(each, results, without_items) for each in found)]
+    before_run, run = _in_window(as_frozen(history).messages, frame)
+    memory = [frame.memory.body] if frame is not None and frame.memory is not None else []
+    forms = [[_form(each, results, without_items) for each in part] for part in (before_run, run)]
+    return [*instructions, *forms[0], *memory, *forms[1]]
+
+
+def _memories(frame: Frame | None) -> int:
+    """How many memory messages went up: a bill does not count them."""
+    return int(frame is not None and frame.memory is not None)
 
 
 def _form(
@@ -195,14 +202,13 @@ def _form(
     return without_items(message.rendered, numbers) if numbers else message.rendered
 
 
-def _in_window(messages: Sequence[ConversationMessage], frame: Frame | None) -> list[ConversationMessage]:
-    """The messages that the frozen window holds."""
+def _in_window(
+    messages: Sequence[ConversationMessage], frame: Frame | None
+) -> tuple[list[ConversationMessage], list[ConversationMessage]]:
+    """What the frozen window holds: system messages before the run, and the run."""
     if frame is None:
-        return list(messages)
+        return [], list(messages)
     ids = [message.message_id for message in messages]
     first = ids.index(frame.first) if frame.first in ids else 0
-    return [
-        message
-        for index, message in enumerate(messages)
-        if (index >= first or message.role in INSTRUCTION_ROLES) and message.message_id not in frame.left_out
-    ]
+    before = [message for message in messages[:first] if message.role in INSTRUCTION_ROLES]
+    return before, [message for message in messages[first:] if message.message_id not in frame.left_out]

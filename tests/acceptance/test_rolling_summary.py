@@ -54,6 +54,8 @@ def test_s11_13_a_chat_ten_times_longer_than_its_window(talk: Chat) -> None:
     covered = [sum(f"Fact {number}:" in text for text in shown) for number in range(turns)]
     assert covered == [1] * ((segments[-1].last + 1) // 2) + [0] * (turns - (segments[-1].last + 1) // 2)
     assert talk.billed() == len(shown) == len(segments)
+    window = talk.read("context")
+    assert [each["text"] for each in window["segments"]] == [each.text for each in segments]
     assert talk.check_bills() > 0
 
 
@@ -78,6 +80,9 @@ def test_s11_13_what_left_the_window_is_told_by_its_summary(talk: Chat) -> None:
     first = talk.segments()[0]
     assert (first.first_turn, first.last_turn, first.first, first.last) == (1, (first.last + 1) // 2, 0, first.last)
     assert f'turns="1-{first.last_turn}"' in memory
+    turn = talk.read(f"turns/{talk.read('turns', limit='100', order='desc')['data'][0]['number']}")
+    (request,) = turn["requests"]
+    assert (request["sent"], request["sent_is_exact"]) == (asked["messages"], True)
     assert f"{first.size_chars:,}" in memory
     assert "Falkenhorst" in asked["messages"][-1]["content"]
     assert used(answer)["memory"]["segments"] >= 1

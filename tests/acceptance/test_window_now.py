@@ -56,6 +56,12 @@ def test_s11_8_the_window_is_that_of_the_latest_bill(team: Team) -> None:
     assert window(team, model="small")["request_id"] == bill["request_id"]
 
 
+def test_s11_8_things_are_counted(team: Team) -> None:
+    """§11.8: those that the conversation is about."""
+    ask(team, user("Hi"), memory={"remember": [{"type": "order", "id": "7"}, {"type": "order", "id": "8"}]})
+    assert window(team)["memory"] == {"things": 2}
+
+
 def test_s11_8_what_left_is_told(team: Team) -> None:
     """§11.8: turns and messages that left the window, and what is left of artifacts, also where they only stand."""
     for number in range(8):

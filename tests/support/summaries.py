@@ -82,6 +82,14 @@ class Chat:
                 if not page["has_more"]:
                     return found
 
+    def read(self, path: str, **query: str) -> Json:
+        """What the API tells of the conversation below its own path."""
+        with http(self.gateway) as client:
+            answer = client.get(f"/conversations/{self.conversation}/{path}", params=query)
+        assert answer.status_code == 200, answer.text
+        found: Json = answer.json()
+        return found
+
     def check_bills(self) -> Decimal:
         """Every figure of every bill is the sum of its parts, audit and conversation included; what summaries cost."""
         total = summaries = Decimal(0)

@@ -4,15 +4,17 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from gateway.models.memory import SummarySegment
 from gateway.models.records import WindowRecord
 from gateway.models.turn import LedgerEntry
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.lookup.find import turns_before
+from gateway.storage.lookup.segments import segments_before
 from gateway.storage.lookup.walk import MESSAGES, upwards
 from gateway.storage.turns.standing import whole_entries
 
-LEDGER = schema.ledger
+LEDGER, CONVERSATIONS = schema.ledger, schema.conversations
 ANSWERED = ("complete", "partial")
 
 
@@ -31,7 +33,24 @@ def read_window(connection: sa.Connection, tenant: str, conversation_id: str, mo
     if row is None:
         return WindowRecord()
     (entry,) = whole_entries(connection, [rows.entry_of(row)])
-    return WindowRecord(entry, _turns_excluded(connection, entry))
+    segments = _segments(connection, conversation_id, entry)
+    return WindowRecord(entry, _turns_excluded(connection, entry), segments, _things(connection, conversation_id))
+
+
+def _segments(connection: sa.Connection, conversation_id: str, entry: LedgerEntry) -> tuple[SummarySegment, ...]:
+    """The summaries of old turns on the way to the request's answer."""
+    query = sa.select(CONVERSATIONS.c.summarized, CONVERSATIONS.c.head_id).where(CONVERSATIONS.c.id == conversation_id)
+    found = connection.execute(query).one()
+    if not found.summarized:
+        return ()
+    own = connection.execute(_OWN, {"request": entry.request_id}).scalar()
+    return segments_before(connection, conversation_id, own or found.head_id)
+
+
+def _things(connection: sa.Connection, conversation_id: str) -> int:
+    """How many things the conversation is about."""
+    query = sa.select(sa.func.count()).where(schema.things.c.conversation_id == conversation_id)
+    return int(connection.execute(query).scalar_one())
 
 
 def _turns_excluded(connection: sa.Connection, entry: LedgerEntry) -> int | None:

@@ -31,6 +31,14 @@ def read_segments(
     return _chain(segments, last)
 
 
+def segments_before(
+    connection: sa.Connection, conversation_id: str, message_id: str | None
+) -> tuple[SummarySegment, ...]:
+    """The segments on the way to a message, oldest first."""
+    segments = all_segments(connection, conversation_id)
+    return _chain(segments, end_before(connection, message_id, segments)) if segments else ()
+
+
 def read_uncovered(connection: sa.Connection, tenant: str, conversation_id: str, request_id: str) -> Uncovered | None:
     """The end of the path to a request's answer that no segment covers, without bodies. None if the tenant has no such
     answer, or there are more than `MOST_WALKED` messages."""

@@ -32,6 +32,7 @@ def test_all_names_are_read() -> None:
     assert settings.storage_is_named
     assert (settings.context.warning_threshold, settings.cache.conversation_ttl) == (0.85, 300)
     assert (settings.conversation.store, settings.server.metrics) == (True, "open")
+    assert (settings.context.memory, settings.memory.max_turns, settings.memory.threshold) == ("both", 15, 0.7)
     told = {fate.path: fate.group for fate in settings.moved}
     assert told.keys() == CLASSIC.keys() == {each.name for each in NAMES}
     assert {fate.origin for fate in settings.moved} == {"environment"}
@@ -44,6 +45,7 @@ def test_all_names_are_read() -> None:
         ("TELEMETRY_ENABLED", "false", "server.metrics", "off"),
         ("TELEMETRY_ENABLED", "0", "server.metrics", "off"),
         ("CONVERSATION_PERSISTENCE_ENABLED", "False", "conversation.store", False),
+        ("SUMMARIZATION_ENABLED", "false", "context.memory", "extracts"),
         ("CONTEXT_CACHE_TTL", "3600", "cache.conversation_ttl", 600),
         ("CONVERSATION_STORAGE_DIR", "/srv/talks/", "storage.url", "sqlite:////srv/talks/context-gateway.db"),
     ],
@@ -82,6 +84,9 @@ def test_a_file_and_the_command_line_count_first(tmp_path: Any) -> None:
         ("TELEMETRY_ENABLED", "perhaps"),
         ("CONTEXT_CACHE_TTL", "0"),
         ("CONTEXT_CACHE_TTL", "nan"),
+        ("MAX_CONVERSATION_LENGTH", "15.5"),
+        ("MAX_CONVERSATION_LENGTH", "1"),
+        ("SUMMARIZATION_THRESHOLD", "70"),
         ("CONTEXT_WINDOW_WARNING_THRESHOLD", "eighty"),
         ("CONTEXT_WINDOW_WARNING_THRESHOLD", "80"),
         ("CONVERSATION_STORAGE_DIR", "a?b"),
