@@ -121,7 +121,7 @@ class ContextManager:
         budget: Budget,
         access: PlannerAccess | None = None,
     ) -> BuiltContext:
-        """The same for an agent that reads anything but the messages as they are (guarantee §11).
+        """The same for an agent that reads anything but the messages as they are (guarantee §11.2).
 
         Raises:
             InvalidRequest: there is nothing to deliver; else as `build`.
@@ -146,7 +146,7 @@ class ContextManager:
             return None
         return context_as_sent(request, budget, self._counters.counter(facts), self._settings)
 
-    async def remembered(self, request: ChatRequest, history: History) -> History:
+    async def with_things(self, request: ChatRequest, history: History) -> History:
         """The conversation with the remembered things that its question names, where the request has its memory on."""
         if self._things is None or not request.remembers:
             return history
