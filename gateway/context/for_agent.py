@@ -50,7 +50,7 @@ class ForAgent:
     excluded: int
     warnings: tuple[str, ...] = ()
 
-    def told(self, built: BuiltContext) -> BuiltContext:
+    def reported(self, built: BuiltContext) -> BuiltContext:
         """The context that was made of it, with what the bill says of the sections. Nothing of it is frozen: the next
         agent reads other sections."""
         used = built.utilization

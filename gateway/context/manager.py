@@ -136,7 +136,7 @@ class ContextManager:
             request.size >= INLINE_CHARS, for_agent, history, agent, self._assemblers, self._settings, room
         )
         built = await self.build(request, worded.history, facts, budget, access)
-        return worded.told(built) if agent.is_assembled else built
+        return worded.reported(built) if agent.is_assembled else built
 
     async def as_sent(self, request: ChatRequest, facts: ModelFacts, budget: Budget) -> BuiltContext | None:
         """The context of a request that surely fits as it was sent; None if it needs a closer look."""
