@@ -35,7 +35,7 @@ def assemble(material: Material, selection: Selection) -> Forwarded:
     indexes = [SYSTEM_INDEX] * len(messages)
     text = block(in_block, selection.turns, material.things)
     rendered: dict[str, Any] | None = None
-    memory = waiting = window_memory(material, selection)
+    memory = waiting = window_memory(material, selection) if material.may_have_memory else None
     for index, message in enumerate(material.messages):
         if index < selection.first and message.role not in INSTRUCTION_ROLES:
             continue

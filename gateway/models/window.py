@@ -118,6 +118,11 @@ class Material:
         return bool(self.messages) and self.messages[self.current].rendered is not None
 
     @property
+    def may_have_memory(self) -> bool:
+        """Whether there is anything that a memory message could hold (guarantee §11.12, §11.13)."""
+        return bool(self.pinned or self.segments or (self.frame is not None and self.frame.memory is not None))
+
+    @property
     def is_block_fixed(self) -> bool:
         """Whether the first step of the current turn has decided on its block, or that there is none (guarantee §4 I6).
         Documents and results that lose their place in an older block can still get one."""

@@ -22,6 +22,7 @@ from gateway.history.rebuild import (
     starts_conversation,
 )
 from gateway.models.exchange import Caller, ChatRequest, Deployment, JsonAnswer
+from gateway.models.memory import EXTRACTS
 from gateway.ports import FileStore, Upstream
 from gateway.storage.store import ConversationStore
 from gateway.turn.echoes import StreamWithoutEchoes, without_echoes
@@ -252,7 +253,7 @@ class Pipeline:
         if built is not None and conversation_id:
             tenant = exchange.request.caller.tenant
             self._context.keep(built, lambda: self._store.has_conversation(tenant, conversation_id))
-            if self._summaries is not None:
+            if self._summaries is not None and exchange.request.options.memory != EXTRACTS:
                 self._summaries.after(exchange)
 
 

@@ -15,7 +15,7 @@ from gateway.errors import StorageUnavailable
 from gateway.models.bill import CallCost, InternalCall
 from gateway.models.exchange import ChatRequest, Deployment, KnownMessages
 from gateway.models.internal import InternalModelFailed
-from gateway.models.memory import EXTRACTS, NewSegment, OldMessage, SummarySegment, Uncovered
+from gateway.models.memory import NewSegment, OldMessage, SummarySegment, Uncovered
 from gateway.planning.rolling import SummaryFacts, oldest_turns, should_summarize, summary_tokens, tokens_of, turns_of
 from gateway.ports import ClaimingCache
 from gateway.storage.store import ConversationStore
@@ -66,9 +66,8 @@ class RollingSummaries:
         self._pauses: tuple[float, ...] = PAUSES
 
     def after(self, exchange: Exchange) -> None:
-        """Begins a summary behind an answer that is stored, where one is due as far as the request itself tells."""
-        if exchange.request.options.memory == EXTRACTS:
-            return
+        """Begins a summary behind an answer that is stored, where one is due as far as the request itself tells. For
+        requests whose `context.memory` has summaries."""
         facts = facts_of(exchange)
         if exchange.conversation_id and should_summarize(facts, self._settings).may_be:
             request = replace(exchange.request, messages=(), forward={}, attachments=(), plain=None)
