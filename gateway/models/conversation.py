@@ -238,7 +238,7 @@ class History:
     them in which something to be recalled is sought, None if nobody has read them. `notes` are those of the stored
     path, `segments` the summaries of its old turns, oldest first. `older_pins` are pinned messages among the unread
     ones, each result behind the message with its call. `things` are what the current question names of what
-    is remembered (guarantee §11.14).
+    is remembered (guarantee §11).
     """
 
     conversation_id: str | None

@@ -21,7 +21,7 @@ LABEL_TOKENS, MESSAGE_TOKENS = 40, 35
 is counted."""
 
 
-class Segments:
+class SegmentRoom:
     """The summaries of what is older than a window, and how many of them are taken, the oldest.
 
     Args:

@@ -14,7 +14,7 @@ from gateway.storage.rows import message_of
 MOST_WALKED = 50_000
 """Messages behind the last summary: a conversation that was longer when summaries were switched on gets none."""
 SUMMARIES = schema.summaries
-SegmentRows = Mapping[str, Any]
+Segments = Mapping[str, Any]
 """The rows of a conversation's segments, by their last messages."""
 
 
@@ -67,13 +67,13 @@ def read_messages(
     return [found[each] for each in message_ids if each in found]
 
 
-def all_segments(connection: sa.Connection, conversation_id: str) -> SegmentRows:
+def all_segments(connection: sa.Connection, conversation_id: str) -> Segments:
     """Those of all branches."""
     query = sa.select(SUMMARIES).where(SUMMARIES.c.conversation_id == conversation_id)
     return {row.last_message_id: row for row in connection.execute(query)}
 
 
-def _chain(segments: SegmentRows, last: str | None) -> tuple[SummarySegment, ...]:
+def _chain(segments: Segments, last: str | None) -> tuple[SummarySegment, ...]:
     """The segments up to the one that ends with `last`; none if one of them is gone."""
     found: list[SummarySegment] = []
     while last is not None and last in segments:
@@ -88,13 +88,13 @@ def segment_of(row: Any) -> SummarySegment:
     return SummarySegment(row.id, row.first_number, row.last_number, row.last_message_id, row.text, *turns, row.size)
 
 
-def end_before(connection: sa.Connection, message_id: str | None, segments: SegmentRows) -> str | None:
+def end_before(connection: sa.Connection, message_id: str | None, segments: Segments) -> str | None:
     """The last message of the last segment on the way to a message, that message included."""
     found = _walked(connection, message_id, segments)
     return found[-1].id if found and found[-1].id in segments else None
 
 
-def _walked(connection: sa.Connection, message_id: str | None, segments: SegmentRows) -> list[Any]:
+def _walked(connection: sa.Connection, message_id: str | None, segments: Segments) -> list[Any]:
     """The messages from this one upwards to the end of a segment, or to the first, without bodies."""
     return list(connection.execute(_WALK, {"from": message_id, "ends": list(segments) or [""], "count": MOST_WALKED}))
 

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from gateway.models.memory import NewSegment, SummarySegment
 from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_if_new
-from gateway.storage.lookup.segments import SegmentRows, all_segments, end_before
+from gateway.storage.lookup.segments import Segments, all_segments, end_before
 from gateway.storage.rows import utc
 from gateway.storage.turns.message_rows import leads_to
 
@@ -53,7 +53,7 @@ def write_segment(connection: sa.Connection, row: Any, request_id: str, new: New
     return stored
 
 
-def _is_covered(connection: sa.Connection, segment: SummarySegment, segments: SegmentRows) -> bool:
+def _is_covered(connection: sa.Connection, segment: SummarySegment, segments: Segments) -> bool:
     """Whether a segment that goes on further on the same branch covers its last message."""
     longer = [s for s in segments.values() if s.first_number <= segment.last < s.last_number]
     return any(leads_to(connection, segment.last_message_id, each.last_message_id) for each in longer)
