@@ -226,7 +226,7 @@ class CompletionNotFound(NotFound):
 
 
 class MemoryNotFound(NotFound):
-    """No such memory of a thing for this tenant, or in this conversation (guarantee §11)."""
+    """No such memory of a thing for this tenant, or in this conversation (guarantee §11.17)."""
 
     code = "memory_not_found"
 

@@ -58,7 +58,7 @@ class ConversationReader(Protocol):
 
 
 class ThingReader(Protocol):
-    """What `context` reads of the memory of things (guarantee §11).
+    """What `context` reads of the memory of things (guarantee §11.14).
 
     Raises:
         StorageUnavailable: the storage cannot be reached, or not within its timeout.

@@ -1,4 +1,4 @@
-"""What is pinned of a conversation: messages that stay in every window (guarantee §11)."""
+"""What is pinned of a conversation: messages that stay in every window (guarantee §11.12)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The assemblers: they word team task, context and message as each type of agent expects them (guarantee §11).
+"""The assemblers: they word team task, context and message as each type of agent expects them (guarantee §11.2).
 
 A section whose body is empty is not emitted. Third parties add types by entry points of the group
 `context_gateway.assemblers`.

@@ -1,4 +1,5 @@
-"""The memory message: what is pinned and has left the window, and summaries of turns that did (guarantee §4 I2, §11).
+"""The memory message: what is pinned and has left the window, and summaries of turns that did (guarantee §4 I2, §11.12,
+§11.13).
 
 It stands behind the system messages and before the run of turns. Its role is `user`: a system message would raise what
 users and tools said to instructions, and an assistant's would put it into the model's own mouth.
@@ -24,7 +25,7 @@ DELIMITER = re.compile(
 Piece = str | dict[str, Any]
 
 
-def remembered(material: Material, selection: Selection) -> MemoryMessage | None:
+def window_memory(material: Material, selection: Selection) -> MemoryMessage | None:
     """The memory message of a window; None where it needs none. A window that stays as it was keeps its message.
 
     It holds the pinned messages that the window does not, and the oldest `selection.segments` summaries, as far as none

@@ -5,7 +5,7 @@ from typing import Any
 
 from gateway.assembly.block import block, block_without, file_part, in_place
 from gateway.assembly.cache_breakpoints import BREAKPOINT
-from gateway.assembly.memory import remembered
+from gateway.assembly.memory import window_memory
 from gateway.models.artifacts import ProcessingStrategy
 from gateway.models.conversation import INSTRUCTION_ROLES
 from gateway.models.tool_steps import RESULT_ROLES, text_of
@@ -35,7 +35,7 @@ def assemble(material: Material, selection: Selection) -> Forwarded:
     indexes = [SYSTEM_INDEX] * len(messages)
     text = block(in_block, selection.turns, material.things)
     rendered: dict[str, Any] | None = None
-    memory = waiting = remembered(material, selection) if material.may_be_remembered else None
+    memory = waiting = window_memory(material, selection) if material.may_have_memory else None
     for index, message in enumerate(material.messages):
         if index < selection.first and message.role not in INSTRUCTION_ROLES:
             continue

@@ -223,7 +223,7 @@ class ConversationSettings(Section):
 
 
 class MemorySettings(Section):
-    """What outlives the window: summaries of old turns, and things (guarantee §11)."""
+    """What outlives the window: summaries of old turns, and things (guarantee §11.13 to §11.17)."""
 
     max_turns: int | None = Field(
         None, ge=2, le=100_000, description="Turns without a summary that count as a full window; null: tokens alone."

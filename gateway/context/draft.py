@@ -99,7 +99,7 @@ def _shares(settings: ContextSettings) -> Sequence[float]:
 
 def make_draft(measured: Measured, settings: ContextSettings, has_planner: bool) -> Draft:
     """Fits what was measured without a plan, and decides whether one is called for. Remembered things leave first: for
-    them nothing else is reduced, and no request is refused (guarantee §11).
+    them nothing else is reduced, and no request is refused (guarantee §11.14).
 
     Args:
         has_planner: an internal model may be asked.

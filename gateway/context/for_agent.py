@@ -1,4 +1,4 @@
-"""What an agent reads in place of the messages: the sections that its assembler words (guarantee §11)."""
+"""What an agent reads in place of the messages: the sections that its assembler words (guarantee §11.2, §11.3)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,10 +19,13 @@ UNKNOWN_TYPE, FAILED = "agent_type_unknown", "agent_assembler_failed"
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How many tokens the sections may take. `around` are those of tools and of the reply.
+    """How many tokens the sections may take.
 
-    Args:
-        budget: None if the window is unknown. `window`: the model's own.
+    Attributes:
+        count: the tokens of one message.
+        around: tokens of tools and of the reply's beginning.
+        budget: tokens of the whole prompt; None if the window is unknown.
+        window: tokens of the model's window; None if unknown.
     """
 
     count: Callable[[dict[str, Any]], int]
@@ -47,7 +50,7 @@ class ForAgent:
     excluded: int
     warnings: tuple[str, ...] = ()
 
-    def told(self, built: BuiltContext) -> BuiltContext:
+    def reported(self, built: BuiltContext) -> BuiltContext:
         """The context that was made of it, with what the bill says of the sections. Nothing of it is frozen: the next
         agent reads other sections."""
         used = built.utilization

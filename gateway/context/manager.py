@@ -121,7 +121,7 @@ class ContextManager:
         budget: Budget,
         access: PlannerAccess | None = None,
     ) -> BuiltContext:
-        """The same for an agent that reads anything but the messages as they are (guarantee §11).
+        """The same for an agent that reads anything but the messages as they are (guarantee §11.2).
 
         Raises:
             InvalidRequest: there is nothing to deliver; else as `build`.
@@ -136,7 +136,7 @@ class ContextManager:
             request.size >= INLINE_CHARS, for_agent, history, agent, self._assemblers, self._settings, room
         )
         built = await self.build(request, worded.history, facts, budget, access)
-        return worded.told(built) if agent.is_assembled else built
+        return worded.reported(built) if agent.is_assembled else built
 
     async def as_sent(self, request: ChatRequest, facts: ModelFacts, budget: Budget) -> BuiltContext | None:
         """The context of a request that surely fits as it was sent; None if it needs a closer look."""
@@ -146,7 +146,7 @@ class ContextManager:
             return None
         return context_as_sent(request, budget, self._counters.counter(facts), self._settings)
 
-    async def remembered(self, request: ChatRequest, history: History) -> History:
+    async def with_things(self, request: ChatRequest, history: History) -> History:
         """The conversation with the remembered things that its question names, where the request has its memory on."""
         if self._things is None or not request.remembers:
             return history

@@ -1,5 +1,5 @@
-"""Remembered things that a question names: they come with the conversation, and stand in the question's block
-(guarantee §11)."""
+"""Recalls the things that a question names: they come with the conversation, and stand in the question's block
+(guarantee §11.14)."""
 
 from dataclasses import replace
 

@@ -40,7 +40,7 @@ class BuiltContext:
     indexes: PassageFinder | None = None
     vectors: PendingVectors | None = None
     is_worded: bool = False
-    """An assembler worded what is forwarded: it is in none of the stored messages (guarantee §11)."""
+    """An assembler worded what is forwarded: it is in none of the stored messages (guarantee §11.2)."""
 
     @property
     def is_as_sent(self) -> bool:

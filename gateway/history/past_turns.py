@@ -1,4 +1,4 @@
-"""Past turns of a branch, and what each of their requests forwarded, rebuilt from what is stored (guarantee §11).
+"""Past turns of a branch, and what each of their requests forwarded, rebuilt from what is stored (guarantee §11.11).
 
 Nothing is kept of a prompt but the messages and frames that make it. What was rebuilt is held against the bill: it is
 exact only if it has as many messages as were forwarded, and can be put together so in one way only.

@@ -95,7 +95,7 @@ async def build_llm_messages(request: ChatRequest, store: ConversationReader, op
     history = await offload_if(not small, _rebuilt, sent, lookup, stored, request, options)
     if history.segments and (request.options.memory == EXTRACTS or request.has_sections):
         history = replace(history, segments=())
-    if not (request.messages or history.messages):  # an agent is to be given the latest message (guarantee §11)
+    if not (request.messages or history.messages):  # an agent is to be given the latest message (guarantee §11.4)
         raise InvalidRequest("There is no message to deliver.", param="messages", code="missing_required_parameter")
     return history
 

@@ -1,4 +1,4 @@
-"""Makes past turns into requests that can be made again (guarantee §11). Pure: what is stored in, requests out."""
+"""Makes past turns into requests that can be made again (guarantee §11.18). Pure: what is stored in, requests out."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from gateway.base import jsons
 from gateway.models.agents import CHAT
 from gateway.models.conversation import INSTRUCTION_ROLES
 from gateway.models.past_turns import ConversationPath, PastBill, PastRequest, PastTurn, PathMessage
-from gateway.models.replays import Ask, Asked, ToolResult, TurnToReplay
+from gateway.models.replays import Ask, ReplayChanges, ToolResult, TurnToReplay
 from gateway.models.tool_steps import RESULT_ROLES, asked, calls_of, take_call
 
 SAID = (*INSTRUCTION_ROLES, "user")
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 def to_replay(
-    path: ConversationPath, turns: Sequence[PastTurn], bills: Mapping[str, PastBill], change: Asked
+    path: ConversationPath, turns: Sequence[PastTurn], bills: Mapping[str, PastBill], change: ReplayChanges
 ) -> list[TurnToReplay]:
     """These turns as they are made again.
 
@@ -34,7 +34,7 @@ def to_replay(
 
 
 def single_request(
-    path: ConversationPath, request: PastRequest, bills: Mapping[str, PastBill], change: Asked
+    path: ConversationPath, request: PastRequest, bills: Mapping[str, PastBill], change: ReplayChanges
 ) -> tuple[Ask, str | None]:
     """A past request by itself, tool results and all, and the message behind which it went on: for an estimate."""
     before = path.messages[request.before - 1].message.message_id if request.before else None
@@ -51,7 +51,7 @@ def _ask(
     path: ConversationPath,
     request: PastRequest,
     bills: Mapping[str, PastBill],
-    change: Asked,
+    change: ReplayChanges,
     roles: Sequence[str] = SAID,
 ) -> Ask:
     bill = bills.get(request.request_id) if request.answer is not None else None
@@ -66,7 +66,7 @@ def _ask(
     )
 
 
-def _agent(last: PathMessage, billed: Any, change: Asked) -> Json | None:
+def _agent(last: PathMessage, billed: Any, change: ReplayChanges) -> Json | None:
     """Who answers: who did, with what is to be other of that agent."""
     name = last.message.agent
     if name is None:

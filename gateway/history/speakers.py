@@ -1,4 +1,5 @@
-"""What is delivered to an agent: the current message, and the window of what was said before it (guarantee §11)."""
+"""What is delivered to an agent: the current message, and the window of what was said before it (guarantee §11.3,
+§11.4)."""
 
 import re
 from collections.abc import Iterable, Sequence

@@ -119,7 +119,7 @@ def _flat(kinds: list[Any]) -> list[Any]:
 
 
 def a_pin(value: Any, where: str) -> bool:
-    """Whether a message is to be pinned (guarantee §11).
+    """Whether a message is to be pinned (guarantee §11.12).
 
     Raises:
         InvalidRequest: it is neither true nor false.

@@ -1,4 +1,4 @@
-"""Agents that share a conversation: who speaks, and what an agent is given to read (guarantee §11)."""
+"""Agents that share a conversation: who speaks, and what an agent is given to read (guarantee §11.1 to §11.5)."""
 
 from dataclasses import dataclass
 from typing import Protocol

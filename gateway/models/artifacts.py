@@ -76,7 +76,7 @@ class Artifact:
         label: the source as models read it, where `source` changes from turn to turn (guarantee §4 I7).
         call: set for a tool result that is shown as text in the block, without its message (guarantee §3.3).
         arguments: the arguments with which a tool was called, as written.
-        pinned: its message is pinned, so that it is in any window in full (guarantee §11).
+        pinned: its message is pinned, so that it is in any window in full (guarantee §11.12).
     """
 
     artifact_id: str

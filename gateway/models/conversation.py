@@ -48,7 +48,7 @@ class ConversationMessage:
     not the same (a block was put at its head), and `shown_in_full` names the artifacts that stand in it in full
     (`Artifact.block_name`). `origin` is who made an answer, None where that is not known. `tokens` are the counts
     that are kept with it, empty where there are none; None of a message that is not stored yet. `agent` is the id of
-    the agent that said it, None where none was named. `pinned`: it stays in every window (guarantee §11).
+    the agent that said it, None where none was named. `pinned`: it stays in every window (guarantee §11.12).
     """
 
     role: str

@@ -70,9 +70,10 @@ def stays() -> bool:
 class ChatRequest:
     """A validated chat request. `forward` is the body without the gateway's own fields, `messages` apart; `size` are
     the bytes of the whole body as it came; `agent` is who answers, where one is named; `pinned` are indexes of messages
-    that stay in every window; `memory` says what of things is remembered, where anything is; `claim` says that it is to
-    be answered once; `log_facts` are the fields of its line in the log; `has_left` tells whether its client has closed
-    the connection, and nobody else wants the answer; `known` is what an earlier request tells of its messages."""
+    that stay in every window; `memory` says which things are remembered, None where its memory of things is off (the
+    field `context.memory` is `options.memory`); `claim` says that it is to be answered once; `log_facts` are the fields
+    of its line in the log; `has_left` tells whether its client has closed the connection, and nobody else wants the
+    answer; `known` is what an earlier request tells of its messages."""
 
     request_id: str
     caller: Caller
@@ -106,12 +107,12 @@ class ChatRequest:
 
     @property
     def is_worded(self) -> bool:
-        """Whether its messages are not forwarded as they are, since its agent reads them otherwise (guarantee §11)."""
+        """Whether its messages are not forwarded as they are, since its agent reads them otherwise (§11.2)."""
         return self.agent is not None and self.agent.changes_messages and self.options.mode != "off"
 
     @property
     def remembers(self) -> bool:
-        """Whether remembered things may stand beside its question (guarantee §11)."""
+        """Whether remembered things may stand beside its question (guarantee §11.14)."""
         return self.memory is not None and self.options.mode != "off"
 
     @property

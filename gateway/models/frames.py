@@ -33,7 +33,7 @@ class Frame:
     forms.
     `asked` is the message that began the last turn for which a planner was asked: one turn asks once (guarantee §5).
     `left_out_tokens` are those that the whole conversation would take more than what was forwarded.
-    `memory` is the memory message that was forwarded with it (guarantee §11).
+    `memory` is the memory message that was forwarded with it (guarantee §11.12).
     `additions` says of how many stored frames, beside the full one, it was put together; `borrowed`, that some of them
     belong to a branch that the client has left, so that this one has none of its own yet.
     """

@@ -1,4 +1,5 @@
-"""What outlives the window: pinned messages, and summaries of old turns (guarantee §11)."""
+"""What a conversation keeps of itself beyond its window: pinned messages, and summaries of old turns (guarantee §11.12,
+§11.13). What it is about, remembered things, is in `models/things.py`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

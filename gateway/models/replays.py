@@ -1,4 +1,4 @@
-"""Replays: turns of a conversation that are run anew on a branch of it (guarantee §11)."""
+"""Replays: turns of a conversation that are run anew on a branch of it (guarantee §11.18)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,9 +11,10 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What is to be other than it was. `model`: None: each request's own. `agents`: fields of agents by their ids.
-    `parameters` are further fields of each request, `context` is its `context`."""
+class ReplayChanges:
+    """What a replay changes of the requests that it makes again. `model`: the model of all; None: each request's own.
+    `agents`: fields of agents by their ids. `parameters` are further fields of each request, `context` is its
+    `context`."""
 
     model: str | None = None
     agents: Mapping[str, Json] = field(default_factory=dict)
@@ -32,14 +33,15 @@ class Asked:
 @dataclass(frozen=True, slots=True)
 class Replay:
     """A replay of the turns `from_turn` to `to_turn` of the branch that ends with `source_id`. The last message of what
-    is done is `at_id`, of request number `request` of turn number `turn`; all three are None before that."""
+    is done is `at_id`, of request number `request` (from 0) of turn number `turn` (from 1); all three are None before
+    that. `asked` are the changes that were asked for."""
 
     replay_id: str
     conversation_id: str
     source_id: str
     from_turn: int
     to_turn: int
-    asked: Asked
+    asked: ReplayChanges
     at_id: str | None = None
     turn: int | None = None
     request: int | None = None

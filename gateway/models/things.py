@@ -1,4 +1,5 @@
-"""What conversations are about: files, orders, tickets, workflows, any thing with a type and an id (guarantee §11)."""
+"""What conversations are about: files, orders, tickets, workflows, any thing with a type and an id (guarantee
+§11.14 to §11.17)."""
 
 import hmac
 import unicodedata

@@ -110,7 +110,7 @@ class LedgerEntry:
     end_user: str | None = None
     """Whom the request named (`user`, else `safety_identifier`)."""
     agent: str | None = None
-    """Who was to answer (guarantee §11)."""
+    """Who was to answer (guarantee §11.1)."""
     document: bytes | None = None
     """`metadata` as JSON, where it has been written already."""
 
@@ -152,7 +152,7 @@ class StoredTurn:
     pins: tuple[str, ...] = ()
     """Messages that are pinned from now on."""
     things: NotedThings | None = None
-    """What it says of things, where that is remembered (guarantee §11)."""
+    """What it says of things, where that is remembered (guarantee §11.15)."""
     branch: BranchPoint | None = None
     """Of a replay: the conversation's current branch stays, and the replay stands behind this turn from now on."""
 

@@ -37,9 +37,9 @@ class Material:
             `LAST_EARLIER`, the one before it one less.
         recallable: artifacts inside `earlier`.
         turns_before: number of turns that began before the first of all these messages.
-        pinned: the pinned messages, oldest first, which are in any window (guarantee §11).
+        pinned: the pinned messages, oldest first, which are in any window (guarantee §11.12).
         segments: the summaries of old turns, oldest first; `segments_first`: before passages that may be of use.
-        things: remembered things that the question names, to be shown in its block (guarantee §11); none where the
+        things: remembered things that the question names, to be shown in its block (guarantee §11.14); none where the
             block of the current turn is fixed.
     """
 
@@ -118,8 +118,8 @@ class Material:
         return bool(self.messages) and self.messages[self.current].rendered is not None
 
     @property
-    def may_be_remembered(self) -> bool:
-        """Whether there is anything that a memory message could hold (guarantee §11)."""
+    def may_have_memory(self) -> bool:
+        """Whether there is anything that a memory message could hold (guarantee §11.12, §11.13)."""
         return bool(self.pinned or self.segments or (self.frame is not None and self.frame.memory is not None))
 
     @property

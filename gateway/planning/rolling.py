@@ -49,8 +49,8 @@ UNREAD = "unread"
 
 
 def should_summarize(facts: SummaryFacts, settings: MemorySettings) -> Due:
-    """The first row that holds (`docs/memory.md`). The window has to be full by what the request took, and to be filled
-    again by turns that have no summary: a full window of covered turns calls for none."""
+    """The first row that holds of the table in docs/rolling-summary.md. The window has to be full by what the request
+    took, and to be filled again by turns that have no summary: a full window of covered turns calls for none."""
     if facts.memory == EXTRACTS:
         return Due(False, EXTRACTS)
     if facts.mode != "auto":

@@ -1,4 +1,4 @@
-"""By which words a thing may be called: "Task Management", a workflow, is "my task workflow", too (guarantee §11).
+"""By which words a thing may be called: "Task Management", a workflow, is "my task workflow", too (guarantee §11.14).
 
 Words are compared without case, width and punctuation: "Task-Management" and "task_management" are the same
 two words. In scripts without spaces each sign is a word.

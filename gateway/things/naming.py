@@ -1,4 +1,4 @@
-"""Which things a question names: by the aliases that stand in it, the longest first (guarantee §11)."""
+"""Which things a question names: by the aliases that stand in it, the longest first (guarantee §11.14)."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""What tools tell of things: rules from a call and its result to what is noted (guarantee §11, ADR 24).
+"""What tools tell of things: rules from a call and its result to what is noted (guarantee §11.15, ADR 24).
 
 1. The tool's name has a verb: `create_workflow_from_description` creates, `orders.list` discusses. Without a verb
    nothing is noted but files.

@@ -39,8 +39,11 @@ class Exchange:
     called: bool = False
     """A call of the primary model was begun: it is on the bill."""
     delivered: bool = False
+    """Something of a streamed answer has gone to the client."""
     committing: bool = False
+    """Its commit is under way: it runs to its end, whoever leaves."""
     given_up: bool = False
+    """Its failure is recorded, or about to be."""
     sent_at: float | None = None
     timings: dict[str, float] = field(default_factory=dict)
     internal: list[InternalCall] = field(default_factory=list)

@@ -171,7 +171,7 @@ class Pipeline:
                 before_lookup=partial(self._settlement.running.ended, request),
             )
             history = await build_llm_messages(request, self._store, options)
-            exchange.history = await self._context.remembered(request, history)
+            exchange.history = await self._context.with_things(request, history)
         if exchange.history is None or exchange.history.as_sent:
             exchange.built = as_sent
 

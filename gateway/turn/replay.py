@@ -1,4 +1,4 @@
-"""Runs turns of a conversation anew, one after another, each by the way of any request (guarantee §11).
+"""Runs turns of a conversation anew, one after another, each by the way of any request (guarantee §11.18).
 
 Nothing that is stored is changed: the answers are a branch. Each turn is committed with its place in the replay, so
 that whoever goes on begins behind the last finished one.

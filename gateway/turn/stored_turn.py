@@ -117,7 +117,7 @@ def chain_keys(exchange: Exchange, outcome: Outcome, secret: bytes) -> tuple[Cha
 
 def _noted(exchange: Exchange, history: History, conversation_id: str, user_place: str | None) -> NotedThings | None:
     """What the turn says of things, where the request has its memory on: what it names, what tools told, and what it
-    was reminded of (guarantee §11)."""
+    was reminded of (guarantee §11.15)."""
     memory, built = exchange.request.memory, exchange.built
     if memory is None:
         return None

@@ -24,7 +24,7 @@ from gateway.window.greedy_fit import BLOCK_TOKENS, GreedyFit, run_of_turns, too
 from gateway.window.minimum import LATEST_SHARE, Minimum
 from gateway.window.plan import PlanGuide
 from gateway.window.recall import extract, not_shown, recalled, without_repeated
-from gateway.window.segments import Segments
+from gateway.window.segments import SegmentRoom
 
 # Shares of the room above the minimum. Recall is not sensitive to them: measured at budgets of 2,000 to 8,000 tokens
 # on 350 requests with known evidence, half or twice of each changes it by 0.3 points, none of `KEPT_SHARE` by 0.6.
@@ -128,7 +128,7 @@ class Reduction:
         self._late: list[Candidate] = []
         """Passages of old artifacts that wait until nothing of the current turn does (guarantee §4 I5)."""
         self._late_ids: frozenset[int] = frozenset()
-        self._segments = Segments(self._material, fitting.counting)
+        self._segments = SegmentRoom(self._material, fitting.counting)
 
     def run(self) -> Fitted:
         """The fullest selection that fits.

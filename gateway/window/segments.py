@@ -1,4 +1,4 @@
-"""Room for summaries of old turns, in a window that cannot hold everything (guarantee §11).
+"""Room for summaries of old turns, in a window that cannot hold everything (guarantee §11.13).
 
 A summary is never in the place of what the question needs: it takes what passages leave, and a share of the room at
 most. The oldest are taken first: the next pass has the same ones at the same place, which providers have cached, and
@@ -21,7 +21,7 @@ LABEL_TOKENS, MESSAGE_TOKENS = 40, 35
 is counted."""
 
 
-class Segments:
+class SegmentRoom:
     """The summaries of what is older than a window, and how many of them are taken, the oldest.
 
     Args:

@@ -146,10 +146,10 @@ def test_the_example_of_the_page(
 ) -> None:
     """It runs as it stands there, but for the port, with the configuration above it."""
     held.set()
-    page = (ROOT / "docs/memory.md").read_text()
-    configured = yaml.safe_load(block(page, "Rolling summary", "yaml"))
+    page = (ROOT / "docs/rolling-summary.md").read_text()
+    configured = yaml.safe_load(block(page, "An example", "yaml"))
     gateway = start_gateway(configured)
-    code = block(page, "Rolling summary", "python")
+    code = block(page, "An example", "python")
     printed = run(code, gateway, tmp_path, sys.executable, "-c").splitlines()
     assert len(printed) == 13
     assert all(line.startswith(("{} 0", "{'prompt_tokens'")) for line in printed)

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from gateway.base.clock import SystemClock
 from gateway.errors import ConversationNotFound, ReplayNotFound, ReplayRunning
 from gateway.models.conversation import BranchPoint, ConversationRef
-from gateway.models.replays import Asked, Replay
+from gateway.models.replays import Replay, ReplayChanges
 from gateway.storage.conversations.path import PastTurns
 from gateway.storage.conversations.replays import HELD_FOR, ReplayStore
 from gateway.storage.database import schema
@@ -40,7 +40,9 @@ async def begun(store: ConversationStore, replays: ReplayStore, name: str) -> Re
     """A conversation of one turn, and a replay of it."""
     await store.commit(turn("t", name, created=True))
     head = await head_of(store, name)
-    made = Replay(f"replay_{name}", name, head, 1, 1, Asked("gpt-4o", {"max": {"window": 1}}, {"temperature": 0.5}))
+    made = Replay(
+        f"replay_{name}", name, head, 1, 1, ReplayChanges("gpt-4o", {"max": {"window": 1}}, {"temperature": 0.5})
+    )
     await replays.begin("t", made)
     return made
 

@@ -1,4 +1,4 @@
-"""`memory` of a request, and the things that it or a client of the memory's API wants remembered (guarantee §11)."""
+"""`memory` of a request, and the things that it or a client of the memory's API wants remembered (guarantee §11.14)."""
 
 from typing import Annotated, Any, Literal
 

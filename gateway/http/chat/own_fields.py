@@ -1,5 +1,5 @@
 """The gateway's own fields of a chat request: `context`, how its context is made (guarantee §2), and `agent`, who
-answers it (§11)."""
+answers it (§11.1)."""
 
 from typing import Annotated, Any, Literal
 
@@ -10,7 +10,7 @@ from gateway.models.agents import CHAT, Agent
 
 Mode = Literal["auto", "simple", "off"]
 Planning = Literal["auto", "always", "never"]
-Memory = Literal["extracts", "summary", "both"]
+MemoryMode = Literal["extracts", "summary", "both"]
 Tokens = Annotated[int, Field(strict=True, ge=1, le=2**31)]
 MAX_NAME_CHARS = 128
 MAX_WINDOW = 1000
@@ -37,7 +37,7 @@ class ContextField(Fields):
     models: ModelsField | None = None
     session: SessionName | None = None
     dry_run: bool | None = None
-    memory: Memory | None = None
+    memory: MemoryMode | None = None
     profile: Literal["general", "creation", "search", "modification", "analysis", "off"] | None = None
 
 

@@ -1,4 +1,5 @@
-"""`/v1/conversations/{id}/memory…` and `/v1/memory…`: things, listed, searched, noted and deleted (guarantee §11)."""
+"""`/v1/conversations/{id}/memory…` and `/v1/memory…`: things, listed, searched, noted and deleted (guarantee
+§11.17)."""
 
 from typing import Any
 

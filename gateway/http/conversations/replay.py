@@ -1,4 +1,4 @@
-"""`POST /v1/conversations/{id}/replay`: runs turns anew on a branch, told as server-sent events (guarantee §11)."""
+"""`POST /v1/conversations/{id}/replay`: runs turns anew on a branch, told as server-sent events (guarantee §11.18)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

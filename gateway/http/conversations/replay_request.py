@@ -1,4 +1,4 @@
-"""What a replay is asked for, and the chat requests that it is made of (guarantee §11)."""
+"""What a replay is asked for, and the chat requests that it is made of (guarantee §11.18)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ from gateway.http.fields import Fields, invalid, read
 from gateway.models.conversation import BranchPoint, ConversationRef
 from gateway.models.exchange import Caller, ChatRequest
 from gateway.models.past_turns import PastTurn
-from gateway.models.replays import Ask, Asked, Replay, TurnToReplay
+from gateway.models.replays import Ask, Replay, ReplayChanges, TurnToReplay
 from gateway.ports import Clock
 
 OF_THE_REPLAY = frozenset(
@@ -96,11 +96,11 @@ def replay_field(body: Json) -> ReplayField:
     return fields
 
 
-def asked_for(fields: ReplayField) -> Asked:
-    """What is to be other than it was."""
+def asked_for(fields: ReplayField) -> ReplayChanges:
+    """The changes that the body asks for."""
     agents = {name: agent.model_dump(exclude_none=True) for name, agent in (fields.agents or {}).items()}
     context = fields.context.model_dump(exclude_none=True) if fields.context is not None else {}
-    return Asked(fields.model, agents, fields.parameters or {}, context)
+    return ReplayChanges(fields.model, agents, fields.parameters or {}, context)
 
 
 def turns_asked_for(fields: ReplayField, turns: Sequence[PastTurn]) -> Sequence[PastTurn]:
@@ -122,7 +122,7 @@ def turns_asked_for(fields: ReplayField, turns: Sequence[PastTurn]) -> Sequence[
     return turns[first - 1 : last]
 
 
-def check_turns(turns: Sequence[TurnToReplay], change: Asked) -> None:
+def check_turns(turns: Sequence[TurnToReplay], change: ReplayChanges) -> None:
     """
     Raises:
         InvalidRequest: something is missing that the turns need, or an agent is named that is not among them.

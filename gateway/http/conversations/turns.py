@@ -1,4 +1,4 @@
-"""`/v1/conversations/{id}/turns…`: what each turn was sent, why, and what it cost (guarantee §11)."""
+"""`/v1/conversations/{id}/turns…`: what each turn was sent, why, and what it cost (guarantee §11.11)."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

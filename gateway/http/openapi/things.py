@@ -1,4 +1,4 @@
-"""Schemas of the memory of things: what its API takes and gives (guarantee §11)."""
+"""Schemas of the memory of things: what its API takes and gives (guarantee §11.17)."""
 
 from gateway.http.openapi.schemas import TEXT, UNIX, WHOLE, Schema, deleted, many, obj, or_null, page, ref
 

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from gateway.base import jsons
 from gateway.errors import ReplayNotFound, ReplayRunning
-from gateway.models.replays import Asked, Replay
+from gateway.models.replays import Replay, ReplayChanges
 from gateway.ports import Clock
 from gateway.storage import rows
 from gateway.storage.conversations.items import require_conversation
@@ -131,7 +131,7 @@ def _replay(row: Any) -> Replay:
         source_id=row.source_id,
         from_turn=row.from_turn,
         to_turn=row.to_turn,
-        asked=Asked(**asked),
+        asked=ReplayChanges(**asked),
         at_id=row.at_id,
         turn=row.turn,
         request=row.request,

@@ -1,1 +1,1 @@
-"""The memory of things: noted, searched, listed and deleted (guarantee §11, ADR 24)."""
+"""The memory of things: noted, searched, listed and deleted (guarantee §11.14 to §11.17, ADR 24)."""

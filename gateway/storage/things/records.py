@@ -1,4 +1,4 @@
-"""Things as they are listed, read and deleted, and the conversations that are about one (guarantee §11)."""
+"""Things as they are listed, read and deleted, and the conversations that are about one (guarantee §11.17)."""
 
 from datetime import datetime
 from typing import Any

@@ -9,7 +9,7 @@ from gateway.history.past_turns import in_turns, turns_of
 from gateway.history.replay import answered_calls, to_replay
 from gateway.models.conversation import ConversationMessage
 from gateway.models.past_turns import ConversationPath, PathMessage
-from gateway.models.replays import Asked, ToolResult
+from gateway.models.replays import ReplayChanges, ToolResult
 
 
 def call(name: str, tool: str, **arguments: Any) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def test_a_tool_loop_is_made_again_by_its_first_request() -> None:
     branch = in_turns(path(user("before"), said("yes"), *LOOP))
     turns = turns_of(branch)
     assert [len(turn.requests) for turn in turns] == [1, 2]
-    made = to_replay(branch, turns[1:], {}, Asked("gpt-4o"))[0]
+    made = to_replay(branch, turns[1:], {}, ReplayChanges("gpt-4o"))[0]
     assert (made.number, made.before, made.has_tools) == (2, "msg_1", True)
     assert [ask.messages for ask in made.asks] == [(user("a"),)]
     assert [(each.name, each.arguments, each.body["content"]) for each in made.results] == [
@@ -74,7 +74,7 @@ def test_results_that_came_late_are_of_their_turn() -> None:
 def test_deliveries_are_requests_of_their_turn() -> None:
     """An agent that is given the latest message brings none."""
     branch = in_turns(path(user("a"), said("max"), said("sarah")))
-    made = to_replay(branch, turns_of(branch), {}, Asked("gpt-4o"))
+    made = to_replay(branch, turns_of(branch), {}, ReplayChanges("gpt-4o"))
     assert [[ask.messages for ask in turn.asks] for turn in made] == [[(user("a"),), ()]]
 
 
