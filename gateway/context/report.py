@@ -93,7 +93,9 @@ def _utilization(draft: Draft, fitted: Fitted, warning_threshold: float) -> Cont
     utilization.messages_excluded = len(material.messages) - included + history.unread + source.steps.removed
     new = material.attached[len(history.attachments) :]
     earlier = EarlierWindow.of(material, draft.unreduced, history.stored, new)
-    utilization.artifacts_processed = records_of(material, fitted, named=request.store, earlier_window=earlier)
+    utilization.artifacts_processed = records_of(
+        material, fitted, named=request.store, earlier_window=earlier, notes=history.notes
+    )
     return utilization
 
 

@@ -25,8 +25,8 @@ MOST_NEW = 64
 """Messages behind a kept path that are read beside it; where there are more, all is read."""
 MOST_PATHS = 4
 """Paths of one conversation that are kept: its branches."""
-MESSAGE_BYTES = 1500
-"""What a message takes in memory beside its texts."""
+MESSAGE_BYTES = 2200
+"""What a message takes in memory beside its texts, with what is noted of it."""
 
 
 @dataclass(frozen=True, slots=True)
