@@ -7,9 +7,10 @@ from decimal import Decimal
 from typing import Any, Protocol
 
 from gateway.models.calibration import Calibration
-from gateway.models.conversation import ConversationRef, Earlier, Lookup, MessageParts, StoredConversation
+from gateway.models.conversation import ConversationRef, Earlier, Lookup, StoredConversation
 from gateway.models.exchange import Caller, Deployment, JsonAnswer, StoredFile, StreamOpener
 from gateway.models.internal import InternalAnswer, InternalRequest
+from gateway.models.notes import MessageParts
 from gateway.models.relevance import Embeddings, Tariff
 
 

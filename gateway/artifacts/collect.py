@@ -13,7 +13,8 @@ from gateway.artifacts.files import FilePlace
 from gateway.artifacts.in_messages import TITLE_CHARS, document_spans, title_of
 from gateway.base.ids import artifact_id
 from gateway.models.artifacts import Artifact, ArtifactType, Place, RequestAttachment
-from gateway.models.conversation import ConversationMessage, FormNotes, FoundResults, History, ReasoningStepRecord
+from gateway.models.conversation import ConversationMessage, History, ReasoningStepRecord
+from gateway.models.notes import FormNotes, FoundResults
 from gateway.models.tool_steps import RESULT_ROLES, calls_of, result_of, take_call, text_of
 from gateway.models.window import LAST_EARLIER
 

@@ -92,6 +92,7 @@ def collect(source: ContextInput, document_min_chars: int) -> Material:
         earlier=earlier.messages,
         recallable=artifacts_of_earlier(earlier.messages, files.earlier, document_min_chars, context.all_artifacts()),
         turns_before=earlier.turns,
+        recalled=earlier.notes,
     )
 
 

@@ -3,14 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from operator import is_
-from typing import Any, NamedTuple
+from typing import Any
 
 from gateway.models.artifacts import Artifact
-from gateway.models.bill import ArtifactUsageRecord
 from gateway.models.chain import START, ChainDigest, ChainKey
 from gateway.models.frames import Frame
 from gateway.models.memory import SummarySegment
+from gateway.models.notes import FormNotes, RecalledNotes
 
 INSTRUCTION_ROLES = ("system", "developer")
 INLINE_MESSAGES = 1000
@@ -87,64 +86,6 @@ class ConversationMessage:
         )
 
 
-class MessageParts(NamedTuple):
-    """A message as it is counted: the tokens that frame it and its parts, its texts, and the tokens of each of its
-    pictures and sounds, which depend on the model."""
-
-    frame: int
-    texts: list[str]
-    media: list[int]
-
-
-@dataclass(frozen=True, slots=True)
-class FoundResults:
-    """The artifacts of the tool results in the first `messages` of a conversation, which is in its turn from index
-    `current` on; the step in which these messages end, and its calls that are not answered in them."""
-
-    messages: tuple["ConversationMessage", ...]
-    current: int
-    artifacts: tuple[Artifact, ...]
-    step: int
-    calls: tuple[dict[str, Any], ...]
-
-    def begins(self, messages: Sequence["ConversationMessage"], current: int) -> bool:
-        """Whether a conversation begins with the very same messages."""
-        return self.current == current and begin_with(messages, self.messages)
-
-
-def begin_with(whole: Sequence[object], beginning: Sequence[object]) -> bool:
-    """Whether a sequence begins with the very same objects."""
-    return len(beginning) <= len(whole) and all(map(is_, beginning, whole))
-
-
-@dataclass(slots=True)
-class FormNotes:
-    """What was worked out of messages in the forms in which they are forwarded, each by the id of the form, which is
-    kept with it so that no other object can have that id. A path that is kept in the process keeps its notes; they say
-    nothing that could not be worked out anew.
-
-    Of forms: `sizes` are bytes of a form's JSON, where it has no media (their tokens depend on the model: here 0),
-    `parts` what is counted of such a form, with the number of its calls, `results` the artifact id, text, tool and
-    arguments of a tool's result.
-
-    Of the path as the latest request had it: `found` are the artifacts of its beginning, `standing` the records of
-    those that stand, by the index of the message, `unlisted` what a stored bill leaves out of these
-    (`models.standing.KeptUnlisted`). Each holds the very objects of which it was worked out, and is replaced
-    as a whole.
-
-    `whole` is the id of a message, and how many messages the path has up to it: in these, every call is answered, and
-    every result is where it belongs.
-    """
-
-    sizes: dict[int, tuple[dict[str, Any], tuple[int, int]]] = field(default_factory=dict)
-    parts: dict[int, tuple[dict[str, Any], MessageParts, int]] = field(default_factory=dict)
-    results: dict[int, tuple[dict[str, Any], tuple[str, str, str, str]]] = field(default_factory=dict)
-    found: FoundResults | None = None
-    standing: dict[int, tuple[Artifact, ArtifactUsageRecord]] = field(default_factory=dict)
-    unlisted: Any = None
-    whole: tuple[str | None, int] = (None, 0)
-
-
 def new_message(body: dict[str, Any], number: int | None = None) -> ConversationMessage:
     """A message as it arrived, not stored yet; `number` is its position in the conversation, where that is known. Its
     digest is made with its row: most messages of a resend are not stored."""
@@ -203,10 +144,12 @@ class ResumePoint:
 @dataclass(frozen=True, slots=True)
 class Earlier:
     """Messages of a conversation that are older than those that were read for the window, oldest first: what is
-    recalled is sought in them, too, but none is forwarded. `turns`: how many turns began before the first of them."""
+    recalled is sought in them, too, but none is forwarded. `turns`: how many turns began before the first of them.
+    `notes` are of them."""
 
     messages: tuple[ConversationMessage, ...] = ()
     turns: int = 0
+    notes: RecalledNotes = field(default_factory=RecalledNotes, compare=False)
 
 
 NOWHERE = ResumePoint(None)

@@ -14,7 +14,8 @@ from typing import Any
 
 from gateway.models.artifacts import ArtifactType, ProcessingStrategy
 from gateway.models.bill import ArtifactUsageRecord
-from gateway.models.conversation import ConversationMessage, FormNotes, begin_with
+from gateway.models.conversation import ConversationMessage
+from gateway.models.notes import FormNotes, begin_with
 from gateway.models.tool_steps import RESULT_ROLES, calls_of, result_of, take_call, tool_of
 
 Json = dict[str, Any]

@@ -9,6 +9,7 @@ from typing import Any
 from gateway.models.artifacts import Artifact, ArtifactPlan, ProcessingStrategy
 from gateway.models.conversation import ConversationMessage
 from gateway.models.frames import Frame
+from gateway.models.notes import RecalledNotes
 
 SYSTEM_INDEX = -1
 """Index of leading system messages, which are not in `Material.messages`."""
@@ -32,6 +33,7 @@ class Material:
         earlier: messages before `messages`; they can be recalled, not forwarded. The last of them has the index
             `LAST_EARLIER`, the one before it one less.
         recallable: artifacts inside `earlier`.
+        recalled: what is known of `earlier`, and is to be known of it later.
         turns_before: number of turns that began before the first of all these messages.
     """
 
@@ -46,6 +48,7 @@ class Material:
     earlier: tuple[ConversationMessage, ...] = ()
     recallable: tuple[Artifact, ...] = ()
     turns_before: int = 0
+    recalled: RecalledNotes = field(default_factory=RecalledNotes)
 
     @property
     def artifacts(self) -> tuple[Artifact, ...]:

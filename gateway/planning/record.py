@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from gateway.models.artifacts import Artifact, ArtifactType, ProcessingStrategy
 from gateway.models.bill import ArtifactUsageRecord, nameless
-from gateway.models.conversation import FormNotes
 from gateway.models.frames import FrozenDecision
+from gateway.models.notes import FormNotes
 from gateway.models.window import Fitted, Material, Recalled, Rendering, Unreduced
 
 RECALLED = "recalled"

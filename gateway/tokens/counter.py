@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from gateway.base import jsons
 from gateway.base.clock import SystemClock
 from gateway.models.calibration import CALL_TOKENS, MESSAGE_TOKENS, Calibration, Report
-from gateway.models.conversation import MessageParts
 from gateway.models.exchange import ModelFacts
+from gateway.models.notes import MessageParts
 from gateway.tokens.calibration import Margins
 from gateway.tokens.estimate import estimated_tokens
 from gateway.tokens.images import image_tokens

@@ -7,7 +7,8 @@ from functools import cached_property
 from typing import Any
 
 from gateway.base import jsons
-from gateway.models.conversation import INSTRUCTION_ROLES, FormNotes, MessageParts
+from gateway.models.conversation import INSTRUCTION_ROLES
+from gateway.models.notes import FormNotes, MessageParts
 from gateway.models.tool_steps import RESULT_ROLES
 from gateway.models.window import Forwarded, Material
 from gateway.ports import TokenCounter

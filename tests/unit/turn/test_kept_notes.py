@@ -9,9 +9,10 @@ import pytest
 
 from gateway.artifacts.collect import extract_artifacts_from_messages, unique_ids
 from gateway.assembly.messages import assemble
-from gateway.models.conversation import ConversationMessage, FormNotes, TokenCounts
+from gateway.models.conversation import ConversationMessage, TokenCounts
 from gateway.models.exchange import ModelFacts
 from gateway.models.frames import Frame, FrozenDecision
+from gateway.models.notes import FormNotes
 from gateway.models.standing import unlisted_among
 from gateway.models.window import Fitted, Forwarded, Material, Selection, Unreduced
 from gateway.planning.record import EarlierWindow, records_of
