@@ -120,6 +120,8 @@ def documents_in_messages(
     for index, message in enumerate(messages):
         if message.role != "user":
             continue
+        if isinstance(message.content, str) and len(message.content) <= min_chars:
+            continue
         prefix = "" if index >= current else f"history:msg_{message.sequence_number}:"
         time: dict[str, Any] = {"historical": index < current, "timestamp": message.created_at}
         is_list = isinstance(message.content, list)

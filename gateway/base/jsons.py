@@ -78,9 +78,18 @@ def is_json(text: str) -> bool:
 
 def parsed_bytes(raw: AnyStr) -> int:
     """Bytes of memory that a JSON text takes once it is parsed, about. Signs that stand in texts count, too."""
+    return parts_bytes(raw) + text_bytes(raw)
+
+
+def parts_bytes(raw: AnyStr) -> int:
+    """Those of its objects, arrays and values; of a text in two pieces the sum of both."""
     opening, bracket, comma = (b"{", b"[", b",") if isinstance(raw, bytes) else ("{", "[", ",")
-    parts = PART_BYTES * (raw.count(opening) + raw.count(bracket)) + VALUE_BYTES * raw.count(comma)
-    return parts + (1 if raw.isascii() else WIDE_BYTES) * len(raw)
+    return PART_BYTES * (raw.count(opening) + raw.count(bracket)) + VALUE_BYTES * raw.count(comma)
+
+
+def text_bytes(raw: AnyStr) -> int:
+    """Those of its signs."""
+    return (1 if raw.isascii() else WIDE_BYTES) * len(raw)
 
 
 def loads_answer(raw: bytes) -> Any:

@@ -53,12 +53,14 @@ NOTHING = _Proven(0, 0, 0)
 
 @dataclass(slots=True, eq=False)
 class _Kept:
-    """A body as it came, the messages in it, and their chain digests. `proven` grows, and is replaced as a whole."""
+    """A body as it came, the messages in it, and their chain digests; `parts` are bytes of memory for its JSON values,
+    `size` those of all. `proven` grows, and is replaced as a whole."""
 
     tenant: str
     raw: bytes
     messages: tuple[dict[str, Any], ...]
     digests: Sequence[ChainDigest]
+    parts: int
     size: int
     until: float
     proven: _Proven = NOTHING
@@ -147,11 +149,12 @@ class Resends:
             since: the moment before it was answered.
         """
         source = request.known.source
-        size = len(raw) + jsons.parsed_bytes(raw) + MESSAGE_BYTES * len(request.messages)
+        parts = _parts_bytes(raw, source) if isinstance(source, _Source) else jsons.parts_bytes(raw)
+        size = len(raw) + parts + jsons.text_bytes(raw) + MESSAGE_BYTES * len(request.messages)
         if size > self._max_bytes // 2:
             return
         until = self._clock.monotonic() + self._ttl
-        new = _Kept(request.caller.tenant, raw, request.messages, request.known.digests, size, until)
+        new = _Kept(request.caller.tenant, raw, request.messages, request.known.digests, parts, size, until)
         if isinstance(source, _Source):
             new.proven = source.proven
         with self._lock:
@@ -302,6 +305,12 @@ def _ends(one: bytes, other: bytes, first: int, shared: int) -> Iterator[int]:
             return
         if one[end + 1 : end + 2] in (b",", b"]") and end + 1 < shared:
             yield end + 1
+
+
+def _parts_bytes(raw: bytes, source: _Source) -> int:
+    """`jsons.parts_bytes` of a body that begins like a kept one, counted behind that."""
+    kept, end = source.kept, source.proven.end
+    return kept.parts - jsons.parts_bytes(kept.raw[end:]) + jsons.parts_bytes(raw[end:])
 
 
 def _shared(one: bytes, other: bytes, known: int) -> int:
