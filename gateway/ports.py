@@ -10,6 +10,7 @@ from gateway.models.calibration import Calibration
 from gateway.models.conversation import ConversationRef, Earlier, Lookup, StoredConversation
 from gateway.models.exchange import Caller, Deployment, JsonAnswer, StoredFile, StreamOpener
 from gateway.models.internal import InternalAnswer, InternalRequest
+from gateway.models.notes import MessageParts
 from gateway.models.relevance import Embeddings, Tariff
 from gateway.models.things import Phrases, Thing
 
@@ -242,6 +243,14 @@ class TokenCounter(Protocol):
 
     def estimate(self, messages: Sequence[dict[str, Any]]) -> tuple[int, bool]:
         """`message` of all together, and whether they were counted: of long ones samples are."""
+        ...
+
+    def parts(self, message: dict[str, Any]) -> MessageParts:
+        """What `estimate_parts` needs of a message; without media the same for every model."""
+        ...
+
+    def estimate_parts(self, parts: Sequence[MessageParts]) -> tuple[int, bool]:
+        """`estimate` of the messages that have these parts."""
         ...
 
     def estimate_texts(self, texts: Sequence[str], lengths: Sequence[int]) -> tuple[int, bool]:

@@ -13,9 +13,12 @@ from gateway.artifacts.files import FilePlace
 from gateway.artifacts.in_messages import TITLE_CHARS, document_spans, title_of
 from gateway.base.ids import artifact_id
 from gateway.models.artifacts import Artifact, ArtifactType, Place, RequestAttachment
-from gateway.models.conversation import ConversationMessage, FormNotes, History, ReasoningStepRecord
+from gateway.models.conversation import ConversationMessage, History, ReasoningStepRecord
+from gateway.models.notes import FormNotes, FoundResults
 from gateway.models.tool_steps import RESULT_ROLES, calls_of, result_of, take_call, text_of
 from gateway.models.window import LAST_EARLIER
+
+NOTHING_FOUND = FoundResults((), 0, (), 0, ())
 
 
 def extract_artifacts_from_messages(
@@ -26,11 +29,26 @@ def extract_artifacts_from_messages(
     Args:
         notes: what is known of stored results, and is to be known of them later.
     """
-    known = notes.results if notes is not None else {}
-    found: list[Artifact] = []
-    calls: list[dict[str, Any]] = []
-    step = 0
-    for index, message in enumerate(messages):
+    if notes is None:
+        return list(_found_in(messages, current, NOTHING_FOUND, {}).artifacts)
+    before = notes.found if notes.found and notes.found.begins(messages, current) else NOTHING_FOUND
+    count = len(before.messages)
+    while count < len(messages) and messages[count].message_id is not None:
+        count += 1
+    notes.found = _found_in(messages[:count], current, before, notes.results)
+    return list(_found_in(messages, current, notes.found, {}).artifacts)
+
+
+def _found_in(
+    messages: Sequence[ConversationMessage],
+    current: int,
+    before: FoundResults,
+    known: dict[int, tuple[dict[str, Any], tuple[str, str, str, str]]],
+) -> FoundResults:
+    """The results in messages of which the first are those of `before`; `known` is of stored forms."""
+    found, calls, step = list(before.artifacts), list(before.calls), before.step
+    first = len(before.messages)
+    for index, message in enumerate(messages[first:], first):
         if message.role not in RESULT_ROLES:
             if made := calls_of(message.body):
                 step = step + 1 if index >= current else 0
@@ -57,7 +75,7 @@ def extract_artifacts_from_messages(
             pinned=message.pinned,
         )
         found.append(artifact)
-    return found
+    return FoundResults(tuple(messages), current, tuple(found), step, tuple(calls))
 
 
 def extract_artifacts_from_steps(steps: Iterable[ReasoningStepRecord]) -> list[Artifact]:
@@ -102,6 +120,8 @@ def documents_in_messages(
     found: list[Artifact] = []
     for index, message in enumerate(messages):
         if message.role != "user":
+            continue
+        if isinstance(message.content, str) and len(message.content) <= min_chars:
             continue
         prefix = "" if index >= current else f"history:msg_{message.sequence_number}:"
         time: dict[str, Any] = {"historical": index < current, "timestamp": message.created_at}

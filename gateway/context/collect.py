@@ -105,6 +105,7 @@ def collect(source: ContextInput, document_min_chars: int) -> Material:
         segments=history.segments,
         things=history.things if _begins(context) else (),
         segments_first=source.request.options.memory == SUMMARY,
+        recalled=earlier.notes,
     )
 
 

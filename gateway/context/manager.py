@@ -249,7 +249,8 @@ class ContextManager:
 
     def _measure(self, source: ContextInput, meaning: RequestMeaning | None) -> Measured:
         material = collect(source, self._settings.document_min_chars)
-        finder = PassageFinder(self._indexes, source.request.caller.tenant)
+        noted = material.recalled.indexes if material.earlier else None
+        finder = PassageFinder(self._indexes, source.request.caller.tenant, noted)
         ranked = meaning.relevance if meaning else None
         return measure(source, material, self._counters.counter(source.facts), finder, ranked, self._settings)
 

@@ -97,7 +97,9 @@ def _utilization(draft: Draft, fitted: Fitted, warning_threshold: float) -> Cont
     earlier = EarlierWindow.of(material, draft.unreduced, history.stored, new)
     if fitted.forwarded.memory is not None:
         utilization.memory = _memory(fitted.forwarded.memory, draft.counting)
-    utilization.artifacts_processed = records_of(material, fitted, named=request.store, earlier_window=earlier)
+    utilization.artifacts_processed = records_of(
+        material, fitted, named=request.store, earlier_window=earlier, notes=history.notes
+    )
     return utilization
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from gateway.errors import InvalidRequest
 from gateway.models.chain import call_ids, says_nothing
-from gateway.models.conversation import ConversationMessage, FormNotes
+from gateway.models.conversation import ConversationMessage
+from gateway.models.notes import FormNotes
 from gateway.models.tool_steps import RESULT_ROLES, calls_of, take_call, without_calls
 
 

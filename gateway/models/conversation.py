@@ -9,6 +9,7 @@ from gateway.models.artifacts import Artifact
 from gateway.models.chain import START, ChainDigest, ChainKey
 from gateway.models.frames import Frame
 from gateway.models.memory import SummarySegment
+from gateway.models.notes import FormNotes, RecalledNotes
 from gateway.models.things import Thing
 
 INSTRUCTION_ROLES = ("system", "developer")
@@ -88,22 +89,6 @@ class ConversationMessage:
         )
 
 
-@dataclass(slots=True)
-class FormNotes:
-    """What was worked out of messages in the forms in which they are forwarded, each by the id of the form, which is
-    kept with it so that no other object can have that id. A path that is kept in the process keeps its notes; they say
-    nothing that could not be worked out anew.
-
-    `sizes` are bytes of a form's JSON, where it has no media (their tokens depend on the model: here 0), `results` the
-    artifact id, text, tool and arguments of a tool's result. `whole` is the id of a message, and how many messages the
-    path has up to it: in these, every call is answered, and every result is where it belongs.
-    """
-
-    sizes: dict[int, tuple[dict[str, Any], tuple[int, int]]] = field(default_factory=dict)
-    results: dict[int, tuple[dict[str, Any], tuple[str, str, str, str]]] = field(default_factory=dict)
-    whole: tuple[str | None, int] = (None, 0)
-
-
 def new_message(body: dict[str, Any], number: int | None = None) -> ConversationMessage:
     """A message as it arrived, not stored yet; `number` is its position in the conversation, where that is known. Its
     digest is made with its row: most messages of a resend are not stored."""
@@ -177,10 +162,12 @@ class ResumePoint:
 @dataclass(frozen=True, slots=True)
 class Earlier:
     """Messages of a conversation that are older than those that were read for the window, oldest first: what is
-    recalled is sought in them, too, but none is forwarded. `turns`: how many turns began before the first of them."""
+    recalled is sought in them, too, but none is forwarded. `turns`: how many turns began before the first of them.
+    `notes` are of them."""
 
     messages: tuple[ConversationMessage, ...] = ()
     turns: int = 0
+    notes: RecalledNotes = field(default_factory=RecalledNotes, compare=False)
 
 
 NOWHERE = ResumePoint(None)

@@ -72,7 +72,7 @@ class Query:
     searches: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # frozen it would be four times as dear to make, for each passage
 class Source:
     """A text that is searched: an artifact, or one message of an old turn.
 
@@ -87,7 +87,7 @@ class Source:
     number: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # frozen it would be four times as dear to make, for each passage
 class Passage:
     """Characters `start` to `end` of a source's content. Scores of one call are comparable; 0 means irrelevant.
     `heading` must stand above the passage for it to be understood: a table's first row, the headings of its section.

@@ -8,12 +8,14 @@ request worked them out. What this rule does not give exactly stays in the bill'
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from operator import is_
 from typing import Any
 
 from gateway.models.artifacts import ArtifactType, ProcessingStrategy
 from gateway.models.bill import ArtifactUsageRecord
 from gateway.models.conversation import ConversationMessage
+from gateway.models.notes import FormNotes, begin_with
 from gateway.models.tool_steps import RESULT_ROLES, calls_of, result_of, take_call, tool_of
 
 Json = dict[str, Any]
@@ -55,7 +57,10 @@ def said_by(body: Json) -> Said:
 
 
 def unlisted_among(
-    records: Sequence[ArtifactUsageRecord], messages: Sequence[ConversationMessage], current: int
+    records: Sequence[ArtifactUsageRecord],
+    messages: Sequence[ConversationMessage],
+    current: int,
+    notes: FormNotes | None = None,
 ) -> "Unlisted | None":
     """What a stored bill need not list, as `with_standing` gives it again; None if that is nothing.
 
@@ -63,14 +68,24 @@ def unlisted_among(
         records: of all artifacts of the request.
         messages: its conversation, oldest first, in which `ArtifactUsageRecord.message` is an index.
         current: index of the message that begins the current turn.
+        notes: what is known of the beginning of these messages, and is to be known of it later.
     """
     results = {record.message: record for record in records if record.message is not None}
-    found = Unlisted(current)
-    for index, message in enumerate(messages):
+    before: KeptUnlisted | None = notes.unlisted if notes is not None else None
+    first, found = 0, Unlisted(current)
+    if before is not None and before.begins(messages, current, results):
+        first, found = len(before.messages), before.unlisted.copy()
+    index = first
+    for index, message in enumerate(messages[first:], first):
         if message.message_id is None:
             break  # from here on all are new
         if not found.add(index, message, results.get(index)):
             return None
+    else:
+        index = len(messages)
+    if notes is not None:
+        here = tuple(results.get(each) for each in range(index))
+        notes.unlisted = KeptUnlisted(tuple(messages[:index]), here, found.copy())
     return found if found.gone else None
 
 
@@ -120,6 +135,21 @@ class Unlisted:
             self.listed.append(number)
         return True
 
+    def copy(self) -> "Unlisted":
+        """One that goes on by itself."""
+        runs = [list(run) for run in self.runs]
+        return replace(
+            self,
+            runs=runs,
+            shown={strategy: [list(each) for each in found] for strategy, found in self.shown.items()},
+            listed=list(self.listed),
+            numbers=dict(self.numbers),
+            gone=set(self.gone),
+            _calls=list(self._calls),
+            _run=runs[-1] if self._run is not None else None,
+            _latest=dict(self._latest),
+        )
+
     def as_json(self) -> Json:
         last = self.runs[-1][1]
         fields: Json = {
@@ -161,6 +191,24 @@ class Unlisted:
             self.shown.setdefault(strategy, []).append([self._before, self._before, chars])
         self.chars += chars
         self.gone.add(id(record))
+
+
+@dataclass(frozen=True, slots=True)
+class KeptUnlisted:
+    """What was left out of a bill up to here: the first messages of a conversation, and the record of each, None where
+    it has none."""
+
+    messages: tuple[ConversationMessage, ...]
+    records: tuple[ArtifactUsageRecord | None, ...]
+    unlisted: Unlisted
+
+    def begins(
+        self, messages: Sequence[ConversationMessage], current: int, results: Mapping[int, ArtifactUsageRecord]
+    ) -> bool:
+        """Whether a conversation begins with the very same messages and records."""
+        if self.unlisted.current != current or not begin_with(messages, self.messages):
+            return False
+        return all(map(is_, self.records, map(results.get, range(len(self.messages)))))
 
 
 def unlisted_of(metadata: Json) -> Json | None:

@@ -10,6 +10,7 @@ from gateway.models.artifacts import Artifact, ArtifactPlan, ProcessingStrategy
 from gateway.models.conversation import ConversationMessage
 from gateway.models.frames import Frame
 from gateway.models.memory import MemoryMessage, Pinned, SummarySegment
+from gateway.models.notes import RecalledNotes
 from gateway.models.things import Thing
 
 SYSTEM_INDEX = -1
@@ -36,6 +37,7 @@ class Material:
         earlier: messages before `messages`; they can be recalled, not forwarded. The last of them has the index
             `LAST_EARLIER`, the one before it one less.
         recallable: artifacts inside `earlier`.
+        recalled: what is known of `earlier`, and is to be known of it later.
         turns_before: number of turns that began before the first of all these messages.
         pinned: the pinned messages, oldest first, which are in any window (guarantee §11.12).
         segments: the summaries of old turns, oldest first; `segments_first`: before passages that may be of use.
@@ -58,6 +60,7 @@ class Material:
     segments: tuple[SummarySegment, ...] = ()
     things: tuple[Thing, ...] = ()
     segments_first: bool = False
+    recalled: RecalledNotes = field(default_factory=RecalledNotes)
 
     @property
     def artifacts(self) -> tuple[Artifact, ...]:

@@ -1,11 +1,12 @@
 """What was decided for each artifact, by earlier requests and by this one, as records for the metadata."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
 from gateway.models.artifacts import Artifact, ArtifactType, ProcessingStrategy
 from gateway.models.bill import ArtifactUsageRecord, nameless
 from gateway.models.frames import FrozenDecision
+from gateway.models.notes import FormNotes
 from gateway.models.window import Fitted, Material, Recalled, Rendering, Unreduced
 
 RECALLED = "recalled"
@@ -152,7 +153,12 @@ class EarlierWindow:
 
 
 def records_of(
-    material: Material, fitted: Fitted, *, named: bool = True, earlier_window: EarlierWindow | None = None
+    material: Material,
+    fitted: Fitted,
+    *,
+    named: bool = True,
+    earlier_window: EarlierWindow | None = None,
+    notes: FormNotes | None = None,
 ) -> list[ArtifactUsageRecord]:
     """One record per artifact that the window holds or that was decided on: references and sizes, never content
     (guarantee §6). What is shown as an earlier request decided is reported as decided then.
@@ -160,12 +166,23 @@ def records_of(
     Args:
         named: whether a source may name the title or tool, which somebody wrote: not with `store: false` (§2).
         earlier_window: what stands as it was there; without it nothing does.
+        notes: what is known of records that stand, and is to be known of them later.
     """
-    records = []
+    records: list[ArtifactUsageRecord] = []
     window = WindowContents.of(material, fitted)
+    stands = _standing_messages(window, fitted, earlier_window) if notes is not None and named else frozenset()
+    known = notes.standing if notes is not None else {}
+    standing: dict[int, tuple[Artifact, ArtifactUsageRecord]] = {}
     recalled = (a for a in material.recallable if a.artifact_id in fitted.selection.renderings)
     for artifact in (*material.artifacts, *recalled):
         rendering = fitted.selection.renderings.get(artifact.artifact_id)
+        in_message = rendering is None and artifact.place.message in stands
+        if in_message:
+            noted = known.get(artifact.place.message or 0)
+            if noted is not None and (noted[0] is artifact or noted[0] == artifact):
+                standing[artifact.place.message or 0] = noted
+                records.append(noted[1])
+                continue
         beside = artifact.artifact_id in fitted.selection.quoted
         earlier = window.decided(artifact) if rendering is None or beside else window.kept(artifact)
         strategy = strategy_of(artifact, window, fitted)
@@ -196,6 +213,10 @@ def records_of(
             message=_message_of(artifact),
         )
         records.append(record)
+        if in_message and record.standing and record.message is not None:
+            standing[record.message] = artifact, record
+    if notes is not None and named:
+        notes.standing = standing
     turns = fitted.selection.turns
     records += _of_segments(material, fitted)
     return [*records, _of_turns(turns)] if turns else records
@@ -215,6 +236,16 @@ def _of_segments(material: Material, fitted: Fitted) -> Iterator[ArtifactUsageRe
                 processed_size_chars=len(segment.text),
                 standing=fitted.selection.keeps_memory,
             )
+
+
+def _standing_messages(window: WindowContents, fitted: Fitted, earlier_window: EarlierWindow | None) -> Set[int]:
+    """The messages in which an artifact without a rendering stands in full, as before: its record then depends on
+    nothing but the artifact."""
+    if earlier_window is None or fitted.new_pass or fitted.guarded or fitted.selection.quoted or earlier_window.new:
+        return frozenset()
+    if window.decisions or window.in_kept_block or earlier_window.window.decisions:
+        return frozenset()
+    return frozenset(i for i in window.indexes & earlier_window.window.indexes if 0 <= i < earlier_window.stored)
 
 
 def _message_of(artifact: Artifact) -> int | None:

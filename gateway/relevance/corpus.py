@@ -85,6 +85,17 @@ def _streams(words: list[str], lexicon: Lexicon) -> tuple[Numbers, Kinds, Number
     return found.numbers[at], found.kinds[at], counts
 
 
+def _lengths(firsts: Sequence[Numbers]) -> Numbers:
+    """How many terms each chunk has, of all indexes: differences at once, but for those from one index to the next."""
+    if not firsts:
+        return np.empty(0, np.int64)
+    within = np.ones(sum(map(len, firsts)), bool)
+    within[np.cumsum([len(each) for each in firsts]) - 1] = False
+    every: Numbers = np.concatenate(firsts)
+    lengths: Numbers = (every[1:] - every[:-1])[within[:-1]]
+    return lengths
+
+
 Scores = NDArray[np.float64]
 LOW = 0xFFFF
 
@@ -111,7 +122,7 @@ class Corpus:
         self.is_turn: NDArray[np.bool_] = np.repeat([source.kind == "turn" for source in sources], sizes).astype(bool)
         self.terms: Numbers = np.concatenate([i.terms for i in indexes] or [np.empty(0, np.int64)])
         self.kinds: Kinds = np.concatenate([i.kinds for i in indexes] or [np.empty(0, np.uint8)])
-        self.lengths: Numbers = np.concatenate([np.diff(i.firsts) for i in indexes] or [np.empty(0, np.int64)])
+        self.lengths: Numbers = _lengths([index.firsts for index in indexes])
         self.firsts: Numbers = np.concatenate(([0], np.cumsum(self.lengths)))
         known = {label: numbers_of(lexicon.question(label)) for label in {source.label for source in sources}}
         labels = [known[source.label] for source in sources]

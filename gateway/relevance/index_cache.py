@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gateway.base.ids import content_digest
 from gateway.models.artifacts import cache_group
+from gateway.models.notes import Noted
 from gateway.models.relevance import Passage, Query, Source
 from gateway.ports import ClaimingCache, Clock
 
@@ -98,10 +99,14 @@ class PassageFinder:
 
     Args:
         kept: where indexes are kept beyond the request; None: nowhere.
+        noted: indexes of short texts that can be recalled, as the request before had them.
     """
 
-    def __init__(self, kept: ContentIndexes | None, tenant: str) -> None:
+    def __init__(
+        self, kept: ContentIndexes | None, tenant: str, noted: "Noted[str, ContentIndex] | None" = None
+    ) -> None:
         self._kept, self._tenant = kept, tenant
+        self._noted = noted
         self._since = kept.moment if kept else 0
         self._known: dict[str, ContentIndex] = {}
         self._built: dict[str, ContentIndex] = {}
@@ -144,13 +149,21 @@ class PassageFinder:
         new = [
             text
             for text in dict.fromkeys(texts)
-            if text not in self._known and not (may_be_kept(text) and self._is_kept(text))
+            if text not in self._known and not self._is_noted(text) and not (may_be_kept(text) and self._is_kept(text))
         ]
         for text, index in zip(new, index_texts(new, lexicon), strict=True):
             self._known[text] = index
+            if self._noted is not None and len(text) < KEPT_CHARS and (kept is None or text in kept):
+                self._noted.put(text, index.alone())
             if may_be_kept(text):
                 self._built[content_digest(text)] = index
         return [self._known[text] for text in texts]
+
+    def _is_noted(self, text: str) -> bool:
+        found = self._noted.get(text) if self._noted is not None else None
+        if found is not None:
+            self._known[text] = found
+        return found is not None
 
     def _is_kept(self, text: str) -> bool:
         if self._kept is None:

@@ -12,6 +12,7 @@ from gateway.relevance.links import linked, named_records
 from gateway.relevance.positions import position_scores
 from gateway.relevance.question import borrowed_terms, named_before, quotation_scores, speaker_weights
 from gateway.relevance.superlatives import superlative_scores
+from gateway.relevance.term_ids import places
 from gateway.relevance.terms import Lexicon
 from gateway.relevance.topics import topic_scores
 
@@ -95,12 +96,12 @@ def called(query: Query, corpus: Corpus, ranked: Sequence[Ranking]) -> NDArray[n
 
 def with_neighbours(corpus: Corpus, scores: Scores) -> Scores:
     """The scores, to which each turn adds for every distance a share of the better of the two turns so far away."""
-    turns = [i for i, source in enumerate(corpus.sources) if source.kind == "turn"]
-    if not turns:
+    found = [i for i, source in enumerate(corpus.sources) if source.kind == "turn"]
+    if not found:
         return scores
     result = scores.copy()
-    turns.sort(key=lambda i: corpus.sources[i].number)
-    order = np.concatenate([np.arange(corpus.begins[i], corpus.begins[i + 1]) for i in turns])
+    turns = np.array(sorted(found, key=lambda i: corpus.sources[i].number))
+    order = places(corpus.begins[turns], corpus.begins[turns + 1] - corpus.begins[turns])
     own = scores[order]
     for distance, share in enumerate(NEIGHBOUR_SHARES, 1):
         if distance < len(own):

@@ -85,7 +85,7 @@ class ConversationStore:
 
     async def read_earlier(self, tenant: str, message_id: str, *, max_bytes: int) -> Earlier:
         """Messages before this one, as many as `max_bytes` hold (`ports.ConversationReader`)."""
-        return await self._transactions.run(lambda c: read_earlier(c, tenant, message_id, max_bytes))
+        return await self._transactions.run(lambda c: read_earlier(c, tenant, message_id, max_bytes, self._paths))
 
     async def _keeps(self, found: StoredConversation) -> bool:
         """Marks an expired conversation as in use, so that retention does not delete it. False: it just has been."""
@@ -141,7 +141,7 @@ class ConversationStore:
         await self._evict(await record(self._transactions, commits, now))
         for commit in commits:
             if self._paths is not None and commit.turn is not None and commit.turn.counts:
-                self._paths.drop(commit.turn.conversation_id)  # its messages are kept without these counts
+                self._paths.recount(commit.turn.conversation_id)  # its messages are kept without these counts
 
     async def _evict(self, groups: Sequence[str]) -> None:
         """Deletes what the cache keeps of contents that no conversation holds any more."""

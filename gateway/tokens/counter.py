@@ -16,6 +16,7 @@ from gateway.base import jsons
 from gateway.base.clock import SystemClock
 from gateway.models.calibration import CALL_TOKENS, MESSAGE_TOKENS, Calibration, Report
 from gateway.models.exchange import ModelFacts
+from gateway.models.notes import MessageParts
 from gateway.tokens.calibration import Margins
 from gateway.tokens.estimate import estimated_tokens
 from gateway.tokens.images import image_tokens
@@ -114,11 +115,21 @@ class TiktokenCounter:
 
     def estimate(self, messages: Sequence[dict[str, Any]]) -> tuple[int, bool]:
         """`message` of all of these together, and whether they were counted: of long ones samples are."""
-        frames, media, texts = 0, 0, []
-        for message in messages:
-            frame, said, found = _parts_of(message, self._facts.name)
-            frames, media = frames + frame, media + sum(found)
+        return self.estimate_parts(list(map(self.parts, messages)))
+
+    def parts(self, message: dict[str, Any]) -> MessageParts:
+        """What `estimate_parts` needs of a message."""
+        return MessageParts(*_parts_of(message, self._facts.name))
+
+    def estimate_parts(self, parts: Sequence[MessageParts]) -> tuple[int, bool]:
+        """`estimate` of the messages that have these parts."""
+        frames, media = 0, 0
+        texts: list[str] = []
+        for frame, said, found in parts:
+            frames += frame
             texts += said
+            if found:
+                media += sum(found)
         tokens, counted = estimated_tokens(texts, self._raw, self._piece)
         return self.with_margin(frames + tokens) + media, counted
 

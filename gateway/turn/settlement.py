@@ -337,7 +337,7 @@ class Settlement:
             return None
         material = built.material
         long = len(material.messages) >= INLINE_MESSAGES
-        return await offload_if(long, unlisted_among, records, material.messages, material.current)
+        return await offload_if(long, unlisted_among, records, material.messages, material.current, history.notes)
 
     async def _chains(self, exchange: Exchange, outcome: Outcome) -> tuple[ChainKey, ...]:
         """The keys by which the conversation is recognised; stored also where no content is (guarantee §3.2)."""

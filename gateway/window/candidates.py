@@ -8,6 +8,7 @@ from typing import Any
 from gateway.base.ids import artifact_id
 from gateway.models.artifacts import Artifact, ArtifactType
 from gateway.models.conversation import ConversationMessage
+from gateway.models.notes import Noted
 from gateway.models.relevance import Passage, Query, Relevance, Source
 from gateway.models.tool_steps import calls_of
 from gateway.models.window import Material
@@ -21,7 +22,7 @@ RECENT_SEARCHED = 3 * RECENT_MESSAGES
 """Messages among which those are looked for, since tool steps lie between."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # frozen it would be four times as dear to make, for each passage
 class TranscriptMessage:
     """What the message at `index` said, in turn number `turn` (from 1)."""
 
@@ -31,7 +32,7 @@ class TranscriptMessage:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # frozen it would be four times as dear to make, for each passage
 class Candidate:
     """A passage of an artifact, or of an old message.
 
@@ -126,19 +127,30 @@ def transcript(material: Material, left_out: frozenset[int]) -> list[TranscriptM
         if artifact.place.span is not None:
             documents.setdefault(artifact.place.message or 0, []).append(artifact)
     found: list[TranscriptMessage] = []
-    turn = material.turns_before
+    turn, noted = material.turns_before, material.recalled.words
     for index, message in material.indexed:
         turn += message.role == "user"
         if message.role not in SPEAKERS or (index >= material.current and index not in left_out):
             continue
         if message.pinned:  # it is in any window
             continue
-        text = words_of(message.body, documents.get(index, ()))
+        if index < 0 and index not in documents:
+            said = noted.get(id(message.body))
+            if said is None:
+                said = noted.put(id(message.body), (message.body, *_said(message, ())))
+            _, speaker, text = said
+        else:
+            speaker, text = _said(message, documents.get(index, ()))
         if text:
-            name = message.body.get("name")
-            speaker = f"{message.role} {' '.join(name.split())}" if isinstance(name, str) else message.role
             found.append(TranscriptMessage(index, max(1, turn), speaker, text))
     return found
+
+
+def _said(message: ConversationMessage, documents: Sequence[Artifact]) -> tuple[str, str]:
+    """Who said a message, and its words."""
+    name = message.body.get("name")
+    speaker = f"{message.role} {' '.join(name.split())}" if isinstance(name, str) else message.role
+    return speaker, words_of(message.body, documents)
 
 
 def recent_texts(material: Material) -> tuple[str, ...]:
@@ -203,20 +215,33 @@ RULE_CHARS = 600
 """A longer passage with such words is some text that contains them, not an instruction."""
 
 
-def kept_words(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """User messages that matter beyond their turn: the beginning of the very first, then instructions, latest first."""
+def kept_words(candidates: Iterable[Candidate], rules: Noted[str, bool] | None = None) -> list[Candidate]:
+    """User messages that matter beyond their turn: the beginning of the very first, then instructions, latest first.
+
+    Args:
+        rules: what is known of old messages, and is to be known of them later.
+    """
     of_user = [c for c in candidates if isinstance(c.of, TranscriptMessage) and c.of.speaker.startswith("user")]
     if not of_user:
         return []
     opening = min(of_user, key=lambda c: (c.message or 0, c.passage.start))
-    rules = [c for c in of_user if c is not opening and _is_rule(c)]
-    return [opening, *sorted(rules, key=lambda c: -c.order)]
+    noted = rules if rules is not None else Noted()
+    found = [c for c in of_user if c is not opening and _is_rule(c, noted)]
+    return [opening, *sorted(found, key=lambda c: -c.order)]
 
 
-def _is_rule(candidate: Candidate) -> bool:
+def _is_rule(candidate: Candidate, noted: Noted[str, bool]) -> bool:
     passage = candidate.passage
     if passage.end - passage.start > RULE_CHARS:
         return False
     text = candidate.text
+    of = candidate.of
+    if (candidate.message or 0) >= 0 or isinstance(of, Artifact) or len(text) != len(of.text):
+        return _has_rule(text)
+    known = noted.get(text)
+    return known if known is not None else noted.put(text, _has_rule(text))
+
+
+def _has_rule(text: str) -> bool:
     folded = text.casefold()
     return any(word in folded for word in RULE_WORDS) and RULE.search(text) is not None

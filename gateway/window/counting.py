@@ -7,7 +7,8 @@ from functools import cached_property
 from typing import Any
 
 from gateway.base import jsons
-from gateway.models.conversation import INSTRUCTION_ROLES, FormNotes
+from gateway.models.conversation import INSTRUCTION_ROLES
+from gateway.models.notes import FormNotes, MessageParts
 from gateway.models.tool_steps import RESULT_ROLES
 from gateway.models.window import MEMORY_INDEX, Forwarded, Material
 from gateway.ports import TokenCounter
@@ -62,14 +63,17 @@ class PromptCounter:
         self._known: dict[int, tuple[dict[str, Any], int]] = {}
         self._plain: dict[int, tuple[dict[str, Any], int]] | None = None
         self._sizes: dict[int, tuple[dict[str, Any], tuple[int, int]]] = {}
-        self._noted = notes.sizes if notes is not None else {}
+        self._notes = notes = notes if notes is not None else FormNotes()
+        self._noted = notes.sizes
         self._lasting = {id(message.body) for message in material.messages if message.is_stored_form}
-        if len(self._noted) > len(self._lasting) + MOST_STALE:
+        if max(len(self._noted), len(notes.parts)) > len(self._lasting) + MOST_STALE:
             self._noted.clear()
+            notes.parts.clear()
         self._bounds: dict[int, tuple[dict[str, Any], int]] = {}
         self._least_texts: dict[int, tuple[str, int]] = {}
         self._total: tuple[Forwarded, int] | None = None
         self._bound: tuple[Forwarded, float] | None = None
+        self._estimate: tuple[Forwarded, PromptCount] | None = None
 
     def text(self, text: str) -> int:
         """Tokens of a text."""
@@ -130,8 +134,13 @@ class PromptCounter:
 
     def _estimated(self, messages: list[dict[str, Any]]) -> tuple[int, bool]:
         """About the tokens of messages, and whether they were counted."""
-        tokens, counted = self._counter.estimate(messages)
-        return tokens - self._counter.with_margin(self.saved_per_call * sum(map(_calls, messages))), counted
+        parts, calls = [], 0
+        for message in messages:
+            _, each, made = self._said(message)
+            parts.append(each)
+            calls += made
+        tokens, counted = self._counter.estimate_parts(parts)
+        return tokens - self._counter.with_margin(self.saved_per_call * calls), counted
 
     def exact(self, forwarded: Forwarded) -> PromptCount:
         """Counted with the model's tokenizer, or with another one and a margin learned from upstream's reports."""
@@ -144,6 +153,11 @@ class PromptCounter:
 
     def estimate(self, forwarded: Forwarded) -> PromptCount:
         """For figures, not for decisions: of each part of the breakdown, samples are counted where it is long."""
+        if self._estimate is None or self._estimate[0] is not forwarded:
+            self._estimate = forwarded, self._estimate_of(forwarded)
+        return self._estimate[1]
+
+    def _estimate_of(self, forwarded: Forwarded) -> PromptCount:
         parts, estimated = self._parts(), any(map(_has_guess, forwarded.messages))
         groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
         stored = self._stored_counts()
@@ -291,6 +305,15 @@ class PromptCounter:
             lasts = name in self._lasting and not known[1][1]  # pictures are counted for this model
             (self._noted if lasts else self._sizes)[name] = known
         return known[1]
+
+    def _said(self, message: dict[str, Any]) -> tuple[dict[str, Any], MessageParts, int]:
+        """The message, its parts, and how many calls it makes."""
+        known = self._notes.parts.get(id(message))
+        if known is None:
+            known = message, self._counter.parts(message), _calls(message)
+            if id(message) in self._lasting and not known[1].media:
+                self._notes.parts[id(message)] = known
+        return known
 
     def _measure(self, message: dict[str, Any]) -> tuple[int, int]:
         content = message.get("content")

@@ -227,7 +227,7 @@ class Reduction:
         taken, kept = self._taken, room * KEPT_SHARE
         if room >= ROOMY_TOKENS:
             kept += BLOCK_TOKENS + LABEL_TOKENS  # a block for them alone, if need be
-        found = self._take_first(kept_words(found), min(room, taken.used + kept), found)
+        found = self._take_first(kept_words(found, self._material.recalled.rules), min(room, taken.used + kept), found)
         return self._take_first(self._of_latest_step(found), min(room, taken.used + room * LATEST_SHARE), found)
 
     def _take_segments(self, found: list[Candidate], room: float, least: float) -> list[Candidate]:

@@ -27,6 +27,9 @@ from tests.support.in_process import InProcess
 
 Json = dict[str, Any]
 TALKS = CASES // 30
+LONG_TALKS = 12
+ROOMY = {"max_input_tokens": 40_000}
+NARROW = {"max_input_tokens": 700, "recall_bytes": 30_000}
 REQUESTS = 12
 TENANT = "tenant"
 ESTIMATES_DIFFER = 0.15
@@ -57,11 +60,9 @@ class Side:
         self.records = ConversationRecords(first.transactions, clock, MemoryCache(1000, clock), first.paths)
 
 
-async def _side(folder: Path, name: str, count: int, *, remembers: bool, finished: bool) -> Side:
+async def _side(folder: Path, name: str, count: int, *, remembers: bool, finished: bool, context: Json = ROOMY) -> Side:
     reply: list[Json] = [{}]
-    settings = Settings.model_validate(
-        {"storage": {"url": f"sqlite:///{folder}/{name}.db"}, "context": {"max_input_tokens": 40_000}}
-    )
+    settings = Settings.model_validate({"storage": {"url": f"sqlite:///{folder}/{name}.db"}, "context": context})
     made = [InProcess(settings, MODELS, lambda body: reply[0], remembers=remembers) for _ in range(count)]
     for each in made:
         await each.prepare()
@@ -239,6 +240,59 @@ async def play(seed: int, folder: Path) -> int:
     finally:
         await _close(bare)
         await _close(kept)
+
+
+async def _play_long(seed: int, folder: Path) -> int:
+    """A conversation that is far longer than its window, by id or resent. How many requests found what they recall from
+    among messages that were kept."""
+    rng = random.Random(seed)
+    finished, tools = rng.random() < 0.7, rng.random() < 0.5
+    bare = await _side(folder, f"bare{seed}", 1, remembers=False, finished=finished, context=NARROW)
+    kept = await _side(folder, f"kept{seed}", 2, remembers=True, finished=finished, context=NARROW)
+    view: list[Json] = []
+    for number in range(80):
+        view.append({"role": "user", "content": f"{rng.choice(('Always', 'And'))} {words(rng, rng.choice((60, 300)))}"})
+        view += _step(rng, number) if tools and rng.random() < 0.3 else []
+        view.append({"role": "assistant", "content": words(rng, rng.choice((40, 300)))})
+    used = 0
+    try:
+        for number in range(REQUESTS):
+            question = {"role": "user", "content": f"{words(rng, 20)} {view[rng.randrange(len(view))].get('content')}"}
+            question["content"] = question["content"][:600]
+            view.append(question)
+            reply = {"content": words(rng, 60)}
+            which = 0 if rng.random() < 0.8 else 1
+            if number and bare.conversation and rng.random() < 0.7:
+                bodies = [{"messages": [question], "conversation": side.conversation} for side in (bare, kept)]
+            else:
+                bodies = [{"messages": view}] * 2
+            one, other = [
+                await _asked(side, which, json.dumps({"model": "exact", **body}).encode(), reply)
+                for side, body in zip((bare, kept), bodies, strict=True)
+            ]
+            assert _comparable(one, other) == _comparable(other, one), f"seed {seed}, request {number}"
+            view.append({"role": "assistant", **reply})
+            paths = kept.replicas[which].paths
+            before = paths.earlier(kept.conversation) if kept.conversation else None
+            used += before is not None and number > 0
+            if rng.random() < 0.1:
+                kept.replicas[0].paths.forget()
+            if rng.random() < 0.15:
+                how, where = rng.choice(("item deleted", "item deleted", "steps gone")), rng.random()
+                await _changed(bare, how, where)
+                await _changed(kept, how, where)
+            if rng.random() < 0.1:  # goes back
+                view = view[: -2 * rng.choice((1, 3))]
+        return used
+    finally:
+        await _close(bare)
+        await _close(kept)
+
+
+def test_s3_8_what_is_kept_of_messages_before_a_window_changes_nothing_but_the_cost(tmp_path: Path) -> None:
+    """The same passages are recalled, whatever was kept, deleted or branched off in between."""
+    used = [asyncio.run(_play_long(seed, tmp_path)) for seed in range(LONG_TALKS)]
+    assert sum(used) > LONG_TALKS * REQUESTS / 4
 
 
 def test_s3_8_what_is_kept_of_earlier_requests_changes_nothing_but_the_cost(tmp_path: Path) -> None:

@@ -14,14 +14,15 @@ from gateway.models.conversation import (
     ConversationMessage,
     ConversationRef,
     Earlier,
-    FormNotes,
     Lookup,
     ResumePoint,
     StoredConversation,
 )
 from gateway.models.frames import Frame
+from gateway.models.notes import FormNotes
 from gateway.storage import rows
 from gateway.storage.database import schema
+from gateway.storage.lookup.earlier import EarlierPath, kept_earlier
 from gateway.storage.lookup.frames import read_frame
 from gateway.storage.lookup.locate import CHAIN_COLUMNS, locate, resume_behind
 from gateway.storage.lookup.path_cache import PathCache
@@ -186,17 +187,32 @@ def _to_window(
     return (*further[:-1], *path) if begins else path
 
 
-def read_earlier(connection: sa.Connection, tenant: str, message_id: str, max_bytes: int) -> Earlier:
-    """The messages before this one, newest first until they exceed `max_bytes`. Empty for an unknown message."""
+def read_earlier(
+    connection: sa.Connection, tenant: str, message_id: str, max_bytes: int, paths: PathCache | None = None
+) -> Earlier:
+    """The messages before this one, newest first until they exceed `max_bytes`. Empty for an unknown message.
+
+    Args:
+        paths: where those that were read lately are kept.
+    """
     of_tenant = schema.conversations.c.tenant == tenant
     joined = MESSAGES.join(schema.conversations, schema.conversations.c.id == MESSAGES.c.conversation_id)
     columns = (MESSAGES.c.parent_id, MESSAGES.c.conversation_id, MESSAGES.c.sequence_number)
-    query = sa.select(*columns).select_from(joined).where(MESSAGES.c.id == message_id, of_tenant)
-    last = connection.execute(query).first()
+    query = sa.select(*columns, schema.conversations.c.forgotten_at).select_from(joined)
+    since = paths.moment if paths is not None else 0
+    last = connection.execute(query.where(MESSAGES.c.id == message_id, of_tenant)).first()
     if last is None or last.parent_id is None:
         return Earlier()
-    found = connection.execute(_EARLIER, {"from": last.parent_id, "limit": max_bytes}).all()
-    return Earlier(_messages(found), turns_before(connection, found[-1] if found else last))
+    kept = kept_earlier(connection, last, max_bytes, paths) if paths is not None else None
+    if kept is None:
+        found = connection.execute(_EARLIER, {"from": last.parent_id, "limit": max_bytes}).all()
+        turns = turns_before(connection, found[-1] if found else last)
+        if paths is None or not found:
+            return Earlier(_messages(found), turns)
+        kept = EarlierPath.of(connection, last, found, turns, max_bytes)
+    if paths is not None:
+        paths.keep_earlier(kept, since)
+    return kept.read()
 
 
 def turns_before(connection: sa.Connection, row: Any) -> int:

@@ -6,18 +6,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from threading import Lock
-from typing import Any
+from typing import Any, Protocol
 
 import sqlalchemy as sa
 
 from gateway.base import jsons
-from gateway.models.conversation import ConversationMessage, FormNotes
+from gateway.models.conversation import ConversationMessage
+from gateway.models.notes import FormNotes
 from gateway.models.tool_steps import RESULT_ROLES
 from gateway.ports import Clock
 from gateway.storage.database import schema
 from gateway.storage.lookup.walk import MESSAGES, messages_of, upwards
 from gateway.storage.rows import message_of
 
+EARLIER = "/earlier"
+"""What is kept of the messages before a window has the conversation's name with this behind it."""
 Messages = tuple[ConversationMessage, ...]
 KEPT_SECONDS = 600.0
 """What nobody goes on with, as stored or as sent, is kept so long: what another replica deletes is gone by then."""
@@ -25,8 +28,8 @@ MOST_NEW = 64
 """Messages behind a kept path that are read beside it; where there are more, all is read."""
 MOST_PATHS = 4
 """Paths of one conversation that are kept: its branches."""
-MESSAGE_BYTES = 1500
-"""What a message takes in memory beside its texts."""
+MESSAGE_BYTES = 2200
+"""What a message takes in memory beside its texts, with what is noted of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,23 @@ class Path:
         """The id of its last message."""
         return self.messages[-1].message_id
 
+    def among(self, before: "Sequence[Path]") -> "tuple[Path, ...]":
+        """It and those kept before. What is its beginning, or was read before a deletion, is not needed any more."""
+        others = [p for p in before if not _begins(p, self) and p.forgotten_at == self.forgotten_at]
+        return (self, *others)[:MOST_PATHS]
+
+
+class Kept(Protocol):
+    """What is kept of a conversation."""
+
+    @property
+    def conversation_id(self) -> str: ...
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory."""
+        ...
+
 
 class PathCache:
     """An LRU cache of paths by conversation, for threads. Stored messages never change but by a deletion: what is kept
@@ -65,7 +85,7 @@ class PathCache:
 
     def __init__(self, max_bytes: int, clock: Clock, ttl: float = KEPT_SECONDS) -> None:
         self._max_bytes, self._clock, self._ttl = max_bytes, clock, ttl
-        self._paths: OrderedDict[str, tuple[float, tuple[Path, ...]]] = OrderedDict()
+        self._paths: OrderedDict[str, tuple[float, tuple[Kept, ...]]] = OrderedDict()
         self._size = 0
         self._moment = 0
         self._lock = Lock()
@@ -95,11 +115,12 @@ class PathCache:
 
     def _read(self, connection: sa.Connection, row: Any, last: str, max_bytes: int) -> Path | None:
         since, steps = self._moment, None
-        for path in self._get(row.id):
-            if _instant(path.forgotten_at) != _instant(row.forgotten_at) or path.weight > max_bytes:
+        paths: tuple[Path, ...] = self._get(row.id)
+        for path in paths:
+            if instant(path.forgotten_at) != instant(row.forgotten_at) or path.weight > max_bytes:
                 continue
-            steps = _steps_of(connection, row.id) if steps is None else steps
-            rows = [] if path.last == last else _newer(connection, path, last)
+            steps = steps_of(connection, row.id) if steps is None else steps
+            rows = [] if path.last == last else newer_rows(connection, path.last, last)
             if rows is None or not path.steps <= steps:
                 continue
             weight = path.weight + sum(each.weight for each in rows)
@@ -107,7 +128,7 @@ class PathCache:
                 return None
             if rows:
                 path = _longer(path, rows, steps, weight)
-            self._put(path, since)
+            self._put(row.id, path.among, since)
             return path
         return None
 
@@ -129,11 +150,12 @@ class PathCache:
         notes = FormNotes()
         if not rows or rows[-1].parent_id is not None:
             return notes
-        size = sum(map(_size, rows))
+        size = sum(map(row_bytes, rows))
         if size > self._max_bytes // 2:
             return notes
-        steps, weight = _results(rows, _steps_of(connection, row.id)), sum(each.weight for each in rows)
-        self._put(Path(row.id, row.forgotten_at, steps, messages, weight, size, notes), since)
+        steps, weight = results_in(rows, steps_of(connection, row.id)), sum(each.weight for each in rows)
+        path = Path(row.id, row.forgotten_at, steps, messages, weight, size, notes)
+        self._put(row.id, path.among, since)
         return notes
 
     def forget(self) -> None:
@@ -151,28 +173,44 @@ class PathCache:
             self._expire()
 
     def drop(self, conversation_id: str) -> None:
-        """Drops the paths of one conversation, of which something was stored that they do not say."""
+        """Drops all that is kept of one conversation."""
+        with self._lock:
+            self._drop(conversation_id)
+            self._drop(conversation_id + EARLIER)
+
+    def recount(self, conversation_id: str) -> None:
+        """Drops the paths of one conversation, which lack counts that were stored. Those before a window need none."""
         with self._lock:
             self._drop(conversation_id)
 
-    def _get(self, conversation_id: str) -> tuple[Path, ...]:
+    def earlier(self, conversation_id: str) -> "Kept | None":
+        """What is kept of the messages before a window."""
+        return next(iter(self._get(conversation_id + EARLIER)), None)
+
+    def keep_earlier(self, path: "Kept", since: int) -> None:
+        """Keeps the messages before a window, if nothing was deleted since the `moment` before they were read."""
+        if path.size <= self._max_bytes // 2:
+            self._put(path.conversation_id + EARLIER, lambda before: (path,), since)
+
+    def _get(self, name: str) -> tuple[Any, ...]:
         with self._lock:
             self._expire()
-            found = self._paths.get(conversation_id)
+            found = self._paths.get(name)
             return found[1] if found is not None else ()
 
-    def _put(self, path: Path, since: int) -> None:
-        """`since`: the moment from which on a deletion is too late for what was read."""
+    def _put(self, name: str, among: Callable[[tuple[Any, ...]], tuple[Kept, ...]], since: int) -> None:
+        """Keeps what `among` gives for what was kept until now.
+
+        Args:
+            since: the moment from which on a deletion is too late for what was read.
+        """
         until = self._clock.monotonic() + self._ttl
         with self._lock:
             if since != self._moment:
                 return
-            before = self._drop(path.conversation_id)
-            # What is the beginning of the new path, or was read before a deletion, is not needed any more.
-            others = [p for p in before if not _begins(p, path) and p.forgotten_at == path.forgotten_at]
-            paths = (path, *others)[:MOST_PATHS]
-            self._paths[path.conversation_id] = until, paths
-            self._size += sum(each.size for each in paths)
+            kept = among(self._drop(name))
+            self._paths[name] = until, kept
+            self._size += sum(each.size for each in kept)
             self._expire()
             while self._size > self._max_bytes and self._paths:
                 self._drop(next(iter(self._paths)))
@@ -185,8 +223,8 @@ class PathCache:
                 return
             self._drop(conversation_id)
 
-    def _drop(self, conversation_id: str) -> tuple[Path, ...]:
-        _, paths = self._paths.pop(conversation_id, (0.0, ()))
+    def _drop(self, name: str) -> tuple[Kept, ...]:
+        _, paths = self._paths.pop(name, (0.0, ()))
         self._size -= sum(each.size for each in paths)
         return paths
 
@@ -197,34 +235,36 @@ def _begins(path: Path, other: Path) -> bool:
     return count <= len(other.messages) and other.messages[count - 1].message_id == path.last
 
 
-def _steps_of(connection: sa.Connection, conversation_id: str) -> frozenset[str]:
+def steps_of(connection: sa.Connection, conversation_id: str) -> frozenset[str]:
     """The messages of a conversation whose results stand in `reasoning_events`; an index knows them."""
     return frozenset(connection.execute(_STEPS, {"conversation": conversation_id}).scalars())
 
 
-def _results(rows: Sequence[Any], steps: frozenset[str]) -> frozenset[str]:
+def results_in(rows: Sequence[Any], steps: frozenset[str]) -> frozenset[str]:
     """Those of them that are in these rows."""
     return steps.intersection(row.id for row in rows if row.role in RESULT_ROLES)
 
 
 def _longer(path: Path, rows: Sequence[Any], steps: frozenset[str], weight: int) -> Path:
     messages = (*path.messages, *map(message_of, reversed(rows)))
-    size = path.size + sum(map(_size, rows))
-    steps = path.steps | _results(rows, steps)
+    size = path.size + sum(map(row_bytes, rows))
+    steps = path.steps | results_in(rows, steps)
     return Path(path.conversation_id, path.forgotten_at, steps, messages, weight, size, path.notes)
 
 
-def _newer(connection: sa.Connection, path: Path, last: str) -> Sequence[Any] | None:
-    """The rows from `last` up to the message behind a path, the latest first; None if the path does not lead there."""
-    rows = connection.execute(_NEWER, {"from": last, "known": path.last}).all()
-    return rows if rows and rows[-1].parent_id == path.last else None
+def newer_rows(connection: sa.Connection, known: str | None, last: str) -> Sequence[Any] | None:
+    """The rows from `last` up to the message behind `known`, the latest first; None if the path does not lead there."""
+    rows = connection.execute(_NEWER, {"from": last, "known": known}).all()
+    return rows if rows and rows[-1].parent_id == known else None
 
 
-def _size(row: Any) -> int:
+def row_bytes(row: Any) -> int:
+    """Bytes of memory that a message takes, about."""
     return MESSAGE_BYTES + jsons.parsed_bytes(row.body or "") + jsons.parsed_bytes(row.rendered or "")
 
 
-def _instant(value: datetime | None) -> datetime | None:
+def instant(value: datetime | None) -> datetime | None:
+    """A time of either database."""
     return value.replace(tzinfo=None) if value is not None else None
 
 

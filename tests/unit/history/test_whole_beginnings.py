@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from gateway.history.rebuild import _in_turns
 from gateway.history.tool_pairs import forwardable, regrouped, whole_until
-from gateway.models.conversation import ConversationMessage, FormNotes, StoredConversation
+from gateway.models.conversation import ConversationMessage, StoredConversation
+from gateway.models.notes import FormNotes
 
 Json = dict[str, Any]
 

@@ -237,3 +237,8 @@ def test_the_short_way_reads_the_same(
     one, other = read(resends, written(first + more)), read(none, written(first + more))
     assert replace(one, known=other.known) == other
     assert list(one.known.digests) == list(other.known.digests)
+    if one.known.count:  # it is counted as if nothing was known of it
+        answered(resends, written(first + more))
+        alone = Resends(2**24, HandClock())
+        answered(alone, written(first + more))
+        assert list(resends._kept.values())[-1].size == alone.size

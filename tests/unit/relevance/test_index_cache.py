@@ -3,8 +3,10 @@
 import pytest
 
 from gateway.models.artifacts import cache_group
+from gateway.models.notes import Noted
 from gateway.models.relevance import Query, Source
 from gateway.relevance import corpus
+from gateway.relevance.corpus import ContentIndex
 from gateway.relevance.index_cache import ContentIndexes, IndexedCache, PassageFinder
 from gateway.storage.cache.memory import MemoryCache
 
@@ -121,3 +123,19 @@ def test_no_more_bytes_and_no_longer_than_allowed(indexed: list[str]) -> None:
     asked(small)
     asked(kept)
     assert indexed.count(LONG) == 4
+
+
+def test_short_texts_that_can_be_recalled_are_indexed_once(indexed: list[str]) -> None:
+    """From request to request, with the same passages; what a request has no use for is not kept for the next."""
+    said = [Source(f"The lamp {n} is lit by Name{n}.", "turn", "user", True, n) for n in range(20)]
+    notes: Noted[str, ContentIndex] = Noted()
+    for first in range(3):
+        sources = said[first : first + 15]
+        found = PassageFinder(None, "t", notes)(QUERY, sources)
+        done, indexed[:] = list(indexed), []
+        assert done == [each.content for each in (sources if first == 0 else sources[-1:])]
+        assert found == PassageFinder(None, "t")(QUERY, sources)
+        indexed.clear()
+        notes = notes.following()
+    assert notes.get(said[0].content) is None
+    assert notes.get(said[5].content) is not None

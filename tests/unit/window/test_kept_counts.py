@@ -47,6 +47,7 @@ class Watched:
         self.text, self.tools, self.with_margin = counter.text, counter.tools, counter.with_margin
         self.least, self.is_own, self.saved = counter.least, counter.is_own, counter.saved
         self.estimate, self.estimate_texts = counter.estimate, counter.estimate_texts
+        self.parts, self.estimate_parts = counter.parts, counter.estimate_parts
 
     def message(self, message: Json) -> int:
         self.asked.append(message)

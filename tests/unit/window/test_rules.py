@@ -1,11 +1,14 @@
 """Standing instructions of users: whatever the pattern finds, the quick look for its words finds, too."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.models.notes import Noted
 from gateway.models.relevance import Passage
-from gateway.window.candidates import RULE, RULE_WORDS, Candidate, TranscriptMessage, kept_words
+from gateway.window.candidates import RULE, RULE_CHARS, RULE_WORDS, Candidate, TranscriptMessage, kept_words
 
 INSTRUCTIONS = (
     "Never say so.",
@@ -43,3 +46,17 @@ def test_the_quick_look_misses_nothing(pieces: list[str]) -> None:
     text = "".join(pieces)
     if RULE.search(text):
         assert any(word in text.casefold() for word in RULE_WORDS)
+
+
+@pytest.mark.parametrize("text", [*INSTRUCTIONS, "The weather is fine.", "x" * 700 + " never"])
+def test_what_is_noted_of_a_message_is_what_its_words_say(text: str) -> None:
+    """Also where a part of one that says otherwise is looked at."""
+    rules: Noted[str, bool] = Noted()
+    said = [candidate(-9, "Hello."), candidate(-8, text), candidate(-7, f"{text} {text}")]
+    part = replace(candidate(-6, f"ok {text}"), passage=Passage(0, 2, 0.0))
+    fresh = [c.order for c in kept_words([*said, part])]
+    assert (-8 in fresh) == bool(RULE.search(text) and len(text) <= RULE_CHARS)
+    assert -6 not in fresh
+    for _ in range(3):
+        assert [c.order for c in kept_words([*said, part], rules)] == fresh
+        rules = rules.following()

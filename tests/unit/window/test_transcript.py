@@ -1,5 +1,9 @@
 """Old turns as texts, by the numbers that they have in the conversation (guarantee §4 I6)."""
 
+from dataclasses import replace
+
+from gateway.models.artifacts import Artifact, ArtifactType, Place
+from gateway.models.notes import RecalledNotes
 from gateway.models.window import LAST_EARLIER, Material
 from gateway.window.candidates import transcript
 from tests.unit.making import assistant, stored, user
@@ -14,3 +18,20 @@ def test_turns_are_counted_from_the_first_of_the_conversation() -> None:
         (3, "end of three"), (4, "four"), (4, "answer four"), (5, "five"), (5, "answer five"),
     ]  # fmt: skip
     assert [each.index for each in found] == [LAST_EARLIER - 2, LAST_EARLIER - 1, LAST_EARLIER, 0, 1]
+
+
+def test_words_that_are_noted_are_those_of_the_message_without_its_documents() -> None:
+    """Noted where no document is in it; a document may be found there by another request, which knows a lower limit."""
+    earlier = stored([user("before the paper after"), {**user("named"), "name": "Ada  L"}, assistant("yes", "c")])
+    bare = Material((), tuple(stored([user("now")])), current=0, earlier=tuple(earlier), turns_before=3)
+    place = Place(LAST_EARLIER - 2, None, (7, 16))
+    paper = Artifact("art_1", ArtifactType.DOCUMENT, "the paper", 9, "document:7-16", place=place)
+    notes = RecalledNotes()
+    for material, first in (
+        (bare, "before the paper after"),
+        (replace(bare, recallable=(paper,)), "before […] after"),
+    ) * 2:
+        fresh = transcript(material, frozenset())
+        assert [each.text for each in fresh] == [first, "named", "yes\ncalled search({})"]
+        assert transcript(replace(material, recalled=notes), frozenset()) == fresh
+        notes = notes.following()
