@@ -10,5 +10,5 @@ def test_modules_that_one_request_visits(tmp_path: Path) -> None:
     visits = asyncio.run(visits_by_request(tmp_path))
     modules = {name: each.modules for name, each in visits.items()}
     assert modules["plain"] <= 55, sorted(visits["plain"].calls)
-    assert modules["follow-up"] <= 80, sorted(visits["follow-up"].calls)
+    assert modules["follow-up"] <= 81, sorted(visits["follow-up"].calls)
     assert modules["reduced"] <= 103, sorted(visits["reduced"].calls)
