@@ -119,7 +119,7 @@ def _context(source: ContextInput, document_min_chars: int) -> Context:
     history, restored = source.history, source.steps.artifacts
     current = current_turn(history)
     placed = extract_artifacts_from_messages(history.messages, current, history.notes)
-    placed += documents_in_messages(history.messages, current, document_min_chars, source.files.sent)
+    placed += documents_in_messages(history.messages, current, document_min_chars, source.files.sent, history.spoken)
     old = [replace(artifact, historical=True) for artifact in history.attachments]
     attached = without_repeats(old + attachments_to_artifacts(source.request.attachments, next_number(old)))
     unique = tuple(unique_ids([*placed, *restored, *attached]))

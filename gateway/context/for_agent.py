@@ -85,7 +85,7 @@ def for_agent(
     prompt = new_message(_prompt(delivery, made), 0)
     shown = replace(history, instructions=instructions, messages=(prompt, *_new(delivery.steps)), stored=0)
     as_read = replace(shown, restored_count=0, unread=0, read_from=None, earlier=None, frame=None)
-    as_read = replace(as_read, segments=(), older_pins=())
+    as_read = replace(as_read, segments=(), older_pins=(), spoken=_spoken(delivery, made))
     excluded = len(history.messages) + history.unread - kept - pinned - 1 - len(delivery.steps)
     return ForAgent(as_read, max(0, excluded), words.warnings)
 
@@ -185,6 +185,13 @@ def _prompt(delivery: Delivery, made: AssemblerOutput) -> dict[str, Any]:
         return {"role": "user", "content": made.prompt}
     text = ({"type": "text", "text": made.prompt},) if made.prompt else ()
     return {"role": "user", "content": [*text, *delivery.parts]}
+
+
+def _spoken(delivery: Delivery, made: AssemblerOutput) -> tuple[int, int]:
+    """Where the prompt has the current message, the last time; nowhere if an assembler words that anew. Documents are
+    in there alone: what is pinned in the context stays, and the message's first paragraph is not that of the prompt."""
+    at = made.prompt.rfind(delivery.text)
+    return (at, at + len(delivery.text)) if at >= 0 else (0, 0)
 
 
 def _new(steps: tuple[ConversationMessage, ...]) -> tuple[ConversationMessage, ...]:

@@ -156,6 +156,21 @@ def said_to_small(client: httpx.Client, upstream: MockUpstream, context: Json) -
     return found[0].split("\n")
 
 
+def test_s11_3_only_what_is_said_now_may_be_taken_for_a_document(team: Team) -> None:
+    """§4 I4, §11.12: not the instruction, nor the context, which may be pinned; the message's own edges stay."""
+    rows = "\n\n".join(f"Row {number} of the register: {'lamp ' * 20}" for number in range(100))
+    team.ask("max", {**user(f"Keep this.\n\n{rows}\n\nAll of it."), "pinned": True})
+    document: Json = {"content": "The ferry leaves at nine. " * 300}
+    codex = {"id": "sarah", "type": "openai-codex", "instruction": "Be brief."}
+    team.ask(codex, user("When?"), attachments=[document], context={"max_input_tokens": 3500})
+    assert rows in team.sent[0]["content"]
+    team.begin()
+    team.ask(codex, user(f"What is it?\n\n{rows}\n\nTell me."), context={"max_input_tokens": 600})
+    assert "[MESSAGE]\nWhat is it?\n\n" in team.sent[0]["content"]
+    assert "Row 50" not in team.sent[0]["content"]
+    assert team.sent[0]["content"].endswith("\n\nTell me.")
+
+
 def test_s11_3_a_tool_loop_goes_on_behind_its_prompt(team: Team) -> None:
     """§11, §4 I7: each step begins with what the step before was sent, and every result follows its call."""
     tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
