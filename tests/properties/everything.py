@@ -176,9 +176,8 @@ class Everything:
     ) -> None:
         talk.outcomes["refused"] += 1
         hold("§7", str(why).startswith("This model's maximum context length is"), str(why))
-        if asked.has_sections:
-            return
-        systems = [*talk.system, *asked.instruction, {"role": "system", "content": str(PROFILES)}]
+        instruction = str((asked.agent or {}).get("instruction", ""))
+        systems = [*talk.system, {"role": "system", "content": f"{instruction} {PROFILES}"}]
         case = self._case(talk, asked, [*systems, *said], pinned, len(systems))
         check_refusal(case, case.messages)
 
@@ -230,7 +229,7 @@ def _same(entry: LedgerEntry) -> LedgerEntry:
 def _asked(talk: Talk, number: int) -> Asked:
     """A new turn."""
     rng = talk.rng
-    context: Json = {"max_input_tokens": talk.budget if rng.random() < 0.85 else rng.choice(BUDGETS)}
+    context: Json = {"max_input_tokens": talk.budget if rng.random() < 0.7 else rng.choice(BUDGETS)}
     context["memory"] = talk.memory if rng.random() < 0.8 else rng.choice(MEMORIES)
     context |= rng.choice(({}, {}, {}, {"profile": "search"}, {"profile": "off"}))
     context |= rng.choice(({}, {}, {}, {}, {"mode": "simple"}))
