@@ -80,7 +80,7 @@ def for_agent(
         made = words.with_context(kept)
     pinned = len(delivery.context) - len(words.free)
     if pinned:
-        words.check_pinned(made, room)
+        words.check_pinned(made, room, settings.document_min_chars)
     instructions = (*delivery.instructions, *_system(made))
     prompt = new_message(_prompt(delivery, made), 0)
     shown = replace(history, instructions=instructions, messages=(prompt, *_new(delivery.steps)), stored=0)
@@ -132,20 +132,22 @@ class _Words:
             self._assembler, self.warnings = plain, (FAILED,)
             return plain(given)
 
-    def check_pinned(self, made: AssemblerOutput, room: Room) -> None:
-        """What does not fit is cut in the middle, where something pinned may stand; tool steps behind it are reduced.
+    def check_pinned(self, made: AssemblerOutput, room: Room, document_min_chars: int) -> None:
+        """Nothing is cut of the sections but documents in the current message; tool steps behind it are reduced.
 
         Raises:
             ContextLengthExceeded: the sections have no room although nothing is left of the context but what is pinned.
         """
         messages = _messages(replace(self.delivery, steps=()), made)
         size = len((made.system_flag or "").encode()) + len(made.prompt.encode())
-        if room.fits(messages) and size <= self._max_bytes:
+        said = self.delivery.documents(document_min_chars)
+        total = room.total(messages)
+        least = total - (room.count({"role": "user", "content": said}) if said else 0)
+        if (room.budget is None or least <= room.budget) and size <= self._max_bytes:
             return
         pinned = "\n".join(f"{each.speaker}: {each.content}" for each in self.delivery.context if each.pinned)
         system = [*self.delivery.instructions, *_system(made)]
         taken = (sum(map(room.count, system)), room.count({"role": "user", "content": pinned}))
-        total = room.total(messages)
         sizes = f"System messages take {taken[0]} tokens, pinned messages {taken[1]}, all else {total - sum(taken)}"
         limits = f"their budget is {room.budget} tokens and {self._max_bytes} bytes"
         raise ContextLengthExceeded(f"{overflow_text(room.window, total)} {sizes}; {limits}.", param="messages")

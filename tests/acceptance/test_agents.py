@@ -1,5 +1,6 @@
 """Agents that share a conversation (guarantee §11): who speaks, what each of them reads, and what it cost."""
 
+import base64
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -164,6 +165,11 @@ def test_s11_3_only_what_is_said_now_may_be_taken_for_a_document(team: Team) -> 
     codex = {"id": "sarah", "type": "openai-codex", "instruction": "Be brief."}
     team.ask(codex, user("When?"), attachments=[document], context={"max_input_tokens": 3500})
     assert rows in team.sent[0]["content"]
+    register: Json = {"file_data": "data:text/plain;base64," + base64.b64encode(rows.encode() * 2).decode()}
+    attached = {"type": "file", "file": {**register, "filename": "register.txt"}}
+    said: Json = {"role": "user", "content": [attached, {"type": "text", "text": "Which row?"}]}
+    team.ask(codex, said, context={"max_input_tokens": 4000})
+    assert rows in team.sent[0]["content"][0]["text"]
     team.begin()
     team.ask(codex, user(f"What is it?\n\n{rows}\n\nTell me."), context={"max_input_tokens": 600})
     assert "[MESSAGE]\nWhat is it?\n\n" in team.sent[0]["content"]
