@@ -14,6 +14,8 @@ from gateway.models.conversation import ConversationMessage, History, new_messag
 from gateway.telemetry.logs import get_logger
 
 log = get_logger("gateway.context.for_agent")
+FILE_LABEL = 150
+"""Tokens that are kept free for the label of a file that is read as text, which may be longer than the file."""
 UNKNOWN_TYPE, FAILED = "agent_type_unknown", "agent_assembler_failed"
 
 
@@ -34,9 +36,9 @@ class Room:
         """Tokens of a prompt of these messages."""
         return self.around + sum(map(self.count, messages))
 
-    def fits(self, messages: list[dict[str, Any]]) -> bool:
-        """Whether these messages are within the budget, tools and schema included."""
-        return self.budget is None or self.total(messages) <= self.budget
+    def fits(self, messages: list[dict[str, Any]], spare: int) -> bool:
+        """Whether these messages are within the budget and leave so much, tools and schema included."""
+        return self.budget is None or self.total(messages) + spare <= self.budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +77,9 @@ def for_agent(
     if delivery.is_empty and not made.prompt:
         raise InvalidRequest("There is no message to deliver.", param="messages", code="missing_required_parameter")
     kept = len(words.free) - made.dropped
-    if kept and not room.fits(_messages(delivery, made)):
-        kept = _most(kept, lambda count: room.fits(_messages(delivery, words.with_context(count))))
+    spare = FILE_LABEL * sum(part.get("type") == "file" for part in delivery.parts)
+    if kept and not room.fits(_messages(delivery, made), spare):
+        kept = _most(kept, lambda count: room.fits(_messages(delivery, words.with_context(count)), spare))
         made = words.with_context(kept)
     pinned = len(delivery.context) - len(words.free)
     if pinned:

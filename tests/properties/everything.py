@@ -191,6 +191,8 @@ class Everything:
         originals = [*systems, *said]
         case = self._case(talk, asked, asked.new if delta or profile or asked.instruction else originals, pinned, count)
         standing = {count + index: forms for index, forms in talk.standing.items()}
+        if talk.view:
+            standing.setdefault(-1, [])  # something stands, also where agents with sections alone were asked
         seen = check_answer(case, originals, forwarded, figures, standing)
         _check_summaries(talk, seen)
         bare = _without_systems(seen, count)

@@ -55,7 +55,10 @@ def check(seen: Seen) -> None:
         hold("§11", outside or shown, "a memory message although the window holds all that is pinned")
         hold("bill", told is not None and told["segments"] == len(shown), f"{told} of {len(shown)} summaries")
         hold("bill", told is not None and told["pinned"] == len(outside), f"{told} of {outside}")
-        _all_told(seen, text_of(seen.memory["content"]), outside)
+        content = seen.memory["content"]
+        raw = [part for part in content if part["type"] == "file"] if isinstance(content, list) else []
+        hold("§11", not raw, "a pinned document is forwarded as a file")
+        _all_told(seen, text_of(content), outside)
     for message, index in zip(seen.forwarded, seen.indexes, strict=True):
         if index in pinned and message["role"] == "tool":
             same = message["content"] == seen.originals[index]["content"]
