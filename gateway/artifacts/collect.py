@@ -109,13 +109,18 @@ def next_number(attached: Iterable[Artifact]) -> int:
 
 
 def documents_in_messages(
-    messages: Sequence[ConversationMessage], current: int, min_chars: int, files: Mapping[FilePlace, str]
+    messages: Sequence[ConversationMessage],
+    current: int,
+    min_chars: int,
+    files: Mapping[FilePlace, str],
+    spoken: tuple[int, int] | None = None,
 ) -> list[Artifact]:
     """Documents in user messages: `file` parts, and what is plainly a document inside a text (guarantee §4 I4).
 
     Args:
         min_chars: texts of a message that are longer together may hold documents.
         files: texts of `file` parts, for those that are not forwarded as they are.
+        spoken: the part of the current message's first text that may hold some; None: all of it.
     """
     found: list[Artifact] = []
     for index, message in enumerate(messages):
@@ -130,12 +135,14 @@ def documents_in_messages(
         is_list = isinstance(message.content, list)
         parts = message.content if is_list else [{"type": "text", "text": message.content}]
         last_text = max((i for i, p in enumerate(parts) if _is_text(p)), default=-1)
-        over_long = sum(len(p["text"]) for p in parts if _is_text(p)) > min_chars
+        start, end = spoken if spoken is not None and index == current else (0, None)
+        over_long = sum(len(p["text"][start:end]) for p in parts if _is_text(p)) > min_chars
         for number, part in enumerate(parts):
             place = Place(index, number if is_list else None)
             if _is_text(part) and over_long:
                 beside = is_list and number != last_text
-                for span in document_spans(part["text"], min_chars, beside=beside):
+                for found_at in document_spans(part["text"][start:end], min_chars, beside=beside):
+                    span = (start + found_at[0], start + found_at[1])
                     text, source = part["text"][slice(*span)], f"{prefix}document:{span[0]}-{span[1]}"
                     title = title_of(part["text"], span) or "document in the message"
                     here = replace(place, span=span)

@@ -10,8 +10,6 @@ from gateway.models.conversation import INSTRUCTION_ROLES, ConversationMessage, 
 from gateway.models.memory import Pinned
 from gateway.models.tool_steps import RESULT_ROLES, asked, calls_of, take_call, tool_of
 
-NO_FILES: Mapping[FilePlace, str] = {}
-
 
 def with_whole_steps(history: History) -> History:
     """The conversation in which the results of pinned calls are pinned, too."""
@@ -27,19 +25,22 @@ def with_whole_steps(history: History) -> History:
 
 
 def pinned_messages(
-    history: History, files: Mapping[FilePlace, str], restored: Sequence[Artifact] = ()
+    history: History,
+    files: Mapping[FilePlace, str],
+    older_files: Mapping[FilePlace, str],
+    restored: Sequence[Artifact] = (),
 ) -> tuple[Pinned, ...]:
     """All that is pinned, the oldest first. System messages are in any window of which they were read.
 
     Args:
-        files: texts of `file` parts that are not forwarded as they are.
+        files: texts of `file` parts that are not forwarded as they are; `older_files` of `history.older_pins`.
         restored: tool results that cannot be messages of this request.
     """
     older: tuple[ConversationMessage, ...] = ()
     if history.older_pins:
         older = with_whole_steps(replace(history, messages=history.older_pins)).messages
     return (
-        *(replace(each, index=None) for each in _pinned(older, NO_FILES)),
+        *(replace(each, index=None) for each in _pinned(older, older_files)),
         *(_as_text(artifact) for artifact in restored if artifact.pinned),
         *(each for each in _pinned(history.messages, files) if each.body["role"] not in INSTRUCTION_ROLES),
     )

@@ -1,7 +1,7 @@
 """Collects what a context is made of: the conversation, and the artifacts in it, attached to it or restored."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gateway.artifacts.collect import (
@@ -35,12 +35,13 @@ NO_EARLIER = Earlier()
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Texts of `file` parts by (message, part): of messages that may be forwarded, and of older ones. `cached` are
-    digests of those that the cache keeps."""
+    """Texts of `file` parts by (message, part): of messages that may be forwarded, of older ones, and of pinned ones
+    that are older still. `cached` are digests of those that the cache keeps."""
 
     sent: dict[FilePlace, str]
     earlier: dict[FilePlace, str]
     cached: tuple[str, ...] = ()
+    pinned: dict[FilePlace, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def collect(source: ContextInput, document_min_chars: int) -> Material:
     history, files = source.history, source.files
     context = _context(source, document_min_chars)
     earlier = history.earlier or NO_EARLIER
-    pinned = pinned_messages(history, files.sent, context.restored)
+    pinned = pinned_messages(history, files.sent, files.pinned, context.restored)
     names = {each.message_id for each in pinned}
     recallable = artifacts_of_earlier(earlier.messages, files.earlier, document_min_chars, context.all_artifacts())
     if names:
@@ -120,7 +121,7 @@ def _context(source: ContextInput, document_min_chars: int) -> Context:
     history, restored = source.history, source.steps.artifacts
     current = current_turn(history)
     placed = extract_artifacts_from_messages(history.messages, current, history.notes)
-    placed += documents_in_messages(history.messages, current, document_min_chars, source.files.sent)
+    placed += documents_in_messages(history.messages, current, document_min_chars, source.files.sent, history.spoken)
     old = [replace(artifact, historical=True) for artifact in history.attachments]
     attached = without_repeats(old + attachments_to_artifacts(source.request.attachments, next_number(old)))
     unique = tuple(unique_ids([*placed, *restored, *attached]))

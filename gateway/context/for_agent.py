@@ -14,6 +14,8 @@ from gateway.models.conversation import ConversationMessage, History, new_messag
 from gateway.telemetry.logs import get_logger
 
 log = get_logger("gateway.context.for_agent")
+FILE_LABEL = 150
+"""Tokens that are kept free for the label of a file that is read as text, which may be longer than the file."""
 UNKNOWN_TYPE, FAILED = "agent_type_unknown", "agent_assembler_failed"
 
 
@@ -37,9 +39,9 @@ class Room:
         """Tokens of a prompt of these messages."""
         return self.around + sum(map(self.count, messages))
 
-    def fits(self, messages: list[dict[str, Any]]) -> bool:
-        """Whether these messages are within the budget, tools and schema included."""
-        return self.budget is None or self.total(messages) <= self.budget
+    def fits(self, messages: list[dict[str, Any]], spare: int) -> bool:
+        """Whether these messages are within the budget and leave so much, tools and schema included."""
+        return self.budget is None or self.total(messages) + spare <= self.budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +80,18 @@ def for_agent(
     if delivery.is_empty and not made.prompt:
         raise InvalidRequest("There is no message to deliver.", param="messages", code="missing_required_parameter")
     kept = len(words.free) - made.dropped
-    if kept and not room.fits(_messages(delivery, made)):
-        kept = _most(kept, lambda count: room.fits(_messages(delivery, words.with_context(count))))
+    spare = FILE_LABEL * sum(part.get("type") == "file" for part in delivery.parts)
+    if kept and not room.fits(_messages(delivery, made), spare):
+        kept = _most(kept, lambda count: room.fits(_messages(delivery, words.with_context(count)), spare))
         made = words.with_context(kept)
     pinned = len(delivery.context) - len(words.free)
     if pinned:
-        words.check_pinned(made, room)
+        words.check_pinned(made, room, settings.document_min_chars)
     instructions = (*delivery.instructions, *_system(made))
     prompt = new_message(_prompt(delivery, made), 0)
     shown = replace(history, instructions=instructions, messages=(prompt, *_new(delivery.steps)), stored=0)
     as_read = replace(shown, restored_count=0, unread=0, read_from=None, earlier=None, frame=None)
-    as_read = replace(as_read, segments=(), older_pins=())
+    as_read = replace(as_read, segments=(), older_pins=(), spoken=_spoken(delivery, made))
     excluded = len(history.messages) + history.unread - kept - pinned - 1 - len(delivery.steps)
     return ForAgent(as_read, max(0, excluded), words.warnings)
 
@@ -135,20 +138,22 @@ class _Words:
             self._assembler, self.warnings = plain, (FAILED,)
             return plain(given)
 
-    def check_pinned(self, made: AssemblerOutput, room: Room) -> None:
-        """What does not fit is cut in the middle, where something pinned may stand; tool steps behind it are reduced.
+    def check_pinned(self, made: AssemblerOutput, room: Room, document_min_chars: int) -> None:
+        """Nothing is cut of the sections but documents in the current message; tool steps behind it are reduced.
 
         Raises:
             ContextLengthExceeded: the sections have no room although nothing is left of the context but what is pinned.
         """
         messages = _messages(replace(self.delivery, steps=()), made)
         size = len((made.system_flag or "").encode()) + len(made.prompt.encode())
-        if room.fits(messages) and size <= self._max_bytes:
+        said = self.delivery.documents(document_min_chars)
+        total = room.total(messages)
+        least = total - (room.count({"role": "user", "content": said}) if said else 0)
+        if (room.budget is None or least <= room.budget) and size <= self._max_bytes:
             return
         pinned = "\n".join(f"{each.speaker}: {each.content}" for each in self.delivery.context if each.pinned)
         system = [*self.delivery.instructions, *_system(made)]
         taken = (sum(map(room.count, system)), room.count({"role": "user", "content": pinned}))
-        total = room.total(messages)
         sizes = f"System messages take {taken[0]} tokens, pinned messages {taken[1]}, all else {total - sum(taken)}"
         limits = f"their budget is {room.budget} tokens and {self._max_bytes} bytes"
         raise ContextLengthExceeded(f"{overflow_text(room.window, total)} {sizes}; {limits}.", param="messages")
@@ -188,6 +193,13 @@ def _prompt(delivery: Delivery, made: AssemblerOutput) -> dict[str, Any]:
         return {"role": "user", "content": made.prompt}
     text = ({"type": "text", "text": made.prompt},) if made.prompt else ()
     return {"role": "user", "content": [*text, *delivery.parts]}
+
+
+def _spoken(delivery: Delivery, made: AssemblerOutput) -> tuple[int, int]:
+    """Where the prompt has the current message, the last time; nowhere if an assembler words that anew. Documents are
+    in there alone: what is pinned in the context stays, and the message's first paragraph is not that of the prompt."""
+    at = made.prompt.rfind(delivery.text)
+    return (at, at + len(delivery.text)) if at >= 0 else (0, 0)
 
 
 def _new(steps: tuple[ConversationMessage, ...]) -> tuple[ConversationMessage, ...]:

@@ -220,7 +220,10 @@ class ContextManager:
         sent, kept = await self._read_files(request, facts, steps.history.messages, steps.history.stored)
         older = (steps.history.earlier or NO_EARLIER).messages
         earlier, kept_earlier = await self._read_files(request, facts, older, len(older))
-        return ContextInput(request, steps, facts, budget, Files(sent, earlier, (*kept, *kept_earlier)))
+        pins = steps.history.older_pins
+        pinned, kept_pinned = await self._read_files(request, facts, pins, len(pins))
+        files = Files(sent, earlier, (*kept, *kept_earlier, *kept_pinned), pinned)
+        return ContextInput(request, steps, facts, budget, files)
 
     async def _read_files(
         self, request: ChatRequest, facts: ModelFacts, messages: Sequence[ConversationMessage], first_new: int

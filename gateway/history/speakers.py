@@ -33,6 +33,12 @@ class Delivery:
     steps: tuple[ConversationMessage, ...]
     is_empty: bool
 
+    def documents(self, min_chars: int) -> list[dict[str, Any]]:
+        """Parts of the current message of which a document may be reduced: its files, and its text where that is
+        longer than so many characters."""
+        text = [{"type": "text", "text": self.text}] if len(self.text) > min_chars else []
+        return [*text, *(part for part in self.parts if part.get("type") == "file")]
+
 
 def deliver(history: History, window: int) -> Delivery:
     """The latest message, as many as `window` of those before it that say something, and what is pinned before it."""

@@ -225,7 +225,8 @@ class History:
     them in which something to be recalled is sought, None if nobody has read them. `notes` are those of the stored
     path, `segments` the summaries of its old turns, oldest first. `older_pins` are pinned messages among the unread
     ones, each result behind the message with its call. `things` are what the current question names of what
-    is remembered (guarantee §11).
+    is remembered (guarantee §11). `spoken` is where the current message has what was said, as start and end in its
+    first text, if an agent reads it in sections: the words around it are those of the sections.
     """
 
     conversation_id: str | None
@@ -256,6 +257,7 @@ class History:
     segments: tuple[SummarySegment, ...] = ()
     older_pins: tuple[ConversationMessage, ...] = ()
     things: tuple[Thing, ...] = ()
+    spoken: tuple[int, int] | None = None
 
     @property
     def new_messages(self) -> tuple[ConversationMessage, ...]:

@@ -1,5 +1,6 @@
 """Agents that share a conversation (guarantee §11): who speaks, what each of them reads, and what it cost."""
 
+import base64
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -154,6 +155,26 @@ def said_to_small(client: httpx.Client, upstream: MockUpstream, context: Json) -
     found = prompt.removeprefix("[CONTEXT]\n").partition("\n\n[MESSAGE]\n")
     assert found[2] == "now"
     return found[0].split("\n")
+
+
+def test_s11_3_only_what_is_said_now_may_be_taken_for_a_document(team: Team) -> None:
+    """§4 I4, §11.12: not the instruction, nor the context, which may be pinned; the message's own edges stay."""
+    rows = "\n\n".join(f"Row {number} of the register: {'lamp ' * 20}" for number in range(100))
+    team.ask("max", {**user(f"Keep this.\n\n{rows}\n\nAll of it."), "pinned": True})
+    document: Json = {"content": "The ferry leaves at nine. " * 300}
+    codex = {"id": "sarah", "type": "openai-codex", "instruction": "Be brief."}
+    team.ask(codex, user("When?"), attachments=[document], context={"max_input_tokens": 3500})
+    assert rows in team.sent[0]["content"]
+    register: Json = {"file_data": "data:text/plain;base64," + base64.b64encode(rows.encode() * 2).decode()}
+    attached = {"type": "file", "file": {**register, "filename": "register.txt"}}
+    said: Json = {"role": "user", "content": [attached, {"type": "text", "text": "Which row?"}]}
+    team.ask(codex, said, context={"max_input_tokens": 4000})
+    assert rows in team.sent[0]["content"][0]["text"]
+    team.begin()
+    team.ask(codex, user(f"What is it?\n\n{rows}\n\nTell me."), context={"max_input_tokens": 600})
+    assert "[MESSAGE]\nWhat is it?\n\n" in team.sent[0]["content"]
+    assert "Row 50" not in team.sent[0]["content"]
+    assert team.sent[0]["content"].endswith("\n\nTell me.")
 
 
 def test_s11_3_a_tool_loop_goes_on_behind_its_prompt(team: Team) -> None:

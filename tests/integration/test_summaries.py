@@ -102,6 +102,19 @@ async def test_s11_13_a_branch_has_the_segments_of_what_it_shares(talk: Talk) ->
     assert await talk.told() == [(1, 2, "shared"), (3, 4, "of the second branch")]
 
 
+async def test_s11_13_a_branch_within_what_the_other_summarized_gets_its_own(talk: Talk) -> None:
+    """A segment that goes on beyond the shared messages does not hold on the branch, and nobody pays in vain."""
+    commits = [await talk.say(number) for number in range(6)]
+    assert await talk.summarize(commits[5], 5, "of the first branch")
+    await talk.say(9, after=last_of(commits[2]))
+    edited = await talk.say(10)
+    assert await talk.told() == []
+    assert await talk.summarize(edited, 2, "of the second branch")
+    assert await talk.told() == [(1, 2, "of the second branch")]
+    await talk.say(11, after=last_of(commits[5]))
+    assert await talk.told() == [(1, 5, "of the first branch")]
+
+
 @pytest.mark.parametrize(("first", "second"), [(2, 2), (2, 4), (4, 2)])
 async def test_s11_13_of_two_replicas_one_stores_its_segment(
     talk: Talk, other_store: ConversationStore, first: int, second: int

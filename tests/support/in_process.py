@@ -119,7 +119,14 @@ class InProcess:
         reader = FileReader(cache, 60.0)
         things = ThingMemory(self.transactions, clock, store.secret, self.paths)
         self.context = ContextManager(
-            settings.context, counters, reader, None, self.indexes, store=store, things=things
+            settings.context,
+            counters,
+            reader,
+            None,
+            self.indexes,
+            store=store,
+            profiles=settings.prompt_profiles,
+            things=things,
         )
         match = settings.conversation.match
         settlement = NotingSettlement(store, counters, clock, Metrics(()), match)

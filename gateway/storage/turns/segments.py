@@ -5,7 +5,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.models.memory import NewSegment, SummarySegment
+from gateway.models.memory import NewSegment
 from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_if_new
 from gateway.storage.lookup.segments import Segments, all_segments, end_before
@@ -31,7 +31,7 @@ def write_segment(connection: sa.Connection, row: Any, request_id: str, new: New
     segment, segments = new.segment, all_segments(connection, row.id)
     if end_before(connection, segment.last_message_id, segments) != new.uncovered.after:
         return False
-    if _is_covered(connection, segment, segments):
+    if _is_covered(connection, new, segments):
         return False
     values = {
         "conversation_id": row.id,
@@ -53,10 +53,13 @@ def write_segment(connection: sa.Connection, row: Any, request_id: str, new: New
     return stored
 
 
-def _is_covered(connection: sa.Connection, segment: SummarySegment, segments: Segments) -> bool:
-    """Whether a segment that goes on further on the same branch covers its last message."""
+def _is_covered(connection: sa.Connection, new: NewSegment, segments: Segments) -> bool:
+    """Whether a segment that goes on further on the same branch covers its last message. One that ends on another
+    branch, behind what this one shares with it, does not hold here."""
+    segment, path = new.segment, {each.message_id for each in new.uncovered.messages}
     longer = [s for s in segments.values() if s.first_number <= segment.last < s.last_number]
-    return any(leads_to(connection, segment.last_message_id, each.last_message_id) for each in longer)
+    end = new.uncovered.messages[-1].message_id
+    return any(s.last_message_id in path or leads_to(connection, end, s.last_message_id) for s in longer)
 
 
 def _at(value: datetime | None) -> datetime | None:

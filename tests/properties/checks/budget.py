@@ -131,8 +131,8 @@ def check_filled(seen: Seen) -> None:
     figures, allowed = seen.figures, budget_of(seen.case)
     lossy = [r for r in seen.records if r["strategy"] in LOSSY]
     left = figures["messages_excluded"] or lossy
-    if not left or seen.case.body.get("store") is not False:
-        return  # in a conversation that goes on, room is left for its next turns (I7)
+    if not left or seen.case.body.get("store") is not False or seen.standing:
+        return  # in a conversation that goes on, room is left for its next turns, and what stands stands (I7)
     if seen.case.planned == "trusted" or is_thinned(seen):
         return  # a plan leaves out what would have had room
     free = allowed - figures["tokens_used"]

@@ -93,11 +93,11 @@ def _as_sent(seen: Seen) -> None:
     found = [forwarded.get(index, LEFT_OUT) for index in range(len(seen.originals))]
     other = [index for index, message in enumerate(found) if message != seen.originals[index]]
     frozen = [index for index in other if found[index] in seen.standing.get(index, ())]
-    if frozen and seen.current in other:
+    if seen.current in other and (frozen or seen.figures.get("things")):
         found[seen.current] = {**found[seen.current], "content": blocks.split(found[seen.current])[1]}
     same = all(found[index] == seen.originals[index] for index in other if index not in frozen)
     hold("§1", same, "everything fits, and something else was forwarded")
-    alone = seen.case.body["messages"] == seen.originals and not frozen
+    alone = seen.case.body["messages"] == seen.originals and not frozen and not seen.figures.get("things")
     hold("bill", not alone or seen.figures["strategy"] == "passthrough", f"strategy {seen.figures['strategy']}")
 
 

@@ -11,6 +11,8 @@ DELIMITER = re.compile(
     r"<(?=\s*/?\s*(?:conversation_memory|pinned_message|turns_summary|context_data|artifact)\b)", re.IGNORECASE
 )
 
+SUMMARY = re.compile(r'<turns_summary id="([^"<>]*)"')
+
 
 def taken_out(forwarded: list[Json]) -> tuple[list[Json], Json | None]:
     """The messages without the memory message, and that message.
@@ -49,9 +51,14 @@ def check(seen: Seen) -> None:
     if seen.memory is None:
         hold("§11", not outside, f"pinned messages {outside} are nowhere")
     else:
-        hold("§11", bool(outside), "a memory message although the window holds all that is pinned")
+        shown = SUMMARY.findall(text_of(seen.memory["content"]))
+        hold("§11", outside or shown, "a memory message although the window holds all that is pinned")
+        hold("bill", told is not None and told["segments"] == len(shown), f"{told} of {len(shown)} summaries")
         hold("bill", told is not None and told["pinned"] == len(outside), f"{told} of {outside}")
-        _all_told(seen, text_of(seen.memory["content"]), outside)
+        content = seen.memory["content"]
+        raw = [part for part in content if part["type"] == "file"] if isinstance(content, list) else []
+        hold("§11", not raw, "a pinned document is forwarded as a file")
+        _all_told(seen, text_of(content), outside)
     for message, index in zip(seen.forwarded, seen.indexes, strict=True):
         if index in pinned and message["role"] == "tool":
             same = message["content"] == seen.originals[index]["content"]

@@ -20,7 +20,7 @@ def check(seen: Seen) -> None:
     hold("I2", seen.indexes == sorted(seen.indexes), "the order of messages is another")
     for message, index in zip(seen.forwarded, seen.indexes, strict=True):
         _is_of(message, seen.originals[index])
-    _pairs(seen.forwarded)
+    check_pairs(seen.forwarded)
 
 
 def _instructions(seen: Seen) -> None:
@@ -87,7 +87,11 @@ def _is_of(message: Json, original: Json) -> None:
     hold("I2", ours == theirs, f"another message where {str(original)[:80]} was to be expected")
 
 
-def _pairs(messages: list[Json]) -> None:
+def check_pairs(messages: list[Json]) -> None:
+    """
+    Raises:
+        Broken: a call without all of its results behind it, or a result without its call.
+    """
     waiting: list[str] = []
     for message in messages:
         if message["role"] == "tool":

@@ -1,0 +1,55 @@
+"""Conversations with agents, pins, summaries, things and profiles switched on at random (guarantee §4, §11)."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+
+from gateway.config.settings import Settings
+from tests.properties.checks.seen import Broken
+from tests.properties.everything import PROFILES, Everything
+from tests.properties.running import CASES, FACTS
+from tests.properties.talks import Script
+from tests.support.in_process import InProcess
+
+CONVERSATIONS, REQUESTS = max(10, CASES // 15), 8
+DOCUMENT_CHARS = 1200
+FOUND = (2_000_972, 2_000_677, 2_002_508)
+"""Conversations that once showed a fault: a pinned document that had left the window was forwarded as a file; the
+context of an agent left no room for the label of a file, which was refused."""
+
+
+def test_s4_the_invariants_hold_with_everything_switched_on_at_random() -> None:
+    """§4 I1 to I7 and §11.12 to §11.14 at once; agents with sections have those of §4 that hold for sections."""
+    found = asyncio.run(_play(range(CONVERSATIONS)))
+    assert found["asked"] > CONVERSATIONS * REQUESTS / 2
+    for name in ("sections", "chat agent", "pinned", "summaries", "things", "profile", "not stored"):
+        assert found[f"with {name}"] >= CONVERSATIONS / 20, name
+
+
+def test_s11_conversations_that_once_showed_a_fault() -> None:
+    assert asyncio.run(_play(FOUND))["asked"] > len(FOUND)
+
+
+async def _play(seeds: Iterable[int]) -> Counter[str]:
+    """
+    Raises:
+        AssertionError: a request broke an invariant; with the conversation's seed.
+    """
+    found: Counter[str] = Counter()
+    for profiles in (None, PROFILES):
+        script = Script()
+        own = {"prompt_profiles": profiles} if profiles else {}
+        context = {"document_min_chars": DOCUMENT_CHARS}
+        settings = Settings.model_validate({"storage": {"url": "sqlite:///:memory:"}, "context": context, **own})
+        gateway = await InProcess(settings, FACTS, script).prepare()
+        player = Everything(gateway, script, DOCUMENT_CHARS)
+        try:
+            for seed in seeds:
+                if seed % 2 == bool(profiles):
+                    try:
+                        found += await player.play(seed, REQUESTS)
+                    except Broken as broken:
+                        raise AssertionError(f"conversation {seed}: {broken}") from broken
+        finally:
+            await gateway.close()
+    return found
