@@ -182,7 +182,7 @@ class ConversationStore:
 
     async def list_completions(self, tenant: str, query: CompletionQuery) -> CompletionPage | None:
         """A page of a tenant's completions (guarantee §6); None if `query.after` is none of the tenant's."""
-        if "\x00" in f"{query.conversation_id}{query.model}{query.after}":
+        if "\x00" in f"{query.conversation_id}{query.model}{query.agent}{query.after}":
             return CompletionPage((), has_more=False) if query.after is None else None
         return await self._transactions.run(lambda connection: read_page(connection, tenant, query))
 

@@ -169,6 +169,15 @@ def test_s7_odd_paths_find_nothing(gateway: GatewayProcess, path: str) -> None:
         assert answer.error["type"] == "invalid_request_error"
 
 
+@pytest.mark.parametrize("query", ["agent=%00", "agent=a%00b", "model=%00", "metadata[a%00]=%00"])
+def test_s7_a_zero_byte_in_a_filter_finds_nothing(gateway: GatewayProcess, query: str) -> None:
+    """§7: on PostgreSQL, too, which takes none."""
+    with http(gateway) as client:
+        answer = client.get(f"/chat/completions?{query}")
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["data"] == []
+
+
 HEADERS = {
     "10,000 headers": [f"x-{i}: a" for i in range(10_000)],
     "300 headers": [f"x-{i}: a" for i in range(300)],

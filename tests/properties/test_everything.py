@@ -11,7 +11,7 @@ from tests.properties.running import CASES, FACTS
 from tests.properties.talks import Script
 from tests.support.in_process import InProcess
 
-CONVERSATIONS, REQUESTS = max(10, CASES // 15), 8
+CONVERSATIONS, REQUESTS = max(80, CASES // 15), 8
 DOCUMENT_CHARS = 1200
 FOUND = (2_000_972, 2_000_677, 2_002_508)
 """Conversations that once showed a fault: a pinned document that had left the window was forwarded as a file; the
