@@ -51,7 +51,7 @@ demo: $(VENV)/.demo ## the main job against a real local model, no key and no se
 
 # What is compiled is kept, also where the environment forbids it: each worker compiles hundreds of modules else.
 test: $(VENV)/.dev ## every test, with real PostgreSQL and Valkey
-	@echo "running every test in three processes: about five minutes on two cores (a dot for each, the long ones first)"
+	@echo "running every test in three processes: about seven minutes on two cores (a dot for each, the long ones first)"
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not chaos and not compat"
 
 check: $(VENV)/.dev ## ruff, mypy --strict, import rules
