@@ -406,6 +406,20 @@ def test_s11_18_a_deletion_takes_replays_with_it(team: Team) -> None:
     refused(resumed(team, found.replay_id), 404, "conversation_not_found", "conversation_id")
 
 
+def test_s11_18_a_turn_whose_question_was_deleted_is_not_run_anew(team: Team) -> None:
+    """§7: nothing is left that an agent could be given; the field that chooses the turns is named."""
+    team.ask("max", user("Which oil?"), answer="Olive oil.")
+    team.ask(claude("sarah"), answer="Or rape.")
+    team.ask(claude("carol"), answer="Rape it is.")
+    for item in team.items()[:2]:
+        assert team.client.delete(f"/conversations/{team.conversation}/items/{item['id']}").status_code == 200
+    asked = len(team.upstream.chats)
+    for body in ({}, {"dry_run": True}):
+        answer = team.post(f"/conversations/{team.conversation}/replay", body)
+        refused(answer, 400, "invalid_value", "from_turn")
+    assert len(team.upstream.chats) == asked
+
+
 def test_s11_18_another_conversations_replay_is_not_there(team: Team) -> None:
     """§11, §8: nor is another tenant's."""
     begin(team, 1)

@@ -125,8 +125,12 @@ def turns_asked_for(fields: ReplayField, turns: Sequence[PastTurn]) -> Sequence[
 def check_turns(turns: Sequence[TurnToReplay], change: ReplayChanges) -> None:
     """
     Raises:
-        InvalidRequest: something is missing that the turns need, or an agent is named that is not among them.
+        InvalidRequest: something is missing that the turns need, or an agent is named that is not among them; or nothing
+            is left that the first of them answers.
     """
+    first = turns[0]
+    if first.before is None and first.asks and not first.asks[0].messages:
+        raise invalid("from_turn", f"must be a turn whose question is there: that of turn {first.number} was deleted")
     asks = [(turn, ask) for turn in turns for ask in turn.asks]
     for turn, ask in asks:
         if ask.model is None:
