@@ -125,8 +125,8 @@ def turns_asked_for(fields: ReplayField, turns: Sequence[PastTurn]) -> Sequence[
 def check_turns(turns: Sequence[TurnToReplay], change: ReplayChanges) -> None:
     """
     Raises:
-        InvalidRequest: something is missing that the turns need, or an agent is named that is not among them; or nothing
-            is left that the first of them answers.
+        InvalidRequest: something is missing that the turns need, an agent is named that is not among them, or nothing is
+            left that the first turn answers.
     """
     first = turns[0]
     if first.before is None and first.asks and not first.asks[0].messages:
