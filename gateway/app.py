@@ -223,7 +223,7 @@ class Gateway:
         replays = ReplayStore(self.transactions, clock)
         self.turns = Turns(past, replays, auth)
         self.replayer = Replayer(pipeline, store, replays, past)
-        self.replays = Replays(self.replayer, pipeline, past, replays, auth, settings, clock)
+        self.replays = Replays(self.replayer, pipeline, past, replays, store, auth, settings, clock)
         transfer = ConversationTransfer(self.transactions, clock)
         self.exported = ExportedConversation(transfer, auth)
         self.imported = ImportedConversations(transfer, auth, max_bytes)

@@ -1,6 +1,7 @@
 """Turns of a conversation that are run anew on a branch (guarantee §11): never over the old, billed as any request,
 told as they come, and gone on with behind the last finished one."""
 
+import re
 import threading
 from collections.abc import Iterator
 from decimal import Decimal
@@ -404,6 +405,29 @@ def test_s11_18_a_deletion_takes_replays_with_it(team: Team) -> None:
     assert turns(team, replay_id=found.replay_id)
     team.client.delete(f"/conversations/{team.conversation}")
     refused(resumed(team, found.replay_id), 404, "conversation_not_found", "conversation_id")
+
+
+def test_s11_18_a_key_stands_for_one_replay(team: Team) -> None:
+    """Sent again, the same request goes on with what it began, and pays for nothing twice; with other fields it is
+    refused. Keys of other conversations are others."""
+    begin(team, 2)
+    anew(team)
+    path, key = f"/conversations/{team.conversation}/replay", {"Idempotency-Key": "once"}
+    asked, names = len(team.upstream.chats), []
+    for _ in range(2):
+        answer = team.client.post(path, json={"from_turn": 2, "model": "gpt-4o-mini"}, headers=key)
+        assert answer.text.endswith("data: [DONE]\n\n")
+        names.append(set(re.findall(r"replay_[0-9a-f]{20,}", answer.text)))
+    assert names[0] == names[1]
+    assert [record.body["model"] for record in team.upstream.chats[asked:]] == ["gpt-4o-mini"]
+    other_fields = team.client.post(path, json={"from_turn": 1}, headers=key)
+    refused(other_fields, 422, "idempotency_key_mismatch", "Idempotency-Key")
+    first, team.conversation = team.conversation, None
+    begin(team, 2)
+    assert team.conversation != first
+    anew(team)
+    other = team.client.post(f"/conversations/{team.conversation}/replay", json={"from_turn": 2}, headers=key)
+    assert set(re.findall(r"replay_[0-9a-f]{20,}", other.text)).isdisjoint(names[0])
 
 
 def test_s11_18_a_turn_whose_question_was_deleted_is_not_run_anew(team: Team) -> None:

@@ -1,16 +1,24 @@
 """`POST /v1/conversations/{id}/replay`: runs turns anew on a branch, told as server-sent events (guarantee §11.18)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
+from gateway.base import jsons
 from gateway.base.ids import new_id
 from gateway.config.settings import Settings
-from gateway.errors import ConversationNotFound, GatewayError, ReplayNotFound, StorageUnavailable
+from gateway.errors import (
+    ConversationNotFound,
+    GatewayError,
+    IdempotencyKeyMismatch,
+    ReplayNotFound,
+    StorageUnavailable,
+)
 from gateway.history.past_turns import in_turns, turns_of
 from gateway.history.replay import is_made_again, single_request, to_replay
 from gateway.http.auth import UNKNOWN, Authenticator
+from gateway.http.chat.repeats import Keyed, identify, keyed
 from gateway.http.chat.validation import CONVERSATION_ID
 from gateway.http.conversations.endpoint import as_spent
 from gateway.http.conversations.replay_request import (
@@ -45,6 +53,7 @@ from gateway.models.turn import LedgerEntry
 from gateway.ports import Clock
 from gateway.storage.conversations.path import PastTurns
 from gateway.storage.conversations.replays import ReplayStore
+from gateway.storage.store import ConversationStore
 from gateway.turn.pipeline import Pipeline
 from gateway.turn.replay import Replayer, ReplayWork
 
@@ -60,6 +69,7 @@ class Replays:
         pipeline: Pipeline,
         past: PastTurns,
         replays: ReplayStore,
+        store: ConversationStore,
         auth: Authenticator,
         settings: Settings,
         clock: Clock,
@@ -68,6 +78,7 @@ class Replays:
         self._pipeline = pipeline
         self._past = past
         self._replays = replays
+        self._store = store
         self._auth = auth
         self._settings = settings
         self._clock = clock
@@ -84,6 +95,8 @@ class Replays:
         fields = replay_field(json_body(raw))
         client = scope.get(CLIENT)
         asking = _Asking(caller, conversation_id, stays if client is None else client.has_left)
+        if fields.replay_id is None and (keyed_request := keyed(scope)) is not None:
+            asking = replace(asking, name=await self._named(asking, keyed_request))
         if fields.dry_run:
             answer = await until_disconnect(receive, self._estimate(asking, fields))
             await send_json(send, 200, answer, answer_headers(conversation_id))
@@ -91,7 +104,29 @@ class Replays:
         stream = _EventStream(scope, send, conversation_id)
         await until_disconnect(receive, self._run(asking, fields, stream))
 
+    async def _named(self, asking: "_Asking", request: Keyed) -> str:
+        """The name of the replay that an `Idempotency-Key` stands for: sent again, it goes on with that."""
+        own = jsons.canonical([asking.caller.tenant, asking.conversation_id, request.key]).decode()
+        identity = await identify(Keyed(own, b""), asking.caller.tenant, b"", self._store)
+        return f"replay_{identity.key.hex()[:48]}"
+
+    async def _known(self, asking: "_Asking", fields: ReplayField) -> ReplayField:
+        """The same, with the replay that its `Idempotency-Key` began, if it has.
+
+        Raises:
+            IdempotencyKeyMismatch: that was asked for otherwise.
+        """
+        tenant, conversation_id, name = asking.caller.tenant, asking.conversation_id, asking.name
+        known = await self._replays.find_begun(tenant, conversation_id, name) if name is not None else None
+        if known is None:
+            return fields
+        turns = (fields.from_turn or known.from_turn, fields.to_turn or known.to_turn)
+        if known.asked != asked_for(fields) or turns != (known.from_turn, known.to_turn):
+            raise IdempotencyKeyMismatch
+        return fields.model_copy(update={"replay_id": known.replay_id})
+
     async def _run(self, asking: "_Asking", fields: ReplayField, stream: "_EventStream") -> None:
+        fields = await self._known(asking, fields)
         is_new = fields.replay_id is None
         work = await (self._begun(asking, fields, stream) if is_new else self._resumed(asking, fields, stream))
         try:
@@ -141,7 +176,7 @@ class Replays:
         past = turns_asked_for(fields, turns_of(path))
         source = str(path.messages[-1].message.message_id)
         numbers = past[0].number, past[-1].number
-        replay = Replay(new_id("replay_"), asking.conversation_id, source, *numbers, asked_for(fields))
+        replay = Replay(asking.name or new_id("replay_"), asking.conversation_id, source, *numbers, asked_for(fields))
         turns = await self._to_replay(asking, path, past, replay)
         check_turns(turns, replay.asked)
         return replay, turns, path
@@ -206,11 +241,13 @@ class Replays:
 
 @dataclass(frozen=True, slots=True)
 class _Asking:
-    """Who asks, for which conversation, and whether they have left."""
+    """Who asks, for which conversation, and whether they have left. `name`: that of the replay, where an
+    `Idempotency-Key` stands for one."""
 
     caller: Caller
     conversation_id: str
     has_left: Callable[[], bool]
+    name: str | None = None
 
 
 class _EventStream:

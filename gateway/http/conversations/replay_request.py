@@ -125,7 +125,7 @@ def turns_asked_for(fields: ReplayField, turns: Sequence[PastTurn]) -> Sequence[
 def check_turns(turns: Sequence[TurnToReplay], change: ReplayChanges) -> None:
     """
     Raises:
-        InvalidRequest: something is missing that the turns need, an agent is named that is not among them, or nothing is
+        InvalidRequest: something is missing that the turns need; an agent is named that is not among them; nothing is
             left that the first turn answers.
     """
     first = turns[0]

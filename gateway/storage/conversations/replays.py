@@ -13,7 +13,7 @@ from gateway.ports import Clock
 from gateway.storage import rows
 from gateway.storage.conversations.items import require_conversation
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import Transactions, insert_if_new
 
 TABLE, CONVERSATIONS = schema.replays, schema.conversations
 HELD_FOR = timedelta(seconds=60)
@@ -36,6 +36,7 @@ class ReplayStore:
 
         Raises:
             ConversationNotFound: the tenant has no such conversation.
+            ReplayRunning: there is one of that id already.
         """
         now = self._clock.now()
         row = {
@@ -52,7 +53,8 @@ class ReplayStore:
 
         def work(connection: sa.Connection) -> None:
             require_conversation(connection, tenant, replay.conversation_id)
-            connection.execute(TABLE.insert().values(**row))
+            if connection.execute(insert_if_new(connection, TABLE).values(**row)).rowcount != 1:
+                raise ReplayRunning
 
         await self._transactions.run(work, write=True)
 
@@ -62,6 +64,17 @@ class ReplayStore:
             ConversationNotFound: the tenant has no such conversation.
             ReplayNotFound: the conversation has no such replay.
         """
+        found = await self.find_begun(tenant, conversation_id, replay_id)
+        if found is None:
+            raise ReplayNotFound("No such replay of this conversation.", param="replay_id")
+        return found
+
+    async def find_begun(self, tenant: str, conversation_id: str, replay_id: str) -> Replay | None:
+        """The same; None where the conversation has no such replay.
+
+        Raises:
+            ConversationNotFound: the tenant has no such conversation.
+        """
 
         def work(connection: sa.Connection) -> Any:
             require_conversation(connection, tenant, conversation_id)
@@ -69,9 +82,7 @@ class ReplayStore:
             return connection.execute(sa.select(TABLE).where(*where)).first()
 
         row = await self._transactions.run(work) if "\x00" not in replay_id else None
-        if row is None:
-            raise ReplayNotFound("No such replay of this conversation.", param="replay_id")
-        return _replay(row)
+        return _replay(row) if row is not None else None
 
     async def take(self, replay: Replay) -> Replay:
         """Holds it for the caller; returns how far it is now.
