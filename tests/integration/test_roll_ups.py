@@ -77,7 +77,7 @@ ONE = {"requests": 1, "prompt_tokens": 7, "completion_tokens": 3, "cached_tokens
        "planning_cost_picousd": 2}  # fmt: skip
 
 
-async def test_s13_a_bill_is_in_the_sums_of_its_day_and_its_conversation(
+async def test_s13_1_a_bill_is_in_the_sums_of_its_day_and_its_conversation(
     store: ConversationStore, transactions: Transactions
 ) -> None:
     await store.commit(paid("conv_abiitsoidaic", created=True))
@@ -93,7 +93,7 @@ async def test_s13_a_bill_is_in_the_sums_of_its_day_and_its_conversation(
     assert await count_older(transactions) == 0
 
 
-async def test_s13_what_an_older_version_wrote_is_added_once(
+async def test_s13_1_what_an_older_version_wrote_is_added_once(
     store: ConversationStore, transactions: Transactions
 ) -> None:
     for _ in range(3):
@@ -105,7 +105,7 @@ async def test_s13_what_an_older_version_wrote_is_added_once(
     assert (await conversation(transactions, "conv_waovwiao"))["cost_picousd"] == 36
 
 
-async def test_s13_an_amended_bill_takes_its_place_in_the_sums(
+async def test_s13_1_an_amended_bill_takes_its_place_in_the_sums(
     store: ConversationStore, transactions: Transactions
 ) -> None:
     made = paid("conv_aabtipits", created=True)
@@ -118,7 +118,7 @@ async def test_s13_an_amended_bill_takes_its_place_in_the_sums(
     assert (await conversation(transactions, "conv_aabtipits"))["cost_picousd"] == 14
 
 
-async def test_s13_a_deleted_conversation_keeps_its_sums_and_loses_its_user(
+async def test_s13_1_a_deleted_conversation_keeps_its_sums_and_loses_its_user(
     store: ConversationStore, transactions: Transactions
 ) -> None:
     await store.commit(paid("conv_gone", created=True))
@@ -132,7 +132,7 @@ async def test_s13_a_deleted_conversation_keeps_its_sums_and_loses_its_user(
     assert (row["end_user"], row["requests"], row["cost_picousd"]) == (None, 2, 24)
 
 
-async def test_s13_absurd_figures_fill_a_sum_and_break_nothing(
+async def test_s13_1_absurd_figures_fill_a_sum_and_break_nothing(
     store: ConversationStore, transactions: Transactions
 ) -> None:
     absurd = replace(PRICED, usage={"prompt_tokens": 2**63 - 1, "completion_tokens": 1})
@@ -142,7 +142,7 @@ async def test_s13_absurd_figures_fill_a_sum_and_break_nothing(
     assert (row["prompt_tokens"], row["requests"]) == (2**63 - 1, 3)
 
 
-async def test_s13_a_question_is_one_line_and_found_whatever_its_case(
+async def test_s13_1_a_question_is_one_line_and_found_whatever_its_case(
     store: ConversationStore, transactions: Transactions
 ) -> None:
     text = "  ÄPFEL\n\tand \x00 " + "x" * 300
