@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gateway.accounting.cost import price_call
-from gateway.accounting.figures import ledger_figures, with_figures
+from gateway.accounting.cost import ledger_figures, price_call, with_figures
 from gateway.accounting.metadata import amended
 from gateway.base.clock import SystemClock
 from gateway.models.bill import PICO, CallCost
