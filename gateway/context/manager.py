@@ -29,7 +29,7 @@ from gateway.context.planner import (
     prospects_of,
 )
 from gateway.context.remembered import with_things
-from gateway.context.report import BuiltContext, report
+from gateway.context.report import BuiltContext, check_whole, report
 from gateway.embeddings.background import Holds
 from gateway.embeddings.meaning import Meaning, RequestMeaning
 from gateway.history.frames import as_frozen
@@ -111,6 +111,8 @@ class ContextManager:
         result = access.result or planned
         final = await run(fit_as_planned, draft, result, access.spent) if result else FinalFit(draft.fitted)
         built: BuiltContext = await run(report, draft, final, result, self._settings.warning_threshold)
+        if request.options.whole:
+            check_whole(built)
         return _with_vectors(built, meaning, source).with_cached(source.files.cached)
 
     async def build_for_agent(
