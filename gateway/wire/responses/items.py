@@ -31,6 +31,8 @@ class ItemReader:
 
     def __init__(self) -> None:
         self.messages: list[ReadMessage] = []
+        self.needs: list[str] | None = None
+        """Takes the paths of what no chat can hold; None where that is refused."""
         self._answer: dict[str, Any] | None = None
         """The assistant's message, if it is the last one: calls that follow become part of it."""
         self._reasoning: list[Item] = []
@@ -107,7 +109,8 @@ class ItemReader:
             answer = answer_content(item["content"], f"{where}.content", may_be_empty=partial)
             self.add_words({**answer, **name}, item, "partial" if partial else "complete", where)
         else:
-            self.add({"role": role, "content": input_content(item["content"], f"{where}.content"), **name}, where)
+            content = input_content(item["content"], f"{where}.content", self.needs)
+            self.add({"role": role, "content": content, **name}, where)
 
     def _function_call(self, item: Item, where: str) -> None:
         function = {"name": filled(item, "name", where), "arguments": text_of(item, "arguments", where)}
@@ -141,7 +144,7 @@ class ItemReader:
         call_id = filled(item, "call_id", where)
         if item.get("output") is None:
             raise missing(f"{where}.output")
-        content = chat_content(item["output"], f"{where}.output")
+        content = chat_content(item["output"], f"{where}.output", self.needs)
         self.add({"role": "tool", "tool_call_id": call_id, "content": content}, where)
 
     def _thought(self, item: Item, where: str) -> None:
