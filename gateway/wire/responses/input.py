@@ -48,15 +48,17 @@ class InputReader(ItemReader):
         return {**found, "reasoning_content": "\n\n".join(texts)} if texts else found
 
     def answer(self, where: str) -> dict[str, Any]:
-        """Calls without a result in between belong to one message, also where thoughts stand between them."""
+        """What stands between two results, or between what others said, is one message: that is how it is stored."""
         answer = self.open_answer
-        if answer is None or not (self.has_thoughts and answer.get("tool_calls")):
+        if answer is None:
             return super().answer(where)
         self._add_thoughts(answer)
         return answer
 
     def add_words(self, content: dict[str, Any], item: Item, status: str, where: str) -> None:
         """A text; one between calls and their results becomes part of the message with the calls."""
+        if content["content"] is None and not content.get("refusal"):
+            content = {**content, "content": ""}  # of an answer that says nothing
         if isinstance(item.get("phase"), str):
             content = {**content, "phase": item["phase"]}
         answer = self.open_answer

@@ -106,7 +106,8 @@ class ItemReader:
         name = {"name": text_of(item, "name", where)} if item.get("name") is not None else {}
         if role == "assistant":
             partial = item.get("status") == "incomplete"
-            answer = answer_content(item["content"], f"{where}.content", may_be_empty=partial)
+            may_be_empty = partial or self.needs is not None
+            answer = answer_content(item["content"], f"{where}.content", may_be_empty=may_be_empty)
             self.add_words({**answer, **name}, item, "partial" if partial else "complete", where)
         else:
             content = input_content(item["content"], f"{where}.content", self.needs)
@@ -134,11 +135,6 @@ class ItemReader:
     def open_answer(self) -> dict[str, Any] | None:
         """The assistant's message, if it is the last one."""
         return self._answer
-
-    @property
-    def has_thoughts(self) -> bool:
-        """Whether there is reasoning whose message has not come yet."""
-        return bool(self._reasoning)
 
     def _output(self, item: Item, where: str) -> None:
         call_id = filled(item, "call_id", where)

@@ -67,15 +67,22 @@ def called(*names: str) -> list[Json]:
             ],
         ),
         ([SAID, THOUGHT], [{"role": "assistant", "content": "t"}]),
+        (
+            [SAID, SEALED, CALL],
+            [
+                {
+                    "role": "assistant",
+                    "content": "t",
+                    "reasoning_items": [{"type": "reasoning", "summary": THOUGHT["summary"], "encrypted_content": "e"}],
+                    "tool_calls": called("c1"),
+                }
+            ],
+        ),
+        ([{**SAID, "content": []}], [{"role": "assistant", "content": ""}]),
     ],
     ids=[
-        "text",
-        "parallel calls",
-        "thoughts between calls",
-        "text behind a call",
-        "two texts",
-        "hosted",
-        "led nowhere",
+        *("text", "parallel", "thoughts between calls", "text behind a call", "two texts", "hosted", "led nowhere"),
+        *("thoughts behind a text", "an empty answer"),
     ],
 )
 def test_items_are_messages(items: Any, expected: list[Json]) -> None:
