@@ -9,14 +9,14 @@ import pytest
 
 from gateway.app import create_app
 from gateway.config.settings import Settings
-from tests.support.answers import http, user
+from tests.support.answers import Json, http, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.web_page import SECURE_HEADERS, PageClient, WebPage, checked
 
 ADMIN, VIEWER, USER, LOOKER = "gw-admin-key-1", "gw-viewer-key-2", "gw-user-key-33", "gw-looker-key-4"
-KEYS = [
+KEYS: list[Json] = [
     {"key": ADMIN, "tenant": "ops", "name": "Ada <b>", "roles": ["user", "admin"]},
     {"key": VIEWER, "tenant": "alice", "roles": ["user", "viewer"]},
     {"key": USER, "tenant": "alice"},
