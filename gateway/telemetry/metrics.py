@@ -184,6 +184,10 @@ class Metrics:
         if isinstance(error, UpstreamError):
             self._counts.upstream_errors[self._labels.get(model, OTHER), _code(error)] += 1
 
+    def label(self, model: str) -> str:
+        """What stands for a model: its name, or `other`."""
+        return self._labels.get(model, OTHER)
+
     def snapshot(self) -> Counts:
         """A copy of the counts, for another thread."""
         now = self._counts

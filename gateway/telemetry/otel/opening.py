@@ -1,0 +1,101 @@
+"""What the application wires: OpenTelemetry where it is configured, else nothing at all (guarantee §13.5)."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Protocol
+
+from gateway.config.files import ConfigurationError
+from gateway.config.telemetry import TelemetrySettings
+from gateway.ports import Spans, Upstream
+from gateway.telemetry.metrics import Metrics
+from gateway.upstream.openai.passthrough import Passthrough
+
+App = Callable[..., Awaitable[None]]
+"""An ASGI application."""
+EXTRA = "context-gateway[telemetry]"
+
+
+class Steps(Protocol):
+    """A part that marks its steps."""
+
+    spans: Spans
+
+
+class Telemetry(Protocol):
+    """Puts itself around the parts of the application that it is to watch. What it returns does what it was given does,
+    whatever becomes of the telemetry."""
+
+    def metrics(self, listed: Iterable[str]) -> Metrics:
+        """The counts, for the names of `model_list`."""
+        ...
+
+    def upstream(self, upstream: Upstream) -> Upstream:
+        """Calls of models, the internal ones too."""
+        ...
+
+    def passthrough(self, passthrough: Passthrough) -> Passthrough:
+        """Relayed calls."""
+        ...
+
+    def app(self, app: App) -> App:
+        """Requests."""
+        ...
+
+    def watch(self, *parts: Steps) -> None:
+        """The steps of these parts."""
+        ...
+
+    def start(self) -> None:
+        """The event loop runs, which metrics are read on."""
+        ...
+
+    async def close(self) -> None:
+        """Exports what is left, for a few seconds at most."""
+        ...
+
+
+class NoTelemetry:
+    """Nothing is configured (a `Telemetry`): every part stays as it is."""
+
+    def metrics(self, listed: Iterable[str]) -> Metrics:
+        """The plain counts."""
+        return Metrics(listed)
+
+    def upstream(self, upstream: Upstream) -> Upstream:
+        """The same."""
+        return upstream
+
+    def passthrough(self, passthrough: Passthrough) -> Passthrough:
+        """The same."""
+        return passthrough
+
+    def app(self, app: App) -> App:
+        """The same."""
+        return app
+
+    def watch(self, *parts: Steps) -> None:
+        """Steps are not marked."""
+
+    def start(self) -> None:
+        """There is nothing to start."""
+
+    async def close(self) -> None:
+        """There is nothing to export."""
+
+
+def open_telemetry(settings: TelemetrySettings) -> Telemetry:
+    """OpenTelemetry as configured; it connects to nothing yet.
+
+    Raises:
+        ConfigurationError: it is configured, and its packages are not installed.
+    """
+    if not settings.is_on:
+        return NoTelemetry()
+    try:
+        from gateway.telemetry.otel.wiring import OpenTelemetry
+    except ImportError as error:
+        if not (error.name or "").startswith("opentelemetry"):
+            raise
+        text = f"needs a package that is not installed ({error.name}): install {EXTRA}"
+        raise ConfigurationError(f"telemetry.otlp_endpoint: {text}") from None
+    telemetry: Any = OpenTelemetry(settings)
+    return telemetry  # type: ignore[no-any-return]
