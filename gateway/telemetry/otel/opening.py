@@ -1,7 +1,9 @@
 """What the application wires: OpenTelemetry where it is configured, else nothing at all (guarantee §13.5)."""
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Protocol
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
 
 from gateway.config.files import ConfigurationError
 from gateway.config.telemetry import TelemetrySettings
@@ -90,12 +92,28 @@ def open_telemetry(settings: TelemetrySettings) -> Telemetry:
     """
     if not settings.is_on:
         return NoTelemetry()
-    try:
+    with _installed():
         from gateway.telemetry.otel.wiring import OpenTelemetry
+    return OpenTelemetry(settings)
+
+
+async def reach_collector(settings: TelemetrySettings) -> str | None:
+    """What is wrong with the collector, or None; for `gateway check`.
+
+    Raises:
+        ConfigurationError: as `open_telemetry`.
+    """
+    with _installed():
+        from gateway.telemetry.otel.sdk import reach
+    return await asyncio.to_thread(reach, settings)
+
+
+@contextmanager
+def _installed() -> Iterator[None]:
+    try:
+        yield
     except ImportError as error:
         if not (error.name or "").startswith("opentelemetry"):
             raise
         text = f"needs a package that is not installed ({error.name}): install {EXTRA}"
         raise ConfigurationError(f"telemetry.otlp_endpoint: {text}") from None
-    telemetry: Any = OpenTelemetry(settings)
-    return telemetry  # type: ignore[no-any-return]

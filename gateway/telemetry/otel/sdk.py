@@ -13,10 +13,10 @@ from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExp
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.metrics import Meter, NoOpMeterProvider
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace import NoOpTracerProvider, Tracer
 
@@ -31,6 +31,10 @@ NAME = "gateway"
 """Of the instrumentation scope."""
 QUIET_SECONDS = 60.0
 """Between two lines of the log about what could not be exported."""
+REACH_SECONDS = 3.0
+"""How long `gateway check` waits for a collector."""
+MOST_REASON = 300
+"""Characters of a reason in the log."""
 LIBRARY = "opentelemetry"
 """The logger above all of the SDK's."""
 
@@ -79,6 +83,33 @@ class Exports:
         return not any(thread.is_alive() for thread in running)
 
 
+def reach(settings: TelemetrySettings) -> str | None:
+    """Exports nothing once; what is wrong with that, or None."""
+    endpoint, headers = settings.otlp_endpoint or "", dict(settings.header_fields)
+    told = _Told()
+    logger = logging.getLogger(LIBRARY)
+    logger.handlers[:], logger.propagate = [told], False
+    if settings.traces:
+        spans = OTLPSpanExporter(f"{endpoint}/v1/traces", headers=headers, timeout=REACH_SECONDS)
+        done = spans.export([]) is SpanExportResult.SUCCESS
+    else:
+        figures = OTLPMetricExporter(f"{endpoint}/v1/metrics", headers=headers, timeout=REACH_SECONDS)
+        done = figures.export(MetricsData([])) is MetricExportResult.SUCCESS
+    return None if done else masked(told.last)[:MOST_REASON]
+
+
+class _Told(logging.Handler):
+    """Keeps what was logged last."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.last = "not reached"
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keeps it."""
+        self.last = record.getMessage()
+
+
 class QuietLog(logging.Handler):
     """Takes what the SDK logs: a collector that is down is told once a minute, in one line."""
 
@@ -96,7 +127,7 @@ class QuietLog(logging.Handler):
             return
         self._next = now + QUIET_SECONDS
         untold, self._untold = self._untold, 0
-        log.warning("telemetry_not_exported", reason=masked(record.getMessage())[:300], untold=untold)
+        log.warning("telemetry_not_exported", reason=masked(record.getMessage())[:MOST_REASON], untold=untold)
 
 
 def quieten() -> None:
