@@ -137,7 +137,8 @@ def of_bill(entry: LedgerEntry) -> Attributes:
         "gateway.cost.planning": _usd(cost.get("planning_cost")),
         "gateway.cost.estimated": cost.get("estimated"),
     }
-    decided = Counter(str(each.get("strategy")) for each in used.get("artifacts_processed") or ())
+    listed = used.get("artifacts_processed") or ()
+    decided = Counter(str(each.get("strategy")) for each in listed if not each.get("standing"))
     told |= {f"gateway.context.artifacts.{strategy}": number for strategy, number in decided.items()}
     if standing := _mapping(used.get("artifacts_standing")).get("count"):
         told["gateway.context.artifacts.standing"] = standing

@@ -144,6 +144,7 @@ def test_a_bill_tells_decisions_and_counts_and_no_names_of_artifacts() -> None:
             {"artifact_id": "a", "source": "attachment:0:words", "strategy": "exclude"},
             {"artifact_id": "b", "source": "attachment:1:words", "strategy": "exclude"},
             {"artifact_id": "c", "source": "attachment:2:words", "strategy": "summarize"},
+            {"artifact_id": "d", "source": "attachment:3:words", "strategy": "summarize", "standing": True},
         ],
         "artifacts_standing": {"count": 4, "chars": 10},
     }
