@@ -17,6 +17,7 @@ from tests.support.gateway_process import GatewayProcess, scrubbed_environment
 from tests.support.internal_models import InternalModels, every
 from tests.support.mock_upstream import MockUpstream
 from tests.support.otlp import SOON, Collector
+from tests.support.postgres import Postgres
 from tests.support.process import free_port, wait_until
 
 ASK: dict[str, Any] = {"model": "small", "messages": [user("the question-of-somebody")]}
@@ -164,6 +165,22 @@ def test_s13_5_metrics_by_otlp_are_those_of_the_page(start_gateway: GatewayFacto
         assert {headers.get("x-key") for headers in collector.headers} == {"a b"}
         assert "traceparent" not in upstream.last.headers
         assert not collector.spans
+
+
+def test_s13_5_workers_export_each_their_own(
+    start_gateway: GatewayFactory, upstream: MockUpstream, postgres: Postgres
+) -> None:
+    """Told apart by the instance, so that a collector can add them up."""
+    with Collector() as collector:
+        settings = {"storage": {"url": postgres.new_database()}, "server": {"workers": 2}}
+        gateway = start_gateway({**settings, "telemetry": {"otlp_endpoint": collector.url, **NEVER}}, SOON)
+
+        def instances() -> set[str]:
+            assert post(gateway, ASK).status_code == 200
+            return {span.resource["service.instance.id"] for span in list(collector.spans)}
+
+        wait_until(lambda: len(instances()) == 2, "spans of both workers")
+        assert gateway.terminate() == 0
 
 
 def test_s13_5_check_says_whether_the_collector_takes_it(tmp_path: Path, upstream: MockUpstream) -> None:

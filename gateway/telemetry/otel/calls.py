@@ -97,7 +97,7 @@ class ModelCall:
                 self.span.set_attribute("gen_ai.response.time_to_first_chunk", self.first_chunk)
             if self._record is not None and self._record.begun:
                 self.span.set_attributes(of_output(self._record.completion()))
-        if self._waiting is not None:
+        if self._waiting is not None and self._waiting.waits:
             self._waiting.over = self._over
         else:
             self.span.end(self._over)
@@ -140,12 +140,14 @@ class TracedUpstream:
         kept = self._content and request is not None and request.keeps_content
         with harmless():
             attributes = of_request(deployment, body)
-        told = {**attributes, "gateway.purpose": purpose or "primary"}
-        if kept:
+        if request is not None and not request.sampled:
+            span = request.span
+        else:
+            told = {**attributes, "gateway.purpose": purpose or "primary"}
             with harmless():
-                told |= of_input(body)
-        name = f"chat {deployment.provider_model}"
-        span = self._tracing.tracer.start_span(name, kind=SpanKind.CLIENT, attributes=told)
+                told |= of_input(body) if kept else {}
+            name = f"chat {deployment.provider_model}"
+            span = self._tracing.tracer.start_span(name, kind=SpanKind.CLIENT, attributes=told)
         waiting = request.called(span) if request is not None and purpose is None else None
         call = ModelCall(span, waiting, attributes, content=kept and span.is_recording())
         try:

@@ -60,6 +60,8 @@ class OpenCall:
         self.span = span
         self.over: int | None = None
         """When it ended, in nanoseconds."""
+        self.waits = True
+        """Whether its span is ended by the request, which has the bill; else it ends with the call."""
 
 
 class RequestSpans:
@@ -68,6 +70,8 @@ class RequestSpans:
     def __init__(self, span: Span, facts: Callable[[], Attributes], done: Callable[["RequestSpans"], None]) -> None:
         """`facts` are what the edge knows of the request; `done` is called once nothing waits any more."""
         self.span = span
+        self.sampled = span.is_recording()
+        """Whether anything of the request is traced."""
         self._facts = facts
         self._done = done
         self._calls: list[OpenCall] = []
@@ -81,7 +85,7 @@ class RequestSpans:
 
     def called(self, span: Span) -> OpenCall | None:
         """A call of the primary model has begun. None: its span waits for nothing, since the request is complete."""
-        if self._is_complete:
+        if self._is_complete or not self.sampled:
             return None
         self._unbilled = True
         self._calls.append(call := OpenCall(span))
@@ -89,22 +93,32 @@ class RequestSpans:
 
     def billed(self, entry: LedgerEntry) -> None:
         """The bill is there."""
-        self.span.set_attributes(of_bill(entry))
-        session = of_session(entry)
-        for number, call in enumerate(self._calls):
-            call.span.set_attributes(session)
-            primary = [each for each in entry.calls if each.purpose == "primary"]
-            if primary and number + 1 == len(self._calls):
-                call.span.set_attributes(of_usage(primary[0].usage) | of_cost(primary[0]))
         self._unbilled = False
+        if self.span.is_recording():
+            self._tell(entry)
         if self._over is not None:
             self.finish()
+
+    def _tell(self, entry: LedgerEntry) -> None:
+        self.span.set_attributes(of_bill(entry))
+        for call in self._calls:
+            call.span.set_attributes(of_session(entry))
+        primary = next((each for each in entry.calls if each.purpose == "primary"), None)
+        if primary is not None and self._calls:
+            self._calls[-1].span.set_attributes(of_usage(primary.usage) | of_cost(primary))
 
     def close(self) -> None:
         """The request is over."""
         self._over = time.time_ns()
         if self._unbilled:
-            asyncio.get_running_loop().call_later(BILL_SECONDS, self.finish)
+            asyncio.get_running_loop().call_later(BILL_SECONDS, self._give_up)
+        else:
+            self.finish()
+
+    def _give_up(self) -> None:
+        """No bill has come; that of a call that goes on without its client is still to come."""
+        if any(call.over is None for call in self._calls):
+            asyncio.get_running_loop().call_later(BILL_SECONDS, self._give_up)
         else:
             self.finish()
 
@@ -112,7 +126,9 @@ class RequestSpans:
         """Ends what waits, whatever is still missing."""
         calls, self._calls, self._unbilled = self._calls, [], False
         for call in calls:
-            call.span.end(call.over)
+            call.waits = False
+            if call.over is not None:
+                call.span.end(call.over)
         if self.span.is_recording():
             self.span.end(self._over)
         self._done(self)
@@ -138,6 +154,9 @@ class Tracing:
                 yield
             finally:
                 PURPOSE.reset(token)
+            return
+        if not is_sampled():
+            yield
             return
         with self.tracer.start_as_current_span(name, record_exception=False, set_status_on_exception=False) as span:
             try:
@@ -183,6 +202,12 @@ class Tracing:
         spans = RequestSpans(span, lambda: scope.get("gateway") or {}, self._open.discard)
         self._open.add(spans)
         return spans
+
+
+def is_sampled() -> bool:
+    """Whether what happens now is traced: it is no part of a request that nobody traces."""
+    spans = CURRENT.get()
+    return spans is None or spans.sampled
 
 
 def answered(status: int, facts: Attributes) -> None:

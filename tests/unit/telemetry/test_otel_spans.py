@@ -39,11 +39,14 @@ class Upstream:
     def __init__(self, fault: BaseException | None = None) -> None:
         self.fault = fault
         self.sent: list[tuple[Deployment, Json, dict[str, str]]] = []
+        self.answered: asyncio.Event | None = None
 
     async def complete(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> JsonAnswer:
         self.sent.append((deployment, body, headers))
         if self.fault is not None:
             raise self.fault
+        if self.answered is not None:
+            await self.answered.wait()
         return JsonAnswer({"id": "up-1", "choices": [{"finish_reason": "stop"}]}, {})
 
     def stream(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> Any:
@@ -114,6 +117,50 @@ async def test_spans_whose_bill_does_not_come_end_all_the_same(monkeypatch: pyte
     await world.tracing.app(app)(dict(SCOPE), None, None)
     world.tracing.close()
     assert set(world.ended) == {"POST /v1/chat/completions", "chat m"}
+
+
+async def test_a_call_that_goes_on_without_its_client_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one with an `Idempotency-Key` does; its span ends with it."""
+    world, goes_on = World(), asyncio.Event()
+    monkeypatch.setattr(otel_spans, "BILL_SECONDS", 0.001)
+    tasks = []
+
+    async def call() -> None:
+        world.inner.answered = goes_on
+        await world.upstream.complete(deployment(), {}, {})
+        current = CURRENT.get()
+        assert current is not None
+        current.billed(BILL)
+
+    async def app(scope: Json, receive: Any, send: Any) -> None:
+        tasks.append(asyncio.ensure_future(call()))
+        await asyncio.sleep(0)
+
+    await world.tracing.app(app)(dict(SCOPE), None, None)
+    await asyncio.sleep(0.02)
+    assert not world.ended
+    goes_on.set()
+    await asyncio.gather(*tasks)
+    server, done = world.ended["POST /v1/chat/completions"], world.ended["chat m"]
+    assert server.attributes["gateway.status"] == "complete"
+    assert done.attributes["gen_ai.usage.cost"] == 1.0
+    assert server.end_time < done.end_time
+
+
+async def test_of_a_request_that_nobody_traces_nothing_is_made() -> None:
+    """The caller's decision goes on; no span is made for steps and calls."""
+    world = World()
+    scope = {**SCOPE, "headers": [(b"traceparent", b"00-" + b"a" * 32 + b"-" + b"b" * 16 + b"-00")]}
+
+    async def app(scope: Json, receive: Any, send: Any) -> None:
+        with world.tracing.step("rebuild"):
+            await world.upstream.complete(deployment(), {}, {})
+
+    await world.tracing.app(app)(scope, None, None)
+    assert not world.ended
+    ((_, _, headers),) = world.inner.sent
+    assert headers["traceparent"].startswith(f"00-{'a' * 32}-")
+    assert headers["traceparent"].endswith("-00")
 
 
 async def test_the_purpose_of_a_call_is_that_of_its_step() -> None:
