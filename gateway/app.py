@@ -73,7 +73,6 @@ from gateway.upstream.litellm.library import Library
 from gateway.upstream.litellm.provider import LitellmUpstream
 from gateway.upstream.openai.chat import HttpUpstream
 from gateway.upstream.openai.embeddings import UpstreamEmbedder
-from gateway.upstream.openai.passthrough import Passthrough
 from gateway.upstream.openai.resources import UpstreamFiles, UpstreamModels
 from gateway.upstream.openai.told_facts import ToldFacts
 from gateway.upstream.routing.catalogue import Catalogue
@@ -153,7 +152,7 @@ class Gateway:
         self.catalogue = Catalogue()
         self.told = ToldFacts(self.client, self.clock)
         self.router = ConfiguredRouter(settings, self.catalogue, self.told)
-        self.over_http = HttpUpstream(self.pool)
+        self.over_http = self.telemetry.http(self.pool)
         self.library = Library(modify_params=modifies_params(settings))
         through_litellm = LitellmUpstream(self.client, self.library)
         self.upstream = self.telemetry.upstream(ProtocolUpstream(self.over_http, through_litellm))
@@ -232,7 +231,7 @@ class Gateway:
         self.imported = ImportedConversations(transfer, auth, max_bytes)
         self.memories = Memories(self.things, auth, max_bytes, settings.memory.things_days)
         self.models = Models(UpstreamModels(self.client, self.router), auth)
-        self.relay = Relay(self.router, self.telemetry.passthrough(Passthrough(self.pool)), auth, settings)
+        self.relay = Relay(self.router, self.telemetry.passthrough(self.pool), auth, settings)
 
     def routes(self, draining: Draining) -> list[Route]:
         """Every path that the gateway serves itself; all others are relayed."""

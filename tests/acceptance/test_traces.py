@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.answers import user, wait_for_bill
 from tests.support.documents import lamps
-from tests.support.factory import ClientFactory, GatewayFactory
+from tests.support.factory import ClientFactory, GatewayFactory, default_config
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, every
 from tests.support.mock_upstream import MockUpstream
@@ -190,6 +190,31 @@ def test_s13_5_a_relayed_call(traced: GatewayProcess, upstream: MockUpstream, co
     (relayed,) = [record for record in upstream.requests if record.path.endswith("/embeddings")]
     assert parent_of(relayed.headers) == (TRACE, call.span_id, "01")
     assert relayed.headers["tracestate"] == "a=1"
+
+
+def test_s13_5_the_call_of_an_embedder(
+    start_gateway: GatewayFactory, upstream: MockUpstream, collector: Collector
+) -> None:
+    """It ranks passages, and is part of the request's trace."""
+    params = {"model": "openai/embedder", "api_base": upstream.base_url, "api_key": "sk-embed"}
+    models = [*default_config(upstream, "")["model_list"], {"model_name": "embed", "litellm_params": params}]
+    context = {"embedding_model": "embed", "embedding_timeout": 5}
+    telemetry = {"otlp_endpoint": collector.url, "metrics": False}
+    gateway = start_gateway({"context": context, "model_list": models, "telemetry": telemetry}, SOON)
+    asked = {"model": "small", "messages": [user("Who is the keeper of lamp 41?")]}
+    answer = post(gateway, {**asked, "attachments": [{"title": "Lamps", "content": lamps(300)}]})
+    root = collector.trace(answer.headers["x-request-id"])[0]
+
+    def sent() -> set[str]:
+        asked = [parent_of(each.headers) for each in upstream.requests if each.path == "/v1/embeddings"]
+        return {span_id for trace_id, span_id, _ in asked if trace_id == root.trace_id}
+
+    def calls() -> list[Span]:
+        return [span for span in list(collector.spans) if span.name == "embeddings embedder"]
+
+    wait_until(lambda: bool(sent()) and sent() == {call.span_id for call in calls()}, "a span for each call")
+    assert {call.attributes["gateway.purpose"] for call in calls()} == {"embedder"}
+    assert {call.attributes["gen_ai.operation.name"] for call in calls()} == {"embeddings"}
 
 
 def test_s13_5_the_callers_trace_goes_on(traced: GatewayProcess, upstream: MockUpstream, collector: Collector) -> None:

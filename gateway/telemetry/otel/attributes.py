@@ -56,10 +56,10 @@ def of_server(deployment: Deployment) -> Attributes:
     return {"server.address": parts.hostname, "server.port": parts.port or PORTS.get(parts.scheme, 0)}
 
 
-def of_request(deployment: Deployment, body: Mapping[str, Any]) -> Attributes:
-    """What is known of a chat call when it begins."""
+def of_request(deployment: Deployment, body: Mapping[str, Any], operation: str = "chat") -> Attributes:
+    """What is known of a call of a model when it begins."""
     found: Attributes = {
-        "gen_ai.operation.name": "chat",
+        "gen_ai.operation.name": operation,
         "gen_ai.provider.name": provider_of(deployment),
         "gen_ai.request.model": deployment.provider_model,
         "gateway.model": deployment.model,

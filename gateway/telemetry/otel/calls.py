@@ -24,6 +24,8 @@ from gateway.telemetry.otel.attributes import (
 from gateway.telemetry.otel.content import of_input, of_output
 from gateway.telemetry.otel.instruments import Instruments
 from gateway.telemetry.otel.spans import CONTEXT, CURRENT, PARENTS, PURPOSE, OpenCall, Tracing, failed, harmless
+from gateway.upstream.http.pool import ConnectionPool
+from gateway.upstream.openai.chat import HttpUpstream
 from gateway.upstream.openai.passthrough import Passthrough, RawAnswer
 
 Chunks = list[dict[str, Any]]
@@ -108,45 +110,30 @@ class ModelCall:
             self.seconds = (time.perf_counter_ns() - self._begun) / SECOND
 
 
-class TracedUpstream:
-    """An `Upstream` whose calls are told."""
+class ModelCalls:
+    """Puts a span around each call of a model, and measures it."""
 
-    def __init__(self, inner: Upstream, tracing: Tracing, instruments: Instruments, *, content: bool) -> None:
-        self._inner = inner
+    def __init__(self, tracing: Tracing, instruments: Instruments, *, content: bool) -> None:
         self._tracing = tracing
         self._instruments = instruments
         self._content = content
 
-    async def complete(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> JsonAnswer:
-        """One whole answer."""
-        with self._call(deployment, body) as call:
-            answer = await self._inner.complete(*_sent(deployment, body, headers, call.span))
-            call.answered(answer.body)
-            return answer
-
-    def stream(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> StreamOpener:
-        """An answer in chunks."""
-        return self._stream(deployment, body, headers)
-
-    @contextlib.asynccontextmanager
-    async def _stream(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> AsyncIterator[ChunkStream]:
-        with self._call(deployment, body) as call:
-            async with self._inner.stream(*_sent(deployment, body, headers, call.span)) as opened:
-                yield WatchedStream(opened, call)
-
     @contextlib.contextmanager
-    def _call(self, deployment: Deployment, body: Json) -> Iterator[ModelCall]:
-        purpose, request, attributes = PURPOSE.get(), CURRENT.get(), Attributes()
-        kept = self._content and request is not None and request.keeps_content
+    def call(
+        self, deployment: Deployment, body: Json, operation: str = "chat", purpose: str | None = None
+    ) -> Iterator[ModelCall]:
+        """The call while it lasts. `purpose` is what it is made for; by default, that of the step."""
+        purpose, request, attributes = purpose or PURPOSE.get(), CURRENT.get(), Attributes()
+        kept = self._content and operation == "chat" and request is not None and request.keeps_content
         with harmless():
-            attributes = of_request(deployment, body)
+            attributes = of_request(deployment, body, operation)
         if request is not None and not request.sampled:
             span = request.span
         else:
             told = {**attributes, "gateway.purpose": purpose or "primary"}
             with harmless():
                 told |= of_input(body) if kept else {}
-            name = f"chat {deployment.provider_model}"
+            name = f"{operation} {deployment.provider_model}"
             span = self._tracing.tracer.start_span(name, kind=SpanKind.CLIENT, attributes=told)
         waiting = request.called(span) if request is not None and purpose is None else None
         call = ModelCall(span, waiting, attributes, content=kept and span.is_recording())
@@ -160,6 +147,45 @@ class TracedUpstream:
                 call.end()
             with harmless():
                 self._instruments.called(call, deployment)
+
+
+class TracedUpstream:
+    """An `Upstream` whose calls are told."""
+
+    def __init__(self, inner: Upstream, calls: ModelCalls) -> None:
+        self._inner = inner
+        self._calls = calls
+
+    async def complete(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> JsonAnswer:
+        """One whole answer."""
+        with self._calls.call(deployment, body) as call:
+            answer = await self._inner.complete(*_sent(deployment, body, headers, call.span))
+            call.answered(answer.body)
+            return answer
+
+    def stream(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> StreamOpener:
+        """An answer in chunks."""
+        return self._stream(deployment, body, headers)
+
+    @contextlib.asynccontextmanager
+    async def _stream(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> AsyncIterator[ChunkStream]:
+        with self._calls.call(deployment, body) as call:
+            async with self._inner.stream(*_sent(deployment, body, headers, call.span)) as opened:
+                yield WatchedStream(opened, call)
+
+
+class TracedHttp(HttpUpstream):
+    """An `HttpUpstream` whose calls of an embedder are told; those of chats are told by `TracedUpstream`."""
+
+    def __init__(self, pool: ConnectionPool, calls: ModelCalls) -> None:
+        super().__init__(pool)
+        self._calls = calls
+
+    async def post(self, deployment: Deployment, path: str, body: Json, max_bytes: int) -> bytes:
+        """The answer of another endpoint beside the completions."""
+        with self._calls.call(deployment, {}, path, "embedder") as call:
+            headers = {**deployment.headers, **_carrier(call.span)}
+            return await super().post(replace(deployment, headers=headers), path, body, max_bytes)
 
 
 class WatchedStream:
@@ -200,23 +226,22 @@ class WatchedStream:
 class TracedPassthrough(Passthrough):
     """A `Passthrough` whose calls are told."""
 
-    def __init__(self, inner: Passthrough, tracing: Tracing) -> None:
-        self._inner = inner
+    def __init__(self, pool: ConnectionPool, tracing: Tracing) -> None:
+        super().__init__(pool)
         self._tracing = tracing
 
     @contextlib.asynccontextmanager
     async def open(self, deployment: Deployment, call: RelayedCall) -> AsyncIterator[RawAnswer]:
         """The answer once it has begun."""
-        span = self._tracing.tracer.start_span(
-            _name(deployment, call), kind=SpanKind.CLIENT, attributes=_relayed(deployment, call)
-        )
-        carrier: dict[str, str] = {}
-        CONTEXT.inject(carrier, set_span_in_context(span))
-        if carrier:
+        name, about = call.method, Attributes()
+        with harmless():
+            name, about = _name(deployment, call), _relayed(deployment, call)
+        span = self._tracing.tracer.start_span(name, kind=SpanKind.CLIENT, attributes=about)
+        if carrier := _carrier(span):
             kept = [pair for pair in call.headers if pair[0] not in PARENTS]
             call = replace(call, headers=[*kept, *((k.encode(), v.encode("latin-1")) for k, v in carrier.items())])
         try:
-            async with self._inner.open(deployment, call) as answer:
+            async with super().open(deployment, call) as answer:
                 span.set_attribute("http.response.status_code", answer.status)
                 if answer.status >= 400:
                     span.set_attribute("error.type", str(answer.status))
@@ -252,8 +277,15 @@ def _sent(
     deployment: Deployment, body: Json, headers: Mapping[str, str], span: Span
 ) -> tuple[Deployment, Json, dict[str, str]]:
     """What the call is made with: `traceparent` goes with it, to litellm as a header of the deployment."""
-    carrier: dict[str, str] = {}
-    CONTEXT.inject(carrier, set_span_in_context(span))
+    carrier = _carrier(span)
     if carrier and deployment.protocol == "litellm":
         deployment = replace(deployment, headers={**deployment.headers, **carrier})
     return deployment, body, {**headers, **carrier}
+
+
+def _carrier(span: Span) -> dict[str, str]:
+    """`traceparent` and `tracestate` for what is below a span; empty where nothing is traced."""
+    carrier: dict[str, str] = {}
+    with harmless():
+        CONTEXT.inject(carrier, set_span_in_context(span))
+    return carrier

@@ -9,6 +9,8 @@ from gateway.config.files import ConfigurationError
 from gateway.config.telemetry import TelemetrySettings
 from gateway.ports import Spans, Upstream
 from gateway.telemetry.metrics import Metrics
+from gateway.upstream.http.pool import ConnectionPool
+from gateway.upstream.openai.chat import HttpUpstream
 from gateway.upstream.openai.passthrough import Passthrough
 
 App = Callable[..., Awaitable[None]]
@@ -34,7 +36,11 @@ class Telemetry(Protocol):
         """Calls of models, the internal ones too."""
         ...
 
-    def passthrough(self, passthrough: Passthrough) -> Passthrough:
+    def http(self, pool: ConnectionPool) -> HttpUpstream:
+        """Calls of an embedder; chats go through `upstream`."""
+        ...
+
+    def passthrough(self, pool: ConnectionPool) -> Passthrough:
         """Relayed calls."""
         ...
 
@@ -66,9 +72,13 @@ class NoTelemetry:
         """The same."""
         return upstream
 
-    def passthrough(self, passthrough: Passthrough) -> Passthrough:
-        """The same."""
-        return passthrough
+    def http(self, pool: ConnectionPool) -> HttpUpstream:
+        """The plain one."""
+        return HttpUpstream(pool)
+
+    def passthrough(self, pool: ConnectionPool) -> Passthrough:
+        """The plain one."""
+        return Passthrough(pool)
 
     def app(self, app: App) -> App:
         """The same."""

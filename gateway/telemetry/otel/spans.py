@@ -177,16 +177,27 @@ class Tracing:
             if scope["type"] != "http" or scope["path"] in UNTRACED:
                 await app(scope, receive, send)
                 return
-            spans = self._begin(scope)
+            spans = self._begun(scope)
+            if spans is None:
+                await app(scope, receive, send)
+                return
             token = CURRENT.set(spans)
             try:
                 with use_span(spans.span, record_exception=False, set_status_on_exception=False):
                     await app(scope, receive, send)
             finally:
                 CURRENT.reset(token)
-                spans.close()
+                with harmless():
+                    spans.close()
 
         return traced
+
+    def _begun(self, scope: Scope) -> RequestSpans | None:
+        try:
+            return self._begin(scope)
+        except Exception as fault:  # noqa: BLE001 - as in `harmless`
+            log.fault("telemetry_failed", fault)
+            return None
 
     def _begin(self, scope: Scope) -> RequestSpans:
         endpoint, method = endpoint_of(scope["path"]), scope["method"]

@@ -7,11 +7,13 @@ from gateway.config.telemetry import TelemetrySettings
 from gateway.ports import Upstream
 from gateway.telemetry.logs import get_logger, tell_also
 from gateway.telemetry.metrics import Metrics
-from gateway.telemetry.otel.calls import TracedPassthrough, TracedUpstream
+from gateway.telemetry.otel.calls import ModelCalls, TracedHttp, TracedPassthrough, TracedUpstream
 from gateway.telemetry.otel.instruments import CountsByOtlp, Instruments, ToldMetrics
 from gateway.telemetry.otel.opening import App, Steps
 from gateway.telemetry.otel.sdk import Exports, quieten
 from gateway.telemetry.otel.spans import Tracing, trace_fields
+from gateway.upstream.http.pool import ConnectionPool
+from gateway.upstream.openai.chat import HttpUpstream
 from gateway.upstream.openai.passthrough import Passthrough
 
 log = get_logger("gateway.telemetry.otel")
@@ -28,6 +30,7 @@ class OpenTelemetry:
         self._exports = Exports(settings)
         self._tracing = Tracing(self._exports.tracer)
         self._instruments = Instruments(self._exports.meter)
+        self._calls = ModelCalls(self._tracing, self._instruments, content=settings.content)
         self._counted: ToldMetrics | None = None
 
     def metrics(self, listed: Iterable[str]) -> Metrics:
@@ -37,11 +40,15 @@ class OpenTelemetry:
 
     def upstream(self, upstream: Upstream) -> Upstream:
         """With a span around each call."""
-        return TracedUpstream(upstream, self._tracing, self._instruments, content=self._settings.content)
+        return TracedUpstream(upstream, self._calls)
 
-    def passthrough(self, passthrough: Passthrough) -> Passthrough:
+    def http(self, pool: ConnectionPool) -> HttpUpstream:
+        """With a span around each call of an embedder."""
+        return TracedHttp(pool, self._calls)
+
+    def passthrough(self, pool: ConnectionPool) -> Passthrough:
         """With a span around each call."""
-        return TracedPassthrough(passthrough, self._tracing) if self._settings.traces else passthrough
+        return TracedPassthrough(pool, self._tracing) if self._settings.traces else Passthrough(pool)
 
     def app(self, app: App) -> App:
         """With a span around each request."""

@@ -18,7 +18,7 @@ from gateway.models.bill import CallCost
 from gateway.models.exchange import Deployment, JsonAnswer
 from gateway.models.turn import LedgerEntry
 from gateway.telemetry.otel import spans as otel_spans
-from gateway.telemetry.otel.calls import TracedUpstream
+from gateway.telemetry.otel.calls import ModelCalls, TracedUpstream
 from gateway.telemetry.otel.content import LEFT_OUT, MOST_CHARS, of_input, of_output
 from gateway.telemetry.otel.instruments import Instruments
 from gateway.telemetry.otel.opening import NoTelemetry, open_telemetry
@@ -63,7 +63,7 @@ class World:
         self.tracing = Tracing(provider.get_tracer("test"))
         self.inner = Upstream(fault)
         instruments = Instruments(NoOpMeterProvider().get_meter("test"))
-        self.upstream = TracedUpstream(self.inner, self.tracing, instruments, content=False)
+        self.upstream = TracedUpstream(self.inner, ModelCalls(self.tracing, instruments, content=False))
 
     @property
     def ended(self) -> dict[str, Any]:
