@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -17,10 +18,11 @@ from gateway.config.telemetry import TelemetrySettings
 from gateway.models.bill import CallCost
 from gateway.models.exchange import Deployment, JsonAnswer
 from gateway.models.turn import LedgerEntry
+from gateway.telemetry.otel import calls as otel_calls
 from gateway.telemetry.otel import spans as otel_spans
 from gateway.telemetry.otel.calls import ModelCalls, TracedUpstream
 from gateway.telemetry.otel.content import LEFT_OUT, MOST_CHARS, of_input, of_output
-from gateway.telemetry.otel.instruments import Instruments
+from gateway.telemetry.otel.instruments import Instruments, ToldMetrics
 from gateway.telemetry.otel.opening import NoTelemetry, open_telemetry
 from gateway.telemetry.otel.sdk import QUIET_SECONDS, QuietLog
 from gateway.telemetry.otel.spans import CURRENT, Tracing
@@ -192,6 +194,34 @@ async def test_litellm_is_told_of_the_trace_by_a_header_of_the_deployment() -> N
     span = world.ended["chat m"].context
     assert set(sent.headers) == {"x-own", "traceparent"}
     assert sent.headers["traceparent"].startswith(f"00-{span.trace_id:032x}-{span.span_id:016x}-")
+
+
+async def test_a_fault_of_telemetry_costs_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever it is: what it would have told is lost."""
+    world = World()
+
+    def fault(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("of telemetry")
+
+    for place in ("of_request", "of_answer"):
+        monkeypatch.setattr(otel_calls, place, fault)
+    for place in ("of_bill", "endpoint_of"):
+        monkeypatch.setattr(otel_spans, place, fault)
+    monkeypatch.setattr(otel_spans.CONTEXT, "inject", fault)
+    answered = []
+
+    async def app(scope: Json, receive: Any, send: Any) -> None:
+        answered.append(await world.upstream.complete(deployment(), {}, {}))
+
+    await world.tracing.app(app)(dict(SCOPE), None, None)
+    assert answered[0].body["id"] == "up-1"
+    metrics = ToldMetrics([], Instruments(NoOpMeterProvider().get_meter("test")))
+    token = CURRENT.set(otel_spans.RequestSpans(world.tracing.tracer.start_span("x"), dict, lambda _: None))
+    try:
+        metrics.billed(replace(BILL, metadata={}))
+    finally:
+        CURRENT.reset(token)
+    assert metrics.snapshot().bills["m", "complete"] == 1
 
 
 def test_content_as_the_conventions_write_it() -> None:
