@@ -94,10 +94,12 @@ class RequestSpans:
     def billed(self, entry: LedgerEntry) -> None:
         """The bill is there."""
         self._unbilled = False
-        if self.span.is_recording():
-            self._tell(entry)
-        if self._over is not None:
-            self.finish()
+        try:
+            if self.span.is_recording():
+                self._tell(entry)
+        finally:
+            if self._over is not None:
+                self.finish()
 
     def _tell(self, entry: LedgerEntry) -> None:
         self.span.set_attributes(of_bill(entry))

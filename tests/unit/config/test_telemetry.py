@@ -1,4 +1,4 @@
-"""The section `telemetry`: addresses, headers as text and as a mapping, and keys that are never shown (guarantee §13.5)."""
+"""The section `telemetry`: addresses, headers as text or a mapping, and keys that are never shown (guarantee §13.5)."""
 
 from pathlib import Path
 
