@@ -22,6 +22,8 @@ TITLE_SEARCHED = 600
 """Characters before a document in which its name is looked for."""
 EDGE_CHARS = 1000
 """In a text without paragraphs, the longest stretch that counts as its first or last paragraph."""
+BESIDE_CHARS = 200
+"""White space beside a tag that is looked through for the edge of its line."""
 QUESTION_HEAD_CHARS = 160
 """Characters at the outer end of such a text that are taken for the question, in whole sentences."""
 
@@ -41,11 +43,33 @@ def document_spans(text: str, min_chars: int, *, beside: bool) -> list[tuple[int
         return [(0, len(text))]
     if len(text) <= min_chars:
         return []
-    spans = marked_spans(text, DOCUMENT_CHARS)
     between = middle(text, min_chars)
+    spans = [kept for span in marked_spans(text, DOCUMENT_CHARS) if (kept := _outside_own(text, span, between))]
     if sum(end - start for start, end in spans) > len(text) / 2 and not _is_json(text[slice(*between)]):
         return spans
     return [between]
+
+
+def _outside_own(text: str, span: Span, between: Span) -> Span | None:
+    """What of a marked span is plainly a document; None if too little is. A tag in the midst of a line may be one that
+    somebody's data holds: where its partner stands in another paragraph, which is the first or the last, that stays."""
+    start, end = span
+    is_fence = text[start - 1] != ">"
+    in_both = start <= between[0] and end >= between[1]
+    if is_fence or in_both or not PARAGRAPH.search(text, start, end) or _has_own_lines(text, span):
+        return span
+    start, end = max(start, between[0]), min(end, between[1])
+    return (start, end) if end - start > DOCUMENT_CHARS else None
+
+
+def _has_own_lines(text: str, span: Span) -> bool:
+    """Whether the tags of a span both begin or end a line."""
+    opening, closing = text.rindex("<", 0, span[0]), text.index(">", span[1]) + 1
+    return all(
+        text[max(0, start - BESIDE_CHARS) : start].rstrip(" \t")[-1:] in ("", "\n")
+        or text[end : end + BESIDE_CHARS].lstrip(" \t\r")[:1] in ("", "\n")
+        for start, end in ((opening, span[0]), (span[1], closing))
+    )
 
 
 def _is_json(text: str) -> bool:
