@@ -86,10 +86,12 @@ def _as_sent(seen: Seen) -> None:
     if seen.case.planned or seen.case.attachments or _has_files(seen.originals):
         return
     margin = budget.MARGINS.get(seen.case.body["model"], 1.0)
-    most = tokens.of_prompt(seen.originals, seen.case.body) + tokens.most_beside(seen.originals, seen.case.body)
+    forwarded = dict(zip(seen.indexes, seen.forwarded, strict=True))
+    fixed = [form for form in (forwarded.get(seen.current),) if form in seen.standing.get(seen.current, ())]
+    whole = [*seen.originals[: seen.current], *fixed, *seen.originals[seen.current + len(fixed) :]]
+    most = tokens.of_prompt(whole, seen.case.body) + tokens.most_beside(whole, seen.case.body)
     if most * margin > budget.budget_of(seen.case):
         return
-    forwarded = dict(zip(seen.indexes, seen.forwarded, strict=True))
     found = [forwarded.get(index, LEFT_OUT) for index in range(len(seen.originals))]
     other = [index for index, message in enumerate(found) if message != seen.originals[index]]
     frozen = [index for index in other if found[index] in seen.standing.get(index, ())]
