@@ -87,7 +87,7 @@ def _as_sent(seen: Seen) -> None:
         return
     margin = budget.MARGINS.get(seen.case.body["model"], 1.0)
     forwarded = dict(zip(seen.indexes, seen.forwarded, strict=True))
-    fixed = [form for form in (forwarded.get(seen.current),) if form in seen.standing.get(seen.current, ())]
+    fixed = [forwarded[i] for i in (seen.current,) if forwarded.get(i) in seen.standing.get(i, ())]
     whole = [*seen.originals[: seen.current], *fixed, *seen.originals[seen.current + len(fixed) :]]
     most = tokens.of_prompt(whole, seen.case.body) + tokens.most_beside(whole, seen.case.body)
     if most * margin > budget.budget_of(seen.case):
