@@ -105,9 +105,15 @@ def planning_usage(calls: Sequence[CallCost]) -> ContextPlanningUsage:
     return ContextPlanningUsage(**found)
 
 
-def _prompt_cost(rates: Rates, rate: Decimal, prompt: int, details: Any, usage: Mapping[str, Any]) -> Decimal:
+def cache_tokens(usage: Mapping[str, Any]) -> tuple[int, int]:
+    """Tokens of a prompt that were read from a provider's cache, and that were written to it."""
+    details = usage.get("prompt_tokens_details") or {}
     cached = _count(details, "cached_tokens") or next((n for name in CACHED if (n := _count(usage, name))), 0)
-    written = _count(details, "cache_creation_tokens") or _count(usage, "cache_creation_input_tokens")
+    return cached, _count(details, "cache_creation_tokens") or _count(usage, "cache_creation_input_tokens")
+
+
+def _prompt_cost(rates: Rates, rate: Decimal, prompt: int, details: Any, usage: Mapping[str, Any]) -> Decimal:
+    cached, written = cache_tokens(usage)
     named = details.get("cache_creation_token_details") if isinstance(details, dict) else None
     split = named or usage.get("cache_creation") or {}
     hour = min(written, _count(split, "ephemeral_1h_input_tokens"))

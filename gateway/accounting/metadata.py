@@ -6,6 +6,7 @@ from typing import Any
 
 from gateway.accounting.audit import repriced
 from gateway.accounting.cost import planning_usage, price_internal, total_cost, usage_of
+from gateway.accounting.figures import ledger_figures
 from gateway.models.bill import (
     CLIENTS_WORDS,
     ArtifactUsageRecord,
@@ -187,7 +188,7 @@ def amended(entry: LedgerEntry, further: Sequence[CallCost]) -> LedgerEntry:
     if isinstance(used, dict):
         parts = {"planning_usage": _fields(planning_usage(priced)), "planning_cost": _fields(planning)}
         metadata["context_utilization"] = {**used, **_without_embedder(parts)}
-    return replace(entry, calls=calls, metadata=metadata, document=None)
+    return replace(entry, calls=calls, metadata=metadata, document=None, figures=ledger_figures(metadata, calls))
 
 
 def amended_once(entry: LedgerEntry, further: Sequence[CallCost]) -> LedgerEntry:

@@ -18,11 +18,15 @@ from gateway.models.turn import Claim
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks: the tenant, and the client's own key if it may go upstream (guarantee §8)."""
+    """Who asks: the tenant, and the client's own key if it may go upstream (guarantee §8). `key_id` names the key that
+    asks, and `project` what it is for; both None where they are not known. `roles` say what it may look at."""
 
     tenant: str
     client_key: str | None = None
     headers: dict[str, str] = field(default_factory=dict)
+    key_id: str | None = None
+    project: str | None = None
+    roles: frozenset[str] = frozenset({"user"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,6 +93,20 @@ class NewAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class LedgerFigures:
+    """What a bill adds to sums beside its usage and its total: tokens that the primary model read from its prompt cache
+    and wrote to it; USD of the calls that have a price (None: none has), of internal models, and saved by what was left
+    out. `planning_unpriced` counts calls of internal models without a price."""
+
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    known_cost: Decimal | None = None
+    planning_cost: Decimal = Decimal(0)
+    planning_unpriced: int = 0
+    saved: Decimal = Decimal(0)
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerEntry:
     """The cost record of one request. It holds figures and references only and outlives its conversation."""
 
@@ -113,6 +127,14 @@ class LedgerEntry:
     """Who was to answer (guarantee §11.1)."""
     document: bytes | None = None
     """`metadata` as JSON, where it has been written already."""
+    endpoint: str | None = None
+    """Which API was relayed; None for chat completions."""
+    key_id: str | None = None
+    """Of the key that asked."""
+    project: str | None = None
+    """Of that key."""
+    figures: LedgerFigures | None = None
+    """None: not known; then it is in no sums yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,6 +114,9 @@ def entry_of(row: Any, calls: tuple[CallCost, ...] = ()) -> LedgerEntry:
         error_code=row.error_code,
         end_user=row.end_user,
         agent=row.agent,
+        endpoint=row.endpoint,
+        key_id=row.key_id,
+        project=row.project,
     )
 
 

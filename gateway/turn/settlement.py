@@ -10,6 +10,7 @@ from typing import Any
 
 from gateway.accounting.cost import estimated_cost, price_call, price_internal, total_cost
 from gateway.accounting.economics import as_realised
+from gateway.accounting.figures import ledger_figures
 from gateway.accounting.metadata import (
     add_bill,
     add_planning,
@@ -286,6 +287,9 @@ class Settlement:
             error_code=outcome.error_code,
             end_user=end_user_of(request.forward),
             agent=request.agent.agent_id if request.agent is not None else None,
+            key_id=request.caller.key_id,
+            project=request.caller.project,
+            figures=ledger_figures(metadata, calls),
         )
         exchange.committing = True  # from here on it runs to its end, whoever leaves
         self._committing[request.request_id] = entry

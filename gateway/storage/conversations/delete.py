@@ -10,6 +10,7 @@ from gateway.base import jsons
 from gateway.models.artifacts import cache_group
 from gateway.models.bill import CLIENTS_WORDS, nameless
 from gateway.storage.database import schema
+from gateway.storage.turns.roll_ups import rename_users
 
 BATCH = 500
 NAMED = ('"artifacts_processed":[{', '"things":[{')
@@ -34,9 +35,6 @@ def delete_locked(connection: sa.Connection, tenant: str, conversation_id: str) 
     groups = unheld_groups(connection, tenant, digests, but=conversation_id)
     billed = sa.and_(schema.ledger.c.tenant == tenant, schema.ledger.c.conversation_id == conversation_id)
     anonymise_bills(connection, billed)
-    connection.execute(
-        schema.ledger.update().where(billed, schema.ledger.c.end_user.is_not(None)).values(end_user=None)
-    )
     connection.execute(schema.conversations.delete().where(schema.conversations.c.id == conversation_id))
     return groups
 
@@ -71,7 +69,7 @@ def anonymise_bills(connection: sa.Connection, where: sa.ColumnElement[bool], of
         of: the content id of the one artifact whose names go; else those of all, and the user's.
     """
     if of is None:
-        connection.execute(schema.ledger.update().where(where).values(end_user=None))
+        rename_users(connection, where, None)
     table = schema.ledger.c
     query = sa.select(table.request_id, table.response_metadata)
     named = sa.or_(*(table.response_metadata.contains(each, autoescape=True) for each in NAMED))

@@ -20,6 +20,7 @@ from gateway.storage.database.engine import insert_if_new
 from gateway.storage.lookup.digests import backfill_digests
 from gateway.storage.lookup.pins import unpin
 from gateway.storage.turns.message_rows import message_row
+from gateway.storage.turns.questions import FORGOTTEN, question_columns
 from gateway.storage.turns.standing import note_deletion
 from gateway.storage.turns.steps import NO_CALL, text_of_step
 
@@ -52,6 +53,8 @@ def delete(
         tree = _Tree(connection, conversation_id)
         below = tree.below(stored.id)
         left = without(message, item_id)
+        if question_columns([message.body])["question"] is not None:
+            values |= FORGOTTEN
         if left is None:
             note_deletion(connection, tenant, stored, below)
             values |= _delete_message(connection, row, stored)

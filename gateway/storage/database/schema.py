@@ -4,7 +4,6 @@ Money is kept in whole picodollars (1e-12 USD): exact in both databases, and sum
 """
 
 from sqlalchemy import (
-    BigInteger,
     Boolean,
     Column,
     DateTime,
@@ -13,24 +12,21 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
-    MetaData,
     String,
     Table,
     Text,
     UniqueConstraint,
 )
 
-REVISION = "0007"
-"""The Alembic revision that this version of the code needs."""
+from gateway.storage.database.accounts import ledger as ledger
+from gateway.storage.database.accounts import ledger_calls as ledger_calls
+from gateway.storage.database.accounts import metadata as metadata
+from gateway.storage.database.accounts import sum_columns
+from gateway.storage.database.accounts import ui_sessions as ui_sessions
+from gateway.storage.database.accounts import usage_days as usage_days
 
-metadata = MetaData(
-    naming_convention={
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
-        "pk": "pk_%(table_name)s",
-    }
-)
+REVISION = "0008"
+"""The Alembic revision that this version of the code needs."""
 
 secrets = Table(
     "secrets",
@@ -57,6 +53,12 @@ conversations = Table(
     Column("profile", String(32)),
     Column("pins", Integer),
     Column("summarized", Boolean),
+    Column("question", String(200)),
+    Column("question_folded", String(200)),
+    Column("end_user", String(256)),
+    Column("model", Text),
+    *sum_columns("requests", "prompt_tokens", "completion_tokens"),
+    *sum_columns("cost_picousd", "planning_cost_picousd", "unpriced", "estimated"),
     Index(None, "tenant", "updated_at"),
     Index(None, "tenant", "created_at"),
     Index(None, "updated_at"),
@@ -66,7 +68,9 @@ conversations = Table(
 when an item of it was last deleted, which a request that began before may quote. `used_until`: a request is at work on
 it, so it is not deleted as unused; set where its time could be over before the request is. `framed`: there are frames
 of it. `team_task`: what its agents work on together. `profile`: the mode of its prompt profile. `pins`: how many of its
-messages are pinned. `summarized`: there are summaries of it."""
+messages are pinned. `summarized`: there are summaries of it. `question`: how its first user message begins;
+`question_folded`: the same for a search that ignores case; empty once a message of it was deleted. `end_user`, `model`:
+of its latest request. The sums are over those rows of the ledger that are in the daily roll-ups."""
 
 sessions = Table(
     "sessions",
@@ -314,44 +318,6 @@ imported_requests = Table(
     Column("body", Text, nullable=False),
 )
 """Bills and completions that came with an imported conversation, for information: they were paid elsewhere."""
-
-ledger = Table(
-    "ledger",
-    metadata,
-    Column("request_id", String(64), primary_key=True),
-    Column("tenant", String(128), nullable=False),
-    Column("conversation_id", String(64)),
-    Column("completion_id", String(64)),
-    Column("model", Text, nullable=False),
-    Column("status", String(16), nullable=False),
-    Column("stream", Boolean, nullable=False),
-    Column("error_code", Text),
-    Column("prompt_tokens", BigInteger, nullable=False),
-    Column("completion_tokens", BigInteger, nullable=False),
-    Column("total_cost_picousd", BigInteger),
-    Column("estimated", Boolean, nullable=False),
-    Column("response_metadata", Text, nullable=False),
-    Column("created_at", DateTime(timezone=True), nullable=False),
-    Column("end_user", String(256)),
-    Column("agent", Text),
-    UniqueConstraint("completion_id"),
-    Index(None, "tenant", "conversation_id", "created_at"),
-    Index(None, "created_at"),
-)
-
-ledger_calls = Table(
-    "ledger_calls",
-    metadata,
-    Column("request_id", ForeignKey("ledger.request_id", ondelete="CASCADE"), primary_key=True),
-    Column("number", Integer, primary_key=True),
-    Column("purpose", String(32), nullable=False),
-    Column("model", Text, nullable=False),
-    Column("usage", Text, nullable=False),
-    Column("rates", Text, nullable=False),
-    Column("prompt_cost_picousd", BigInteger),
-    Column("completion_cost_picousd", BigInteger),
-    Column("estimated", Boolean, nullable=False),
-)
 
 completions = Table(
     "completions",

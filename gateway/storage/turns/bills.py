@@ -13,6 +13,7 @@ from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert
 from gateway.storage.rows import pico, whole
+from gateway.storage.turns.roll_ups import add_to_days, replaced
 
 USER_CHARS = 256
 """Of a user's name, which its client chooses."""
@@ -24,16 +25,28 @@ INSERT_CHAINS = RowInsert(
     " SET request_id = excluded.request_id, created_at = excluded.created_at",
 )
 """Of answers that end the same chain the latest counts."""
+FIGURES = (
+    "cached_tokens",
+    "cache_write_tokens",
+    "known_cost_picousd",
+    "planning_cost_picousd",
+    "planning_unpriced",
+    "saved_picousd",
+    "rolled_up",
+)
 Row = dict[str, Any]
 Amend = Callable[[LedgerEntry], LedgerEntry]
 """Gives a bill with what was added to it. It may be called more than once."""
 
 
-def write_bills(connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime) -> None:
-    """The bills of these requests and the digests of their chains."""
-    INSERT_LEDGER(connection, [_ledger_row(commit.ledger) for commit in commits])
+def write_bills(connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime) -> list[Row]:
+    """The bills of these requests, the sums of their day, and the digests of their chains. Returns the bills' rows."""
+    ledger_rows = [ledger_row(commit.ledger) for commit in commits]
+    INSERT_LEDGER(connection, ledger_rows)
+    add_to_days(connection, [row for row in ledger_rows if row["rolled_up"]])
     INSERT_CALLS(connection, [row for commit in commits for row in _call_rows(commit.ledger)])
     INSERT_CHAINS(connection, _chain_rows(commits, now))
+    return ledger_rows
 
 
 def _chain_rows(commits: Sequence[TurnCommit], now: datetime) -> list[Row]:
@@ -51,17 +64,18 @@ def _answered(entry: LedgerEntry) -> Row:
     return {"tenant": entry.tenant, "request_id": entry.request_id}
 
 
-def _storable(text: str) -> str:
+def storable(text: str) -> str:
     """PostgreSQL takes no NUL in a text; everything else that is kept stands in JSON, which escapes it."""
     return text.replace("\x00", "\ufffd")
 
 
 def user_name(text: str) -> str:
     """A user's name as the ledger has it: no halves of signs, which no database takes, and not endless."""
-    return _storable(text[:USER_CHARS].encode("utf-8", "replace").decode())
+    return storable(text[:USER_CHARS].encode("utf-8", "replace").decode())
 
 
-def _ledger_row(entry: LedgerEntry) -> dict[str, Any]:
+def ledger_row(entry: LedgerEntry) -> dict[str, Any]:
+    """A bill as the table has it."""
     usage = entry.metadata.get("usage") or {}
     total = entry.metadata.get("cost", {}).get("total_cost")
     return {
@@ -69,10 +83,10 @@ def _ledger_row(entry: LedgerEntry) -> dict[str, Any]:
         "tenant": entry.tenant,
         "conversation_id": entry.conversation_id,
         "completion_id": entry.completion_id,
-        "model": _storable(entry.model),
+        "model": storable(entry.model),
         "status": entry.status,
         "stream": entry.stream,
-        "error_code": _storable(entry.error_code) if entry.error_code else None,
+        "error_code": storable(entry.error_code) if entry.error_code else None,
         "prompt_tokens": whole(usage.get("prompt_tokens", 0)),
         "completion_tokens": whole(usage.get("completion_tokens", 0)),
         "total_cost_picousd": pico(total),
@@ -81,6 +95,26 @@ def _ledger_row(entry: LedgerEntry) -> dict[str, Any]:
         "created_at": entry.created_at,
         "end_user": user_name(entry.end_user) if entry.end_user else None,
         "agent": entry.agent,
+        "endpoint": entry.endpoint,
+        "key_id": entry.key_id,
+        "project": entry.project,
+        **_figures(entry),
+    }
+
+
+def _figures(entry: LedgerEntry) -> dict[str, Any]:
+    """The columns that sums are made of, and whether they are in them."""
+    found = entry.figures
+    if found is None:
+        return dict.fromkeys(FIGURES)
+    return {
+        "cached_tokens": whole(found.cached_tokens),
+        "cache_write_tokens": whole(found.cache_write_tokens),
+        "known_cost_picousd": pico(found.known_cost),
+        "planning_cost_picousd": pico(found.planning_cost),
+        "planning_unpriced": found.planning_unpriced,
+        "saved_picousd": pico(found.saved),
+        "rolled_up": True,
     }
 
 
@@ -90,7 +124,7 @@ def _call_rows(entry: LedgerEntry) -> list[dict[str, Any]]:
             "request_id": entry.request_id,
             "number": number,
             "purpose": call.purpose,
-            "model": _storable(call.model),
+            "model": storable(call.model),
             "usage": jsons.dumps_text(call.usage),
             "rates": jsons.dumps_text(call.rates),
             "prompt_cost_picousd": pico(call.prompt_cost),
@@ -110,9 +144,12 @@ def amend_bill(connection: sa.Connection, request_id: str, amend: Amend) -> None
         return
     before = rows.entry_of(row, tuple(calls_of(connection, [request_id]).get(request_id, ())))
     fresh = amend(before)
-    values = _ledger_row(fresh)
-    changed = {name: values[name] for name in ("total_cost_picousd", "estimated", "response_metadata")}
+    values = ledger_row(fresh)
+    changed = {name: values[name] for name in ("total_cost_picousd", "estimated", "response_metadata", *FIGURES)}
+    if not row.rolled_up:  # whoever adds it to the sums counts what stands in it by then
+        changed = {name: value for name, value in changed.items() if name not in FIGURES}
     connection.execute(table.update().where(table.c.request_id == request_id).values(**changed))
+    replaced(connection, row._asdict(), {**row._asdict(), **changed})
     INSERT_CALLS(connection, _call_rows(fresh)[len(before.calls) :])
 
 

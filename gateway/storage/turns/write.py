@@ -19,8 +19,10 @@ from gateway.storage.lookup.frames import write_frame
 from gateway.storage.lookup.pins import pin
 from gateway.storage.rows import utc
 from gateway.storage.things.write import write_things
-from gateway.storage.turns.bills import write_bills
+from gateway.storage.turns.bills import Row, write_bills
 from gateway.storage.turns.message_rows import attach_point, message_rows, without_known, without_quotes
+from gateway.storage.turns.questions import question_columns
+from gateway.storage.turns.roll_ups import OF_A_CONVERSATION, add_to_conversation, conversation_sums, with_more
 from gateway.storage.turns.steps import INSERT_STEPS, results_apart, step_rows
 
 NOTHING_MORE = {
@@ -32,6 +34,8 @@ NOTHING_MORE = {
     "profile": None,
     "summarized": None,
     "pins": None,
+    "question": None,
+    "question_folded": None,
 }
 """Of a conversation that a turn begins: these come with `POST /v1/conversations` alone."""
 
@@ -51,12 +55,12 @@ def write_turns(connection: sa.Connection, commits: Sequence[TurnCommit], now: d
     Returns the cache groups to evict, as the conversations that they were filled for are gone.
     """
     gone: list[str] = []
-    write_bills(connection, commits, now)
-    for commit in commits:
+    bills = write_bills(connection, commits, now)
+    for commit, bill in zip(commits, bills, strict=True):
         if commit.turn is not None:
-            gone += _write_turn(connection, commit.turn, commit.ledger, now)
+            gone += _write_turn(connection, commit.turn, commit.ledger, bill, now)
         elif commit.ledger.conversation_id is not None:
-            _anonymise_if_gone(connection, commit.ledger.request_id, commit.ledger.conversation_id)
+            _without_turn(connection, bill)
     settle_claims(connection, commits, now)
     return gone
 
@@ -68,13 +72,17 @@ def left_behind(connection: sa.Connection, turn: StoredTurn, tenant: str) -> tup
     return unheld_groups(connection, tenant, turn.cached, but=turn.conversation_id)
 
 
-def _anonymise_if_gone(connection: sa.Connection, request_id: str, conversation_id: str) -> None:
+def _without_turn(connection: sa.Connection, bill: Row) -> None:
     """A bill that comes without its turn: of a conversation that is gone, or never came to be, it names nothing."""
-    if connection.execute(_LOCK, {"id": conversation_id}).first() is None:
-        anonymise_bills(connection, schema.ledger.c.request_id == request_id)
+    if connection.execute(_LOCK, {"id": bill["conversation_id"]}).first() is None:
+        anonymise_bills(connection, schema.ledger.c.request_id == bill["request_id"])
+    else:
+        add_to_conversation(connection, bill)
 
 
-def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry, now: datetime) -> tuple[str, ...]:
+def _write_turn(
+    connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry, bill: Row, now: datetime
+) -> tuple[str, ...]:
     row = connection.execute(_LOCK, {"id": turn.conversation_id}).first()
     if row is None and not turn.created:  # deleted while the model was answering: deleted is deleted, the bill stays
         anonymise_bills(connection, schema.ledger.c.request_id == entry.request_id)
@@ -99,10 +107,12 @@ def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry,
         values["framed"] = True
     if turn.profile is not None and not failed and branch is None:
         values["profile"] = turn.profile
+    told, sums = _told(turn, bill, row), conversation_sums(bill)
     if row is None:
         named = {"id": turn.conversation_id, "tenant": entry.tenant, "created_at": now}
-        INSERT_CONVERSATION(connection, [{**NOTHING_MORE, **values, **named}])
+        INSERT_CONVERSATION(connection, [{**NOTHING_MORE, **values, **told, **sums, **named}])
     else:
+        values |= told | with_more(row, sums)
         connection.execute(_UPDATE, {**values, "conversation": turn.conversation_id})
     if instructions is not None:
         INSERT_INSTRUCTIONS(connection, [instructions])
@@ -134,6 +144,14 @@ def _write_turn(connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry,
         held = [{**shared, "digest": digest} for digest in turn.cached]
         INSERT_CACHED(connection, held)
     return ()
+
+
+def _told(turn: StoredTurn, bill: Row, row: Any) -> dict[str, Any]:
+    """What the list of conversations tells of one: its latest model and user, and how it begins."""
+    told = {name: bill[name] for name in ("model", "end_user")}
+    if row is None or row.question is None:
+        told |= question_columns(message.body for message in turn.new_messages)
+    return told
 
 
 def _steps(connection: sa.Connection, turn: StoredTurn, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -200,7 +218,9 @@ def _write_completion(connection: sa.Connection, turn: StoredTurn, request_id: s
 
 CONVERSATION = schema.conversations
 _LOCK = (
-    sa.select(CONVERSATION.c.head_id, CONVERSATION.c.attachments, CONVERSATION.c.forgotten_at)
+    sa.select(
+        *(CONVERSATION.c[name] for name in ("head_id", "attachments", "forgotten_at", "question", *OF_A_CONVERSATION))
+    )
     .where(CONVERSATION.c.id == sa.bindparam("id"))
     .with_for_update()
 )

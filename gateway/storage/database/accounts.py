@@ -1,0 +1,123 @@
+"""The tables of what was spent, and of who may look at it (part of `schema`)."""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Date,
+    DateTime,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy import text as sa_text
+
+NOT_YET = "rolled_up IS NULL"
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def sum_columns(*names: str) -> list[Column[int]]:
+    """Columns for counts and for money; NULL where nothing was added yet."""
+    return [Column(name, BigInteger) for name in names]
+
+
+ledger = Table(
+    "ledger",
+    metadata,
+    Column("request_id", String(64), primary_key=True),
+    Column("tenant", String(128), nullable=False),
+    Column("conversation_id", String(64)),
+    Column("completion_id", String(64)),
+    Column("model", Text, nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("stream", Boolean, nullable=False),
+    Column("error_code", Text),
+    Column("prompt_tokens", BigInteger, nullable=False),
+    Column("completion_tokens", BigInteger, nullable=False),
+    Column("total_cost_picousd", BigInteger),
+    Column("estimated", Boolean, nullable=False),
+    Column("response_metadata", Text, nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False),
+    Column("end_user", String(256)),
+    Column("agent", Text),
+    Column("endpoint", String(32)),
+    Column("key_id", String(64)),
+    Column("project", String(128)),
+    *sum_columns("cached_tokens", "cache_write_tokens"),
+    *sum_columns("known_cost_picousd", "planning_cost_picousd", "planning_unpriced", "saved_picousd"),
+    Column("rolled_up", Boolean),
+    UniqueConstraint("completion_id"),
+    Index(None, "tenant", "conversation_id", "created_at"),
+    Index(None, "created_at"),
+    Index(None, "tenant", "created_at"),
+    Index("ix_ledger_not_rolled_up", "request_id", sqlite_where=sa_text(NOT_YET), postgresql_where=sa_text(NOT_YET)),
+)
+"""One row for each request that called a model. `endpoint`: NULL for chat completions, else which API was relayed.
+`key_id`, `project`: of the key that asked. `known_cost_picousd`: of the calls that have a price, NULL if none has;
+`total_cost_picousd` is NULL as soon as one has none. `planning_unpriced`: calls of internal models without a price.
+`rolled_up`: it is counted in `usage_days` and in its conversation's sums; NULL as an older version wrote it."""
+
+ledger_calls = Table(
+    "ledger_calls",
+    metadata,
+    Column("request_id", ForeignKey("ledger.request_id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("purpose", String(32), nullable=False),
+    Column("model", Text, nullable=False),
+    Column("usage", Text, nullable=False),
+    Column("rates", Text, nullable=False),
+    Column("prompt_cost_picousd", BigInteger),
+    Column("completion_cost_picousd", BigInteger),
+    Column("estimated", Boolean, nullable=False),
+)
+
+usage_days = Table(
+    "usage_days",
+    metadata,
+    Column("digest", LargeBinary, primary_key=True),
+    Column("day", Date, nullable=False),
+    Column("tenant", String(128), nullable=False),
+    Column("model", Text, nullable=False),
+    Column("key_id", String(64)),
+    Column("project", String(128)),
+    Column("end_user", String(256)),
+    Column("agent", Text),
+    Column("endpoint", String(32)),
+    *sum_columns("requests", "partial", "failed", "prompt_tokens", "completion_tokens"),
+    *sum_columns("cached_tokens", "cache_write_tokens"),
+    *sum_columns("cost_picousd", "priced", "unpriced", "planning_cost_picousd", "planning_unpriced"),
+    *sum_columns("estimated", "saved_picousd"),
+    Index(None, "day"),
+    Index(None, "tenant", "day"),
+    sqlite_with_rowid=False,
+)
+"""Daily roll-ups of the ledger, by the day (UTC) on which requests came and by who asked for what. `digest` names these
+and a shard: processes add to rows of their own, so that they do not wait for each other. `cost_picousd`: of the calls
+that have a price; `priced`: requests with at least one such call, `unpriced`: with at least one other."""
+
+ui_sessions = Table(
+    "ui_sessions",
+    metadata,
+    Column("digest", LargeBinary, primary_key=True),
+    Column("key_id", String(64), nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False),
+    Column("expires_at", DateTime(timezone=True), nullable=False, index=True),
+    Column("revoked_at", DateTime(timezone=True)),
+    sqlite_with_rowid=False,
+)
+"""Who is logged in at the page, by the keyed digest of the cookie. The key says what may be seen; a key that is gone
+takes its sessions with it."""

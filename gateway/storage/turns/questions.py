@@ -1,0 +1,27 @@
+"""How a conversation begins, as lists of conversations show it and search for it (guarantee §13.1)."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+LENGTH = 200
+"""Characters that are kept of it."""
+NONE: dict[str, str | None] = {"question": None, "question_folded": None}
+FORGOTTEN: dict[str, str | None] = {"question": "", "question_folded": ""}
+"""Of a conversation whose question was deleted: nothing takes its place."""
+
+
+def question_columns(bodies: Iterable[Mapping[str, Any]]) -> dict[str, str | None]:
+    """The columns of a conversation that begins with these messages: the beginning of the first user message with a
+    text, in one line, and the same for a search that ignores case; None where there is no such message."""
+    for body in bodies:
+        if body.get("role") == "user" and (text := _begins(body.get("content"))):
+            return {"question": text, "question_folded": text.casefold()[:LENGTH]}
+    return NONE
+
+
+def _begins(content: Any) -> str:
+    parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    texts = (part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text")
+    found = next((text for text in texts if isinstance(text, str) and text.strip()), "")
+    start = " ".join(found.lstrip()[: 4 * LENGTH].split())[:LENGTH]
+    return start.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")

@@ -1,0 +1,164 @@
+"""Daily roll-ups of the ledger, and sums of conversations, kept in the ledger's own transaction (guarantee §13.1).
+
+Everything that a row of the ledger adds to sums stands in its columns, so it can be taken out again to the same digit.
+"""
+
+import hashlib
+import os
+import socket
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, date
+from typing import Any
+
+import sqlalchemy as sa
+
+from gateway.base import jsons
+from gateway.storage.database import schema
+from gateway.storage.database.transactions import RowInsert
+from gateway.storage.rows import MOST, utc
+
+SHARDS = 16
+"""Rows among which processes divide what they add to one sum, so that they do not wait for each other."""
+WHO = ("tenant", "model", "key_id", "project", "end_user", "agent", "endpoint")
+"""What a roll-up tells apart beside the day, by the ledger's columns."""
+SUMS = tuple(column.name for column in schema.usage_days.columns if isinstance(column.type, sa.BigInteger))
+OF_A_CONVERSATION = (
+    "requests",
+    "prompt_tokens",
+    "completion_tokens",
+    "cost_picousd",
+    "planning_cost_picousd",
+    "unpriced",
+    "estimated",
+)
+CONVERSATIONS = schema.conversations
+Row = Mapping[str, Any]
+
+
+def _plus(column: str) -> str:
+    """Both together, within what a column holds: a hostile upstream may report any number of tokens."""
+    old, new = f"usage_days.{column}", f"excluded.{column}"
+    over, under = f"{new} > 0 AND {old} > {MOST} - {new}", f"{new} < 0 AND {old} < -{MOST} - {new}"
+    return f"{column} = CASE WHEN {over} THEN {MOST} WHEN {under} THEN -{MOST} ELSE {old} + {new} END"
+
+
+ADD_DAYS = RowInsert(schema.usage_days, f"ON CONFLICT (digest) DO UPDATE SET {', '.join(map(_plus, SUMS))}")
+
+
+def add_to_days(connection: sa.Connection, ledger_rows: Sequence[Row], sign: int = 1) -> None:
+    """Adds rows of the ledger to the sums of their days, or with `sign` -1 takes them out."""
+    shard = _shard(connection)
+    found: dict[bytes, dict[str, Any]] = {}
+    for row in ledger_rows:
+        who = {name: row[name] for name in WHO}
+        day = utc(row["created_at"]).astimezone(UTC).date()
+        digest = _digest(shard, day, who)
+        sums = found.setdefault(digest, {"digest": digest, "day": day, **who, **dict.fromkeys(SUMS, 0)})
+        for name, value in sums_of(row).items():
+            sums[name] = _bounded(sums[name] + sign * value)
+    ADD_DAYS(connection, [found[digest] for digest in sorted(found)])
+
+
+def sums_of(row: Row) -> dict[str, int]:
+    """What a row of the ledger adds to each of `SUMS`; no figure is more than a column holds."""
+    known = row["known_cost_picousd"]
+    return {
+        "requests": 1,
+        "partial": int(row["status"] == "partial"),
+        "failed": int(row["status"] == "failed"),
+        "prompt_tokens": row["prompt_tokens"],
+        "completion_tokens": row["completion_tokens"],
+        "cached_tokens": row["cached_tokens"] or 0,
+        "cache_write_tokens": row["cache_write_tokens"] or 0,
+        "cost_picousd": known or 0,
+        "priced": int(known is not None),
+        "unpriced": int(row["total_cost_picousd"] is None),
+        "planning_cost_picousd": row["planning_cost_picousd"] or 0,
+        "planning_unpriced": row["planning_unpriced"] or 0,
+        "estimated": int(row["estimated"]),
+        "saved_picousd": row["saved_picousd"] or 0,
+    }
+
+
+def conversation_sums(row: Row) -> dict[str, int]:
+    """What a row of the ledger adds to the sums of its conversation; nothing while it is in no roll-up."""
+    if not row["rolled_up"]:
+        return dict.fromkeys(OF_A_CONVERSATION, 0)
+    sums = sums_of(row)
+    return {name: sums[name] for name in OF_A_CONVERSATION}
+
+
+def with_more(row: Any, more: Row) -> dict[str, int]:
+    """The sums of a conversation, which this transaction has locked, with what is added to them."""
+    return {name: _bounded((getattr(row, name) or 0) + more[name]) for name in OF_A_CONVERSATION}
+
+
+def add_to_conversation(connection: sa.Connection, row: Row) -> None:
+    """Adds a bill that comes without its turn to the sums of its conversation."""
+    if row["conversation_id"] is not None and row["rolled_up"]:
+        _add(connection, row["conversation_id"], conversation_sums(row))
+
+
+def replaced(connection: sa.Connection, before: Row, after: Row) -> None:
+    """A bill was amended: its day and its conversation have the new figures instead of the old."""
+    if not before["rolled_up"]:
+        return
+    add_to_days(connection, [before], -1)
+    add_to_days(connection, [after])
+    if after["conversation_id"] is not None:
+        old, new = conversation_sums(before), conversation_sums(after)
+        _add(connection, after["conversation_id"], {name: new[name] - old[name] for name in OF_A_CONVERSATION})
+
+
+def rename_users(connection: sa.Connection, where: sa.ColumnElement[bool], name: str | None) -> None:
+    """Gives those rows of the ledger that name a user another name there, or none; the sums of their days follow, and
+    keep nothing of the old one."""
+    table = schema.ledger
+    named = sa.and_(where, table.c.end_user.is_not(None))
+    columns = [column for column in table.columns if column.name not in ("response_metadata", "error_code")]
+    query = sa.select(*columns).where(named).with_for_update()
+    found = [row._asdict() for row in connection.execute(query)]
+    if not found:
+        return
+    connection.execute(table.update().where(named).values(end_user=name))
+    counted = [row for row in found if row["rolled_up"]]
+    add_to_days(connection, counted, -1)
+    add_to_days(connection, [{**row, "end_user": name} for row in counted])
+    _forget_empty(connection, {(row["tenant"], utc(row["created_at"]).date(), row["end_user"]) for row in counted})
+
+
+def _forget_empty(connection: sa.Connection, named: Iterable[tuple[str, date, str]]) -> None:
+    """Deletes roll-ups of users of whom nothing is left in them."""
+    table = schema.usage_days
+    for tenant, day, user in sorted(named):
+        of_user = (table.c.tenant == tenant, table.c.day == day, table.c.end_user == user)
+        left: dict[tuple[Any, ...], list[Any]] = {}
+        for row in connection.execute(sa.select(table).where(*of_user).with_for_update()):
+            left.setdefault(tuple(getattr(row, name) for name in WHO), []).append(row)
+        gone = [row.digest for group in left.values() if not sum(row.requests for row in group) for row in group]
+        if gone:
+            connection.execute(table.delete().where(table.c.digest.in_(gone)))
+
+
+def _add(connection: sa.Connection, conversation_id: str, more: Row) -> None:
+    columns = CONVERSATIONS.c
+    of_it = columns.id == conversation_id
+    query = sa.select(*(columns[name] for name in OF_A_CONVERSATION)).where(of_it).with_for_update()
+    if (row := connection.execute(query).first()) is not None:
+        connection.execute(CONVERSATIONS.update().where(of_it).values(**with_more(row, more)))
+
+
+def _bounded(value: int) -> int:
+    return max(-MOST, min(MOST, value))
+
+
+def _digest(shard: int, day: date, who: Row) -> bytes:
+    text = jsons.dumps_text([shard, day.isoformat(), *who.values()])
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+def _shard(connection: sa.Connection) -> int:
+    if connection.dialect.name == "sqlite":
+        return 0  # it has one writer at a time anyway
+    return zlib.crc32(f"{socket.gethostname()}:{os.getpid()}".encode()) % SHARDS

@@ -1,0 +1,153 @@
+"""§13.1: the sums that reports are made of, kept with the ledger, on both databases."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from gateway.accounting.cost import price_call
+from gateway.accounting.figures import ledger_figures, with_figures
+from gateway.accounting.metadata import amended
+from gateway.base.clock import SystemClock
+from gateway.models.bill import PICO, CallCost
+from gateway.models.turn import TurnCommit
+from gateway.storage.database import schema
+from gateway.storage.database.engine import Transactions
+from gateway.storage.database.migrate import migrate
+from gateway.storage.store import ConversationStore
+from gateway.storage.turns.older_bills import add_older, count_older
+from gateway.storage.turns.roll_ups import SUMS
+from tests.integration.commits import turn
+
+USAGE = {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4}}
+PRICES = dict.fromkeys(("input_cost_per_token", "output_cost_per_token"), PICO)
+PRICED = price_call("primary", "m", USAGE, PRICES)
+PLANNER = price_call("planner", "p", {"prompt_tokens": 2}, PRICES)
+UNPRICED = CallCost("primary", "m", {"prompt_tokens": 1, "completion_tokens": 1}, None, None)
+DAY = datetime(2026, 3, 1, 23, 59, tzinfo=UTC)
+
+
+@pytest.fixture
+async def store(transactions: Transactions) -> ConversationStore:
+    """A store on an empty database."""
+    await migrate(transactions)
+    return ConversationStore(transactions, SystemClock())
+
+
+def paid(
+    conversation: str, calls: tuple[CallCost, ...] = (PRICED, PLANNER), *, rolled: bool = True, **more: Any
+) -> TurnCommit:
+    """A turn with a bill of these calls."""
+    total = None if any(call.total is None for call in calls) else sum((c.total or 0 for c in calls), Decimal(0))
+    usage = calls[0].usage
+    entry = {
+        "calls": calls,
+        "metadata": {"usage": usage, "cost": {"total_cost": total}},
+        "created_at": more.pop("created_at", DAY),
+        "end_user": more.pop("end_user", "ann"),
+    }
+    if rolled:
+        entry["figures"] = ledger_figures(entry["metadata"], calls)
+    return turn(f"t-{conversation}", conversation, entry=entry, **more)
+
+
+async def days(transactions: Transactions, conversation: str) -> list[dict[str, Any]]:
+    """The roll-ups of the tenant that has that conversation."""
+    table = schema.usage_days
+    query = sa.select(table).where(table.c.tenant == f"t-{conversation}").order_by(table.c.day, table.c.end_user)
+    rows = await transactions.run(lambda connection: connection.execute(query).all())
+    return [row._asdict() for row in rows]
+
+
+async def conversation(transactions: Transactions, conversation_id: str) -> dict[str, Any]:
+    """A row of the conversations."""
+    query = sa.select(schema.conversations).where(schema.conversations.c.id == conversation_id)
+    return (await transactions.run(lambda connection: connection.execute(query).one()))._asdict()
+
+
+def sums(row: dict[str, Any]) -> dict[str, int]:
+    """The sums of a roll-up that are not 0."""
+    return {name: row[name] for name in SUMS if row[name]}
+
+
+ONE = {"requests": 1, "prompt_tokens": 7, "completion_tokens": 3, "cached_tokens": 4, "cost_picousd": 12, "priced": 1,
+       "planning_cost_picousd": 2}  # fmt: skip
+
+
+async def test_s13_1_a_bill_is_in_the_sums_of_its_day_and_its_conversation(
+    store: ConversationStore, transactions: Transactions
+) -> None:
+    await store.commit(paid("conv_abiitsoidaic", created=True))
+    await store.commit(paid("conv_abiitsoidaic", (UNPRICED,)))
+    await store.commit(paid("conv_abiitsoidaic", created_at=datetime(2026, 3, 2, tzinfo=UTC)))
+    first, second = await days(transactions, "conv_abiitsoidaic")
+    assert (str(first["day"]), first["end_user"]) == ("2026-03-01", "ann")
+    more = {"requests": 2, "prompt_tokens": 8, "completion_tokens": 4, "unpriced": 1}
+    assert (sums(first), sums(second)) == ({**ONE, **more}, ONE)
+    row = await conversation(transactions, "conv_abiitsoidaic")
+    assert (row["requests"], row["cost_picousd"], row["unpriced"], row["planning_cost_picousd"]) == (3, 24, 1, 4)
+    assert (row["question"], row["end_user"], row["model"]) == ("question", "ann", "gpt-4o")
+    assert await count_older(transactions) == 0
+
+
+async def test_s13_1_what_an_older_version_wrote_is_added_once(
+    store: ConversationStore, transactions: Transactions
+) -> None:
+    for _ in range(3):
+        await store.commit(paid("conv_waovwiao", created=True, rolled=False))
+    assert (await days(transactions, "conv_waovwiao"), await count_older(transactions)) == ([], 3)
+    assert [await add_older(transactions, with_figures) for _ in range(2)] == [3, 0]
+    (row,) = await days(transactions, "conv_waovwiao")
+    assert sums(row) == {name: 3 * value for name, value in ONE.items()}
+    assert (await conversation(transactions, "conv_waovwiao"))["cost_picousd"] == 36
+
+
+async def test_s13_1_an_amended_bill_takes_its_place_in_the_sums(
+    store: ConversationStore, transactions: Transactions
+) -> None:
+    made = paid("conv_aabtipits", created=True)
+    await store.commit(made)
+    further = (replace(PLANNER, purpose="summarizer"),)
+    bill = made.ledger
+    await store.add_summary(bill.tenant, "conv_aabtipits", bill.request_id, None, lambda entry: amended(entry, further))
+    (row,) = await days(transactions, "conv_aabtipits")
+    assert sums(row) == {**ONE, "cost_picousd": 14, "planning_cost_picousd": 4}
+    assert (await conversation(transactions, "conv_aabtipits"))["cost_picousd"] == 14
+
+
+async def test_s13_1_a_deleted_conversation_keeps_its_sums_and_loses_its_user(
+    store: ConversationStore, transactions: Transactions
+) -> None:
+    await store.commit(paid("conv_gone", created=True))
+    second = paid("conv_gone2", created=True)
+    await store.commit(replace(second, ledger=replace(second.ledger, tenant="t-conv_gone")))
+    await store.delete_conversation("t-conv_gone", "conv_gone")
+    found = await days(transactions, "conv_gone")
+    assert sorted((row["end_user"] or "", row["requests"]) for row in found) == [("", 1), ("ann", 1)]
+    await store.delete_conversation("t-conv_gone", "conv_gone2")
+    (row,) = await days(transactions, "conv_gone")
+    assert (row["end_user"], row["requests"], row["cost_picousd"]) == (None, 2, 24)
+
+
+async def test_s13_1_absurd_figures_fill_a_sum_and_break_nothing(
+    store: ConversationStore, transactions: Transactions
+) -> None:
+    absurd = replace(PRICED, usage={"prompt_tokens": 2**63 - 1, "completion_tokens": 1})
+    for _ in range(3):
+        await store.commit(paid("conv_affasabn", (absurd,), created=True))
+    (row,) = await days(transactions, "conv_affasabn")
+    assert (row["prompt_tokens"], row["requests"]) == (2**63 - 1, 3)
+
+
+async def test_s13_1_a_question_is_one_line_and_found_whatever_its_case(
+    store: ConversationStore, transactions: Transactions
+) -> None:
+    text = "  ÄPFEL\n\tand \x00 " + "x" * 300
+    await store.commit(paid("conv_aqiolafwic", created=True, question=text))
+    row = await conversation(transactions, "conv_aqiolafwic")
+    assert row["question"].startswith("ÄPFEL and ")
+    assert row["question_folded"].startswith("äpfel and ")
+    assert len(row["question"]) == 200
