@@ -245,6 +245,16 @@ class MemorySettings(Section):
     )
 
 
+class AccountingSettings(Section):
+    """What bills say of who asked (guarantee §13.6)."""
+
+    users: Literal["plain", "hashed", "off"] = Field(
+        "plain",
+        description="How a request's `user` or `safety_identifier` stands in the ledger and in reports: as it is, as a "
+        "keyed digest (`hashed`), or not at all (`off`).",
+    )
+
+
 class ApiKey(Section):
     """A key that clients may use and whose it is."""
 
@@ -299,6 +309,7 @@ class Settings(Section):
     context: ContextSettings = ContextSettings()
     conversation: ConversationSettings = ConversationSettings()
     memory: MemorySettings = MemorySettings()
+    accounting: AccountingSettings = AccountingSettings()
     auth: AuthSettings = AuthSettings()
     upstream: UpstreamSettings = UpstreamSettings()
     prompt_profiles: PromptProfiles = NO_PROFILES

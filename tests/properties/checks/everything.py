@@ -81,14 +81,16 @@ def _as_sent(seen: Seen) -> None:
 
     A branch may fit although the conversation that it left did not. What was forwarded of the messages they share is
     frozen (I7), and room alone brings nothing back (§5): such a message comes in a form that it had, or stays out where
-    it was left out, and the block of the current message may bring what a question needs of it.
+    it was left out, and the block of the current message may bring what a question needs of it. A block that stands
+    takes its room: the current turn's in all of its steps (I6), an older one's until something has to leave, and then a
+    pass frees more than that (I7).
     """
     if seen.case.planned or seen.case.attachments or _has_files(seen.originals):
         return
     margin = budget.MARGINS.get(seen.case.body["model"], 1.0)
     forwarded = dict(zip(seen.indexes, seen.forwarded, strict=True))
-    fixed = [forwarded[i] for i in (seen.current,) if forwarded.get(i) in seen.standing.get(i, ())]
-    whole = [*seen.originals[: seen.current], *fixed, *seen.originals[seen.current + len(fixed) :]]
+    forms = [(m, *(f for f in seen.standing.get(i, ()) if f != LEFT_OUT)) for i, m in enumerate(seen.originals)]
+    whole = [max(each, key=tokens.of_message) for each in forms]
     most = tokens.of_prompt(whole, seen.case.body) + tokens.most_beside(whole, seen.case.body)
     if most * margin > budget.budget_of(seen.case):
         return
