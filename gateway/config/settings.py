@@ -350,4 +350,15 @@ class Settings(Section):
         return self.upstream.api_key is not None or any(e.litellm_params.has_credentials for e in self.model_list)
 
 
-SECTIONS = ("server", "storage", "cache", "context", "conversation", "memory", "auth", "upstream", "prompt_profiles")
+SECTIONS = (
+    "server",
+    "storage",
+    "cache",
+    "context",
+    "conversation",
+    "memory",
+    "accounting",
+    "auth",
+    "upstream",
+    "prompt_profiles",
+)

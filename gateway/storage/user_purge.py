@@ -81,8 +81,9 @@ class UserPurge:
             for place in await self._transactions.run(lambda connection: conversations_of(connection, user, tenant)):
                 found = found.plus(await self._conversation(place, user, whole=whole, dry_run=dry_run))
             found = replace(found, things=await self._things(name, tenant, dry_run=dry_run))
-            while not dry_run and await self._rename(user, tenant):
-                pass
+            last: str | None = None if dry_run else ""
+            while last is not None:
+                last = await self._rename(user, tenant, last)
         finally:
             if not dry_run:
                 await self._transactions.wipe()
@@ -114,16 +115,20 @@ class UserPurge:
             await self._transactions.run(partial(work, batch=batch), write=True)
         return len(found)
 
-    async def _rename(self, user: User, tenant: str | None) -> bool:
-        """Puts the digest in the place of the name in some of the bills that are left; False where there are none."""
+    async def _rename(self, user: User, tenant: str | None, after: str) -> str | None:
+        """Puts the digest in the place of the name in some of the bills behind that of the request `after`. Returns the
+        last of these requests; None where there are none."""
 
-        def work(connection: sa.Connection) -> bool:
+        def work(connection: sa.Connection) -> str | None:
             plain = [name for name in user.names if name != user.digest]
-            where = (LEDGER.c.end_user.in_(plain), *([LEDGER.c.tenant == tenant] if tenant is not None else []))
-            ids = connection.execute(sa.select(LEDGER.c.request_id).where(*where).limit(BATCH)).scalars().all()
+            where = [LEDGER.c.request_id > after, LEDGER.c.end_user.in_(plain)]
+            if tenant is not None:
+                where.append(LEDGER.c.tenant == tenant)
+            query = sa.select(LEDGER.c.request_id).where(*where).order_by(LEDGER.c.request_id).limit(BATCH)
+            ids = connection.execute(query).scalars().all()
             if ids:
                 rename_bills(connection, LEDGER.c.request_id.in_(ids), user)
-            return bool(ids)
+            return ids[-1] if ids else None
 
         return await self._transactions.run(work, write=True)
 

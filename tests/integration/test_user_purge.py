@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gateway.accounting.figures import ledger_figures
+from gateway.accounting.cost import ledger_figures
 from gateway.base.clock import SystemClock
 from gateway.models.conversation import ConversationRef
 from gateway.models.things import NotedThings
