@@ -20,7 +20,7 @@ from gateway.storage.conversations.purge_user import (
 )
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
-from gateway.storage.secret import make_secret, read_secret, user_digest, user_name
+from gateway.storage.secret import make_secret, names_of_user, read_secret
 from gateway.storage.things.records import delete_one
 
 BATCH = 200
@@ -134,10 +134,10 @@ class UserPurge:
 
 
 def _user(connection: sa.Connection, name: str, *, making: bool) -> User:
-    secret = make_secret(connection) if making else read_secret(connection)
-    plain = user_name(name)
-    digest = plain if secret is None else user_digest(secret, name)
-    return User(tuple(dict.fromkeys((plain, digest))), digest)
+    if making:
+        make_secret(connection)
+    names = names_of_user(connection, name)
+    return User(names, names[-1])
 
 
 def _count_bills(connection: sa.Connection, user: User, tenant: str | None) -> int:
