@@ -1,7 +1,6 @@
 """The key of keyed hashes (guarantee §8), and how a user stands in bills and reports (guarantee §13.6)."""
 
 import hmac
-import re
 import secrets as random
 from typing import Literal
 
@@ -13,7 +12,6 @@ from gateway.storage.database.engine import insert_if_new
 SECRET = "keyed-hash"  # noqa: S105 - the name of the secret, not the secret
 USER_CHARS = 256
 """Of a user's name, which its client chooses."""
-USER_DIGEST = re.compile(r"user_[0-9a-f]{40}")
 Users = Literal["plain", "hashed", "off"]
 
 
@@ -41,17 +39,14 @@ def user_name(text: str) -> str:
 
 
 def user_digest(secret: bytes, name: str) -> str:
-    """`user_` and 40 hex digits: what stands for a user where the name is not to. What is one already stands for
-    itself, so that a name out of a report is found."""
-    if USER_DIGEST.fullmatch(name):
-        return name
+    """`user_` and 40 hex digits: what stands for a user where the name is not to."""
     return "user_" + hmac.digest(secret, b"user\0" + user_name(name).encode(), "sha256").hex()[:40]
 
 
 def names_of_user(connection: sa.Connection, name: str) -> tuple[str, ...]:
-    """What may stand for a user in bills, the name that requests give first: it, and its digest."""
+    """What may stand for a user in bills: the name that requests give, then its digest."""
     secret, plain = read_secret(connection), user_name(name)
-    return tuple(dict.fromkeys((plain, user_digest(secret, name)))) if secret is not None else (plain,)
+    return (plain, user_digest(secret, name)) if secret is not None else (plain,)
 
 
 _SECRET = sa.select(schema.secrets.c.value).where(schema.secrets.c.name == SECRET)

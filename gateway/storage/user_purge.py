@@ -69,7 +69,7 @@ class UserPurge:
         """Deletes what requests said that named a user, and what is remembered for that user.
 
         Args:
-            name: as requests give it, or its digest as reports do; of that, nothing remembered can be found.
+            name: as requests give it.
             tenant: of one tenant alone.
             whole: conversations in which others were named go as a whole, too.
             dry_run: nothing is deleted; the same is counted.
@@ -120,8 +120,7 @@ class UserPurge:
         last of these requests; None where there are none."""
 
         def work(connection: sa.Connection) -> str | None:
-            plain = [name for name in user.names if name != user.digest]
-            where = [LEDGER.c.request_id > after, LEDGER.c.end_user.in_(plain)]
+            where = [LEDGER.c.request_id > after, LEDGER.c.end_user == user.name]
             if tenant is not None:
                 where.append(LEDGER.c.tenant == tenant)
             query = sa.select(LEDGER.c.request_id).where(*where).order_by(LEDGER.c.request_id).limit(BATCH)
@@ -137,7 +136,7 @@ def _user(connection: sa.Connection, name: str, *, making: bool) -> User:
     if making:
         make_secret(connection)
     names = names_of_user(connection, name)
-    return User(names, names[-1])
+    return User(names[0], names[-1])
 
 
 def _count_bills(connection: sa.Connection, user: User, tenant: str | None) -> int:

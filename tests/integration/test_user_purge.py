@@ -174,6 +174,25 @@ async def test_s13_7_whole_takes_what_others_said_along(
     assert await users(transactions, schema.ledger, tenant) == sorted(["", await digest_of(store)])
 
 
+async def test_s13_7_of_two_who_shared_a_conversation_the_second_takes_it_along(
+    store: ConversationStore, transactions: Transactions, tenant: str
+) -> None:
+    """Nothing is left in it then but system messages, metadata and a session's name."""
+    name = f"conv_{tenant}"
+    await store.claim_session(tenant, WORD, name)
+    await store.commit(said(turn(tenant, name), BOB))
+    await store.commit(said(turn(tenant, name), ANN, 5))
+    purging = UserPurge(transactions, SystemClock(), Keeping())
+    for user, conversations in ((BOB, 0), (ANN, 1)):
+        dry = await purging.run(user, tenant, whole=False, dry_run=True)
+        found = await purging.run(user, tenant, whole=False, dry_run=False)
+        assert (found.conversations, found.shared) == (conversations, 1 - conversations)
+        assert dry == found
+    assert await traces(transactions, WORD) == []
+    digests = [await digest_of(store, user) for user in (ANN, BOB)]
+    assert await users(transactions, schema.ledger, tenant) == sorted(digests)
+
+
 async def test_s13_7_another_tenants_user_of_the_same_name_stays(
     store: ConversationStore, transactions: Transactions, tenant: str
 ) -> None:

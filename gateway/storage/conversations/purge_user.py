@@ -21,10 +21,14 @@ ATTACHMENTS, COMPLETIONS, THINGS = schema.attachments, schema.completions, schem
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Whose words go: `names` is all that may stand for the user in bills, `digest` what stands there afterwards."""
+    """Whose words go: the name in bills, and the digest that stands there afterwards, or did before."""
 
-    names: tuple[str, ...]
+    name: str
     digest: str
+
+    @property
+    def names(self) -> tuple[str, str]:
+        return self.name, self.digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,8 @@ def would_go(connection: sa.Connection, place: Place, user: User, *, whole: bool
     if whole or not _is_shared(connection, place, user):
         return Deleted(whole=True)
     turns = _Turns(connection, place, user)
+    if turns.messages and not _has_messages(connection, place, but=turns.requests):
+        return Deleted(whole=True)
     return Deleted(messages=len(turns.messages), documents=len(turns.documents))
 
 
@@ -78,9 +84,11 @@ def purge(connection: sa.Connection, place: Place, user: User, now: datetime, *,
         return Deleted()
     rename_bills(connection, place.billed, user)
     if whole or not _is_shared(connection, place, user):
-        gone = delete_locked(connection, place.tenant, place.conversation_id, keeping=user.digest)
-        return Deleted(whole=True, groups=gone)
+        return _delete(connection, place, [user.digest])
     deleted = _purge_turns(connection, place, user, now)
+    if deleted.messages and not _has_messages(connection, place):  # those of others went before
+        others = connection.execute(sa.select(LEDGER.c.end_user).where(place.billed).distinct()).scalars()
+        return _delete(connection, place, [name for name in others if name is not None])
     named = CONVERSATIONS.update().where(*own, CONVERSATIONS.c.end_user.in_(user.names))
     connection.execute(named.values(end_user=user.digest))
     return deleted
@@ -88,9 +96,20 @@ def purge(connection: sa.Connection, place: Place, user: User, now: datetime, *,
 
 def rename_bills(connection: sa.Connection, where: sa.ColumnElement[bool], user: User) -> None:
     """Puts the digest in the place of the user's name, in bills and in the sums of their days."""
-    plain = [name for name in user.names if name != user.digest]
-    if plain:
-        rename_users(connection, sa.and_(where, LEDGER.c.end_user.in_(plain)), user.digest)
+    rename_users(connection, sa.and_(where, LEDGER.c.end_user == user.name), user.digest)
+
+
+def _delete(connection: sa.Connection, place: Place, keeping: Sequence[str]) -> Deleted:
+    groups = delete_locked(connection, place.tenant, place.conversation_id, keeping=keeping)
+    return Deleted(whole=True, groups=groups)
+
+
+def _has_messages(connection: sa.Connection, place: Place, but: sa.Select[tuple[str]] | None = None) -> bool:
+    """Whether anything is said in it, but for what these requests said."""
+    query = sa.select(MESSAGES.c.id).where(MESSAGES.c.conversation_id == place.conversation_id)
+    if but is not None:
+        query = query.where(MESSAGES.c.request_id.not_in(but))
+    return connection.execute(query.limit(1)).first() is not None
 
 
 def _is_shared(connection: sa.Connection, place: Place, user: User) -> bool:
@@ -112,9 +131,10 @@ def _purge_turns(connection: sa.Connection, place: Place, user: User, now: datet
     of_it = MESSAGES.c.conversation_id == conversation_id
     connection.execute(MESSAGES.delete().where(of_it, MESSAGES.c.request_id.in_(turns.requests)))  # those that failed
     connection.execute(COMPLETIONS.delete().where(COMPLETIONS.c.request_id.in_(turns.requests)))
-    connection.execute(THINGS.delete().where(THINGS.c.tenant == tenant, THINGS.c.conversation_id == conversation_id))
-    anonymise_bills(connection, sa.and_(place.billed, LEDGER.c.end_user == user.digest), keeping=user.digest)
+    anonymise_bills(connection, sa.and_(place.billed, LEDGER.c.end_user == user.digest), keeping=[user.digest])
     if turns.messages:
+        of_it = THINGS.c.conversation_id == conversation_id
+        connection.execute(THINGS.delete().where(THINGS.c.tenant == tenant, of_it))
         forget_blocks(connection, conversation_id, now)
     return Deleted(messages=len(turns.messages), documents=len(turns.documents), groups=tuple(sorted(groups)))
 
