@@ -96,6 +96,21 @@ def test_a_tag_inside_a_document_does_not_reach_into_the_last_paragraph() -> Non
     assert (start, end) == (logs.index("<page>") + len(f"{FIRST}\n\n<page>"), len(f"{FIRST}\n\n{logs}"))
 
 
+def test_tags_inside_of_lines_of_data_mark_nothing() -> None:
+    """Else what stands around them counted as the user's own words, which no budget may take away."""
+    rows = "\n".join(json.dumps({"id": n, "text": "tide " * 9}) for n in range(300))
+    rows = rows.replace("tide", "<page>", 200).replace("<page>", "tide", 199)
+    rows = rows[: len(rows) * 4 // 5] + rows[len(rows) * 4 // 5 :].replace("tide", "</page>", 1)
+    for text in (f"{FIRST}\n\n{rows}\n\n{LAST}", f"{FIRST}\n\nRows:\n\n{rows}\n\nSo?\n\n{LAST}"):
+        ((start, end),) = document_spans(text, 8000, beside=False)
+        assert rows in text[start:end]
+
+
+def test_tags_in_a_paragraph_of_the_users_words_mark_a_document() -> None:
+    text = f"{FIRST}\n\nThis: <doc>{LOGS}</doc>, in one line.\n\n{LAST}"
+    assert [text[start:end] for start, end in document_spans(text, 8000, beside=False)] == [LOGS]
+
+
 def test_a_tag_that_the_first_paragraph_speaks_of_does_not_reach_out_of_it() -> None:
     first, logs = f"Is <main> right? {FIRST}\n\n", LOGS.replace("w-2", "w-2 </main>")
     for text in (f"{first}{LOGS}\n</main>\n\n{LAST}", f"{first}{logs}\n\n{LAST}", f"{first}{LOGS} </main>{logs}"):
