@@ -1,6 +1,7 @@
 """Finds the artifacts of a request: tool results, attachments, files, and documents inside messages (guarantee §4).
 
-`documents` turns files into text, `in_messages` finds documents inside texts, `titles` their names; here both become artifacts.
+`documents` turns files into text, `in_messages` finds documents inside texts, and `titles` their names; here all become
+artifacts.
 """
 
 from collections import Counter
