@@ -143,7 +143,8 @@ class Gateway:
         kept = (settings.cache.conversation_bytes // 2, clock, settings.cache.conversation_ttl)
         self.paths, self.resends = PathCache(*kept), Resends(*kept)
         self.paths.also_forget.append(self.resends.forget)
-        self.store = ConversationStore(self.transactions, clock, self.cache, days, self.paths)
+        users = settings.accounting.users
+        self.store = ConversationStore(self.transactions, clock, self.cache, days, self.paths, users)
         self.things = ThingMemory(self.transactions, clock, self.store.secret, self.paths)
         self.retention = Retention(self.transactions, clock, self.cache, self.paths)
         claims = ClaimStore(self.transactions, clock)

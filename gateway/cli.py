@@ -53,7 +53,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_audit_options(audit)
     audit.set_defaults(run=_audit)
     looks = _add_looks(commands)
-    purge = commands.add_parser("purge", help="delete conversations that nothing was added to for long")
+    purge = commands.add_parser(
+        "purge", help="delete conversations that nothing was added to for long, or what a user said"
+    )
     _add_purge_options(purge)
     purge.set_defaults(run=_purge)
     export = commands.add_parser("export", help="write a conversation to a file, with all that belongs to it")
@@ -140,6 +142,8 @@ def _count(text: str) -> int:
 def _add_purge_options(parser: argparse.ArgumentParser) -> None:
     when = "30d, 12h, or an ISO date (default: conversation.retention_days)"
     parser.add_argument("--older-than", metavar="AGE", help=f"those that nothing was added to since: {when}")
+    parser.add_argument("--user", metavar="NAME", help="instead, what requests said that named this user")
+    parser.add_argument("--whole", action="store_true", help="with --user: also what others said beside it")
     parser.add_argument("--tenant", metavar="T", help="those of this tenant")
     parser.add_argument("--dry-run", action="store_true", help="only say how many")
 

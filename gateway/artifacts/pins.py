@@ -59,12 +59,8 @@ def _pinned(messages: Sequence[ConversationMessage], files: Mapping[FilePlace, s
             calls = calls_of(body)
         if message.pinned:
             texts = {part: text for (at, part), text in files.items() if at == index}
-            yield Pinned(body, _speaker(message), message.message_id, index, tool, arguments, texts)
-
-
-def _speaker(message: ConversationMessage) -> str:
-    name = message.agent or message.body.get("name")
-    return f"{message.role} {name}" if isinstance(name, str) and message.role not in RESULT_ROLES else message.role
+            speaker = message.role if message.role in RESULT_ROLES else message.speaker  # `tool` names it
+            yield Pinned(body, speaker, message.message_id, index, tool, arguments, texts)
 
 
 def _as_text(artifact: Artifact) -> Pinned:

@@ -252,6 +252,16 @@ class MemorySettings(Section):
     )
 
 
+class AccountingSettings(Section):
+    """What bills say of who asked (guarantee §13.6)."""
+
+    users: Literal["plain", "hashed", "off"] = Field(
+        "plain",
+        description="How a request's `user` or `safety_identifier` stands in the ledger and in reports: as it is, as a "
+        "keyed digest (`hashed`), or not at all (`off`).",
+    )
+
+
 class UpstreamSettings(Timeouts):
     """The default upstream, for models that `model_list` does not name, and what holds for all."""
 
@@ -282,6 +292,7 @@ class Settings(Section):
     context: ContextSettings = ContextSettings()
     conversation: ConversationSettings = ConversationSettings()
     memory: MemorySettings = MemorySettings()
+    accounting: AccountingSettings = AccountingSettings()
     auth: AuthSettings = AuthSettings()
     upstream: UpstreamSettings = UpstreamSettings()
     prompt_profiles: PromptProfiles = NO_PROFILES
@@ -324,6 +335,6 @@ class Settings(Section):
 
 
 SECTIONS = (
-    *("server", "storage", "cache", "context", "conversation", "memory", "auth", "upstream", "prompt_profiles"),
-    "telemetry",
+    *("server", "storage", "cache", "context", "conversation", "memory", "accounting", "auth", "upstream"),
+    *("prompt_profiles", "telemetry"),
 )
