@@ -9,7 +9,7 @@ import argparse
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, TextIO
 
@@ -17,6 +17,7 @@ from gateway.base.printing import usd_text
 from gateway.config.settings import Settings
 from gateway.errors import StorageUnavailable
 from gateway.models.report_lists import ListPart, Position, RequestChoice, RequestLine
+from gateway.models.turn import LARGEST_KEPT
 from gateway.operations.listed import (
     COST_STYLE,
     FAINT,
@@ -107,9 +108,17 @@ class Arrivals:
 
         def work(connection: Any) -> list[Told]:
             lines = read_named(connection, names)
-            return list(zip(lines, read_metadata(connection, [line.id for line in lines]), strict=True))
+            metadata = read_metadata(connection, [line.id for line in lines])
+            return [(_exact(line, told), told) for line, told in zip(lines, metadata, strict=True)]
 
         return await self.transactions.run(work)
+
+
+def _exact(line: RequestLine, metadata: Mapping[str, Any]) -> RequestLine:
+    """The request with its cost where that is more than a column holds."""
+    if line.cost != LARGEST_KEPT:
+        return line
+    return replace(line, cost=(metadata.get("cost") or {}).get("total_cost", line.cost))
 
 
 def tail(
