@@ -197,7 +197,7 @@ class Gateway:
         match, max_bytes = settings.conversation.match, settings.server.max_body_bytes
         self.settlement = Settlement(store, self.counters, clock, self.metrics, match, self.hooks)
         files = UpstreamFiles(self.client, self.router)
-        pipeline = Pipeline(
+        self.pipeline = pipeline = Pipeline(
             self.router,
             self.upstream,
             store,
@@ -291,7 +291,8 @@ class Gateway:
 
     def _parts(self, ready: Ready) -> Parts:
         about = self.settings, self.clock, self.auth
-        return Parts(*about, self.transactions, self.store, self.past, self.metrics, ready, self.statistics, self.chat)
+        kept = (self.transactions, self.store, self.past)
+        return Parts(*about, *kept, self.metrics, ready, self.statistics, self.chat, self.pipeline, self.router)
 
     def _classic_routes(self, ready: Ready) -> list[Route]:
         """The classic API: other names for what is served below `/v1/`."""
