@@ -62,14 +62,15 @@ class Arrivals:
 
     async def begin(self, lines: int) -> list[Told]:
         """The latest requests, that many; all others that are there are old."""
-        part = ListPart(self.choice, limit=max(1, lines))
-        found = await self.transactions.run(lambda connection: list_requests(connection, part))
         self._newest = await self._latest()
-        for place in await self._since(REACH):
-            self._seen[place.id] = place.time
-        names = [line.id for line in found.found[:lines]]
-        self._seen.update((line.id, line.created_at) for line in found.found)
-        return await self._told(names)
+        self._seen = {place.id: place.time for place in await self._since(REACH)}
+        if not lines:
+            return []
+        part = ListPart(self.choice, limit=lines)
+        found = await self.transactions.run(lambda connection: list_requests(connection, part))
+        told = await self._told([line.id for line in found.found])
+        self._seen.update((line.id, line.created_at) for line, _ in told)
+        return told
 
     async def look(self, reach: timedelta = OVERLAP) -> list[Told]:
         """Requests that are new among those that arrived so long before the latest one or later, in the order of their

@@ -113,6 +113,37 @@ async def test_s13_9_a_tail_begins_before_there_is_anything(store: ConversationS
     assert await seen(arrivals, REACH) == []
 
 
+class Meddling:
+    """Transactions before one of which a bill is written."""
+
+    def __init__(self, reader: Transactions, store: ConversationStore, before: int, commit: TurnCommit) -> None:
+        self._reader, self._store, self._left, self._commit = reader, store, before, commit
+
+    async def run(self, work: Any, *, write: bool = False) -> Any:
+        if not self._left:
+            await self._store.commit(self._commit)
+        self._left -= 1
+        return await self._reader.run(work, write=write)
+
+
+async def test_s13_9_a_bill_that_comes_while_a_tail_looks_is_shown_once(
+    store: ConversationStore, reader: Transactions
+) -> None:
+    for number in range(2, 9):  # what was there at the first two is old
+        for late in (timedelta(minutes=40), timedelta(minutes=-1)):
+            tenant = f"t-{number}-{late}"
+            (old,) = await write(store, arrived(timedelta(), tenant=tenant))
+            commit = arrived(late, tenant=tenant)
+            meddling: Any = Meddling(reader, store, number, commit)
+            arrivals = Arrivals(meddling, RequestChoice(tenant=tenant), SystemClock())
+            shown = [line.id for line, _ in await arrivals.begin(1)]
+            for _ in range(3):
+                shown += await seen(arrivals, REACH)
+            name = commit.ledger.request_id
+            assert shown.count(name) == 1, (number, late)
+            assert set(shown) <= {name, old}
+
+
 async def test_s13_9_more_than_a_page_at_once(store: ConversationStore, reader: Transactions) -> None:
     arrivals = Arrivals(reader, RequestChoice(), SystemClock())
     await arrivals.begin(0)
