@@ -202,7 +202,7 @@ class Gateway:
         match, max_bytes = settings.conversation.match, settings.server.max_body_bytes
         self.settlement = Settlement(store, self.counters, clock, self.metrics, match, self.hooks)
         files = UpstreamFiles(self.client, self.router)
-        pipeline = Pipeline(
+        self.pipeline = pipeline = Pipeline(
             self.router,
             self.upstream,
             store,
@@ -289,15 +289,18 @@ class Gateway:
             Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["DELETE"]),
         ]
         found += self._classic_routes(ready)
-        about, stored = (self.settings, self.clock, self.auth), (self.transactions, self.store, self.past)
-        seen = self.metrics, ready, self.statistics
-        page = Entrance(Parts(*about, *stored, *seen, self.chat, self.backend, self.clock.now()))
+        page = Entrance(self._parts(ready))
         found += [Route("/ui", page), Route("/ui/{page:path}", page)]
         if server.metrics != "off":
             is_open = server.metrics == "open"
             counts = MetricsPage(self.metrics, self.auth, open_to_all=is_open, shared=self.shared)
             found.append(Route("/metrics", counts, methods=["GET"]))
         return found
+
+    def _parts(self, ready: Ready) -> Parts:
+        about, stored = (self.settings, self.clock, self.auth), (self.transactions, self.store, self.past)
+        models, kept = (self.chat, self.pipeline, self.router), (self.backend, self.clock.now())
+        return Parts(*about, *stored, self.metrics, ready, self.statistics, *models, *kept)
 
     def _classic_routes(self, ready: Ready) -> list[Route]:
         """The classic API: other names for what is served below `/v1/`."""

@@ -5,6 +5,7 @@ from tests.house.measure import measure
 SMALL_WITH_REASON = {
     "__main__.py": "`python -m gateway`",
     "base/clock.py": "the one clock, passed in everywhere",
+    "base/printing.py": "figures and CSV: written by commands and by the page alike",
     "base/ids.py": "ids and digests",
     "base/names.py": "names in messages, credentials among them: asked by the edge, the settings and the routes",
     "base/tasks.py": "background tasks and threads",
@@ -16,7 +17,10 @@ SMALL_WITH_REASON = {
     "models/internal.py": "what goes to internal models and comes back",
     "planning/resting.py": "when a planner rests, the one thing of planning that is kept in the cache beside summaries",
     "relevance/topics.py": "reads a data file",
+    "operations/reading.py": "how each command that only looks opens the storage",
+    "operations/show/reasons.py": "codes in words, beside what is written with them",
     "storage/calibrations.py": "one table of its own",
+    "storage/reports/parts.py": "how each list is read in parts",
     "tokens/estimate.py": "samples of long texts: pure, beside the counter that is large already",
     "upstream/litellm/rehearsal.py": "a call that goes nowhere, beside the provider's that it is made with",
     "storage/turns/questions.py": "how a conversation begins: asked by the commit, by deletion, and of older bills",

@@ -146,10 +146,11 @@ def _cost(turn: ExplainedTurn) -> str:
 def _branch(run: BranchRun) -> list[Piece]:
     mark = "* " if run.is_current else "  "
     turns = f"turn {run.first_turn}" if run.first_turn == run.last_turn else f"turns {run.first_turn}–{run.last_turn}"
+    requests = "1 request" if run.requests == 1 else f"{run.requests} requests"
     why = f", {run.why}" if run.why else ""
     named = f" {run.replay_id}" if run.replay_id else ""
     statuses = f", {', '.join(run.statuses)}" if run.statuses else ""
-    text = f"{mark}{'  ' * min(run.depth, 20)}{turns}, {run.requests} requests{why}{named}{statuses}"
+    text = f"{mark}{'  ' * min(run.depth, 20)}{turns}, {requests}{why}{named}{statuses}"
     leaf: Piece = (f"  ends with {run.leaf_id}", FAINT) if run.leaf_id else ""
     return [(text, "bold" if run.is_current else ""), leaf]
 
