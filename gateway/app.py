@@ -287,8 +287,8 @@ class Gateway:
         ]
         found += self._classic_routes(ready)
         about, stored = (self.settings, self.clock, self.auth), (self.transactions, self.store, self.past)
-        used = self.metrics, ready, self.statistics, self.chat, self.pipeline, self.router
-        page = Entrance(Parts(*about, *stored, *used, self.backend, self.clock.now()))
+        seen, asked = (self.metrics, ready, self.statistics), (self.chat, self.pipeline, self.router)
+        page = Entrance(Parts(*about, *stored, *seen, *asked, self.backend, self.clock.now()))
         found += [Route("/ui", page), Route("/ui/{page:path}", page)]
         if server.metrics != "off":
             is_open = server.metrics == "open"
