@@ -37,6 +37,7 @@ from gateway.http.relay.endpoint import Relay
 from gateway.http.statistics import Observed, Statistics
 from gateway.internal_models.calls import InternalModels
 from gateway.models.relevance import EmbeddingFault
+from gateway.operations.older_bills import add_older_for_ever
 from gateway.operations.purge import sweep_for_ever, sweep_seconds
 from gateway.operations.warm_up import WarmUp, pieces
 from gateway.planning.resting import PlannerRest
@@ -318,6 +319,7 @@ class Gateway:
             preparing,
             asyncio.ensure_future(self.warm_up.run()),
             asyncio.ensure_future(sweep_for_ever(self.retention, self.clock, days, sweep_seconds(days))),
+            asyncio.ensure_future(add_older_for_ever(self.transactions, sweep_seconds(days))),
             asyncio.ensure_future(self.idempotency.keep()),
             asyncio.ensure_future(keep_calibrated(self.margins, self.calibrations)),
         ]
