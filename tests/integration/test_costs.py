@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gateway.accounting.cost import price_call
 from gateway.accounting.figures import ledger_figures
-from gateway.models.bill import PICO, CallCost
+from gateway.models.bill import CallCost
 from gateway.models.costs import FIGURES, CostQuery, Sums
-from gateway.models.turn import LedgerEntry, TurnCommit
+from gateway.models.turn import TurnCommit
 from gateway.operations.kept_sums import KeptSums, kept_sums
-from gateway.operations.older_bills import add_older_for_ever
+from gateway.operations.storage_upkeep import add_older_for_ever
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
 from gateway.storage.reports.costs import CostReports
@@ -26,10 +25,11 @@ from gateway.storage.store import ConversationStore
 from gateway.storage.turns.older_bills import count_older
 from gateway.storage.turns.roll_ups import sums_of
 from tests.integration.commits import bill
+from tests.support.random_bills import random_entry
 
-PRICES = dict.fromkeys(("input_cost_per_token", "output_cost_per_token"), PICO)
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 WHEN = [BEGIN + timedelta(minutes=minutes) for minutes in (0, 1, 59, 60, 1439, 1440, 3000, 4321)]
+WHEN += [when + timedelta(microseconds=1) for when in WHEN]
 TIMES: dict[str, Callable[[datetime], str]] = {
     "day": lambda when: f"{when:%Y-%m-%d}",
     "hour": lambda when: f"{when:%Y-%m-%d %H}",
@@ -43,37 +43,6 @@ PERIODS = [
     (None, None), (WHEN[1], None), (None, WHEN[4]), (WHEN[1], WHEN[3]), (WHEN[2], WHEN[6]), (BEGIN, WHEN[5]),
 ]  # fmt: skip
 NAMES = {"key": "key_id", "user": "end_user", "conversation": "conversation_id"}
-
-
-def random_bill(chance: random.Random, tenants: list[str]) -> LedgerEntry:
-    """Any bill: priced or not, planned or not, huge or small, with or without names."""
-    prices = chance.choice([PRICES, PRICES, {}, dict.fromkeys(PRICES, Decimal(70_000))])
-    usage = {
-        "prompt_tokens": chance.choice([0, 7, 10**12 if prices == PRICES else 2]),
-        "completion_tokens": chance.choice([0, 3]),
-        "prompt_tokens_details": {"cached_tokens": chance.choice([0, 5])},
-    }
-    calls = [price_call("primary", "m", usage, prices, estimated=chance.random() < 0.3)]
-    if chance.random() < 0.5:
-        calls.append(price_call("planner", "p", {"prompt_tokens": 2}, chance.choice([PRICES, {}])))
-    total = None if any(call.total is None for call in calls) else sum((c.total or 0 for c in calls), Decimal(0))
-    saved = {"context_utilization": {"economics": {"realised_saving": chance.choice([7, -3]) * PICO}}}
-    metadata = {"usage": usage, "cost": {"total_cost": total}, **(saved if chance.random() < 0.3 else {})}
-    entry = bill(
-        chance.choice(tenants),
-        chance.choice([None, "conv_a", "conv_b"]),
-        chance.choice(["complete", "partial", "failed"]),
-        model=chance.choice(["gpt-4o", "o3"]),
-        created_at=chance.choice(WHEN) + timedelta(microseconds=chance.choice([0, 1])),
-        end_user=chance.choice([None, "ann", "bob"]),
-        agent=chance.choice([None, "critic"]),
-        endpoint=chance.choice([None, "embeddings"]),
-        key_id=chance.choice([None, "key_1"]),
-        project=chance.choice([None, "shop"]),
-        metadata=metadata,
-        calls=tuple(calls),
-    )
-    return replace(entry, figures=ledger_figures(metadata, entry.calls))
 
 
 async def rows_of(transactions: Transactions, tenants: list[str]) -> list[dict[str, Any]]:
@@ -119,7 +88,7 @@ async def tenants(store: ConversationStore, tenant: str) -> list[str]:
     both = [tenant, f"{tenant}-2"]
     chance = random.Random(7)
     for _ in range(120):
-        await store.commit(TurnCommit(random_bill(chance, both)))
+        await store.commit(TurnCommit(random_entry(chance, both, WHEN, chance.choice([None, "conv_a", "conv_b"]))))
     return both
 
 
