@@ -1,6 +1,7 @@
 """Checks a body against a model of the official SDK: each field is there and of its type, and there is no other."""
 
 from collections.abc import Mapping
+from decimal import Decimal
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -29,8 +30,8 @@ def check_strictly(kind: Any, value: Any, where: str = "$") -> None:
         for name, field in names.items():
             check_strictly(field.annotation, value[name], f"{where}.{name}")
     else:
-        number = float(value) if kind is float and not isinstance(value, bool | str | None) else value
-        TypeAdapter(kind).validate_python(number, strict=True)
+        is_exact = kind is float and isinstance(value, int | Decimal) and not isinstance(value, bool)
+        TypeAdapter(kind).validate_python(float(value) if is_exact else value, strict=True)
 
 
 def _check_union(kinds: tuple[Any, ...], value: Any, where: str) -> None:
