@@ -53,6 +53,16 @@ class Sums:
         return self.planning_cost_picousd * PICO
 
     @property
+    def known_cost(self) -> Decimal | None:
+        """`cost`, or None where none of the requests has a price."""
+        return None if self.unpriced and not self.priced else self.cost
+
+    @property
+    def known_planning(self) -> Decimal | None:
+        """`planning`, or None where calls of internal models have no price and none has one."""
+        return None if self.planning_unpriced and not self.planning_cost_picousd else self.planning
+
+    @property
     def saved(self) -> Decimal:
         """USD that the bills say leaving out has saved; an estimate."""
         return self.saved_picousd * PICO
