@@ -52,6 +52,17 @@ def read_named(connection: sa.Connection, request_ids: Sequence[str]) -> list[Re
     return sorted(found, key=lambda line: (line.created_at, line.id))
 
 
+def read_metadata(connection: sa.Connection, request_ids: Sequence[str]) -> list[dict[str, Any]]:
+    """The `response_metadata` of these requests, in their order; {} where there is none that can be read."""
+    found: dict[str, dict[str, Any]] = {}
+    columns = (TABLE.c.request_id, TABLE.c.response_metadata)
+    for first in range(0, len(request_ids), MOST_AT_ONCE):
+        named = TABLE.c.request_id.in_(request_ids[first : first + MOST_AT_ONCE])
+        for row in connection.execute(sa.select(*columns).where(named)):
+            found[row.request_id] = rows.figures_of(row.response_metadata)
+    return [found.get(each, {}) for each in request_ids]
+
+
 def tenant_of(connection: sa.Connection, name: str) -> str | None:
     """Whose a conversation (`conv_…`), a request (`req_…`) or a completion is; None if there is none of that id."""
     if name.startswith("conv_"):
