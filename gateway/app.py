@@ -8,6 +8,7 @@ from starlette.routing import Route, Router
 
 from gateway.artifacts.files import FileReader
 from gateway.base.clock import SystemClock
+from gateway.config.exposure import has_page
 from gateway.config.loading import ConfigurationError
 from gateway.config.settings import LOCAL, Settings
 from gateway.context.manager import ContextManager
@@ -122,7 +123,7 @@ class Gateway:
         self.settings = settings
         self.clock = SystemClock()
         self.hooks = Hooks()
-        self.metrics = Metrics(entry.model_name for entry in settings.model_list)
+        self.metrics = Metrics((entry.model_name for entry in settings.model_list), self.clock.now)
         self._wire_storage()
         self._wire_upstreams()
         self._wire_context()
@@ -237,7 +238,7 @@ class Gateway:
         ready = Ready(self.store, draining, self.statistics)
         server = self.settings.server
         found = [
-            Route("/", About(metrics=server.metrics != "off", page=server.ui != "off"), methods=["GET"]),
+            Route("/", About(metrics=server.metrics != "off", page=has_page(self.settings)), methods=["GET"]),
             Route("/openapi.json", Description(), methods=["GET"]),
             Route("/health/live", Live(), methods=["GET"]),
             Route("/health/ready", ready, methods=["GET"]),
@@ -290,8 +291,8 @@ class Gateway:
         return found
 
     def _parts(self, ready: Ready) -> Parts:
-        about = self.settings, self.clock, self.auth
-        return Parts(*about, self.transactions, self.store, self.past, self.metrics, ready, self.statistics, self.chat)
+        about, stored = (self.settings, self.clock, self.auth), (self.transactions, self.store, self.past)
+        return Parts(*about, *stored, self.metrics, ready, self.statistics, self.chat, self.backend, self.clock.now())
 
     def _classic_routes(self, ready: Ready) -> list[Route]:
         """The classic API: other names for what is served below `/v1/`."""

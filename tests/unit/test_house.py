@@ -15,6 +15,7 @@ SMALL_WITH_REASON = {
     "http/cors.py": "which pages of other origins may be clients",
     "http/openapi/document.py": "two small endpoints that nothing else needs",
     "http/openapi/things.py": "schemas of one API, beside the others that are large already",
+    "http/ui/routes.py": "the list of pages, which each of them is added to",
     "models/internal.py": "what goes to internal models and comes back",
     "operations/storage_upkeep.py": "what a process does for its storage beside requests, started by `app.py`",
     "planning/resting.py": "when a planner rests, the one thing of planning that is kept in the cache beside summaries",
@@ -22,6 +23,7 @@ SMALL_WITH_REASON = {
     "storage/calibrations.py": "one table of its own",
     "tokens/estimate.py": "samples of long texts: pure, beside the counter that is large already",
     "upstream/litellm/rehearsal.py": "a call that goes nowhere, beside the provider's that it is made with",
+    "storage/turns/questions.py": "how a conversation begins: asked by the commit, by deletion, and of older bills",
     "storage/lookup/walk.py": "the query that nine others are made of",
 }
 

@@ -4,9 +4,10 @@ loads no more of it than this."""
 import asyncio
 import ipaddress
 from dataclasses import dataclass
+from datetime import datetime
 from urllib.parse import urlsplit
 
-from gateway.config.exposure import is_loopback
+from gateway.config.exposure import has_page, is_loopback
 from gateway.config.settings import Settings
 from gateway.errors import NotFound
 from gateway.http.auth import Authenticator
@@ -14,7 +15,7 @@ from gateway.http.chat.endpoint import ChatCompletions
 from gateway.http.edge import App, Receive, Scope, Send
 from gateway.http.operations import Ready
 from gateway.http.statistics import Statistics
-from gateway.ports import Clock
+from gateway.ports import CacheBackend, Clock
 from gateway.storage.conversations.path import PastTurns
 from gateway.storage.database.engine import Transactions
 from gateway.storage.store import ConversationStore
@@ -41,6 +42,9 @@ class Parts:
     ready: Ready
     statistics: Statistics
     chat: ChatCompletions
+    cache: CacheBackend
+    started: datetime
+    """When the process began."""
 
 
 class Entrance:
@@ -60,12 +64,8 @@ class Entrance:
 
     def _is_here(self, scope: Scope) -> bool:
         settings = self._parts.settings
-        if settings.server.ui == "off":
-            return False
-        if settings.auth.keys:
-            return True
-        if not is_loopback(settings.server.host.strip("[]")):
-            return False
+        if settings.auth.keys or not has_page(settings):
+            return has_page(settings)
         names = [value for name, value in scope["headers"] if name == b"host"]
         if len(names) != 1 or any(name in FORWARDED for name, _ in scope["headers"]):
             return False

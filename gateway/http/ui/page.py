@@ -135,7 +135,7 @@ class Page:
             UnsupportedMediaType: it is no form.
         """
         kind = (header(self.scope, b"content-type") or "").partition(";")[0].strip().lower()
-        if kind != FORM:
+        if kind != FORM and self.body:
             raise UnsupportedMediaType("A form is expected here.", param="content-type")
         found = parse_qs(self.body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=1000)
         return {name: values[0] for name, values in found.items()}
