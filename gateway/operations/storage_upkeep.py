@@ -3,7 +3,7 @@ what an older version wrote (guarantee §13.1)."""
 
 import asyncio
 
-from gateway.accounting.figures import with_figures
+from gateway.accounting.cost import with_figures
 from gateway.config.settings import Settings
 from gateway.errors import StorageUnavailable
 from gateway.storage.database.engine import Transactions

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gateway.accounting.figures import ledger_figures
+from gateway.accounting.cost import ledger_figures
 from gateway.models.bill import CallCost
 from gateway.models.costs import FIGURES, CostQuery, Sums
 from gateway.models.turn import TurnCommit
