@@ -261,7 +261,7 @@ def test_s13_1_what_was_written_before_revision_8_is_added_up_after_a_start(
     gateway.start()
     wait_until(lambda: any(line["event"] == "older_bills_added" for line in gateway.log_lines()), "they are added")
     assert by_group(list(csv.DictReader(io.StringIO(books.run("costs", "--csv", "--by", "day"))))) == before
-    assert "the sums of 1 days and 3 conversations are the ledger's" in books.run("audit")
+    assert "the sums of 1 day and 3 conversations are the ledger's" in books.run("audit")
 
 
 async def unlearn(url: str) -> None:
