@@ -17,6 +17,7 @@ from gateway.context.rolling_summary import TurnSummarizer
 from gateway.embeddings.meaning import Meaning
 from gateway.embeddings.minilm import MiniLM
 from gateway.errors import GatewayError
+from gateway.http.answering import Answering
 from gateway.http.auth import Authenticator
 from gateway.http.chat.endpoint import ChatCompletions
 from gateway.http.chat.resends import Resends
@@ -61,7 +62,7 @@ from gateway.storage.store import ConversationStore
 from gateway.storage.things.memory import ThingMemory
 from gateway.telemetry.hooks import Hooks
 from gateway.telemetry.logs import get_logger
-from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.otel.opening import open_telemetry
 from gateway.telemetry.shared_counts import SharedCounts, keep_shared
 from gateway.tokens.calibration import Margins, keep_calibrated
 from gateway.tokens.counter import CounterRegistry
@@ -76,10 +77,10 @@ from gateway.upstream.litellm.library import Library
 from gateway.upstream.litellm.provider import LitellmUpstream
 from gateway.upstream.openai.chat import HttpUpstream
 from gateway.upstream.openai.embeddings import UpstreamEmbedder
-from gateway.upstream.openai.passthrough import Passthrough
 from gateway.upstream.openai.resources import UpstreamFiles, UpstreamModels
 from gateway.upstream.openai.told_facts import ToldFacts
 from gateway.upstream.routing.catalogue import Catalogue
+from gateway.upstream.routing.native import Natives
 from gateway.upstream.routing.providers import ProtocolUpstream, unsupported
 from gateway.upstream.routing.router import ConfiguredRouter, modifies_params
 
@@ -103,16 +104,16 @@ def create_app(settings: Settings, draining: Draining | None = None, shared: Sha
         shared: where it counts, if it is one of several workers.
 
     Raises:
-        ConfigurationError: the configured embedder cannot be used.
+        ConfigurationError: the configured embedder, or OpenTelemetry, cannot be used.
     """
     draining = draining or Draining()
     gateway = Gateway(settings, shared)
     others = Router(gateway.routes(draining), default=gateway.relay, lifespan=gateway.lifespan)
     app: App = Direct("POST", CHAT_PATH, gateway.chat, others)
     origins = settings.server.cors_origins
-    if not origins:
-        return Edge(app, draining, gateway.metrics)
-    return CrossOrigin(Edge(Preflights(app, origins), draining, gateway.metrics), origins)
+    served = Edge(Preflights(app, origins) if origins else app, draining, gateway.metrics)
+    traced = gateway.telemetry.app(served)
+    return CrossOrigin(traced, origins) if origins else traced
 
 
 class Gateway:
@@ -123,7 +124,8 @@ class Gateway:
         self.settings = settings
         self.clock = SystemClock()
         self.hooks = Hooks()
-        self.metrics = Metrics((entry.model_name for entry in settings.model_list), self.clock.now)
+        self.telemetry = open_telemetry(settings.telemetry)
+        self.metrics = self.telemetry.metrics((entry.model_name for entry in settings.model_list), self.clock.now)
         self._wire_storage()
         self._wire_upstreams()
         self._wire_context()
@@ -153,10 +155,10 @@ class Gateway:
         self.catalogue = Catalogue()
         self.told = ToldFacts(self.client, self.clock)
         self.router = ConfiguredRouter(settings, self.catalogue, self.told)
-        self.over_http = HttpUpstream(self.pool)
+        self.over_http = self.telemetry.http(self.pool)
         self.library = Library(modify_params=modifies_params(settings))
         through_litellm = LitellmUpstream(self.client, self.library)
-        self.upstream = ProtocolUpstream(self.over_http, through_litellm)
+        self.upstream = self.telemetry.upstream(ProtocolUpstream(self.over_http, through_litellm))
         self.margins = Margins(self.clock)
         self.counters = CounterRegistry(self.margins)
         self.calibrations = SqlCalibrations(self.transactions)
@@ -187,6 +189,7 @@ class Gateway:
             settings.prompt_profiles,
             self.things,
         )
+        self.telemetry.watch(internal, self.context)
 
     def _wire_warm_up(self) -> None:
         parts = self.catalogue, self.counters, self.pool, self.library, self.embedder, self.clock
@@ -206,10 +209,13 @@ class Gateway:
             self.settlement,
             settings.context,
             match,
+            Natives(clock),
             self.summaries,
         )
+        self.telemetry.watch(self.settlement, pipeline)
         self.auth = auth = Authenticator(settings.auth, store)
-        self.chat = ChatCompletions(pipeline, self.idempotency, store, auth, settings, clock, self.resends)
+        self.answering = Answering(pipeline, self.idempotency, store, auth, settings, clock)
+        self.chat = ChatCompletions(self.answering, settings, self.resends)
         self.completions = StoredCompletions(store, auth, max_bytes)
         records = ConversationRecords(self.transactions, clock, self.cache, self.paths)
         self.conversations = Conversations(records, store, auth, max_bytes, self.hooks)
@@ -230,7 +236,7 @@ class Gateway:
         self.imported = ImportedConversations(transfer, auth, max_bytes)
         self.memories = Memories(self.things, auth, max_bytes, settings.memory.things_days)
         self.models = Models(UpstreamModels(self.client, self.router), auth)
-        self.relay = Relay(self.router, Passthrough(self.pool), auth, settings)
+        self.relay = Relay(self.router, self.telemetry.passthrough(self.pool), auth, settings)
 
     def routes(self, draining: Draining) -> list[Route]:
         """Every path that the gateway serves itself; all others are relayed."""
@@ -282,17 +288,15 @@ class Gateway:
         ]
         found += organization_routes(self.transactions, self.auth, self.clock)
         found += self._classic_routes(ready)
-        page = Entrance(self._parts(ready))
+        about, stored = (self.settings, self.clock, self.auth), (self.transactions, self.store, self.past)
+        seen = self.metrics, ready, self.statistics
+        page = Entrance(Parts(*about, *stored, *seen, self.chat, self.backend, self.clock.now()))
         found += [Route("/ui", page), Route("/ui/{page:path}", page)]
         if server.metrics != "off":
             is_open = server.metrics == "open"
             counts = MetricsPage(self.metrics, self.auth, open_to_all=is_open, shared=self.shared)
             found.append(Route("/metrics", counts, methods=["GET"]))
         return found
-
-    def _parts(self, ready: Ready) -> Parts:
-        about, stored = (self.settings, self.clock, self.auth), (self.transactions, self.store, self.past)
-        return Parts(*about, *stored, self.metrics, ready, self.statistics, self.chat, self.backend, self.clock.now())
 
     def _classic_routes(self, ready: Ready) -> list[Route]:
         """The classic API: other names for what is served below `/v1/`."""
@@ -335,6 +339,7 @@ class Gateway:
             running.append(asyncio.ensure_future(keep_shared(self.shared, self.metrics)))
         running.append(asyncio.ensure_future(self._expire_for_ever()))
         self.hooks.start()
+        self.telemetry.start()
         await self.margins.looked_up(CALIBRATED_WITHIN)
         try:
             yield
@@ -351,7 +356,7 @@ class Gateway:
             self.resends.expire()
 
     async def _close(self) -> None:
-        await self.chat.close()
+        await self.answering.close()
         await self.summaries.close(SUMMARIES_SECONDS)
         if self.meaning is not None:
             await self.meaning.close()
@@ -366,6 +371,7 @@ class Gateway:
         await self.client.aclose()
         await self.cache.close()
         await self.transactions.close()
+        await self.telemetry.close()
 
 
 def open_embedder(
