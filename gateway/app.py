@@ -17,6 +17,7 @@ from gateway.context.rolling_summary import TurnSummarizer
 from gateway.embeddings.meaning import Meaning
 from gateway.embeddings.minilm import MiniLM
 from gateway.errors import GatewayError, StorageUnavailable
+from gateway.http.answering import Answering
 from gateway.http.auth import Authenticator
 from gateway.http.chat.endpoint import ChatCompletions
 from gateway.http.chat.resends import Resends
@@ -79,6 +80,7 @@ from gateway.upstream.openai.passthrough import Passthrough
 from gateway.upstream.openai.resources import UpstreamFiles, UpstreamModels
 from gateway.upstream.openai.told_facts import ToldFacts
 from gateway.upstream.routing.catalogue import Catalogue
+from gateway.upstream.routing.native import Natives
 from gateway.upstream.routing.providers import ProtocolUpstream, unsupported
 from gateway.upstream.routing.router import ConfiguredRouter, modifies_params
 
@@ -207,10 +209,12 @@ class Gateway:
             self.settlement,
             settings.context,
             match,
+            Natives(clock),
             self.summaries,
         )
         self.auth = auth = Authenticator(settings.auth, store)
-        self.chat = ChatCompletions(pipeline, self.idempotency, store, auth, settings, clock, self.resends)
+        self.answering = Answering(pipeline, self.idempotency, store, auth, settings, clock)
+        self.chat = ChatCompletions(self.answering, settings, self.resends)
         self.completions = StoredCompletions(store, auth, max_bytes)
         records = ConversationRecords(self.transactions, clock, self.cache, self.paths)
         self.conversations = Conversations(records, store, auth, max_bytes, self.hooks)
@@ -282,18 +286,15 @@ class Gateway:
             Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["DELETE"]),
         ]
         found += self._classic_routes(ready)
-        page = Entrance(self._parts(ready))
+        about, stored = (self.settings, self.clock, self.auth), (self.transactions, self.store, self.past)
+        seen, asked = (self.metrics, ready, self.statistics), (self.chat, self.pipeline, self.router)
+        page = Entrance(Parts(*about, *stored, *seen, *asked, self.backend, self.clock.now()))
         found += [Route("/ui", page), Route("/ui/{page:path}", page)]
         if server.metrics != "off":
             is_open = server.metrics == "open"
             counts = MetricsPage(self.metrics, self.auth, open_to_all=is_open, shared=self.shared)
             found.append(Route("/metrics", counts, methods=["GET"]))
         return found
-
-    def _parts(self, ready: Ready) -> Parts:
-        about, stored = (self.settings, self.clock, self.auth), (self.transactions, self.store, self.past)
-        models, kept = (self.chat, self.pipeline, self.router), (self.backend, self.clock.now())
-        return Parts(*about, *stored, self.metrics, ready, self.statistics, *models, *kept)
 
     def _classic_routes(self, ready: Ready) -> list[Route]:
         """The classic API: other names for what is served below `/v1/`."""
@@ -351,7 +352,7 @@ class Gateway:
             self.resends.expire()
 
     async def _close(self) -> None:
-        await self.chat.close()
+        await self.answering.close()
         await self.summaries.close(SUMMARIES_SECONDS)
         if self.meaning is not None:
             await self.meaning.close()
