@@ -34,6 +34,7 @@ from gateway.http.edge import CHAT_PATH, App, Direct, Draining, Edge
 from gateway.http.openapi.document import About, Description
 from gateway.http.operations import Live, MetricsPage, Models, Ready
 from gateway.http.relay.endpoint import Relay
+from gateway.http.relay.metering import Metering
 from gateway.http.statistics import Observed, Statistics
 from gateway.internal_models.calls import InternalModels
 from gateway.models.relevance import EmbeddingFault
@@ -64,6 +65,7 @@ from gateway.tokens.calibration import Margins, keep_calibrated
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.idempotency import IdempotencyGate
 from gateway.turn.pipeline import Pipeline
+from gateway.turn.relayed_bills import RelayedBills
 from gateway.turn.replay import Replayer
 from gateway.turn.rolling_summaries import RollingSummaries
 from gateway.turn.settlement import Settlement
@@ -229,7 +231,8 @@ class Gateway:
         self.imported = ImportedConversations(transfer, auth, max_bytes)
         self.memories = Memories(self.things, auth, max_bytes, settings.memory.things_days)
         self.models = Models(UpstreamModels(self.client, self.router), auth)
-        self.relay = Relay(self.router, Passthrough(self.pool), auth, settings)
+        self.relayed_bills = RelayedBills(store, self.router, self.counters, clock, self.metrics, self.hooks)
+        self.relay = Relay(self.router, Passthrough(self.pool), auth, settings, Metering(self.relayed_bills))
 
     def routes(self, draining: Draining) -> list[Route]:
         """Every path that the gateway serves itself; all others are relayed."""
@@ -346,7 +349,8 @@ class Gateway:
         if self.meaning is not None:
             await self.meaning.close()
         await self.replayer.close()
-        await self.settlement.drain(2 * self.settings.storage.timeout)
+        seconds = 2 * self.settings.storage.timeout
+        await asyncio.gather(self.settlement.drain(seconds), self.relayed_bills.drain(seconds))
         await asyncio.to_thread(self.hooks.close, HOOKS_SECONDS)
         await self.planning.close()
         await self.idempotency.drain(self.settings.storage.timeout)

@@ -9,7 +9,7 @@ from datetime import UTC
 from decimal import Decimal
 from typing import Any, TextIO
 
-from gateway.accounting.audit import GROUPS, Audit, Totals, figures
+from gateway.accounting.audit import CHATS, GROUPS, Audit, Totals, figures
 from gateway.base.clock import parse_when
 from gateway.config.settings import Settings
 from gateway.errors import StorageUnavailable
@@ -39,6 +39,7 @@ COLUMNS = (
     "balanced",
     "user",
     "agent",
+    "endpoint",
 )
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 HEADINGS = (
@@ -116,7 +117,7 @@ def csv_row(row: LedgerRow, *, balanced: bool) -> str:
     tokens = (entry.status, entry.stream, row.prompt_tokens, row.completion_tokens)
     costs = (_usd(cost.get(f"{part}_cost")) for part in ("prompt", "completion", "planning", "total"))
     flags = (cost.get("currency"), cost.get("priced"), row.estimated, balanced)
-    return csv_line((*who, *tokens, *costs, *flags, entry.end_user, entry.agent))
+    return csv_line((*who, *tokens, *costs, *flags, entry.end_user, entry.agent, entry.endpoint or CHATS))
 
 
 def summary(audit: Audit) -> Iterable[str]:
