@@ -35,7 +35,9 @@ from gateway.upstream.routing.router import ConfiguredRouter
 
 log = get_logger("gateway.turn.relayed_bills")
 LARGE_BODY = 2**15
-"""Bytes from which bodies are read in a thread."""
+"""Bytes from which bodies are read in a thread; of a stream, however long, the last event is read."""
+TOGETHER = 0.1
+"""Seconds for which a bill waits for others: a transaction of its own is dearer than all else that it takes."""
 MODEL_CHARS = 256
 UNKNOWN = "unknown"
 """Stands for the model of a call that names none which could be read."""
@@ -87,36 +89,47 @@ class RelayedBills:
         self._hooks = hooks
         self._tasks = BackgroundTasks()
         self._late = LateBills(store)
-        self._unwritten: dict[str, LedgerEntry | MeteredCall] = {}
+        self._over: list[MeteredCall] = []
+        self._billing: asyncio.Task[None] | None = None
+        self._draining = asyncio.Event()
+        self._unwritten: dict[str, LedgerEntry] = {}
 
-    def start(self, call: MeteredCall) -> None:
-        """Makes the bill of a call that is over, and writes it."""
-        self._unwritten[call.request_id] = call
-        self._tasks.start(self._bill(call))
+    def add(self, call: MeteredCall) -> None:
+        """Bills a call that is over. Those that end within `TOGETHER` seconds share a transaction."""
+        self._over.append(call)
+        if self._billing is None or self._billing.done():
+            self._billing = self._tasks.start(self._bill())
 
     async def drain(self, seconds: float) -> None:
         """Waits at shutdown for what is still being recorded; what the storage does not take by then goes to the
         log."""
+        self._draining.set()
         await self._late.stop()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._tasks.finish()
                 await self._late.record()
         for entry in (*self._unwritten.values(), *self._late):
-            known = named(entry) if isinstance(entry, LedgerEntry) else {"request_id": entry.request_id}
-            log.warning("bill_not_recorded", **known)
+            log.warning("bill_not_recorded", **named(entry))
+        for call in self._over:
+            log.warning("bill_not_recorded", request_id=call.request_id)
 
-    async def _bill(self, call: MeteredCall) -> None:
-        request_id = call.request_id
-        try:
-            entry = await self._entry(call)
-            del call  # and with it what was kept of both bodies
-            self._unwritten[request_id] = entry
-            await self._write(entry)
-        except Exception as fault:  # noqa: BLE001 - whatever is wrong with a body, the call was answered
-            log.fault("bill_not_recorded", fault, request_id=request_id)
-        finally:
-            del self._unwritten[request_id]
+    async def _bill(self) -> None:
+        """Makes the bills of all calls that are over, after which nothing is kept of their bodies."""
+        while self._over:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TOGETHER):
+                    await self._draining.wait()
+            for _ in range(len(self._over)):
+                call = self._over[0]
+                try:
+                    entry = await self._entry(call)
+                    self._unwritten[entry.request_id] = entry
+                    self._tasks.start(self._write(entry))
+                except Exception as fault:  # noqa: BLE001 - whatever is wrong with a body, the call was answered
+                    log.fault("bill_not_recorded", fault, request_id=call.request_id)
+                finally:
+                    del self._over[0], call
 
     async def _write(self, entry: LedgerEntry) -> None:
         commit = TurnCommit(entry)
@@ -128,13 +141,16 @@ class RelayedBills:
             self._late.add(replace(commit, again=True))
             log.warning("bill_not_recorded_yet", request_id=entry.request_id, waiting=len(self._late))
             return
+        except Exception as fault:  # noqa: BLE001 - nobody waits for it
+            log.fault("bill_not_recorded", fault, **named(entry))
         finally:
+            del self._unwritten[entry.request_id]
             self._metrics.billed(entry)
         if self._late:
             self._tasks.start(self._late.record())
 
     async def _entry(self, call: MeteredCall) -> LedgerEntry:
-        large = call.request.size + (call.answer.glimpse.size if call.answer else 0) > LARGE_BODY
+        large = call.request.size > LARGE_BODY or (not call.stream and _size(call.answer) > LARGE_BODY)
         request, answer = await offload_if(large, _read, call)
         model = _model(call, request, answer)
         deployment = _served(call.deployment, model)
@@ -180,6 +196,10 @@ def _read(call: MeteredCall) -> tuple[Asked, Told]:
     answer = call.answer
     request = asked(call.request, form=call.is_form)
     return request, told(answer.glimpse, stream=call.stream) if answer is not None and answer.readable else Told()
+
+
+def _size(answer: Unpacking | None) -> int:
+    return answer.glimpse.size if answer is not None else 0
 
 
 def _model(call: MeteredCall, request: Asked, answer: Told) -> str:

@@ -81,14 +81,13 @@ class Relay:
         headers = marked(headers_down(answer.headers))
         if answer.status in WITHOUT_BODY:
             headers = [pair for pair in headers if pair[0] != b"content-length"]
-        if meter is not None:
-            meter.began(answer)
+        take = meter.began(answer) if meter is not None else None
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         try:
             async for piece in answer.pieces():
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
-                if meter is not None:
-                    await meter.passed(piece)
+                if take is not None and (reading := take(piece)) is not None:
+                    await reading
         except UpstreamError as error:
             # The answer has begun. Without its end the server breaks the connection, so it cannot pass for a whole one.
             note_fault(scope["gateway"], error)

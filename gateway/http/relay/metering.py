@@ -1,8 +1,9 @@
 """Which relayed calls are metered, and what is read of them while they pass (guarantee §13.8)."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from gateway.accounting.relayed import ENDPOINTS
 from gateway.errors import GatewayError
@@ -21,6 +22,8 @@ LARGE_PIECE = 2**15
 MANAGED = (b"x-gateway-managed", b"false")
 """Stands on every relayed answer."""
 FORM = "multipart/"
+Take = Callable[[bytes], Awaitable[None] | None]
+"""Reads a piece along; what takes long is to be awaited."""
 
 
 class Metering:
@@ -79,27 +82,21 @@ class Meter:
         finally:
             self._metered = None
 
-    def began(self, answer: RawAnswer) -> None:
-        """The answer's head is there. An error is no answer of a model."""
+    def began(self, answer: RawAnswer) -> Take | None:
+        """The answer's head is there; returns what takes its pieces as they have been sent. An error is no answer of a
+        model."""
         if self._metered is None:
-            return
+            return None
         if not 200 <= answer.status < 300:
             self._metered = None
-            return
+            return None
         named = dict(answer.headers)
         encoding = named.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
-        self._metered.answer = Unpacking(encoding or "identity")
+        self._metered.answer = seen = Unpacking(encoding or "identity")
         self._metered.stream = named.get(b"content-type", b"").lower().startswith(b"text/event-stream")
-
-    async def passed(self, piece: bytes) -> None:
-        """A piece of the answer was sent to the client."""
-        answer = self._metered.answer if self._metered is not None else None
-        if answer is None:
-            return
-        if answer.is_packed and len(piece) > LARGE_PIECE:
-            await asyncio.to_thread(answer.add, piece)
-        else:
-            answer.add(piece)
+        if seen.is_packed:
+            return partial(_unpack, seen)
+        return seen.glimpse.add if seen.readable else None
 
     def ended(self) -> None:
         """All of the answer was sent."""
@@ -119,7 +116,14 @@ class Meter:
         if metered is not None:
             metered.error_code = code_of(error)
             metered.ended_at = self._bills.clock.monotonic()
-            self._bills.start(metered)
+            self._bills.add(metered)
+
+
+def _unpack(seen: Unpacking, piece: bytes) -> Awaitable[None] | None:
+    if len(piece) > LARGE_PIECE:
+        return asyncio.to_thread(seen.add, piece)
+    seen.add(piece)
+    return None
 
 
 def readable_only(headers: Headers) -> Headers:

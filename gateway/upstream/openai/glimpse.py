@@ -24,7 +24,6 @@ READABLE = ("identity", "gzip", "x-gzip", "deflate")
 TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
 """A string, which may be cut off, or a bracket."""
 COLON = re.compile(rb"\s*:\s*")
-LINES = re.compile(rb"[\r\n]+")
 STEP = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
 
 
@@ -128,7 +127,7 @@ def from_end(text: bytes, name: str, depths: tuple[int, ...]) -> Any:
     quotes would be escaped.
     """
     key = b'"%s"' % name.encode()
-    start = text.find(key)
+    start = text.find(key, 1)  # an object's key is not its first byte
     while start > 0 and text[start - 1 : start] == b"\\":
         start = text.find(key, start + 1)
     if start < 0:
@@ -180,8 +179,13 @@ def _parsed(text: bytes) -> Any:
 def last_events(glimpse: Glimpse) -> Iterator[bytes]:
     """The data of a stream's events, from the last one backwards as far as they are kept; the first of them may lack
     its beginning."""
-    lines = LINES.split(glimpse.tail)
-    for line in reversed(lines):
+    text = glimpse.tail
+    if b"\r" in text:
+        text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    end = len(text)
+    while end >= 0:
+        start = text.rfind(b"\n", 0, end)
+        line, end = text[start + 1 : end], start
         if line.startswith(b"data:"):
             yield line[5:].strip()
         elif line and not line.startswith((b":", b"event:", b"id:", b"retry:")):

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -80,13 +80,9 @@ def texts(glimpse: Glimpse, *, stream: bool) -> tuple[list[str], float] | None:
     if not stream:
         found = Members(glimpse).all
         return (list(_said(found)), 1.0) if found is not None else None
-    read: list[str] = []
-    seen = 0
-    for event in last_events(glimpse):
-        seen += len(event)
-        if (value := _object(event)) is not None:
-            read += _said(value)
-    return read, max(1.0, glimpse.size / max(1, len(glimpse.tail))) if seen else 1.0
+    values = [value for event in last_events(glimpse) if (value := _object(event)) is not None]
+    said = [text for value in reversed(values) for text in _said(value)]
+    return said, max(1.0, glimpse.size / max(1, len(glimpse.tail)))
 
 
 def _of_events(glimpse: Glimpse) -> Told:
@@ -95,15 +91,29 @@ def _of_events(glimpse: Glimpse) -> Told:
         if event == LAST_EVENT:
             ended, first = True, False
             continue
-        usage = from_end(event, "usage", OF_AN_EVENT)
-        if first:
-            kind = from_end(event, "type", (1,))
-            ended, first = str(kind).endswith(ENDS) and isinstance(usage, dict), False
-        if isinstance(usage, dict):
-            depths = (1,) if from_end(event, "usage", (1,)) is not None else (2,)
-            named = _named(partial(_last_member, event, depths))
-            return Told(usage, named=named, is_ended=ended)
+        found = _told_by(event) if b'"usage"' in event else None
+        ended = ended or (first and found is not None and found.is_ended)
+        if found is not None:
+            return replace(found, is_ended=ended)
+        first = False
     return Told(is_ended=ended)
+
+
+def _told_by(event: bytes) -> Told | None:
+    """What an event says that has a usage; it may lack its beginning."""
+    value = _object(event)
+    get: Callable[[str], Any]
+    if value is None:
+        depth = next((each for each in OF_AN_EVENT if isinstance(from_end(event, "usage", (each,)), dict)), 0)
+        get, kind = partial(_last_member, event, (depth,)), from_end(event, "type", (1,))
+    else:
+        inner = value.get("response")
+        holder = value if isinstance(value.get("usage"), dict) or not isinstance(inner, dict) else inner
+        get, kind = holder.get, value.get("type")
+    usage = get("usage")
+    if not isinstance(usage, dict):
+        return None
+    return Told(usage, named=_named(get), is_ended=str(kind).endswith(ENDS))
 
 
 def _last_member(event: bytes, depths: tuple[int, ...], name: str) -> Any:

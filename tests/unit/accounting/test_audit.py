@@ -292,6 +292,7 @@ def test_a_csv_row() -> None:
         "balanced": "true",
         "user": "",
         "agent": "",
+        "endpoint": "chat",
     }
 
 
