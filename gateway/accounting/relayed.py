@@ -23,6 +23,7 @@ ENDPOINTS = {
     "responses/compact": "responses",
 }
 """The paths below `/v1/` that ask a model, by the name of their API in the ledger."""
+FIGURES = frozenset(("prompt_tokens", "completion_tokens"))
 WRITES_NOTHING = ("embeddings", "moderations")
 """APIs whose models have no output that is paid: their input price is all of their price."""
 NAMES = (
@@ -57,6 +58,7 @@ def chat_usage(path: str, reported: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     written = usage.get("completion_tokens")
     if not is_figure(written):
+        usage.pop("completion_tokens", None)
         return usage if endpoint in WRITES_NOTHING else None
     kind = KIND_OF_OUTPUT.get(path) or KIND_OF_OUTPUT.get(endpoint)
     if kind is not None and not usage.get("completion_tokens_details"):
@@ -67,16 +69,16 @@ def chat_usage(path: str, reported: Mapping[str, Any]) -> dict[str, Any] | None:
 def price_relayed(
     path: str, route: str, usage: Mapping[str, Any], prices: Mapping[str, Decimal], *, estimated: bool
 ) -> CallCost:
-    """Prices a relayed call. One whose output nobody knows is unpriced, unless it is charged by something else.
+    """Prices a relayed call. One whose tokens nobody knows is unpriced, unless it is charged by something else.
 
     Args:
-        usage: in a chat's names; with `completion_tokens` None where there are such tokens and nobody counted them.
+        usage: in a chat's names; with None for tokens that there are and nobody counted.
         estimated: the gateway counted.
     """
     if ENDPOINTS[path] in WRITES_NOTHING and "input_cost_per_token" in prices:
         prices = {"output_cost_per_token": ZERO, **prices}
-    known = {name: value for name, value in usage.items() if value is not None}
-    if len(known) < len(usage) or not known:
+    known = {name: value for name, value in usage.items() if value is not None or name not in FIGURES}
+    if len(known) < len(usage) or not known.keys() & FIGURES:
         prices = {name: price for name, price in prices.items() if "_per_token" not in name}
     return price_call("primary", route, known, prices, estimated=estimated)
 

@@ -28,22 +28,28 @@ STEP = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
 
 
 class Glimpse:
-    """Both ends of a body, of `END_BYTES` at least, or all of it while it is not longer than `whole` bytes."""
+    """Both ends of a body, of `end` bytes at least, or all of it while it is not longer than `whole` bytes."""
 
-    def __init__(self, whole: int = WHOLE_BYTES) -> None:
-        self.size = 0
-        self._most = whole
+    __slots__ = ("_end", "_gone", "_head", "_held", "_pieces", "_whole")
+
+    def __init__(self, whole: int = WHOLE_BYTES, end: int = END_BYTES) -> None:
+        self._whole = whole
+        self._end = end
         self._head: bytes | None = None
         self._pieces: deque[bytes] = deque()
-        self._held = 0
+        self._held = self._gone = 0
 
     def add(self, piece: bytes) -> None:
         """The next piece has passed."""
-        self.size += len(piece)
         self._pieces.append(piece)
         self._held += len(piece)
-        if self._held > self._most:
+        if self._held > self._whole:
             self._shorten()
+
+    @property
+    def size(self) -> int:
+        """Bytes that have passed."""
+        return self._gone + self._held
 
     @property
     def whole(self) -> bytes | None:
@@ -61,14 +67,18 @@ class Glimpse:
         return b"".join(self._pieces)
 
     def _shorten(self) -> None:
+        """Lets go of what stands in neither end."""
+        pieces, held = self._pieces, self._held
         if self._head is None:
-            self._head = b"".join(self._pieces)[:END_BYTES]
-        pieces = self._pieces
-        while self._held - len(pieces[0]) >= END_BYTES:
-            self._held -= len(pieces.popleft())
-        if self._held > self._most:  # one piece that is long by itself
-            pieces[0] = pieces[0][self._held - END_BYTES :]
-            self._held = END_BYTES
+            self._head = b"".join(pieces)[: self._end]
+        while (rest := held - len(pieces[0])) >= self._end:
+            pieces.popleft()
+            held = rest
+        if held > self._whole:  # one piece that is long by itself
+            pieces[0] = pieces[0][held - self._end :]
+            held = self._end
+        self._gone += self._held - held
+        self._held = held
 
 
 class Unpacking:
