@@ -138,5 +138,5 @@ def _readable(value: bytes) -> bytes:
 
 
 def marked(headers: Headers) -> Headers:
-    """An answer's headers, which say that it was passed on as it came (guarantee §10)."""
+    """An answer's headers, which say that it was passed on as it came (guarantee §13.8)."""
     return [*(pair for pair in headers if pair[0] != MANAGED[0]), MANAGED]
