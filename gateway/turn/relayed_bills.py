@@ -12,8 +12,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from gateway.accounting.cost import total_cost, usage_of
-from gateway.accounting.figures import ledger_figures
+from gateway.accounting.cost import ledger_figures, total_cost, usage_of
 from gateway.accounting.metadata import response_metadata
 from gateway.accounting.relayed import ENDPOINTS, chat_usage, input_tokens, price_relayed, units_of
 from gateway.base.tasks import BackgroundTasks, offload_if
