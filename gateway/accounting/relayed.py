@@ -36,6 +36,8 @@ NAMES = (
 )
 KIND_OF_OUTPUT = {"images": "image_tokens", "audio/speech": "audio_tokens"}
 """What the output is where the usage does not tell its parts."""
+MOST_FIGURES, NAME_CHARS = 50, 64
+"""What is kept of a usage at most: members of an object, and characters of a name."""
 Count = Callable[[str], int]
 
 
@@ -46,7 +48,7 @@ def chat_usage(path: str, reported: Mapping[str, Any]) -> dict[str, Any] | None:
         path: of the call, below `/v1/`.
     """
     endpoint = ENDPOINTS[path]
-    usage = dict(reported)
+    usage = _figures(reported)
     for theirs, ours in NAMES:
         if theirs in usage:
             usage.setdefault(ours, usage.pop(theirs))
@@ -64,6 +66,19 @@ def chat_usage(path: str, reported: Mapping[str, Any]) -> dict[str, Any] | None:
     if kind is not None and not usage.get("completion_tokens_details"):
         usage["completion_tokens_details"] = {kind: written}
     return usage
+
+
+def _figures(usage: Mapping[str, Any], deep: int = 2) -> dict[str, Any]:
+    """What is no content, whoever wrote it: numbers, short names, and objects of these."""
+    found: dict[str, Any] = {}
+    for name, value in list(usage.items())[:MOST_FIGURES]:
+        if len(name) > NAME_CHARS:
+            continue
+        if value is None or isinstance(value, int | float) or (isinstance(value, str) and len(value) <= NAME_CHARS):
+            found[name] = value
+        elif isinstance(value, dict) and deep:
+            found[name] = _figures(value, deep - 1)
+    return found
 
 
 def price_relayed(

@@ -16,7 +16,7 @@ from gateway.accounting.cost import ledger_figures, total_cost, usage_of
 from gateway.accounting.metadata import response_metadata
 from gateway.accounting.relayed import ENDPOINTS, chat_usage, input_tokens, price_relayed, units_of
 from gateway.base.tasks import BackgroundTasks, offload_if
-from gateway.errors import GatewayError, StorageUnavailable
+from gateway.errors import StorageUnavailable
 from gateway.history.recognition import end_user_of
 from gateway.models.bill import CallCost, ResponseMetadata
 from gateway.models.exchange import Caller, Deployment, ModelFacts
@@ -42,7 +42,6 @@ UNKNOWN = "unknown"
 """Stands for the model of a call that names none which could be read."""
 WRITES_TEXT = ("completions", "responses")
 """APIs whose output can be counted where it is not reported."""
-LEFT = "client_disconnected"
 
 
 @dataclass(slots=True)
@@ -253,8 +252,3 @@ def _entry(
         project=call.caller.project,
         figures=ledger_figures(metadata, calls),
     )
-
-
-def code_of(error: BaseException | None) -> str | None:
-    """How a call ended that has no whole answer, as the ledger has it."""
-    return (error.code if isinstance(error, GatewayError) else LEFT) if error is not None else None

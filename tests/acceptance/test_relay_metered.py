@@ -21,6 +21,7 @@ from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.postgres import PostgresProcess
 from tests.support.process import wait_until
 from tests.support.relayed import RESPONSE_USAGE, bill, events, response, response_events, total
+from tests.support.sockets import connect
 
 TEXT = {"input_cost_per_token": "2e-06", "output_cost_per_token": "8e-06", "cache_read_input_token_cost": "5e-07"}
 PRICES: dict[str, Json] = {
@@ -404,6 +405,23 @@ def test_s13_8_upstreams_faults(metered: GatewayProcess, upstream: MockUpstream)
         ("responses", "partial", "6", "4"),
     ]
     assert {row["estimated"] for row in rows} == {"true"}
+
+
+def test_s13_8_a_request_that_never_came_whole_has_no_bill(
+    own_key_gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """No model was asked: the client left while it sent."""
+    before = len(audited(own_key_gateway))
+    opened = upstream.connections_opened
+    head = "POST /v1/embeddings HTTP/1.1\r\nHost: g\r\nAuthorization: Bearer sk-test\r\nContent-Length: 100\r\n\r\n"
+    client = connect(own_key_gateway.port)
+    client.send(head.encode() + b'{"model": "m", ')
+    wait_until(lambda: upstream.connections_opened > opened, "what is passed on")
+    client.close()
+    wait_until(lambda: "client_disconnected" in own_key_gateway.log_text(), "the end of the call")
+    answer = post(own_key_gateway, "/embeddings", {"model": "text-embedding-3-small", "input": "x"})
+    billed(own_key_gateway, answer)
+    assert len(audited(own_key_gateway)) == before + 1
 
 
 def test_s13_8_what_asks_no_model_has_no_bill(own_key_gateway: GatewayProcess, upstream: MockUpstream) -> None:

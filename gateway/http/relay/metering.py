@@ -11,7 +11,7 @@ from gateway.http.edge import ClientDisconnected
 from gateway.http.relay.destination import Call
 from gateway.http.relay.upload import Upload
 from gateway.models.exchange import Deployment, Headers
-from gateway.turn.relayed_bills import MeteredCall, RelayedBills, code_of
+from gateway.turn.relayed_bills import MeteredCall, RelayedBills
 from gateway.upstream.openai.glimpse import READABLE, Glimpse, Unpacking
 from gateway.upstream.openai.passthrough import RawAnswer
 
@@ -22,6 +22,7 @@ LARGE_PIECE = 2**15
 MANAGED = (b"x-gateway-managed", b"false")
 """Stands on every relayed answer."""
 FORM = "multipart/"
+LEFT, OURS = "client_disconnected", "internal_error"
 Take = Callable[[bytes], Awaitable[None] | None]
 """Reads a piece along; what takes long is to be awaited."""
 
@@ -71,13 +72,10 @@ class Meter:
         )
         try:
             yield
-        except GatewayError as error:
-            if error.may_be_charged:
+        except BaseException as error:  # whatever it is, the model was asked
+            sent = self._upload.is_complete or metered.answer is not None
+            if sent and (not isinstance(error, GatewayError) or error.may_be_charged):
                 self.broke(error)
-            raise
-        except (asyncio.CancelledError, ClientDisconnected, GeneratorExit) as left:
-            if self._upload.is_complete or metered.answer is not None:
-                self.broke(left)
             raise
         finally:
             self._metered = None
@@ -114,7 +112,7 @@ class Meter:
     def _hand_over(self, error: BaseException | None) -> None:
         metered, self._metered = self._metered, None
         if metered is not None:
-            metered.error_code = code_of(error)
+            metered.error_code = _code(error) if error is not None else None
             metered.ended_at = self._bills.clock.monotonic()
             self._bills.add(metered)
 
@@ -124,6 +122,13 @@ def _unpack(seen: Unpacking, piece: bytes) -> Awaitable[None] | None:
         return asyncio.to_thread(seen.add, piece)
     seen.add(piece)
     return None
+
+
+def _code(error: BaseException) -> str:
+    """How a call ended that has no whole answer, as the ledger has it."""
+    if isinstance(error, GatewayError):
+        return error.code or OURS
+    return LEFT if isinstance(error, asyncio.CancelledError | ClientDisconnected | GeneratorExit) else OURS
 
 
 def readable_only(headers: Headers) -> Headers:

@@ -21,6 +21,7 @@ FIELDS = ("model", "user", "safety_identifier", "n")
 """What is looked for in a request that is too long to be kept."""
 NAMED = ("id", "model", "service_tier")
 """What an answer says of itself."""
+NAME_CHARS = 256
 ENDS = (".completed", ".incomplete", ".failed", ".done")
 """How the type of an event ends that may be the last one of its answer."""
 
@@ -122,7 +123,7 @@ def _last_member(event: bytes, depths: tuple[int, ...], name: str) -> Any:
 
 def _named(get: Callable[[str], Any]) -> dict[str, str]:
     found = {name: get(name) for name in NAMED}
-    return {name: value for name, value in found.items() if isinstance(value, str) and value}
+    return {name: value[:NAME_CHARS] for name, value in found.items() if isinstance(value, str) and value}
 
 
 def _object(event: bytes) -> dict[str, Any] | None:

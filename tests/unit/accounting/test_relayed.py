@@ -123,6 +123,16 @@ def test_usage_of_any_kind_is_priced_or_none(usage: dict[str, Any], path: str) -
         assert priced(path, "gpt-4o", found).usage == found
 
 
+def test_of_a_usage_figures_alone_are_kept() -> None:
+    """A provider may write anything into it, and the ledger holds no content."""
+    said = {"prompt_tokens": 5, "completion_tokens": 1, "type": "tokens", "details": {"a": 1, "said": "word " * 50}}
+    more = {"list": ["words"], "x" * 70: 1, "deep": {"a": {"b": {"c": 1}}}, **{f"n{each}": 1 for each in range(60)}}
+    kept = reported("completions", {**said, **more})
+    assert kept["details"] == {"a": 1}
+    assert kept["deep"] == {"a": {}}
+    assert not {"list", "x" * 70, "n59"} & kept.keys()
+
+
 def words(text: str) -> int:
     return len(text.split())
 

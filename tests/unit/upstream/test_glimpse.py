@@ -156,3 +156,19 @@ def test_fields_of_a_form(size: int) -> None:
 def test_events_from_the_last_one_backwards() -> None:
     stream = b'id: 1\nevent: a\ndata: {"a": 1}\n\n: ping\ndata:2\n\nretry: 3\n\n'
     assert list(last_events(glimpsed(stream))) == [b"2", b'{"a": 1}']
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (b'{"a\\"usage": {"x": 1}}', None),
+        (b'{"a": "\\"usage", "b": {"usage": 1}, "usage": {"x": 2}}', {"x": 2}),
+        (b'end of a text \\"usage\\": {", "usage" : 3 }', 3),
+        (b'{"b": {"usage": {"x": 1}}}', None),
+        (b'{"usage": "usage"}', "usage"),
+        (b'{"usage": {"x": 1', None),
+    ],
+)
+def test_keys_from_the_end(text: bytes, found: Any) -> None:
+    """A quote that is escaped begins no key; what stands in another object is another one's."""
+    assert from_end(text, "usage", (1,)) == found
