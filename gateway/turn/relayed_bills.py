@@ -10,15 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from gateway.accounting.cost import ledger_figures, total_cost, usage_of
 from gateway.accounting.metadata import response_metadata
-from gateway.accounting.relayed import ENDPOINTS, chat_usage, input_tokens, price_relayed, units_of
+from gateway.accounting.relayed import ENDPOINTS, WRITES_NOTHING, chat_usage, input_tokens, price_relayed, units_of
 from gateway.base.tasks import BackgroundTasks, offload_if
 from gateway.errors import StorageUnavailable
 from gateway.history.recognition import end_user_of
 from gateway.models.bill import CallCost, ResponseMetadata
+from gateway.models.calibration import MESSAGE_TOKENS
 from gateway.models.exchange import Caller, Deployment, ModelFacts
 from gateway.models.turn import LedgerEntry, TurnCommit, TurnStatus
 from gateway.ports import Clock
@@ -26,7 +28,7 @@ from gateway.storage.store import ConversationStore
 from gateway.telemetry.hooks import Hooks
 from gateway.telemetry.logs import get_logger
 from gateway.telemetry.metrics import Metrics
-from gateway.tokens.counter import CounterRegistry
+from gateway.tokens.counter import CounterRegistry, TiktokenCounter
 from gateway.turn.late_bills import LateBills, named
 from gateway.upstream.openai.glimpse import Glimpse, Unpacking
 from gateway.upstream.openai.relayed import Asked, Told, asked, texts, told
@@ -37,6 +39,10 @@ LARGE_BODY = 2**15
 """Bytes from which bodies are read in a thread; of a stream, however long, the last event is read."""
 TOGETHER = 0.1
 """Seconds for which a bill waits for others: a transaction of its own is dearer than all else that it takes."""
+MOST_OVER = 500
+"""Calls that wait for their bill with all that is kept of their bodies; of further ones nothing is kept of requests."""
+LONG_TEXT = 10_000
+"""Characters from which tokens are estimated by samples."""
 MODEL_CHARS = 256
 UNKNOWN = "unknown"
 """Stands for the model of a call that names none which could be read."""
@@ -94,6 +100,8 @@ class RelayedBills:
 
     def add(self, call: MeteredCall) -> None:
         """Bills a call that is over. Those that end within `TOGETHER` seconds share a transaction."""
+        if len(self._over) >= MOST_OVER:
+            call.request = Glimpse()
         self._over.append(call)
         if self._billing is None or self._billing.done():
             self._billing = self._tasks.start(self._bill())
@@ -167,27 +175,34 @@ class RelayedBills:
 
     def _counted(self, call: MeteredCall, request: Asked, answer: Told, facts: ModelFacts) -> dict[str, Any]:
         """Tokens as the gateway counts them; None where it cannot."""
-        counter = self._counters.counter(facts)
-        prompt = input_tokens(call.path, request.fields, counter.text) if request.is_whole else None
+        count = partial(_count, self._counters.counter(facts))
+        prompt = input_tokens(call.path, request.fields, count) if request.is_whole else None
         endpoint, completion = ENDPOINTS[call.path], None
         if endpoint in WRITES_TEXT and not answer.is_pending:
-            completion = self._written(call, counter.text)
+            completion = _written(call, count)
         if prompt is None and completion is None:
             return {}
         usage = {"prompt_tokens": prompt, "completion_tokens": completion}
-        return usage if endpoint not in ("embeddings", "moderations") else {"prompt_tokens": prompt}
+        return usage if endpoint not in WRITES_NOTHING else {"prompt_tokens": prompt}
 
-    def _written(self, call: MeteredCall, count: Callable[[str], int]) -> int | None:
-        """Tokens of what was delivered."""
-        if call.answer is None:
-            return 0
-        if not call.answer.readable:
-            return None
-        found = texts(call.answer.glimpse, stream=call.stream)
-        if found is None:
-            return 0 if call.status != "complete" else None
-        said, times = found
-        return int(Decimal(count("".join(said))) * Decimal(times))
+
+def _count(counter: TiktokenCounter, text: str) -> int:
+    if len(text) < LONG_TEXT:
+        return counter.text(text)
+    return max(0, counter.estimate_texts([text], [len(text)])[0] - counter.with_margin(MESSAGE_TOKENS))
+
+
+def _written(call: MeteredCall, count: Callable[[str], int]) -> int | None:
+    """Tokens of what was delivered."""
+    if call.answer is None:
+        return 0
+    if not call.answer.readable:
+        return None
+    found = texts(call.answer.glimpse, stream=call.stream)
+    if found is None:
+        return 0 if call.status != "complete" else None
+    said, times = found
+    return int(Decimal(count("".join(said))) * Decimal(times))
 
 
 def _read(call: MeteredCall) -> tuple[Asked, Told]:
@@ -201,7 +216,13 @@ def _size(answer: Unpacking | None) -> int:
 
 
 def _model(call: MeteredCall, request: Asked, answer: Told) -> str:
-    name = request.model or next(iter(call.models_in_address()), None) or answer.named.get("model") or UNKNOWN
+    name = (
+        call.deployment.model
+        or request.model
+        or next(iter(call.models_in_address()), None)
+        or answer.named.get("model")
+        or UNKNOWN
+    )
     return name[:MODEL_CHARS].encode("utf-8", "replace").decode()
 
 

@@ -514,6 +514,15 @@ def test_s13_8_long_requests_flow_and_are_named(own_key_gateway: GatewayProcess,
     assert len(audited(own_key_gateway, "--user", "bob")) == 2
 
 
+def test_s13_8_a_long_text_is_estimated(own_key_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """By samples, where nobody reports it."""
+    upstream.routes["POST /v1/moderations"] = Reply(json={"results": []})
+    asked = {"model": "omni-moderation-latest", "input": "some words of a text " * 10_000}
+    found = billed(own_key_gateway, post(own_key_gateway, "/moderations", asked))
+    assert total(found) == 0
+    assert found["response_metadata"]["usage"]["prompt_tokens"] == pytest.approx(50_000, rel=0.1)
+
+
 def test_s13_8_bills_are_counted_and_added_up(metered: GatewayProcess, upstream: MockUpstream) -> None:
     """In `/metrics`, and by API in an audit."""
     billed(metered, post(metered, "/embeddings", {"model": "free", "input": "x"}))

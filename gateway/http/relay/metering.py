@@ -15,7 +15,7 @@ from gateway.turn.relayed_bills import MeteredCall, RelayedBills
 from gateway.upstream.openai.glimpse import READABLE, Glimpse, Unpacking
 from gateway.upstream.openai.passthrough import RawAnswer
 
-WHOLE_REQUEST = 2**20
+WHOLE_REQUEST = 2**18
 """Bytes of a request that are kept until its bill is made; of a longer one both ends are read."""
 LARGE_PIECE = 2**15
 """Packed bytes that are unpacked in a thread."""

@@ -13,7 +13,8 @@ LAST_EVENT = b"[DONE]"
 OF_AN_EVENT = (1, 2)
 """How deep `usage` stands in an event: by itself, or in its `response`."""
 FIELD = re.compile(
-    rb'content-disposition:[^\r\n]*\bname="?(model|user|n)"?(?=[;\r\n])[^\r\n]*\r\n(?:[^\r\n]+\r\n)*\r\n([^\r\n]{1,512})\r\n',
+    rb'content-disposition:[^\r\n]{0,200}\bname="?(model|user|n)"?(?=[;\r\n])[^\r\n]{0,200}\r\n'
+    rb"(?:[^\r\n]{1,200}\r\n){0,8}\r\n([^\r\n]{1,512})\r\n",
     re.IGNORECASE,
 )
 """A field of a form that has one short line."""

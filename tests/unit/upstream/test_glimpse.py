@@ -86,6 +86,8 @@ def test_hostile_texts_take_no_long_time() -> None:
         from_end(text, "usage", (1,))
         from_start(b"{" + text, "usage")
         told(glimpsed(b"data: " + text), stream=True)
+    for piece in (b"content-disposition:", b'content-disposition: name="model"\r\n', b"\r\nx: y"):
+        asked(glimpsed(piece * (2**16 // len(piece))), form=True)
 
 
 EVENT = {"type": "response.completed", "response": {"id": "resp_1", "usage": {"input_tokens": 3}, "metadata": {}}}
