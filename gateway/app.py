@@ -8,6 +8,7 @@ from starlette.routing import Route, Router
 
 from gateway.artifacts.files import FileReader
 from gateway.base.clock import SystemClock
+from gateway.config.exposure import has_page
 from gateway.config.loading import ConfigurationError
 from gateway.config.settings import LOCAL, Settings
 from gateway.context.manager import ContextManager
@@ -16,6 +17,7 @@ from gateway.context.rolling_summary import TurnSummarizer
 from gateway.embeddings.meaning import Meaning
 from gateway.embeddings.minilm import MiniLM
 from gateway.errors import GatewayError, StorageUnavailable
+from gateway.http.answering import Answering
 from gateway.http.auth import Authenticator
 from gateway.http.chat.endpoint import ChatCompletions
 from gateway.http.chat.resends import Resends
@@ -34,8 +36,8 @@ from gateway.http.edge import CHAT_PATH, App, Direct, Draining, Edge
 from gateway.http.openapi.document import About, Description
 from gateway.http.operations import Live, MetricsPage, Models, Ready
 from gateway.http.relay.endpoint import Relay
-from gateway.http.relay.metering import Metering
 from gateway.http.statistics import Observed, Statistics
+from gateway.http.ui.entrance import Entrance, Parts
 from gateway.internal_models.calls import InternalModels
 from gateway.models.relevance import EmbeddingFault
 from gateway.operations.purge import sweep_for_ever, sweep_seconds
@@ -59,7 +61,7 @@ from gateway.storage.store import ConversationStore
 from gateway.storage.things.memory import ThingMemory
 from gateway.telemetry.hooks import Hooks
 from gateway.telemetry.logs import get_logger
-from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.otel.opening import open_telemetry
 from gateway.telemetry.shared_counts import SharedCounts, keep_shared
 from gateway.tokens.calibration import Margins, keep_calibrated
 from gateway.tokens.counter import CounterRegistry
@@ -75,10 +77,10 @@ from gateway.upstream.litellm.library import Library
 from gateway.upstream.litellm.provider import LitellmUpstream
 from gateway.upstream.openai.chat import HttpUpstream
 from gateway.upstream.openai.embeddings import UpstreamEmbedder
-from gateway.upstream.openai.passthrough import Passthrough
 from gateway.upstream.openai.resources import UpstreamFiles, UpstreamModels
 from gateway.upstream.openai.told_facts import ToldFacts
 from gateway.upstream.routing.catalogue import Catalogue
+from gateway.upstream.routing.native import Natives
 from gateway.upstream.routing.providers import ProtocolUpstream, unsupported
 from gateway.upstream.routing.router import ConfiguredRouter, modifies_params
 
@@ -104,16 +106,16 @@ def create_app(settings: Settings, draining: Draining | None = None, shared: Sha
         shared: where it counts, if it is one of several workers.
 
     Raises:
-        ConfigurationError: the configured embedder cannot be used.
+        ConfigurationError: the configured embedder, or OpenTelemetry, cannot be used.
     """
     draining = draining or Draining()
     gateway = Gateway(settings, shared)
     others = Router(gateway.routes(draining), default=gateway.relay, lifespan=gateway.lifespan)
     app: App = Direct("POST", CHAT_PATH, gateway.chat, others)
     origins = settings.server.cors_origins
-    if not origins:
-        return Edge(app, draining, gateway.metrics)
-    return CrossOrigin(Edge(Preflights(app, origins), draining, gateway.metrics), origins)
+    served = Edge(Preflights(app, origins) if origins else app, draining, gateway.metrics)
+    traced = gateway.telemetry.app(served)
+    return CrossOrigin(traced, origins) if origins else traced
 
 
 class Gateway:
@@ -124,7 +126,8 @@ class Gateway:
         self.settings = settings
         self.clock = SystemClock()
         self.hooks = Hooks()
-        self.metrics = Metrics(entry.model_name for entry in settings.model_list)
+        self.telemetry = open_telemetry(settings.telemetry)
+        self.metrics = self.telemetry.metrics((entry.model_name for entry in settings.model_list), self.clock.now)
         self._wire_storage()
         self._wire_upstreams()
         self._wire_context()
@@ -154,10 +157,10 @@ class Gateway:
         self.catalogue = Catalogue()
         self.told = ToldFacts(self.client, self.clock)
         self.router = ConfiguredRouter(settings, self.catalogue, self.told)
-        self.over_http = HttpUpstream(self.pool)
+        self.over_http = self.telemetry.http(self.pool)
         self.library = Library(modify_params=modifies_params(settings))
         through_litellm = LitellmUpstream(self.client, self.library)
-        self.upstream = ProtocolUpstream(self.over_http, through_litellm)
+        self.upstream = self.telemetry.upstream(ProtocolUpstream(self.over_http, through_litellm))
         self.margins = Margins(self.clock)
         self.counters = CounterRegistry(self.margins)
         self.calibrations = SqlCalibrations(self.transactions)
@@ -188,6 +191,7 @@ class Gateway:
             settings.prompt_profiles,
             self.things,
         )
+        self.telemetry.watch(internal, self.context)
 
     def _wire_warm_up(self) -> None:
         parts = self.catalogue, self.counters, self.pool, self.library, self.embedder, self.clock
@@ -207,10 +211,13 @@ class Gateway:
             self.settlement,
             settings.context,
             match,
+            Natives(clock),
             self.summaries,
         )
+        self.telemetry.watch(self.settlement, pipeline)
         self.auth = auth = Authenticator(settings.auth, store)
-        self.chat = ChatCompletions(pipeline, self.idempotency, store, auth, settings, clock, self.resends)
+        self.answering = Answering(pipeline, self.idempotency, store, auth, settings, clock)
+        self.chat = ChatCompletions(self.answering, settings, self.resends)
         self.completions = StoredCompletions(store, auth, max_bytes)
         records = ConversationRecords(self.transactions, clock, self.cache, self.paths)
         self.conversations = Conversations(records, store, auth, max_bytes, self.hooks)
@@ -221,7 +228,7 @@ class Gateway:
         self.metrics.observed = observed.counts
         self.statistics = Statistics(observed, self.metrics, auth, settings)
         self.stored = Stored(self.things, records, store, self.paths, self.resends)
-        past = PastTurns(self.transactions)
+        self.past = past = PastTurns(self.transactions)
         replays = ReplayStore(self.transactions, clock)
         self.turns = Turns(past, replays, auth)
         self.replayer = Replayer(pipeline, store, replays, past)
@@ -232,14 +239,15 @@ class Gateway:
         self.memories = Memories(self.things, auth, max_bytes, settings.memory.things_days)
         self.models = Models(UpstreamModels(self.client, self.router), auth)
         self.relayed_bills = RelayedBills(store, self.router, self.counters, clock, self.metrics, self.hooks)
-        self.relay = Relay(self.router, Passthrough(self.pool), auth, settings, Metering(self.relayed_bills))
+        self.relay = Relay(self.router, self.telemetry.passthrough(self.pool), auth, settings, self.relayed_bills)
 
     def routes(self, draining: Draining) -> list[Route]:
         """Every path that the gateway serves itself; all others are relayed."""
         conversations, memories, models = self.conversations, self.memories, self.models
         ready = Ready(self.store, draining, self.statistics)
+        server = self.settings.server
         found = [
-            Route("/", About(metrics=self.settings.server.metrics != "off"), methods=["GET"]),
+            Route("/", About(metrics=server.metrics != "off", page=has_page(self.settings)), methods=["GET"]),
             Route("/openapi.json", Description(), methods=["GET"]),
             Route("/health/live", Live(), methods=["GET"]),
             Route("/health/ready", ready, methods=["GET"]),
@@ -282,10 +290,14 @@ class Gateway:
             Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["DELETE"]),
         ]
         found += self._classic_routes(ready)
-        if self.settings.server.metrics != "off":
-            is_open = self.settings.server.metrics == "open"
-            page = MetricsPage(self.metrics, self.auth, open_to_all=is_open, shared=self.shared)
-            found.append(Route("/metrics", page, methods=["GET"]))
+        about, stored = (self.settings, self.clock, self.auth), (self.transactions, self.store, self.past)
+        seen = self.metrics, ready, self.statistics
+        page = Entrance(Parts(*about, *stored, *seen, self.chat, self.backend, self.clock.now()))
+        found += [Route("/ui", page), Route("/ui/{page:path}", page)]
+        if server.metrics != "off":
+            is_open = server.metrics == "open"
+            counts = MetricsPage(self.metrics, self.auth, open_to_all=is_open, shared=self.shared)
+            found.append(Route("/metrics", counts, methods=["GET"]))
         return found
 
     def _classic_routes(self, ready: Ready) -> list[Route]:
@@ -328,6 +340,7 @@ class Gateway:
             running.append(asyncio.ensure_future(keep_shared(self.shared, self.metrics)))
         running.append(asyncio.ensure_future(self._expire_for_ever()))
         self.hooks.start()
+        self.telemetry.start()
         await self.margins.looked_up(CALIBRATED_WITHIN)
         try:
             yield
@@ -344,13 +357,13 @@ class Gateway:
             self.resends.expire()
 
     async def _close(self) -> None:
-        await self.chat.close()
+        await self.answering.close()
         await self.summaries.close(SUMMARIES_SECONDS)
         if self.meaning is not None:
             await self.meaning.close()
         await self.replayer.close()
-        seconds = 2 * self.settings.storage.timeout
-        await asyncio.gather(self.settlement.drain(seconds), self.relayed_bills.drain(seconds))
+        for bills in (self.relayed_bills, self.settlement):
+            await bills.drain(2 * self.settings.storage.timeout)
         await asyncio.to_thread(self.hooks.close, HOOKS_SECONDS)
         await self.planning.close()
         await self.idempotency.drain(self.settings.storage.timeout)
@@ -360,6 +373,7 @@ class Gateway:
         await self.client.aclose()
         await self.cache.close()
         await self.transactions.close()
+        await self.telemetry.close()
 
 
 def open_embedder(

@@ -10,7 +10,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from gateway.accounting.cost import price_call, total_cost, usage_of
-from gateway.models.bill import CallCost
+from gateway.models.bill import CallCost, PriceLine
 from gateway.models.turn import LARGEST_KEPT, LedgerRow
 
 MAX_NAMED = 1000
@@ -107,10 +107,14 @@ class Audit:
         return found
 
 
-def repriced(call: CallCost) -> CallCost:
-    """The call priced again, by the usage and the rates that were stored with it."""
+def repriced(call: CallCost, lines: list[PriceLine] | None = None) -> CallCost:
+    """The call priced again, by the usage and the rates that were stored with it.
+
+    Args:
+        lines: gets each product that is added up.
+    """
     prices = {name: price for name, rate in call.rates.items() if (price := _price(rate)) is not None}
-    return price_call(call.purpose, call.model, call.usage, prices, estimated=call.estimated)
+    return price_call(call.purpose, call.model, call.usage, prices, estimated=call.estimated, lines=lines)
 
 
 def differences(row: LedgerRow) -> tuple[Difference, ...]:
@@ -142,7 +146,7 @@ def _compared(row: LedgerRow) -> Iterable[tuple[str, Any, Any]]:
     yield "ledger.total_cost", row.total_cost, _kept(cost.total_cost)
     yield "ledger.estimated", row.estimated, cost.estimated
     parts = {"usage": asdict(usage), "cost": asdict(cost)}
-    if row.entry.endpoint is None:  # what is relayed uses no window
+    if row.entry.metadata.get("managed") is not False:  # what is relayed uses no window
         parts["context_utilization.planning_cost"] = asdict(planning)
     for path, found in parts.items():
         kept = figures(row, *path.split("."))

@@ -12,6 +12,7 @@ from gateway.http.relay.metering import MANAGED, Meter, Metering, marked, readab
 from gateway.http.relay.rules import OWN, PREFIX, QUERY, headers_down, headers_up, is_plain_path, named_calls, query_up
 from gateway.http.relay.upload import Upload
 from gateway.models.exchange import RelayedCall
+from gateway.turn.relayed_bills import RelayedBills
 from gateway.upstream.openai.passthrough import Passthrough, RawAnswer
 from gateway.upstream.routing.router import ConfiguredRouter
 
@@ -30,12 +31,12 @@ class Relay:
         upstream: Passthrough,
         auth: Authenticator,
         settings: Settings,
-        metering: Metering,
+        bills: RelayedBills,
     ) -> None:
         self._destinations = Destinations(router, settings)
         self._upstream = upstream
         self._auth = auth
-        self._metering = metering
+        self._metering = Metering(bills)
         self._server = settings.server
         self._named = named_calls(settings.server.relay)
         self._has_keys = bool(settings.auth.keys)
