@@ -200,7 +200,7 @@ class Gateway:
         match, max_bytes = settings.conversation.match, settings.server.max_body_bytes
         self.settlement = Settlement(store, self.counters, clock, self.metrics, match, self.hooks)
         files = UpstreamFiles(self.client, self.router)
-        pipeline = Pipeline(
+        self.pipeline = pipeline = Pipeline(
             self.router,
             self.upstream,
             store,
@@ -289,8 +289,8 @@ class Gateway:
         found += organization_routes(self.transactions, self.auth, self.clock)
         found += self._classic_routes(ready)
         about, stored = (self.settings, self.clock, self.auth), (self.transactions, self.store, self.past)
-        seen = self.metrics, ready, self.statistics
-        page = Entrance(Parts(*about, *stored, *seen, self.chat, self.backend, self.clock.now()))
+        seen, asked = (self.metrics, ready, self.statistics), (self.chat, self.pipeline, self.router)
+        page = Entrance(Parts(*about, *stored, *seen, *asked, self.backend, self.clock.now()))
         found += [Route("/ui", page), Route("/ui/{page:path}", page)]
         if server.metrics != "off":
             is_open = server.metrics == "open"

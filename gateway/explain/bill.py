@@ -11,7 +11,7 @@ from typing import Any
 from gateway.accounting.audit import Difference, differences, repriced
 from gateway.accounting.cost import total_cost, usage_of
 from gateway.models.bill import CallCost, CostMetadata, PriceLine
-from gateway.models.turn import LedgerEntry, LedgerRow
+from gateway.models.turn import LARGEST_KEPT, LedgerEntry, LedgerRow
 
 OF_COMPLETION = ("output", "reasoning", "audio_output")
 """Kinds of tokens on the completion's side; all others are on the prompt's."""
@@ -85,6 +85,6 @@ def _row(entry: LedgerEntry, calls: Sequence[CallCost]) -> LedgerRow:
         entry,
         int(usage.get("prompt_tokens", known.prompt_tokens)),
         int(usage.get("completion_tokens", known.completion_tokens)),
-        Decimal(total) if isinstance(total, Decimal | int) else None,
+        min(Decimal(total), LARGEST_KEPT) if isinstance(total, Decimal | int) else None,
         bool(cost.get("estimated")),
     )

@@ -1,14 +1,15 @@
 """What the client said beside what was forwarded, message by message."""
 
+from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gateway.assembly.block import BLOCK_TAG
 from gateway.explain.lines import LineDiff, line_diff, text_of_message
 from gateway.explain.passages import shown_artifacts
 from gateway.models.past_turns import INSTRUCTION, MEMORY, ConversationPath, PastRequest, PathMessage, SentMessages
-from gateway.models.tool_steps import RESULT_ROLES, result_of
+from gateway.models.tool_steps import RESULT_ROLES, calls_of, result_of
 
 Change = Literal["unchanged", "reduced", "reworded", "left_out", "put_in_front", "restored"]
 """`reduced`: a tool's result of which a part was forwarded. `restored`: a tool's result that stands as text in a block.
@@ -68,6 +69,16 @@ def message_changes(path: ConversationPath, request: PastRequest, sent: SentMess
         else:
             found.append(_of(each, _kind(body, after), origin, after, compared=diffs > 0))
             diffs -= 1
+    return _with_whole_steps(found)
+
+
+def _with_whole_steps(changes: list[MessageChange]) -> list[MessageChange]:
+    """A call that is no message any more is where its result is: the block names its arguments."""
+    found = list(changes)
+    for index in range(len(found) - 2, -1, -1):
+        each = found[index]
+        if each.change == "left_out" and found[index + 1].change == "restored" and calls_of(each.before or {}):
+            found[index] = replace(each, change="restored")
     return found
 
 
@@ -112,3 +123,33 @@ def counted(changes: Sequence[MessageChange]) -> Mapping[str, int]:
     for each in changes:
         found[each.change] = found.get(each.change, 0) + 1
     return found
+
+
+def compared(old: Sequence[Json], new: Sequence[Json]) -> list[MessageChange]:
+    """Two lists of forwarded messages, the messages between those with which both begin and end alike in pairs."""
+    start = next((i for i, (one, other) in enumerate(zip(old, new, strict=False)) if one != other), None)
+    start = min(len(old), len(new)) if start is None else start
+    end = 0
+    while end < min(len(old), len(new)) - start and old[-1 - end] == new[-1 - end]:
+        end += 1
+    left, right = deque(old[start : len(old) - end]), deque(new[start : len(new) - end])
+    found = [_change("unchanged", EARLIER, each, each) for each in old[:start]]
+    diffs = MOST_DIFFS
+    while left or right:
+        one, other = left[0] if left else None, right[0] if right else None
+        if one == other:
+            found.append(_change("unchanged", EARLIER, one, one))
+        elif one is not None and (other is None or (one.get("role") != other.get("role") and len(left) > len(right))):
+            found.append(_change("left_out", EARLIER, one, None))
+            other = None
+        elif other is not None and (one is None or one.get("role") != other.get("role")):
+            found.append(_change("put_in_front", GATEWAY, None, other))
+            one = None
+        else:
+            found.append(_change("reworded", EARLIER, one, other, compared=diffs > 0))
+            diffs -= 1
+        if one is not None:
+            left.popleft()
+        if other is not None:
+            right.popleft()
+    return [*found, *(_change("unchanged", EARLIER, each, each) for each in old[len(old) - end :])]

@@ -3,14 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
 from typing import Any
 
 from gateway.assembly.messages import without_items
 from gateway.explain.artifacts import ExplainedArtifact, explained_artifacts, originals_of, question_of
 from gateway.explain.bill import ExplainedBill, explained_bill
 from gateway.explain.messages import MessageChange, message_changes
-from gateway.explain.prefix import Divergence, divergence
+from gateway.explain.prefix import Divergence, Prices, divergence
 from gateway.explain.window import WindowBar, window_bar
 from gateway.history.past_turns import sent_messages
 from gateway.models.artifacts import Artifact
@@ -18,14 +17,16 @@ from gateway.models.frames import Frame
 from gateway.models.past_turns import ConversationPath, PastRequest, SentMessages
 from gateway.models.turn import LedgerEntry, StoredCompletion
 
-NOT_STORED, DELETED, NO_MESSAGES, FAILED = (
+NOT_STORED, RELAYED, DELETED, NO_MESSAGES, FAILED = (
     "not_stored",
+    "relayed",
     "conversation_deleted",
     "no_messages_stored",
     "failed_before_an_answer",
 )
-"""Why nothing is known of what was said: `store: false`, or mode `off` without a conversation; the conversation was
-deleted; it is a dry run, or its messages were deleted; what was forwarded of a failed request is not stored."""
+"""Why nothing is known of what was said: `store: false`, a dry run, or mode `off` without a conversation; it was
+relayed to another endpoint than chats; the conversation was deleted; its messages were; what was forwarded of a failed
+request is not stored."""
 PROMPT = "prompt"
 Json = dict[str, Any]
 
@@ -67,7 +68,8 @@ class ExplainedRequest:
         sent: what was forwarded; its own `reason` says why it is not exact.
         reason: why there is no content at all.
         plan: what the planner said: reasoning, queries, decisions. `planner_prompt`: what it was asked.
-        divergence: where the prompt stopped beginning as that of `previous_request_id`; None where it did not.
+        divergence: where the prompt stopped beginning as that of `previous_request_id`; None where it did not, and
+            where that is not known (`is_comparable`).
         bar: the window; None in mode `off`, which counts nothing.
     """
 
@@ -82,6 +84,7 @@ class ExplainedRequest:
     bill: ExplainedBill
     bar: WindowBar | None
     divergence: Divergence | None
+    is_comparable: bool
     previous_request_id: str | None
     question: str
     answer: Json | None
@@ -100,13 +103,11 @@ class ExplainedRequest:
         return found if isinstance(found, dict) else {}
 
 
-def explained_request(
-    stored: StoredRequest, min_chars: int, prices: Mapping[str, Decimal] | None = None
-) -> ExplainedRequest:
+def explained_request(stored: StoredRequest, min_chars: int, prices: Prices | None = None) -> ExplainedRequest:
     """
     Args:
         min_chars: `context.document_min_chars`.
-        prices: the model's prices today, for what no bill says of its prompt cache.
+        prices: gives the model's prices today, for what no bill says of its prompt cache.
     """
     entry = stored.entry
     used = entry.metadata.get("context_utilization") or {}
@@ -137,7 +138,7 @@ def explained_request(
         prompt if isinstance(prompt, str) and prompt else None,
         explained_bill(entry),
         bar,
-        _divergence(stored, sent, prices),
+        *_divergence(stored, sent, prices),
         stored.before.entry.request_id if stored.before is not None else None,
         question,
         answer.message.body if answer is not None else None,
@@ -151,9 +152,11 @@ def _sent(path: ConversationPath, request: PastRequest, entry: LedgerEntry, fram
     return sent_messages(path, request, entry, frame, without_items)
 
 
-def _divergence(stored: StoredRequest, sent: SentMessages, prices: Mapping[str, Decimal] | None) -> Divergence | None:
+def _divergence(stored: StoredRequest, sent: SentMessages, prices: Prices | None) -> tuple[Divergence | None, bool]:
+    """Where the prompt stopped beginning as the one before, and whether the two can be compared."""
     before = stored.before
     if before is None or stored.path is None:
-        return None
+        return None, False
     earlier = _sent(stored.path, before.request, before.entry, before.frame)
-    return divergence((before.entry, earlier), (stored.entry, sent), prices)
+    is_known = all(each.messages is not None and each.is_exact for each in (earlier, sent))
+    return divergence((before.entry, earlier), (stored.entry, sent), prices), is_known

@@ -102,7 +102,7 @@ class KeptSums:
     @property
     def is_known(self) -> bool:
         """Whether there is a cost to tell of; else nothing that was asked has a price."""
-        return bool(self.cost) or self.unpriced < self.requests or not self.unpriced
+        return bool(self.cost) or self.unpriced < self.requests
 
 
 @dataclass(frozen=True, slots=True)

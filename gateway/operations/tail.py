@@ -9,14 +9,16 @@ import argparse
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, TextIO
 
 from gateway.base.printing import usd_text
 from gateway.config.settings import Settings
 from gateway.errors import StorageUnavailable
 from gateway.models.report_lists import ListPart, Position, RequestChoice, RequestLine
+from gateway.models.turn import LARGEST_KEPT
 from gateway.operations.listed import (
     COST_STYLE,
     FAINT,
@@ -61,14 +63,15 @@ class Arrivals:
 
     async def begin(self, lines: int) -> list[Told]:
         """The latest requests, that many; all others that are there are old."""
-        part = ListPart(self.choice, limit=max(1, lines))
-        found = await self.transactions.run(lambda connection: list_requests(connection, part))
         self._newest = await self._latest()
-        for place in await self._since(REACH):
-            self._seen[place.id] = place.time
-        names = [line.id for line in found.found[:lines]]
-        self._seen.update((line.id, line.created_at) for line in found.found)
-        return await self._told(names)
+        self._seen = {place.id: place.time for place in await self._since(REACH)}
+        if not lines:
+            return []
+        part = ListPart(self.choice, limit=lines)
+        found = await self.transactions.run(lambda connection: list_requests(connection, part))
+        told = await self._told([line.id for line in found.found])
+        self._seen.update((line.id, line.created_at) for line, _ in told)
+        return told
 
     async def look(self, reach: timedelta = OVERLAP) -> list[Told]:
         """Requests that are new among those that arrived so long before the latest one or later, in the order of their
@@ -107,9 +110,17 @@ class Arrivals:
 
         def work(connection: Any) -> list[Told]:
             lines = read_named(connection, names)
-            return list(zip(lines, read_metadata(connection, [line.id for line in lines]), strict=True))
+            metadata = read_metadata(connection, [line.id for line in lines])
+            return [(_exact(line, told), told) for line, told in zip(lines, metadata, strict=True)]
 
         return await self.transactions.run(work)
+
+
+def _exact(line: RequestLine, metadata: Mapping[str, Any]) -> RequestLine:
+    """The request with its cost where that is more than a column holds."""
+    if line.cost != LARGEST_KEPT:
+        return line
+    return replace(line, cost=(metadata.get("cost") or {}).get("total_cost", line.cost))
 
 
 def tail(
@@ -165,11 +176,11 @@ def _more(metadata: Mapping[str, Any]) -> dict[str, Any]:
 def _pieces(line: RequestLine, metadata: Mapping[str, Any], *, of_all: bool) -> list[tuple[Piece, int]]:
     """The parts of a line, each with when it goes where the terminal is narrow."""
     more = _more(metadata)
-    took = f"{float(more['total_ms']) / 1000:.1f}s" if isinstance(more["total_ms"], int | float) else ""
+    took = f"{float(more['total_ms']) / 1000:.1f}s" if isinstance(more["total_ms"], int | float | Decimal) else ""
     tokens = f"{line.prompt_tokens}→{line.completion_tokens}"
     cached = f"{line.cached_tokens} cached" if line.cached_tokens else ""
     planning = f"planning {usd_text(line.planning_cost)}" if line.planning_cost else ""
-    style = STATUS_STYLES[line.status]
+    style = STATUS_STYLES.get(line.status, "")
     status = f"{line.status} {line.error_code}" if line.error_code else line.status
     parts: list[tuple[Piece, int]] = [
         ((when_text(line.created_at, "%H:%M:%S"), FAINT), 1),

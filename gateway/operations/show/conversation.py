@@ -146,16 +146,17 @@ def _cost(turn: ExplainedTurn) -> str:
 def _branch(run: BranchRun) -> list[Piece]:
     mark = "* " if run.is_current else "  "
     turns = f"turn {run.first_turn}" if run.first_turn == run.last_turn else f"turns {run.first_turn}–{run.last_turn}"
+    requests = "1 request" if run.requests == 1 else f"{run.requests} requests"
     why = f", {run.why}" if run.why else ""
     named = f" {run.replay_id}" if run.replay_id else ""
     statuses = f", {', '.join(run.statuses)}" if run.statuses else ""
-    text = f"{mark}{'  ' * min(run.depth, 20)}{turns}, {run.requests} requests{why}{named}{statuses}"
+    text = f"{mark}{'  ' * min(run.depth, 20)}{turns}, {requests}{why}{named}{statuses}"
     leaf: Piece = (f"  ends with {run.leaf_id}", FAINT) if run.leaf_id else ""
     return [(text, "bold" if run.is_current else ""), leaf]
 
 
 def _bill(line: RequestLine) -> list[Piece]:
-    status = (line.status, STATUS_STYLES[line.status])
+    status = (line.status, STATUS_STYLES.get(line.status, ""))
     tokens = (str(line.prompt_tokens), str(line.completion_tokens))
     return [line.id, when_text(line.created_at), status, line.model, *tokens, request_cost(line),
             usd_text(line.planning_cost)]  # fmt: skip
