@@ -4,7 +4,9 @@ from gateway.explain import artifacts, prefix, request
 from gateway.history import past_turns
 
 WORDS = {
-    request.NOT_STORED: "its words were not kept: store was false, it was a dry run, or mode was off without a conversation",
+    request.NOT_STORED: (
+        "its words were not kept: store was false, it was a dry run, or mode was off without a conversation"
+    ),
     request.RELAYED: "its words were not kept: it was relayed, and only its usage is metered",
     request.DELETED: "its conversation was deleted: the bill is left",
     request.NO_MESSAGES: "none of its messages is stored: they were deleted",
