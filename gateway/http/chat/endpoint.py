@@ -64,12 +64,18 @@ class ChatCompletions:
         self._unattended = BackgroundTasks()
 
     async def __call__(
-        self, scope: Scope, receive: Receive, send: Send, translated: Callable[[bytes], bytes] | None = None
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        translated: Callable[[bytes], bytes] | None = None,
+        caller: Caller | None = None,
     ) -> None:
-        """`translated` makes a chat of the body of another API's request; it may raise `InvalidRequest`."""
+        """`translated` makes a chat of the body of another API's request; it may raise `InvalidRequest`. `caller` is
+        who asks, where that is known already."""
         at, started = self._clock.now(), self._clock.monotonic()
         key = keyed(scope)
-        caller = await self._auth.caller(scope)
+        caller = caller or await self._auth.caller(scope)
         with self._large_bodies.place() as place:
             raw = await read_body(scope, receive, self._settings.server.max_body_bytes, place)
             if translated is not None:
