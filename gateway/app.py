@@ -35,6 +35,7 @@ from gateway.http.openapi.document import About, Description
 from gateway.http.operations import Live, MetricsPage, Models, Ready
 from gateway.http.relay.endpoint import Relay
 from gateway.http.statistics import Observed, Statistics
+from gateway.http.ui.entrance import Entrance, Parts
 from gateway.internal_models.calls import InternalModels
 from gateway.models.relevance import EmbeddingFault
 from gateway.operations.purge import sweep_for_ever, sweep_seconds
@@ -219,7 +220,7 @@ class Gateway:
         self.metrics.observed = observed.counts
         self.statistics = Statistics(observed, self.metrics, auth, settings)
         self.stored = Stored(self.things, records, store, self.paths, self.resends)
-        past = PastTurns(self.transactions)
+        self.past = past = PastTurns(self.transactions)
         replays = ReplayStore(self.transactions, clock)
         self.turns = Turns(past, replays, auth)
         self.replayer = Replayer(pipeline, store, replays, past)
@@ -235,8 +236,9 @@ class Gateway:
         """Every path that the gateway serves itself; all others are relayed."""
         conversations, memories, models = self.conversations, self.memories, self.models
         ready = Ready(self.store, draining, self.statistics)
+        server = self.settings.server
         found = [
-            Route("/", About(metrics=self.settings.server.metrics != "off"), methods=["GET"]),
+            Route("/", About(metrics=server.metrics != "off", page=server.ui != "off"), methods=["GET"]),
             Route("/openapi.json", Description(), methods=["GET"]),
             Route("/health/live", Live(), methods=["GET"]),
             Route("/health/ready", ready, methods=["GET"]),
@@ -279,11 +281,17 @@ class Gateway:
             Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["DELETE"]),
         ]
         found += self._classic_routes(ready)
-        if self.settings.server.metrics != "off":
-            is_open = self.settings.server.metrics == "open"
-            page = MetricsPage(self.metrics, self.auth, open_to_all=is_open, shared=self.shared)
-            found.append(Route("/metrics", page, methods=["GET"]))
+        page = Entrance(self._parts(ready))
+        found += [Route("/ui", page), Route("/ui/{page:path}", page)]
+        if server.metrics != "off":
+            is_open = server.metrics == "open"
+            counts = MetricsPage(self.metrics, self.auth, open_to_all=is_open, shared=self.shared)
+            found.append(Route("/metrics", counts, methods=["GET"]))
         return found
+
+    def _parts(self, ready: Ready) -> Parts:
+        about = self.settings, self.clock, self.auth
+        return Parts(*about, self.transactions, self.store, self.past, self.metrics, ready, self.statistics, self.chat)
 
     def _classic_routes(self, ready: Ready) -> list[Route]:
         """The classic API: other names for what is served below `/v1/`."""

@@ -22,6 +22,7 @@ GatewayError
 │       ├── ModelNotFound
 │       └── NotRelayed                not for this key (guarantee §1)
 ├── Unauthorized 401
+├── Forbidden 403                     not with this key
 ├── StorageUnavailable 503
 ├── ShuttingDown 503                  no new requests after SIGTERM (guarantee §9)
 ├── Overloaded 503                    too many large requests at once
@@ -256,6 +257,14 @@ class Unauthorized(GatewayError):
     status = 401
     type = "authentication_error"
     code = "invalid_api_key"
+
+
+class Forbidden(GatewayError):
+    """The key is known, and has no role that allows this (guarantee §13.2)."""
+
+    status = 403
+    type = "permission_error"
+    code = "permission_denied"
 
 
 class StorageUnavailable(GatewayError):

@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from gateway.base.names import did_you_mean, shown
+from gateway.config.auth_settings import AuthSettings
 from gateway.config.fields import Origin, Price, RelayPattern, Seconds, Section, Timeouts
 from gateway.config.litellm_names import Fate
 from gateway.config.model_list import ModelEntry
@@ -50,6 +51,11 @@ class ServerSettings(Section):
     metrics: Literal["open", "key", "off"] = Field(
         "open", description="Who may read `/metrics`: anyone who reaches the port, whoever has a key, or nobody."
     )
+    ui: Literal["auto", "off"] = Field(
+        "auto",
+        description="The page `/ui`: for keys of role `viewer` or `admin`, without `auth.keys` on loopback; or `off`.",
+    )
+    ui_session_hours: float = Field(12.0, gt=0, le=8760, description="Hours that a login at the page lasts.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
     log_format: Literal["auto", "text", "json"] = Field(
         "auto", description="Log lines for people (`text`) or machines (`json`); `auto`: text on a terminal."
@@ -243,30 +249,6 @@ class MemorySettings(Section):
         gt=0,
         description="Days that a thing is remembered after it was mentioned last; null: as long as what it belongs to.",
     )
-
-
-class ApiKey(Section):
-    """A key that clients may use and whose it is."""
-
-    key: SecretStr = Field(min_length=8)
-    tenant: str = Field(min_length=1, max_length=128, pattern=r"^[\w.:@-]+$")
-
-
-class AuthSettings(Section):
-    """Who may ask (guarantee §8)."""
-
-    mode: Literal["auto", "open"] = Field(
-        "auto",
-        description="`open` lets a server with an operator's key listen beyond loopback without `auth.keys`.",
-    )
-    keys: tuple[ApiKey, ...] = Field((), description="Keys accepted; without any, the client's own goes upstream.")
-
-    @model_validator(mode="after")
-    def _whose_is_plain(self) -> Self:
-        owners = {entry.key.get_secret_value(): entry.tenant for entry in self.keys}
-        if any(owners[entry.key.get_secret_value()] != entry.tenant for entry in self.keys):
-            raise ValueError("keys: one key stands with two tenants")
-        return self
 
 
 class UpstreamSettings(Timeouts):

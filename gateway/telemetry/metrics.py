@@ -34,6 +34,8 @@ ENDPOINTS = (
     "/api/v1/chat",
     "/api/v1/chat/stream",
 )
+PAGE = "/ui"
+"""With all that is below it."""
 RELAYED = frozenset(
     (
         "audio",
@@ -237,6 +239,8 @@ def endpoint_of(path: str) -> str:
     """The path with `{id}` for ids and names, so that labels are few."""
     if path in ENDPOINTS:
         return path
+    if path == PAGE or path.startswith(PAGE + "/"):
+        return PAGE
     for endpoint in ENDPOINTS[3:]:
         if path.startswith(endpoint + "/"):
             return endpoint + "/{id}"

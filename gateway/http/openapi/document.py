@@ -9,7 +9,13 @@ from gateway.base import jsons
 from gateway.http.edge import Receive, Scope, Send, send_json, send_start
 
 ABOUT = "A context-managing gateway in front of OpenAI-compatible models: set OPENAI_BASE_URL to …/v1."
-LINKS = {"openapi": "/openapi.json", "models": "/v1/models", "health": "/health/ready", "metrics": "/metrics"}
+LINKS = {
+    "openapi": "/openapi.json",
+    "models": "/v1/models",
+    "health": "/health/ready",
+    "metrics": "/metrics",
+    "page": "/ui",
+}
 
 
 @cache
@@ -46,8 +52,9 @@ class Description:
 class About:
     """`GET /`"""
 
-    def __init__(self, *, metrics: bool) -> None:
-        links = {name: path for name, path in LINKS.items() if metrics or name != "metrics"}
+    def __init__(self, *, metrics: bool, page: bool) -> None:
+        served = {"metrics": metrics, "page": page}
+        links = {name: path for name, path in LINKS.items() if served.get(name, True)}
         self._body = {"name": "context-gateway", "version": __version__, "description": ABOUT, "links": links}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
