@@ -4,14 +4,20 @@ from gateway.http.ui.conversations import Conversations
 from gateway.http.ui.entrance import Parts
 from gateway.http.ui.health import Health
 from gateway.http.ui.page import Answer, Page, PageRoute, home, redirect
+from gateway.http.ui.try_it import TryIt
+
+MAX_UPLOAD = 16 * 2**20
+"""Bytes of a question with its files at `/ui/try`; larger ones go to the API, which counts them while they come."""
 
 
 def page_routes(parts: Parts) -> tuple[PageRoute, ...]:
     """All pages but login and logout. The first whose path and method fit counts."""
-    conversations, health = Conversations(parts), Health(parts)
+    conversations, health, try_it = Conversations(parts), Health(parts), TryIt(parts)
     return (
         PageRoute("GET", "/", _start),
         PageRoute("GET", "/conversations", conversations.show, nav="Conversations"),
+        PageRoute("GET", "/try", try_it.show, nav="Try it"),
+        PageRoute("POST", "/try", try_it.ask, max_body=min(parts.settings.server.max_body_bytes, MAX_UPLOAD)),
         PageRoute("GET", "/health", health.show, nav="Health"),
     )
 

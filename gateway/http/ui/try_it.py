@@ -13,7 +13,7 @@ from gateway.http.receive import header
 from gateway.http.ui.entrance import Parts
 from gateway.http.ui.page import Answer, Page
 from gateway.http.ui.try_answer import Asked, bill_rows
-from gateway.http.ui.try_form import CHOICES, INTERNAL, Entered, as_chat, entered
+from gateway.http.ui.try_form import CHOICES, INTERNAL, KEPT, Entered, as_chat, entered
 from gateway.models.exchange import Caller
 
 Json = dict[str, Any]
@@ -79,7 +79,8 @@ class TryIt:
         return await page.render(
             "try.html",
             status,
-            kept=kept,
+            kept={name: kept.get(name, "") for name in KEPT},
+            is_set=any(kept.get(name) for name in (*CHOICES, *INTERNAL, "max_input_tokens")),
             models=models,
             any_model=has_patterns or settings.serves_unlisted,
             choices=CHOICES,

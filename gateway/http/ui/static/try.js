@@ -4,6 +4,7 @@
 (() => {
   const form = document.getElementById("try-form");
   if (!form || !window.ReadableStream) return;
+  const log = document.getElementById("try-log");
   const talk = document.getElementById("try-talk");
   const bill = document.getElementById("try-bill");
   const status = document.getElementById("try-status");
@@ -24,7 +25,7 @@
     said.dir = "auto";
     entry.append(made("div", who, "who"), said);
     talk.append(entry);
-    talk.hidden = false;
+    log.hidden = false;
     return said;
   };
 
@@ -80,7 +81,7 @@
     const files = body.getAll("files").map(file => file.name).filter(Boolean);
     says("You", body.get("message") + (files.length ? `\n[${files.join(", ")}]` : ""), "by-user");
     const said = says(body.get("model"), "", "by-model");
-    talk.setAttribute("aria-busy", "true");
+    log.setAttribute("aria-busy", "true");
     let request = null;
     try {
       const answer = await fetch(form.action, { method: "POST", body, headers, signal: running.signal });
@@ -111,7 +112,7 @@
       running = null;
       send.disabled = false;
       stop.hidden = true;
-      talk.removeAttribute("aria-busy");
+      log.removeAttribute("aria-busy");
       form.elements.message.focus();
     }
   }
