@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.accounting.audit import repriced
-from gateway.accounting.cost import planning_usage, price_internal, total_cost, usage_of
-from gateway.accounting.figures import ledger_figures
+from gateway.accounting.cost import ledger_figures, planning_usage, price_internal, total_cost, usage_of
 from gateway.models.bill import (
     CLIENTS_WORDS,
     ArtifactUsageRecord,

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
-from gateway.accounting.cost import estimated_cost, price_call, price_internal, total_cost
+from gateway.accounting.cost import estimated_cost, ledger_figures, price_call, price_internal, total_cost
 from gateway.accounting.economics import as_realised
-from gateway.accounting.figures import ledger_figures
 from gateway.accounting.metadata import (
     add_bill,
     add_planning,

@@ -8,19 +8,23 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gateway.accounting.cost import price_call
-from gateway.accounting.figures import ledger_figures, with_figures
+from gateway.accounting.cost import ledger_figures, price_call, with_figures
 from gateway.accounting.metadata import amended
 from gateway.base.clock import SystemClock
+from gateway.http.conversations.import_check import parse_export
 from gateway.models.bill import PICO, CallCost
+from gateway.models.records import NewConversation
 from gateway.models.turn import TurnCommit
+from gateway.storage.cache.memory import MemoryCache
+from gateway.storage.conversations.records import ConversationRecords
+from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
 from gateway.storage.database.migrate import migrate
 from gateway.storage.store import ConversationStore
 from gateway.storage.turns.older_bills import add_older, count_older
 from gateway.storage.turns.roll_ups import SUMS
-from tests.integration.commits import turn
+from tests.integration.commits import message, turn
 
 USAGE = {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4}}
 PRICES = dict.fromkeys(("input_cost_per_token", "output_cost_per_token"), PICO)
@@ -151,3 +155,17 @@ async def test_s13_1_a_question_is_one_line_and_found_whatever_its_case(
     assert row["question"].startswith("ÄPFEL and ")
     assert row["question_folded"].startswith("äpfel and ")
     assert len(row["question"]) == 200
+
+
+async def test_s13_1_a_conversation_made_or_imported_by_hand_has_its_question(transactions: Transactions) -> None:
+    await migrate(transactions)
+    clock = SystemClock()
+    records = ConversationRecords(transactions, clock, MemoryCache(2**20, clock))
+    asked = (message("system", "be brief"), message("user", "why?"))
+    await records.create("t-by-hand", NewConversation("conv_by_hand", {}, asked), "req_1")
+    assert (await conversation(transactions, "conv_by_hand"))["question"] == "why?"
+    transfer = ConversationTransfer(transactions, clock)
+    exported = await transfer.export_conversation("t-by-hand", "conv_by_hand")
+    assert exported is not None
+    imported = await transfer.import_conversation("t-by-hand", parse_export(b"".join(exported)))
+    assert (await conversation(transactions, imported.conversation_id))["question"] == "why?"

@@ -16,6 +16,7 @@ from gateway.storage.database.transactions import RowInsert
 from gateway.storage.lookup.digests import INSERT_LINKS, ChainEnd, digest_columns, link_rows
 from gateway.storage.things.write import insert_things, thing_row
 from gateway.storage.turns.message_rows import message_row
+from gateway.storage.turns.questions import question_columns
 from gateway.storage.turns.steps import INSERT_STEPS, OpenCalls, results_apart, step_row
 
 BATCH = 500
@@ -83,6 +84,7 @@ def rows_of(tenant: str, made: ImportedConversation, now: datetime) -> ImportRow
         "profile": None,
         "summarized": None,
         "pins": sum(each.message.pinned for each in made.messages) or None,
+        **question_columns(each.message.body for each in sorted(made.messages, key=_age)),
     }
     attachments = [
         {

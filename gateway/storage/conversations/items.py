@@ -26,6 +26,7 @@ from gateway.storage.lookup.digests import INSERT_LINKS, backfill_digests, chain
 from gateway.storage.lookup.pins import marked, pin, pinned_ids, unpin
 from gateway.storage.lookup.walk import MESSAGES, fewer_than, messages_of, upwards, whole_messages
 from gateway.storage.turns.message_rows import message_row
+from gateway.storage.turns.questions import question_columns
 from gateway.storage.turns.steps import INSERT_STEPS, results_apart, step_rows
 from gateway.storage.turns.write import INSERT_MESSAGES
 
@@ -36,7 +37,7 @@ def require_conversation(connection: sa.Connection, tenant: str, conversation_id
         ConversationNotFound: the tenant has none of that id.
     """
     table = schema.conversations
-    query = sa.select(table.c.id, table.c.head_id, table.c.instructions_digest, table.c.pins)
+    query = sa.select(table.c.id, table.c.head_id, table.c.instructions_digest, table.c.pins, table.c.question)
     query = query.where(table.c.tenant == tenant, table.c.id == conversation_id)
     row = connection.execute(query.with_for_update() if lock else query).first()
     if row is None:
@@ -232,6 +233,8 @@ def add(
         backfill_digests(connection, conversation_id)
     pin(connection, conversation_id, [row["id"] for message, row in pairs if message.pinned])
     changed = {"head_id": head, "updated_at": now, "instructions_digest": None if head else digest}
+    if row.question is None:
+        changed |= question_columns(message.body for message in messages)
     table = schema.conversations
     connection.execute(table.update().where(table.c.id == conversation_id).values(**changed))
     return made
