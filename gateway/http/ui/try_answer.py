@@ -15,7 +15,7 @@ from gateway.http.classic.chat import Answer as Told
 from gateway.http.edge import CHAT_PATH, CLIENT, STREAM_END, Message, event
 from gateway.http.ui.entrance import PATH
 from gateway.http.ui.page import Page
-from gateway.http.ui.rendering import number, usd
+from gateway.http.ui.rendering import number, said, usd
 from gateway.models.exchange import Caller
 
 Json = dict[str, Any]
@@ -117,14 +117,14 @@ def _events(piece: bytes, told: Told) -> bytes:
         if not each.startswith(DATA):
             continue
         if each + b"\n\n" == STREAM_END:
-            rows = [{"label": row.label, "text": row.text, "href": row.href} for row in bill_rows(told.metadata)]
+            rows = [{"label": row.label, "text": said(row.text), "href": row.href} for row in bill_rows(told.metadata)]
             found += event({"bill": rows, "conversation": told.conversation}) + STREAM_END
             continue
         chunk = jsons.loads_decimal(each.removeprefix(DATA))
         if "error" in chunk:
             found += each + b"\n\n"
         elif text := told.add(chunk):
-            found += event({"delta": text})
+            found += event({"delta": said(text)})
     return found
 
 

@@ -61,11 +61,10 @@ class TryIt:
             Forbidden: whoever is logged in may look, and spend nothing.
         """
         viewer = page.viewer
-        known = viewer.caller() if viewer is not None else None
-        if known is not None:
-            if USER not in known.roles:
+        if viewer is not None and viewer.own_tenant is not None:
+            if USER not in viewer.roles:
                 raise Forbidden("This key may look, and spend nothing: it has no role 'user'.")
-            return known
+            return viewer.caller()
         given = f"Bearer {key}" if key else header(page.scope, b"authorization")
         headers = [(b"authorization", given.encode("latin-1", "replace"))] if given else []
         return await self._parts.auth.caller({"method": "POST", "headers": headers})

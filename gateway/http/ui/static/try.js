@@ -34,7 +34,7 @@
     for (const row of rows) {
       const value = made("dd");
       if (row.href) {
-        const link = made("a", row.text);
+        const link = made("a", row.text, "id");
         link.href = row.href;
         value.append(link);
       } else {
