@@ -123,7 +123,7 @@ class Gateway:
         self.settings = settings
         self.clock = SystemClock()
         self.hooks = Hooks()
-        self.metrics = Metrics(entry.model_name for entry in settings.model_list)
+        self.metrics = Metrics((entry.model_name for entry in settings.model_list), self.clock.now)
         self._wire_storage()
         self._wire_upstreams()
         self._wire_context()
@@ -290,8 +290,8 @@ class Gateway:
         return found
 
     def _parts(self, ready: Ready) -> Parts:
-        about = self.settings, self.clock, self.auth
-        return Parts(*about, self.transactions, self.store, self.past, self.metrics, ready, self.statistics, self.chat)
+        about, stored = (self.settings, self.clock, self.auth), (self.transactions, self.store, self.past)
+        return Parts(*about, *stored, self.metrics, ready, self.statistics, self.chat, self.backend, self.clock.now())
 
     def _classic_routes(self, ready: Ready) -> list[Route]:
         """The classic API: other names for what is served below `/v1/`."""

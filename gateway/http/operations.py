@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import platform
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -39,6 +40,7 @@ class Ready:
         self._store = store
         self._draining = draining
         self._statistics = statistics
+        self._unready: tuple[str, datetime] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         wanted = parameters(scope["query_string"].decode("latin-1")) if scope.get("query_string") else {}
@@ -54,6 +56,11 @@ class Ready:
             return await self._store.schema()
         return None
 
+    @property
+    def unready_since(self) -> datetime | None:
+        """When it was first seen that requests cannot be served, by whoever asked last; None if they could be."""
+        return self._unready[1] if self._unready is not None else None
+
     async def state(self) -> tuple[int, dict[str, Any]]:
         """Status and body without details."""
         try:
@@ -63,6 +70,10 @@ class Ready:
             ready, reason = False, "storage_unavailable"
         if self._draining.begun:
             ready, reason = False, "shutting_down"
+        if ready:
+            self._unready = None
+        elif self._unready is None or self._unready[0] != reason:
+            self._unready = (reason, datetime.now(UTC))
         return (200, {"status": "ok"}) if ready else (503, {"status": "unavailable", "reason": reason})
 
 

@@ -4,6 +4,7 @@ loads no more of it than this."""
 import asyncio
 import ipaddress
 from dataclasses import dataclass
+from datetime import datetime
 from urllib.parse import urlsplit
 
 from gateway.config.exposure import is_loopback
@@ -14,7 +15,7 @@ from gateway.http.chat.endpoint import ChatCompletions
 from gateway.http.edge import App, Receive, Scope, Send
 from gateway.http.operations import Ready
 from gateway.http.statistics import Statistics
-from gateway.ports import Clock
+from gateway.ports import CacheBackend, Clock
 from gateway.storage.conversations.path import PastTurns
 from gateway.storage.database.engine import Transactions
 from gateway.storage.store import ConversationStore
@@ -41,6 +42,9 @@ class Parts:
     ready: Ready
     statistics: Statistics
     chat: ChatCompletions
+    cache: CacheBackend
+    started: datetime
+    """When the process began."""
 
 
 class Entrance:
