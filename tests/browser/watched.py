@@ -38,11 +38,11 @@ class Watched:
         answer = self.page.goto(self.url + path)
         return answer.status if answer is not None else 0
 
-    def shot(self, name: str) -> Path:
-        """Keeps a picture of the whole page."""
+    def shot(self, name: str, *, full: bool = True) -> Path:
+        """Keeps a picture of the page, or of what the window shows of it."""
         ARTIFACTS.mkdir(exist_ok=True)
         path = ARTIFACTS / f"{name}.png"
-        self.page.screenshot(path=path, full_page=True)
+        self.page.screenshot(path=path, full_page=full)
         return path
 
     def scripts(self) -> list[str]:
