@@ -15,7 +15,7 @@ from gateway.context.planner import ContextPlanning
 from gateway.context.rolling_summary import TurnSummarizer
 from gateway.embeddings.meaning import Meaning
 from gateway.embeddings.minilm import MiniLM
-from gateway.errors import GatewayError, StorageUnavailable
+from gateway.errors import GatewayError
 from gateway.http.auth import Authenticator
 from gateway.http.chat.endpoint import ChatCompletions
 from gateway.http.chat.resends import Resends
@@ -33,12 +33,14 @@ from gateway.http.cors import CrossOrigin, Preflights
 from gateway.http.edge import CHAT_PATH, App, Direct, Draining, Edge
 from gateway.http.openapi.document import About, Description
 from gateway.http.operations import Live, MetricsPage, Models, Ready
+from gateway.http.organization.endpoint import organization_routes
 from gateway.http.relay.endpoint import Relay
 from gateway.http.statistics import Observed, Statistics
 from gateway.http.ui.entrance import Entrance, Parts
 from gateway.internal_models.calls import InternalModels
 from gateway.models.relevance import EmbeddingFault
 from gateway.operations.purge import sweep_for_ever, sweep_seconds
+from gateway.operations.storage_upkeep import add_older_for_ever, prepare_storage
 from gateway.operations.warm_up import WarmUp, pieces
 from gateway.planning.resting import PlannerRest
 from gateway.planning.summary_cache import SummaryCache
@@ -51,8 +53,7 @@ from gateway.storage.conversations.path import PastTurns
 from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.conversations.replays import ReplayStore
 from gateway.storage.conversations.transfer import ConversationTransfer
-from gateway.storage.database.engine import Transactions, open_transactions
-from gateway.storage.database.migrate import migrate
+from gateway.storage.database.engine import open_transactions
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.retention import Retention
 from gateway.storage.store import ConversationStore
@@ -84,8 +85,6 @@ from gateway.upstream.routing.router import ConfiguredRouter, modifies_params
 log = get_logger("gateway.app")
 MEMORY_PATH = "/v1/conversations/{conversation_id}/memory/{memory_id}"
 ATTACHMENT_PATH = "/v1/conversations/{conversation_id}/attachments/{attachment_id}"
-RETRY_SECONDS = 1.0
-"""Between two tries to reach the storage at the start."""
 EXPIRE_SECONDS = 60.0
 """Between two looks at what has been kept in memory for too long."""
 HOOKS_SECONDS = 5.0
@@ -280,6 +279,7 @@ class Gateway:
             Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["POST"]),
             Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["DELETE"]),
         ]
+        found += organization_routes(self.transactions, self.auth, self.clock)
         found += self._classic_routes(ready)
         page = Entrance(self._parts(ready))
         found += [Route("/ui", page), Route("/ui/{page:path}", page)]
@@ -319,13 +319,14 @@ class Gateway:
         for entry in settings.model_list:
             if problem := unsupported(entry):
                 log.warning("model_cannot_be_served", model=entry.model_name, reason=problem)
-        preparing = asyncio.ensure_future(_prepare_storage(settings, self.transactions))
+        preparing = asyncio.ensure_future(prepare_storage(settings, self.transactions))
         await asyncio.wait({preparing}, timeout=settings.storage.timeout)
         days = settings.conversation.retention_days
         running = [
             preparing,
             asyncio.ensure_future(self.warm_up.run()),
             asyncio.ensure_future(sweep_for_ever(self.retention, self.clock, days, sweep_seconds(days))),
+            asyncio.ensure_future(add_older_for_ever(self.transactions, sweep_seconds(days))),
             asyncio.ensure_future(self.idempotency.keep()),
             asyncio.ensure_future(keep_calibrated(self.margins, self.calibrations)),
         ]
@@ -384,14 +385,3 @@ def open_embedder(
         raise ConfigurationError(f"context.embedding_model: {name}: {error}{hint}") from None
     except GatewayError as error:
         raise ConfigurationError(f"context.embedding_model: {name}: {error.message}") from None
-
-
-async def _prepare_storage(settings: Settings, transactions: Transactions) -> None:
-    """Brings the schema up to date; a storage that cannot be reached yet is tried again until it can."""
-    while settings.storage.auto_migrate:
-        try:
-            await migrate(transactions, settings.storage.migration_timeout)
-            return
-        except StorageUnavailable as error:
-            log.warning("storage_unavailable_at_start", reason=error.message)
-        await asyncio.sleep(RETRY_SECONDS)

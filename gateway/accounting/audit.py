@@ -10,7 +10,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from gateway.accounting.cost import price_call, total_cost, usage_of
-from gateway.models.bill import CallCost
+from gateway.models.bill import CallCost, PriceLine
 from gateway.models.turn import LARGEST_KEPT, LedgerRow
 
 MAX_NAMED = 1000
@@ -103,10 +103,14 @@ class Audit:
         return found
 
 
-def repriced(call: CallCost) -> CallCost:
-    """The call priced again, by the usage and the rates that were stored with it."""
+def repriced(call: CallCost, lines: list[PriceLine] | None = None) -> CallCost:
+    """The call priced again, by the usage and the rates that were stored with it.
+
+    Args:
+        lines: gets each product that is added up.
+    """
     prices = {name: price for name, rate in call.rates.items() if (price := _price(rate)) is not None}
-    return price_call(call.purpose, call.model, call.usage, prices, estimated=call.estimated)
+    return price_call(call.purpose, call.model, call.usage, prices, estimated=call.estimated, lines=lines)
 
 
 def differences(row: LedgerRow) -> tuple[Difference, ...]:

@@ -13,10 +13,13 @@ from gateway.models.bill import (
     ContextPlanningUsage,
     CostMetadata,
     InternalCall,
+    PriceLine,
     UsageMetadata,
 )
 from gateway.models.turn import LedgerEntry, LedgerFigures
 
+Kinds = Iterable[tuple[str, int, tuple[str, ...]]]
+"""Kinds of tokens: the name, how many, and the names of prices, the first that is known counts."""
 ZERO = Decimal(0)
 NO_PLANNING = ContextPlanningCost()
 EXACT = Context(prec=80, rounding=ROUND_HALF_EVEN)
@@ -46,6 +49,7 @@ class Rates:
         services = (f"_{service_tier}", "") if service_tier in SERVICE_TIERS else ("",)
         self._suffixes = [context + service for context in above for service in services]
         self.used: dict[str, str] = {}
+        self.lines: list[PriceLine] | None = None
 
     def find(self, *names: str) -> Decimal | None:
         """The first of these prices that is known, in its most specific form."""
@@ -65,11 +69,15 @@ def price_call(
     prices: Mapping[str, Decimal],
     *,
     estimated: bool = False,
+    lines: list[PriceLine] | None = None,
 ) -> CallCost:
     """Prices one call by its usage (OpenAI's names; cached and cache-write tokens are part of the prompt's).
 
     Prompt and completion cost are each rounded to 12 decimals, half-even. A model without prices for both sides
     costs None, never 0; a configured price of 0 is a price.
+
+    Args:
+        lines: gets each product that is added up, for those who want to see the sum.
     """
     prompt, completion = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
     rates = Rates(prices, prompt, usage.get("service_tier"))
@@ -78,6 +86,7 @@ def price_call(
     if input_rate is None or output_rate is None:
         return CallCost(purpose, model, recorded, None, None, estimated)
     details = usage.get("prompt_tokens_details") or {}
+    rates.lines = lines
     prompt_cost = _prompt_cost(rates, input_rate, prompt, details, usage)
     about = usage.get("completion_tokens_details") or {}
     if about:
@@ -119,33 +128,45 @@ def _prompt_cost(rates: Rates, rate: Decimal, prompt: int, details: Any, usage: 
     named = details.get("cache_creation_token_details") if isinstance(details, dict) else None
     split = named or usage.get("cache_creation") or {}
     hour = min(written, _count(split, "ephemeral_1h_input_tokens"))
-    kinds = (
-        (cached, ("cache_read_input_token_cost",)),
-        (written - hour, ("cache_creation_input_token_cost",)),
-        (hour, ("cache_creation_input_token_cost_above_1hr", "cache_creation_input_token_cost")),
-        (_count(details, "audio_tokens"), ("input_cost_per_audio_token",)),
+    kinds: Kinds = (
+        ("cached_input", cached, ("cache_read_input_token_cost",)),
+        ("cache_write", written - hour, ("cache_creation_input_token_cost",)),
+        (
+            "cache_write_1h",
+            hour,
+            ("cache_creation_input_token_cost_above_1hr", "cache_creation_input_token_cost"),
+        ),
+        ("audio_input", _count(details, "audio_tokens"), ("input_cost_per_audio_token",)),
     )
-    return _cost_by_kind(rates, rate, prompt, kinds)
+    return _cost_by_kind(rates, ("input", rate), prompt, kinds)
 
 
 def _completion_cost(rates: Rates, rate: Decimal, completion: int, details: Any) -> Decimal:
-    kinds = (
-        (_count(details, "reasoning_tokens"), ("output_cost_per_reasoning_token",)),
-        (_count(details, "audio_tokens"), ("output_cost_per_audio_token",)),
+    kinds: Kinds = (
+        ("reasoning", _count(details, "reasoning_tokens"), ("output_cost_per_reasoning_token",)),
+        ("audio_output", _count(details, "audio_tokens"), ("output_cost_per_audio_token",)),
     )
-    return _cost_by_kind(rates, rate, completion, kinds)
+    return _cost_by_kind(rates, ("output", rate), completion, kinds)
 
 
-def _cost_by_kind(rates: Rates, rate: Decimal, tokens: int, kinds: Iterable[tuple[int, tuple[str, ...]]]) -> Decimal:
-    """The cost of all tokens: of each kind at its own price, where it has one, of the rest at `rate`. Not rounded."""
+def _cost_by_kind(rates: Rates, others: tuple[str, Decimal], tokens: int, kinds: Kinds) -> Decimal:
+    """The cost of all tokens: of each kind at its own price, where it has one, of the `others` at theirs. Not
+    rounded."""
     cost = ZERO
-    for count, names in kinds:
+    for kind, count, names in kinds:
         taken = min(count, tokens)
         price = rates.find(*names) if taken else None
         if price is not None:
-            cost = EXACT.add(cost, EXACT.multiply(price, taken))
+            cost = EXACT.add(cost, _product(rates, kind, taken, price))
             tokens -= taken
-    return EXACT.add(cost, EXACT.multiply(rate, tokens))
+    return EXACT.add(cost, _product(rates, others[0], tokens, others[1]))
+
+
+def _product(rates: Rates, kind: str, tokens: int, rate: Decimal) -> Decimal:
+    cost = EXACT.multiply(rate, tokens)
+    if rates.lines is not None:
+        rates.lines.append(PriceLine(kind, tokens, rate, cost))
+    return cost
 
 
 def _reasoning_apart(usage: Mapping[str, Any], details: Any, sum_of_both: int) -> int:

@@ -130,6 +130,17 @@ class UsageMetadata:
 
 
 @dataclass(frozen=True, slots=True)
+class PriceLine:
+    """A product of a bill's arithmetic, in USD, not rounded. `kind`: `input`, `cached_input`, `cache_write`,
+    `cache_write_1h`, `audio_input`; `output`, `reasoning`, `audio_output`."""
+
+    kind: str
+    tokens: int
+    rate: Decimal
+    cost: Decimal
+
+
+@dataclass(frozen=True, slots=True)
 class CallCost:
     """What one call of a model cost, in USD with 12 decimals. Priced: both costs; unpriced, as the model has no known
     price: both are None, and so is every total; not charged: a usage of zero."""

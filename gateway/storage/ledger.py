@@ -1,4 +1,4 @@
-"""Reads the ledger for an audit beside a running server."""
+"""Opens the storage for reading alone, and reads the ledger for an audit beside a running server."""
 
 import sqlite3
 from collections.abc import AsyncIterator
@@ -21,6 +21,7 @@ from gateway.storage.database.engine import Transactions, parse_url
 from gateway.storage.database.migrate import require_current
 from gateway.storage.database.postgres import PostgresTransactions
 from gateway.storage.database.sqlite import SqliteTransactions
+from gateway.storage.database.transactions import T, Work
 from gateway.storage.turns.bills import calls_of
 
 PAGE = 500
@@ -39,7 +40,7 @@ def open_ledger(settings: StorageSettings) -> Transactions:
     url = parse_url(settings.url)
     if url.get_backend_name() == "sqlite":
         return ReadOnlySqlite(url, settings.timeout)
-    return PostgresTransactions(url, settings)
+    return ReadOnlyPostgres(url, settings)
 
 
 async def ledger_pages(transactions: Transactions, query: LedgerQuery) -> AsyncIterator[list[LedgerRow]]:
@@ -76,9 +77,20 @@ class ReadOnlySqlite(SqliteTransactions):
         self._use(engine, str(path), timeout)
 
 
+class ReadOnlyPostgres(PostgresTransactions):
+    """Transactions that can only read."""
+
+    async def run(self, work: Work[T], *, write: bool = False) -> T:
+        """One transaction."""
+
+        def reading(connection: sa.Connection) -> T:
+            connection.execute(sa.text("SET TRANSACTION READ ONLY"))
+            return work(connection)
+
+        return await super().run(reading, write=write)
+
+
 def _page(connection: sa.Connection, query: LedgerQuery, after: Position | None) -> list[LedgerRow]:
-    if connection.dialect.name == "postgresql":
-        connection.execute(sa.text("SET TRANSACTION READ ONLY"))
     table = schema.ledger
     named = ((name, getattr(query, name)) for name in ("model", "tenant", "conversation_id", "end_user", "agent"))
     where = [table.c[name] == value for name, value in named if value is not None]

@@ -1,6 +1,7 @@
 """The pages, in the order of the navigation. A page's author adds its routes here; all else is in `page.py`."""
 
 from gateway.http.ui.conversations import Conversations
+from gateway.http.ui.costs import Costs
 from gateway.http.ui.entrance import Parts
 from gateway.http.ui.health import Health
 from gateway.http.ui.page import Answer, Page, PageRoute, home, redirect
@@ -12,10 +13,12 @@ MAX_UPLOAD = 16 * 2**20
 
 def page_routes(parts: Parts) -> tuple[PageRoute, ...]:
     """All pages but login and logout. The first whose path and method fit counts."""
-    conversations, health, try_it = Conversations(parts), Health(parts), TryIt(parts)
+    conversations, costs, health, try_it = Conversations(parts), Costs(parts), Health(parts), TryIt(parts)
     return (
         PageRoute("GET", "/", _start),
         PageRoute("GET", "/conversations", conversations.show, nav="Conversations"),
+        PageRoute("GET", "/costs", costs.show, nav="Costs"),
+        PageRoute("GET", "/costs.csv", costs.csv),
         PageRoute("GET", "/try", try_it.show, nav="Try it"),
         PageRoute("POST", "/try", try_it.ask, max_body=min(parts.settings.server.max_body_bytes, MAX_UPLOAD)),
         PageRoute("GET", "/health", health.show, nav="Health"),

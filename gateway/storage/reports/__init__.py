@@ -1,1 +1,1 @@
-"""Queries for pages and commands that look at what is stored; none of them changes anything."""
+"""Queries behind pages, commands and `/v1/organization/*`: they read, and change nothing."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from gateway.base.ids import new_id
 from gateway.models.bill import PICO
 from gateway.models.report_lists import ConversationChoice, ConversationLine, KeptSums, ListPart, Rows, rows_of
 from gateway.storage import rows
@@ -15,6 +16,7 @@ from gateway.storage.turns.roll_ups import OF_A_CONVERSATION
 
 TABLE, SESSIONS = schema.conversations, schema.sessions
 COLUMNS = ("id", "tenant", "question", "end_user", "model", "created_at", "updated_at", *OF_A_CONVERSATION)
+WHOLE_ID = len(new_id("conv_"))
 
 
 def list_conversations(connection: sa.Connection, part: ListPart[ConversationChoice]) -> Rows[ConversationLine]:
@@ -41,7 +43,9 @@ def read_conversation(connection: sa.Connection, tenant: str | None, conversatio
 def _chosen(connection: sa.Connection, choice: ConversationChoice) -> Iterable[sa.ColumnElement[bool]]:
     named = (("tenant", choice.tenant), ("end_user", choice.user), ("model", choice.model))
     yield from (TABLE.c[name] == like(value) for name, value in named if value is not None)
-    if choice.id:
+    if choice.id and len(choice.id) >= WHOLE_ID:
+        yield TABLE.c.id == like(choice.id)
+    elif choice.id:
         yield sa.func.substr(TABLE.c.id, 1, len(choice.id)) == like(choice.id)
     if choice.session is not None:
         of_name = sa.select(SESSIONS.c.conversation_id).where(SESSIONS.c.name == like(choice.session))

@@ -14,6 +14,7 @@ TABLE, CONVERSATIONS, DAYS = schema.ledger, schema.conversations, schema.usage_d
 PLACE = (TABLE.c.created_at, TABLE.c.request_id)
 KEPT_OUT = ("response_metadata", "key_id")
 COLUMNS = [column for column in TABLE.columns if column.name not in KEPT_OUT]
+COMPLETE: sa.ColumnElement[str] = sa.literal_column("'complete'")
 MOST_AT_ONCE = 500
 """Requests that are asked for by their ids in one query."""
 
@@ -51,6 +52,17 @@ def read_named(connection: sa.Connection, request_ids: Sequence[str]) -> list[Re
     return sorted(found, key=lambda line: (line.created_at, line.id))
 
 
+def read_metadata(connection: sa.Connection, request_ids: Sequence[str]) -> list[dict[str, Any]]:
+    """The `response_metadata` of these requests, in their order; {} where there is none that can be read."""
+    found: dict[str, dict[str, Any]] = {}
+    columns = (TABLE.c.request_id, TABLE.c.response_metadata)
+    for first in range(0, len(request_ids), MOST_AT_ONCE):
+        named = TABLE.c.request_id.in_(request_ids[first : first + MOST_AT_ONCE])
+        for row in connection.execute(sa.select(*columns).where(named)):
+            found[row.request_id] = rows.figures_of(row.response_metadata)
+    return [found.get(each, {}) for each in request_ids]
+
+
 def tenant_of(connection: sa.Connection, name: str) -> str | None:
     """Whose a conversation (`conv_…`), a request (`req_…`) or a completion is; None if there is none of that id."""
     if name.startswith("conv_"):
@@ -83,6 +95,8 @@ def _chosen(connection: sa.Connection, choice: RequestChoice) -> Iterable[sa.Col
         ("status", choice.status),
     )
     yield from (TABLE.c[name] == like(value) for name, value in named if value is not None)
+    if choice.status not in (None, "complete"):
+        yield TABLE.c.status != COMPLETE  # by which SQLite sees that the index of these will do
     if choice.endpoint == CHAT:
         yield TABLE.c.endpoint.is_(None)
     elif choice.endpoint is not None:

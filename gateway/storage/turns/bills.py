@@ -98,11 +98,11 @@ def ledger_row(entry: LedgerEntry) -> dict[str, Any]:
         "endpoint": entry.endpoint,
         "key_id": entry.key_id,
         "project": entry.project,
-        **_figures(entry),
+        **figure_columns(entry),
     }
 
 
-def _figures(entry: LedgerEntry) -> dict[str, Any]:
+def figure_columns(entry: LedgerEntry) -> dict[str, Any]:
     """The columns that sums are made of, and whether they are in them."""
     found = entry.figures
     if found is None:
