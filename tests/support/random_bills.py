@@ -7,8 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from gateway.accounting.cost import price_call, total_cost, usage_of
-from gateway.accounting.cost import ledger_figures
+from gateway.accounting.cost import ledger_figures, price_call, total_cost, usage_of
 from gateway.models.bill import PICO
 from gateway.models.turn import LedgerEntry, TurnCommit, TurnStatus
 from tests.integration.commits import bill, turn
