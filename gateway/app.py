@@ -196,7 +196,7 @@ class Gateway:
         match, max_bytes = settings.conversation.match, settings.server.max_body_bytes
         self.settlement = Settlement(store, self.counters, clock, self.metrics, match, self.hooks)
         files = UpstreamFiles(self.client, self.router)
-        pipeline = Pipeline(
+        self.pipeline = pipeline = Pipeline(
             self.router,
             self.upstream,
             store,
@@ -291,7 +291,8 @@ class Gateway:
 
     def _parts(self, ready: Ready) -> Parts:
         about, stored = (self.settings, self.clock, self.auth), (self.transactions, self.store, self.past)
-        return Parts(*about, *stored, self.metrics, ready, self.statistics, self.chat, self.backend, self.clock.now())
+        models, kept = (self.chat, self.pipeline, self.router), (self.backend, self.clock.now())
+        return Parts(*about, *stored, self.metrics, ready, self.statistics, *models, *kept)
 
     def _classic_routes(self, ready: Ready) -> list[Route]:
         """The classic API: other names for what is served below `/v1/`."""

@@ -1,5 +1,6 @@
 """What the client said beside what was forwarded, message by message."""
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -112,3 +113,33 @@ def counted(changes: Sequence[MessageChange]) -> Mapping[str, int]:
     for each in changes:
         found[each.change] = found.get(each.change, 0) + 1
     return found
+
+
+def compared(old: Sequence[Json], new: Sequence[Json]) -> list[MessageChange]:
+    """Two lists of forwarded messages, the messages between those with which both begin and end alike in pairs."""
+    start = next((i for i, (one, other) in enumerate(zip(old, new, strict=False)) if one != other), None)
+    start = min(len(old), len(new)) if start is None else start
+    end = 0
+    while end < min(len(old), len(new)) - start and old[-1 - end] == new[-1 - end]:
+        end += 1
+    left, right = deque(old[start : len(old) - end]), deque(new[start : len(new) - end])
+    found = [_change("unchanged", EARLIER, each, each) for each in old[:start]]
+    diffs = MOST_DIFFS
+    while left or right:
+        one, other = left[0] if left else None, right[0] if right else None
+        if one == other:
+            found.append(_change("unchanged", EARLIER, one, one))
+        elif one is not None and (other is None or (one.get("role") != other.get("role") and len(left) > len(right))):
+            found.append(_change("left_out", EARLIER, one, None))
+            other = None
+        elif other is not None and (one is None or one.get("role") != other.get("role")):
+            found.append(_change("put_in_front", GATEWAY, None, other))
+            one = None
+        else:
+            found.append(_change("reworded", EARLIER, one, other, compared=diffs > 0))
+            diffs -= 1
+        if one is not None:
+            left.popleft()
+        if other is not None:
+            right.popleft()
+    return [*found, *(_change("unchanged", EARLIER, each, each) for each in old[len(old) - end :])]

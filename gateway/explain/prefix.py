@@ -4,7 +4,7 @@ A provider's prompt cache serves the beginning of a prompt that it has seen (gua
 that differs on, all that the request before had forwarded is paid for anew.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -25,6 +25,7 @@ SYSTEM_CHANGED, WINDOW_MOVED, MEMORY_CHANGED, REWORDED = (
 a message was forwarded in another form."""
 INPUT, CACHED = "input_cost_per_token", "cache_read_input_token_cost"
 Json = dict[str, Any]
+Prices = Callable[[], Mapping[str, Decimal]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +61,13 @@ class Divergence:
 def divergence(
     previous: tuple[LedgerEntry, SentMessages],
     current: tuple[LedgerEntry, SentMessages],
-    prices: Mapping[str, Decimal] | None = None,
+    prices: Prices | None = None,
 ) -> Divergence | None:
     """Where the current request's messages do not begin with those of the previous one; None where they do, or where
     one of them is not known exactly.
 
     Args:
-        prices: the model's prices today, for what is on neither bill.
+        prices: gives the model's prices today, for what is on neither bill.
     """
     (entry_before, sent_before), (entry, sent) = previous, current
     old, new = sent_before.messages, sent.messages
@@ -79,8 +80,9 @@ def divergence(
     cached = cache_tokens(_primary_usage(entry))[0]
     rate = _rate(INPUT, entry, entry_before)
     cheaper = _rate(CACHED, entry, entry_before)
-    todays = cheaper is None and bool(prices) and CACHED in (prices or {})
-    cheaper = (prices or {}).get(CACHED) if cheaper is None else cheaper
+    todays = cheaper is None and prices is not None
+    if cheaper is None and prices is not None:
+        cheaper = prices().get(CACHED)
     return Divergence(
         entry_before.request_id,
         index,
@@ -94,7 +96,7 @@ def divergence(
         rounded((rate - cheaper) * lost) if rate is not None and cheaper is not None else None,
         rate,
         cheaper,
-        todays,
+        todays and cheaper is not None,
     )
 
 

@@ -3,14 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
 from typing import Any
 
 from gateway.assembly.messages import without_items
 from gateway.explain.artifacts import ExplainedArtifact, explained_artifacts, originals_of, question_of
 from gateway.explain.bill import ExplainedBill, explained_bill
 from gateway.explain.messages import MessageChange, message_changes
-from gateway.explain.prefix import Divergence, divergence
+from gateway.explain.prefix import Divergence, Prices, divergence
 from gateway.explain.window import WindowBar, window_bar
 from gateway.history.past_turns import sent_messages
 from gateway.models.artifacts import Artifact
@@ -100,13 +99,11 @@ class ExplainedRequest:
         return found if isinstance(found, dict) else {}
 
 
-def explained_request(
-    stored: StoredRequest, min_chars: int, prices: Mapping[str, Decimal] | None = None
-) -> ExplainedRequest:
+def explained_request(stored: StoredRequest, min_chars: int, prices: Prices | None = None) -> ExplainedRequest:
     """
     Args:
         min_chars: `context.document_min_chars`.
-        prices: the model's prices today, for what no bill says of its prompt cache.
+        prices: gives the model's prices today, for what no bill says of its prompt cache.
     """
     entry = stored.entry
     used = entry.metadata.get("context_utilization") or {}
@@ -151,7 +148,7 @@ def _sent(path: ConversationPath, request: PastRequest, entry: LedgerEntry, fram
     return sent_messages(path, request, entry, frame, without_items)
 
 
-def _divergence(stored: StoredRequest, sent: SentMessages, prices: Mapping[str, Decimal] | None) -> Divergence | None:
+def _divergence(stored: StoredRequest, sent: SentMessages, prices: Prices | None) -> Divergence | None:
     before = stored.before
     if before is None or stored.path is None:
         return None

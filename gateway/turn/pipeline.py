@@ -11,6 +11,7 @@ from gateway.assembly.body import request_body, with_output_limit
 from gateway.assembly.cache_breakpoints import wants_breakpoints, with_breakpoints
 from gateway.config.settings import ContextSettings
 from gateway.context.manager import ContextManager, PlannerAccess
+from gateway.context.planner import plan_of_then
 from gateway.context.report import BuiltContext
 from gateway.errors import InvalidRequest, UpstreamOverflow, UpstreamRefused
 from gateway.history.frames import for_origin
@@ -185,7 +186,10 @@ class Pipeline:
             request = replace(request, options=replace(request.options, mode="simple", planning="never"))
         history = exchange.history or new_history(request)
         exchange.history = for_origin(history, exchange.deployment.origin)
-        access = PlannerAccess(exchange.deployment, exchange.internal, exchange.built.plan if exchange.built else None)
+        plan = exchange.built.plan if exchange.built else None
+        if request.options.what_if is not None:
+            plan = plan_of_then(request.options.what_if, trusted=self._settings.trust_planner)
+        access = PlannerAccess(exchange.deployment, exchange.internal, plan)
         build = self._context.build_for_agent if exchange.request.is_worded else self._context.build
         exchange.profile = profile = self._context.profile(exchange.request, exchange.history, exchange.facts)
         if profile is None:

@@ -20,6 +20,8 @@ from gateway.storage.conversations.path import PastTurns
 from gateway.storage.database.engine import Transactions
 from gateway.storage.store import ConversationStore
 from gateway.telemetry.metrics import Metrics
+from gateway.turn.pipeline import Pipeline
+from gateway.upstream.routing.router import ConfiguredRouter
 
 PATH = "/ui"
 FORWARDED = frozenset((b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"))
@@ -42,6 +44,8 @@ class Parts:
     ready: Ready
     statistics: Statistics
     chat: ChatCompletions
+    pipeline: Pipeline
+    router: ConfiguredRouter
     cache: CacheBackend
     started: datetime
     """When the process began."""

@@ -99,7 +99,7 @@ def test_a_rate_that_is_on_no_bill_is_today_s_or_unknown() -> None:
     found = divergence(*requests)
     assert found is not None
     assert (found.index, found.why, found.cost) == (0, SYSTEM_CHANGED, None)
-    again = divergence(*requests, PRICES)
+    again = divergence(*requests, lambda: PRICES)
     assert again is not None
     assert again.is_todays_rate
     assert again.cost == 1000 * Decimal("0.00000125")
