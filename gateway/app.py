@@ -8,6 +8,7 @@ from starlette.routing import Route, Router
 
 from gateway.artifacts.files import FileReader
 from gateway.base.clock import SystemClock
+from gateway.config.exposure import has_page
 from gateway.config.loading import ConfigurationError
 from gateway.config.settings import LOCAL, Settings
 from gateway.context.manager import ContextManager
@@ -237,7 +238,7 @@ class Gateway:
         ready = Ready(self.store, draining, self.statistics)
         server = self.settings.server
         found = [
-            Route("/", About(metrics=server.metrics != "off", page=server.ui != "off"), methods=["GET"]),
+            Route("/", About(metrics=server.metrics != "off", page=has_page(self.settings)), methods=["GET"]),
             Route("/openapi.json", Description(), methods=["GET"]),
             Route("/health/live", Live(), methods=["GET"]),
             Route("/health/ready", ready, methods=["GET"]),

@@ -119,6 +119,7 @@ def request_json(found: ExplainedRequest) -> Json:
         "plan": found.plan,
         "planner_prompt": found.planner_prompt,
         "prefix": _divergence(found.divergence),
+        "prefix_is_comparable": found.is_comparable,
         "previous_request_id": found.previous_request_id,
         "bill": bill_json(found.bill),
         "timings_ms": dict(found.timings),

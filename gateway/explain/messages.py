@@ -2,14 +2,14 @@
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gateway.assembly.block import BLOCK_TAG
 from gateway.explain.lines import LineDiff, line_diff, text_of_message
 from gateway.explain.passages import shown_artifacts
 from gateway.models.past_turns import INSTRUCTION, MEMORY, ConversationPath, PastRequest, PathMessage, SentMessages
-from gateway.models.tool_steps import RESULT_ROLES, result_of
+from gateway.models.tool_steps import RESULT_ROLES, calls_of, result_of
 
 Change = Literal["unchanged", "reduced", "reworded", "left_out", "put_in_front", "restored"]
 """`reduced`: a tool's result of which a part was forwarded. `restored`: a tool's result that stands as text in a block.
@@ -69,6 +69,16 @@ def message_changes(path: ConversationPath, request: PastRequest, sent: SentMess
         else:
             found.append(_of(each, _kind(body, after), origin, after, compared=diffs > 0))
             diffs -= 1
+    return _with_whole_steps(found)
+
+
+def _with_whole_steps(changes: list[MessageChange]) -> list[MessageChange]:
+    """A call that is no message any more is where its result is: the block names its arguments."""
+    found = list(changes)
+    for index in range(len(found) - 2, -1, -1):
+        each = found[index]
+        if each.change == "left_out" and found[index + 1].change == "restored" and calls_of(each.before or {}):
+            found[index] = replace(each, change="restored")
     return found
 
 

@@ -66,7 +66,8 @@ class ExplainedRequest:
         sent: what was forwarded; its own `reason` says why it is not exact.
         reason: why there is no content at all.
         plan: what the planner said: reasoning, queries, decisions. `planner_prompt`: what it was asked.
-        divergence: where the prompt stopped beginning as that of `previous_request_id`; None where it did not.
+        divergence: where the prompt stopped beginning as that of `previous_request_id`; None where it did not, and
+            where that is not known (`is_comparable`).
         bar: the window; None in mode `off`, which counts nothing.
     """
 
@@ -81,6 +82,7 @@ class ExplainedRequest:
     bill: ExplainedBill
     bar: WindowBar | None
     divergence: Divergence | None
+    is_comparable: bool
     previous_request_id: str | None
     question: str
     answer: Json | None
@@ -134,7 +136,7 @@ def explained_request(stored: StoredRequest, min_chars: int, prices: Prices | No
         prompt if isinstance(prompt, str) and prompt else None,
         explained_bill(entry),
         bar,
-        _divergence(stored, sent, prices),
+        *_divergence(stored, sent, prices),
         stored.before.entry.request_id if stored.before is not None else None,
         question,
         answer.message.body if answer is not None else None,
@@ -148,9 +150,11 @@ def _sent(path: ConversationPath, request: PastRequest, entry: LedgerEntry, fram
     return sent_messages(path, request, entry, frame, without_items)
 
 
-def _divergence(stored: StoredRequest, sent: SentMessages, prices: Prices | None) -> Divergence | None:
+def _divergence(stored: StoredRequest, sent: SentMessages, prices: Prices | None) -> tuple[Divergence | None, bool]:
+    """Where the prompt stopped beginning as the one before, and whether the two can be compared."""
     before = stored.before
     if before is None or stored.path is None:
-        return None
+        return None, False
     earlier = _sent(stored.path, before.request, before.entry, before.frame)
-    return divergence((before.entry, earlier), (stored.entry, sent), prices)
+    is_known = all(each.messages is not None and each.is_exact for each in (earlier, sent))
+    return divergence((before.entry, earlier), (stored.entry, sent), prices), is_known

@@ -12,6 +12,7 @@ SMALL_WITH_REASON = {
     "http/cors.py": "which pages of other origins may be clients",
     "http/openapi/document.py": "two small endpoints that nothing else needs",
     "http/openapi/things.py": "schemas of one API, beside the others that are large already",
+    "http/ui/routes.py": "the list of pages, which each of them is added to",
     "models/internal.py": "what goes to internal models and comes back",
     "planning/resting.py": "when a planner rests, the one thing of planning that is kept in the cache beside summaries",
     "relevance/topics.py": "reads a data file",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import urlsplit
 
-from gateway.config.exposure import is_loopback
+from gateway.config.exposure import has_page, is_loopback
 from gateway.config.settings import Settings
 from gateway.errors import NotFound
 from gateway.http.auth import Authenticator
@@ -68,12 +68,8 @@ class Entrance:
 
     def _is_here(self, scope: Scope) -> bool:
         settings = self._parts.settings
-        if settings.server.ui == "off":
-            return False
-        if settings.auth.keys:
-            return True
-        if not is_loopback(settings.server.host.strip("[]")):
-            return False
+        if settings.auth.keys or not has_page(settings):
+            return has_page(settings)
         names = [value for name, value in scope["headers"] if name == b"host"]
         if len(names) != 1 or any(name in FORWARDED for name, _ in scope["headers"]):
             return False

@@ -27,8 +27,8 @@ MOST_FAILURES, WITHIN = 10, 60.0
 MOST_IN_ALL = 200
 """The same from everywhere."""
 MOST_ADDRESSES = 10_000
-NEXT = re.compile(r"/ui(?:/[\w.~:%-]+)*(?:\?[\w.~:%=&+-]*)?", re.ASCII)
-"""Where a login may lead to."""
+NEXT = re.compile(r"/ui(?:/[\w~:-][\w.~:-]*)*(?:\?[\w.~:%=&+-]*)?", re.ASCII)
+"""Where a login may lead to; no part of the path may be read as the one above."""
 IN_A_URL = ("key", "api_key", "token", "password")
 WITHOUT_KEYS = b"without keys"
 

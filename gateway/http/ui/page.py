@@ -141,7 +141,7 @@ class Page:
         if kind == MULTIPART:
             fields = [(part.name, part.content) for part in self._posted() if part.filename is None]
             return {name: content.decode("utf-8", "replace") for name, content in reversed(fields)}
-        if kind != FORM:
+        if kind != FORM and self.body:
             raise UnsupportedMediaType("A form is expected here.", param="content-type")
         found = parse_qs(self.body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=1000)
         return {name: values[0] for name, values in found.items()}
