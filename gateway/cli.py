@@ -1,4 +1,4 @@
-"""The `gateway` command: serve, migrate, check, audit, ls, show, tail, purge, export, import (guarantee §9)."""
+"""The `gateway` command: serve, migrate, check, audit, costs, ls, show, tail, purge, export, import (guarantee §9)."""
 
 import argparse
 import io
@@ -52,6 +52,9 @@ def _parser() -> argparse.ArgumentParser:
     audit = commands.add_parser("audit", help="add the ledger up again and say whether all balances")
     _add_audit_options(audit)
     audit.set_defaults(run=_audit)
+    costs = commands.add_parser("costs", help="what requests cost, by day, model, user and more")
+    _add_costs_options(costs)
+    costs.set_defaults(run=_costs)
     looks = _add_looks(commands)
     purge = commands.add_parser("purge", help="delete conversations that nothing was added to for long")
     _add_purge_options(purge)
@@ -65,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     importing.add_argument("file", metavar="FILE", help="what `gateway export` or the API has written")
     importing.add_argument("--tenant", metavar="T", help="whose it is to be (default: the only tenant)")
     importing.set_defaults(run=_import)
-    for command in (serve, migrate, check, audit, *looks, purge, export, importing):
+    for command in (serve, migrate, check, audit, costs, *looks, purge, export, importing):
         command.add_argument("--config", metavar="FILE", help="config.yaml (default: $GATEWAY_CONFIG, else none)")
     return parser
 
@@ -86,6 +89,26 @@ def _add_audit_options(parser: argparse.ArgumentParser) -> None:
         help="sums by these: day, model, tenant, user, agent (default: %(default)s)",
     )
     parser.add_argument("--csv", action="store_true", help="one line of CSV for each row instead of totals")
+
+
+def _add_costs_options(parser: argparse.ArgumentParser) -> None:
+    groups = "day, model, key, project, tenant, user, agent, endpoint, conversation"
+    text = f"a table for each of these: {groups}; one by several with + between them (default: %(default)s)"
+    parser.add_argument("--by", metavar="GROUPS", default="day,model", help=text)
+    parser.add_argument("--since", metavar="WHEN", help="requests that arrived then or later: 7d, yesterday, a date")
+    parser.add_argument("--until", metavar="WHEN", help="requests that arrived before then")
+    parser.add_argument("--tenant", metavar="T", help="those of this tenant")
+    parser.add_argument("--model", metavar="M", help="those for this model")
+    parser.add_argument("--user", metavar="U", help="those that name this user")
+    parser.add_argument("--agent", metavar="A", help="those that this agent answered")
+    parser.add_argument("--key", metavar="K", help="those of the key with this id: key_…")
+    parser.add_argument("--project", metavar="P", help="those of keys of this project, or of this tenant without one")
+    parser.add_argument("--conversation", metavar="C", help="those of this conversation")
+    rows = "rows of a table, the latest days or the dearest (default: 50; as JSON or CSV all)"
+    parser.add_argument("--limit", metavar="N", type=_count, help=rows)
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="all tables as one JSON object")
+    form.add_argument("--csv", action="store_true", help="all tables as one CSV")
 
 
 def _add_looks(commands: Any) -> tuple[argparse.ArgumentParser, ...]:
@@ -168,6 +191,13 @@ def _audit(settings: Settings, options: argparse.Namespace) -> int:
     from gateway.operations.audit import audit
 
     return _piped(lambda: audit(settings, options, SystemClock(), sys.stdout, sys.stderr))
+
+
+def _costs(settings: Settings, options: argparse.Namespace) -> int:
+    from gateway.base.clock import SystemClock
+    from gateway.operations.costs import costs
+
+    return _piped(lambda: costs(settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr))
 
 
 def _ls(settings: Settings, options: argparse.Namespace) -> int:

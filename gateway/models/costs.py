@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from gateway.models.bill import PICO
 
-TIMES = ("day", "hour", "minute")
+TIMES = frozenset(("day", "hour", "minute"))
 """Groups by when requests came, in UTC."""
 GROUPS = ("day", "model", "key", "project", "tenant", "user", "agent", "endpoint", "conversation")
 """What a person may ask for. `key` is the id of a key, never the key; `endpoint` is None for chat completions."""
@@ -108,25 +108,32 @@ class CostReport:
     rows: tuple[CostRow, ...]
     missing: int = 0
     """Bills that an older version wrote and that are in no sums yet; at most `MOST_COUNTED`."""
+    by: tuple[str, ...] = ()
 
     @property
     def total(self) -> Sums:
         """All groups together."""
-        return sum((row.sums for row in self.rows), Sums())
+        return _all(self.rows)
 
     def at_most(self, limit: int) -> tuple[tuple[CostRow, ...], Sums, int]:
-        """The dearest groups in the order of the rows; the sums of the others, and how many these are."""
-        kept = set(map(id, sorted(self.rows, key=lambda row: -row.sums.cost_picousd)[:limit]))
-        others = [row.sums for row in self.rows if id(row) not in kept]
-        return tuple(row for row in self.rows if id(row) in kept), sum(others, Sums()), len(others)
+        """So many groups, the latest where they are told apart by time and else the dearest; the sums of the others,
+        and how many these are."""
+        kept, others = self.rows[:limit], self.rows[limit:]
+        if not TIMES.isdisjoint(self.by):
+            kept, others = self.rows[-limit:], self.rows[:-limit]
+        return kept, _all(others), len(others)
 
 
 MOST_COUNTED = 10_000
 """Bills that are in no sums yet are counted up to this number."""
 
 
+def _all(rows: Iterable[CostRow]) -> Sums:
+    return sum((row.sums for row in rows), Sums())
+
+
 def joined(rows: Iterable[tuple[tuple[str | None, ...], Mapping[str, int]]]) -> tuple[CostRow, ...]:
-    """Rows of the same names as one. Days stand in their order, anything else with the dearest first."""
+    """Rows of the same names as one; groups of which nothing is left go."""
     found: dict[tuple[str | None, ...], Sums] = {}
     for names, figures in rows:
         more = Sums(**figures)

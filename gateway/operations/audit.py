@@ -14,7 +14,7 @@ from gateway.base.printing import aligned, cost_text, csv_line, printable, usd_t
 from gateway.config.settings import Settings
 from gateway.errors import StorageUnavailable
 from gateway.models.turn import LedgerQuery, LedgerRow
-from gateway.operations.kept_sums import KeptSums, kept_sums
+from gateway.operations.checked_sums import CheckedSums, checked_sums
 from gateway.ports import Clock
 from gateway.storage.database.migrate import shown
 from gateway.storage.ledger import ledger_pages, open_ledger
@@ -94,7 +94,7 @@ async def _audit(settings: Settings, query: LedgerQuery, found: Audit, *, csv: b
                 differences = found.add(row)
                 if csv:
                     out.write(csv_row(row, balanced=not differences))
-        kept = await kept_sums(transactions) if query == LedgerQuery() else KeptSums()
+        kept = await checked_sums(transactions) if query == LedgerQuery() else CheckedSums()
     finally:
         await transactions.close()
     lines = [*(verdict(found) if csv else summary(found)), *kept.lines()]

@@ -99,8 +99,8 @@ def _sums(names: tuple[str, ...]) -> list[tuple[str, sa.types.TypeEngine[Any]]]:
 def _create_days() -> None:
     op.create_table(
         "usage_days",
-        sa.Column("digest", sa.LargeBinary(), nullable=False),
         sa.Column("day", sa.Date(), nullable=False),
+        sa.Column("digest", sa.LargeBinary(), nullable=False),
         sa.Column("tenant", sa.String(length=128), nullable=False),
         sa.Column("model", sa.Text(), nullable=False),
         sa.Column("key_id", sa.String(length=64), nullable=True),
@@ -109,8 +109,7 @@ def _create_days() -> None:
         sa.Column("agent", sa.Text(), nullable=True),
         sa.Column("endpoint", sa.String(length=32), nullable=True),
         *(sa.Column(name, sa.BigInteger(), nullable=True) for name in DAYS),
-        sa.PrimaryKeyConstraint("digest", name=op.f("pk_usage_days")),
+        sa.PrimaryKeyConstraint("day", "digest", name=op.f("pk_usage_days")),
         sqlite_with_rowid=False,
     )
-    op.create_index(op.f("ix_usage_days_day"), "usage_days", ["day"])
     op.create_index(op.f("ix_usage_days_tenant_day"), "usage_days", ["tenant", "day"])

@@ -16,7 +16,7 @@ from gateway.accounting.cost import ledger_figures
 from gateway.models.bill import CallCost
 from gateway.models.costs import FIGURES, CostQuery, Sums
 from gateway.models.turn import TurnCommit
-from gateway.operations.kept_sums import KeptSums, kept_sums
+from gateway.operations.checked_sums import CheckedSums, checked_sums
 from gateway.operations.storage_upkeep import add_older_for_ever
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
@@ -128,14 +128,14 @@ async def test_s13_1_a_sum_beyond_64_bits_is_exact(
 async def test_s13_1_the_audit_finds_a_sum_that_is_not_the_ledgers(
     transactions: Transactions, tenants: list[str]
 ) -> None:
-    assert not (await kept_sums(transactions)).differ
+    assert not (await checked_sums(transactions)).differ
     days = schema.usage_days
     spoilt = sa.select(sa.func.min(days.c.digest)).where(days.c.tenant == tenants[0]).scalar_subquery()
     change = {"cost_picousd": days.c.cost_picousd + 1}
     await transactions.run(
         lambda connection: connection.execute(days.update().where(days.c.digest == spoilt).values(change)), write=True
     )
-    found = await kept_sums(transactions)
+    found = await checked_sums(transactions)
     assert (found.differ, found.named[0].figure, found.named[0].kept - found.named[0].found) == (1, "cost_picousd", 1)
     assert any("cost_picousd: kept" in line for line in found.lines())
     back = {"cost_picousd": days.c.cost_picousd - 1}
@@ -151,7 +151,7 @@ async def test_s13_1_what_is_in_no_sums_yet_is_told_and_added(
     reports, query = CostReports(transactions), CostQuery(tenant=tenant)
     report = await reports.report(query)
     assert (report.missing, report.total) == (1, Sums())
-    assert any("in no sums yet" in line for line in (await kept_sums(transactions)).lines())
+    assert any("in no sums yet" in line for line in (await checked_sums(transactions)).lines())
     adding = asyncio.ensure_future(add_older_for_ever(transactions, 300, 0.01))
     try:
         async with asyncio.timeout(20):
@@ -164,5 +164,5 @@ async def test_s13_1_what_is_in_no_sums_yet_is_told_and_added(
 
 
 async def test_s13_1_nothing_is_compared_where_nothing_was_asked() -> None:
-    assert not list(KeptSums().lines())
+    assert not list(CheckedSums().lines())
     assert set(FIGURES) == set(sums_of(dict.fromkeys(schema.ledger.c.keys(), 0)))

@@ -1,7 +1,7 @@
 """`/ui/costs`: what requests cost, by day, model, key, user, conversation and agent, planned against saved."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from urllib.parse import quote, urlencode
@@ -11,12 +11,14 @@ from gateway.http.fields import invalid
 from gateway.http.ui.entrance import PATH, Parts
 from gateway.http.ui.page import Answer, Page
 from gateway.models.costs import CostQuery, CostReport, CostRow, Sums
-from gateway.storage.reports.costs import STRETCH, CostReports
+from gateway.storage.reports.costs import CostReports
 
 PERIODS = {"7d": 7, "30d": 30, "90d": 90, "365d": 365, "all": 0}
 """Whole days, today's included; 0: all there are."""
 GROUPS = ("day", "model", "key", "user", "conversation", "agent", "project", "endpoint")
 DEFAULT_BY, DEFAULT_PERIOD = "day", "30d"
+LEDGER_DAYS = 7
+"""Days that are added up by conversation for the page; roll-ups do not tell these apart."""
 MOST_ROWS = 200
 """Groups that a table shows one by one: the dearest. The rest stands in one line, and in the CSV."""
 MOST_BARS = 366
@@ -66,6 +68,11 @@ class Chosen:
     since: datetime | None
     tenant: str | None
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether conversations are shown with their own sums: the ledger would be read for too long a time."""
+        return self.by == "conversation" and not 0 < PERIODS[self.period] <= LEDGER_DAYS
+
 
 class Costs:
     """`GET /ui/costs` and `GET /ui/costs.csv`"""
@@ -77,12 +84,15 @@ class Costs:
     async def show(self, page: Page) -> Answer:
         """The page."""
         chosen = self._chosen(page)
-        report = await self._report(chosen)
+        report = await self._report(replace(chosen, by="day") if chosen.is_whole else chosen)
         names = await self._names(chosen.by)
-        dearest = max((row.sums.cost_picousd for row in report.rows), default=0)
         shown, others, left = report.at_most(MOST_ROWS)
+        if chosen.is_whole:
+            shown = await self._reports.dearest_conversations(chosen.tenant, chosen.since, MOST_ROWS)
+            others, left = Sums(), 0
         if chosen.by == "day":
             shown = tuple(reversed(shown))
+        dearest = max((row.sums.cost_picousd for row in shown), default=0)
         lines = [_line(row, names, chosen.by, dearest) for row in shown]
         today = self._parts.clock.now().date()
         days = filled(report, chosen.since.date() if chosen.since else None, today) if chosen.by == "day" else ()
@@ -90,7 +100,7 @@ class Costs:
             "costs.html",
             chosen=chosen,
             groups=_groups(page),
-            periods=[name for name in PERIODS if chosen.by != "conversation" or _is_short(name)],
+            periods=tuple(PERIODS),
             lines=lines,
             others=Line(f"{left} more", others, 0.0) if left else None,
             total=report.total,
@@ -116,8 +126,6 @@ class Costs:
             raise invalid("by", f"must be one of {', '.join(_groups(page))}")
         if period not in PERIODS:
             raise invalid("period", f"must be one of {', '.join(PERIODS)}")
-        if by == "conversation" and not _is_short(period):
-            period = DEFAULT_PERIOD
         midnight = self._parts.clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
         days = PERIODS[period]
         return Chosen(by, period, midnight - timedelta(days=days - 1) if days else None, page.tenant)
@@ -183,8 +191,3 @@ def _link(by: str, name: str | None) -> str | None:
 
 def _groups(page: Page) -> tuple[str, ...]:
     return (*GROUPS, "tenant") if page.tenant is None else GROUPS
-
-
-def _is_short(period: str) -> bool:
-    """Whether the ledger itself is read for it in a moment: roll-ups tell no conversations apart."""
-    return 0 < PERIODS[period] <= STRETCH.days

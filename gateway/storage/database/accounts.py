@@ -99,8 +99,8 @@ ledger_calls = Table(
 usage_days = Table(
     "usage_days",
     metadata,
+    Column("day", Date, primary_key=True),
     Column("digest", LargeBinary, primary_key=True),
-    Column("day", Date, nullable=False),
     Column("tenant", String(128), nullable=False),
     Column("model", Text, nullable=False),
     Column("key_id", String(64)),
@@ -112,12 +112,12 @@ usage_days = Table(
     *sum_columns("cached_tokens", "cache_write_tokens"),
     *sum_columns("cost_picousd", "priced", "unpriced", "planning_cost_picousd", "planning_unpriced"),
     *sum_columns("estimated", "saved_picousd"),
-    Index(None, "day"),
     Index(None, "tenant", "day"),
     sqlite_with_rowid=False,
 )
 """Daily roll-ups of the ledger, by the day (UTC) on which requests came and by who asked for what. `digest` names these
-and a shard: processes add to rows of their own, so that they do not wait for each other. `cost_picousd`: of the calls
+and a shard: processes add to rows of their own, so that they do not wait for each other. The day stands first
+in the key: what SQLite reads for some days lies together. `cost_picousd`: of the calls
 that have a price; `priced`: requests with at least one such call, `unpriced`: with at least one other."""
 
 ui_sessions = Table(

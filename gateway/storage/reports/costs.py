@@ -10,14 +10,15 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.models.costs import CostQuery, CostReport, in_order, joined
+from gateway.models.costs import CostQuery, CostReport, CostRow, Sums, in_order, joined
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
 from gateway.storage.reports.sums import OF_DAYS, OF_LEDGER, conditions, group_of, summed, whole_sums
 from gateway.storage.turns.older_bills import count_older
+from gateway.storage.turns.roll_ups import OF_A_CONVERSATION
 
-LEDGER, DAYS = schema.ledger, schema.usage_days
+LEDGER, DAYS, CONVERSATIONS = schema.ledger, schema.usage_days, schema.conversations
 IN_LEDGER_ALONE = frozenset(("hour", "minute", "conversation"))
 STRETCH = timedelta(days=31)
 """Of the ledger that one transaction adds up: no statement takes endless."""
@@ -42,7 +43,26 @@ class CostReports:
             found = await self._transactions.run(partial(_by_days, query))
         else:
             found = await self._by_stretches(query)
-        return CostReport(in_order(joined(found), query.by), missing)
+        return CostReport(in_order(joined(found), query.by), missing, query.by)
+
+    async def dearest_conversations(
+        self, tenant: str | None, since: datetime | None, limit: int
+    ) -> tuple[CostRow, ...]:
+        """So many conversations that were active since then, with the sums that are kept with them: of all their
+        requests, whenever these came. What is not kept of a conversation is 0: tokens of caches, savings, failures.
+
+        Raises:
+            StorageUnavailable: the storage cannot be reached.
+        """
+        columns = CONVERSATIONS.c
+        where = [columns.tenant == tenant] if tenant is not None else []
+        where += [columns.updated_at >= since] if since is not None else []
+        where.append(columns.cost_picousd.is_not(None))
+        order = (columns.cost_picousd.desc(), columns.requests.desc(), columns.id)
+        kept = (columns[name] for name in OF_A_CONVERSATION)
+        query = sa.select(columns.id, *kept).where(*where).order_by(*order).limit(limit)
+        found = await self._transactions.run(lambda connection: connection.execute(query).all())
+        return tuple(CostRow((row.id,), _kept_sums(row)) for row in found)
 
     async def _by_stretches(self, query: CostQuery) -> list[Found]:
         since, until = query.since, query.until
@@ -112,6 +132,12 @@ def _ends(query: CostQuery, connection: sa.Connection) -> tuple[datetime, dateti
         found = connection.execute(sa.select(columns.created_at).where(*of_tenant).order_by(order).limit(1)).scalar()
         ends.append(rows.utc(found) if found is not None else datetime.min.replace(tzinfo=UTC))
     return ends[0], ends[1] + timedelta(microseconds=1)
+
+
+def _kept_sums(row: Any) -> Sums:
+    """A conversation that has a cost has a price; one without may be of free models, or of unknown ones."""
+    kept = {name: row._mapping[name] or 0 for name in OF_A_CONVERSATION}
+    return Sums(**kept, priced=int(kept["cost_picousd"] > 0 or kept["unpriced"] < kept["requests"]))
 
 
 def _day(when: datetime) -> date:

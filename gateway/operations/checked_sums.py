@@ -15,7 +15,7 @@ MAX_NAMED = 100
 
 
 @dataclass(slots=True)
-class KeptSums:
+class CheckedSums:
     """What comparing has found."""
 
     compared: bool = False
@@ -43,13 +43,13 @@ class KeptSums:
             yield f"  … and {self.differ - len(self.named)} more"
 
 
-async def kept_sums(transactions: Transactions) -> KeptSums:
+async def checked_sums(transactions: Transactions) -> CheckedSums:
     """Compares all of them.
 
     Raises:
         StorageUnavailable: the storage cannot be reached.
     """
-    found = KeptSums(compared=True, missing=await count_older(transactions))
+    found = CheckedSums(compared=True, missing=await count_older(transactions))
     async for piece in compare_sums(transactions):
         found.days += piece.days
         found.conversations += piece.conversations
