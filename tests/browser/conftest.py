@@ -49,6 +49,27 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield made
 
 
+KEYS = [
+    {"key": "sk-both-of-acme", "tenant": "acme", "name": "Ada's laptop", "roles": ["user", "viewer"]},
+    {"key": "sk-looks-at-acme", "tenant": "acme", "roles": ["viewer"]},
+    {"key": "sk-sees-all-1234", "tenant": "ops", "name": "operations", "roles": ["admin"]},
+    {"key": "sk-of-the-others", "tenant": "others", "roles": ["user"]},
+]
+
+
+@pytest.fixture(scope="package")
+def keyed_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A gateway with keys; a conversation of each of two tenants."""
+    with MockUpstream() as upstream, ExitStack() as ends:
+        factory = GatewayFactory(upstream, tmp_path_factory.mktemp("keyed"))
+        ends.callback(factory.close)
+        made = World(factory({"auth": {"keys": KEYS}}), upstream)
+        for name, key in (("acme", "sk-both-of-acme"), ("others", "sk-of-the-others")):
+            messages = [{"role": "user", "content": f"A question of {name}."}]
+            made.ask(name, {"model": "gpt-4o", "messages": messages}, key)
+        yield made
+
+
 @pytest.fixture
 def open_page(browser: "Browser", world: World) -> Iterator[Opening]:
     """Opens a path of the world's gateway in a profile of its own: `open_page("/ui", dark=True)`.

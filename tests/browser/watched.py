@@ -45,6 +45,10 @@ class Watched:
         self.page.screenshot(path=path, full_page=full)
         return path
 
+    def open_all(self) -> None:
+        """Opens whatever can be opened."""
+        self.page.evaluate("() => document.querySelectorAll('main details').forEach(e => { e.open = true; })")
+
     def scripts(self) -> list[str]:
         """The addresses of the scripts in the page; empty text for one without."""
         found: list[str] = self.page.eval_on_selector_all("script", "all => all.map(e => e.getAttribute('src') || '')")

@@ -40,9 +40,10 @@ class World:
         """Where the gateway is: `http://127.0.0.1:PORT`."""
         return self.gateway.url
 
-    def ask(self, name: str, body: Json) -> Json:
+    def ask(self, name: str, body: Json, key: str = "") -> Json:
         """Sends a chat request and keeps the ids of its answer."""
-        answer = httpx.post(f"{self.url}/v1/chat/completions", json=body, timeout=60)
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        answer = httpx.post(f"{self.url}/v1/chat/completions", json=body, headers=headers, timeout=60)
         assert answer.status_code == 200, answer.text
         return self._kept(name, answer.json())
 
