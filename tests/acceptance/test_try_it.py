@@ -59,7 +59,7 @@ class Visitor:
             self.client.post("/ui/login", data={"csrf": token_of(shown), "key": key})
             assert self.client.get("/ui/try").status_code == 200
 
-    def ask(self, headers: dict[str, str] | None = None, files: Any = (), **fields: str) -> httpx.Response:
+    def ask(self, headers: dict[str, str] | None = None, files: Any = (), **fields: Any) -> httpx.Response:
         """Sends the form with these fields."""
         csrf = token_of(self.client.get("/ui/try").text)
         sent = {"csrf": csrf, "model": "gpt-4o", "message": "Name a river.", **fields}

@@ -2,6 +2,7 @@
 
 import re
 from decimal import Decimal
+from typing import Any
 
 import httpx
 import pytest
@@ -13,7 +14,7 @@ from tests.support import worked_example
 
 pytestmark = pytest.mark.browser
 QUESTION = "What does the contract say of order 4411?"
-CONTRACT = {"name": "contract.md", "mimeType": "text/markdown", "buffer": worked_example.contract().encode()}
+CONTRACT: Any = {"name": "contract.md", "mimeType": "text/markdown", "buffer": worked_example.contract().encode()}
 
 
 def ask(page: Watched, text: str) -> None:
@@ -134,7 +135,7 @@ def test_by_the_keyboard_alone(open_page: Opening) -> None:
 def test_what_a_model_writes_is_text(open_page: Opening, scripts: bool) -> None:
     page = open_page("/ui/try", scripts=scripts)
     before = page.scripts()
-    file = {
+    file: Any = {
         "name": "<img src=x onerror=alert(1)>.txt",
         "mimeType": "text/plain",
         "buffer": b"<script>alert(1)</script>",
