@@ -17,6 +17,7 @@ from gateway.context.rolling_summary import TurnSummarizer
 from gateway.embeddings.meaning import Meaning
 from gateway.embeddings.minilm import MiniLM
 from gateway.errors import GatewayError
+from gateway.http.answering import Answering
 from gateway.http.auth import Authenticator
 from gateway.http.chat.endpoint import ChatCompletions
 from gateway.http.chat.resends import Resends
@@ -80,6 +81,7 @@ from gateway.upstream.openai.passthrough import Passthrough
 from gateway.upstream.openai.resources import UpstreamFiles, UpstreamModels
 from gateway.upstream.openai.told_facts import ToldFacts
 from gateway.upstream.routing.catalogue import Catalogue
+from gateway.upstream.routing.native import Natives
 from gateway.upstream.routing.providers import ProtocolUpstream, unsupported
 from gateway.upstream.routing.router import ConfiguredRouter, modifies_params
 
@@ -206,10 +208,12 @@ class Gateway:
             self.settlement,
             settings.context,
             match,
+            Natives(clock),
             self.summaries,
         )
         self.auth = auth = Authenticator(settings.auth, store)
-        self.chat = ChatCompletions(pipeline, self.idempotency, store, auth, settings, clock, self.resends)
+        self.answering = Answering(pipeline, self.idempotency, store, auth, settings, clock)
+        self.chat = ChatCompletions(self.answering, settings, self.resends)
         self.completions = StoredCompletions(store, auth, max_bytes)
         records = ConversationRecords(self.transactions, clock, self.cache, self.paths)
         self.conversations = Conversations(records, store, auth, max_bytes, self.hooks)
@@ -352,7 +356,7 @@ class Gateway:
             self.resends.expire()
 
     async def _close(self) -> None:
-        await self.chat.close()
+        await self.answering.close()
         await self.summaries.close(SUMMARIES_SECONDS)
         if self.meaning is not None:
             await self.meaning.close()

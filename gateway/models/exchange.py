@@ -81,6 +81,20 @@ def stays() -> bool:
     return False
 
 
+NATIVE = "native"
+"""The field of a body under which an adapter of the request's own API finds `Native.fields`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Native:
+    """What a request says in its own API's words alone (ADR 27). `fields` go up untouched where the upstream speaks
+    that API, and nowhere else. `needs` are the paths of those without which the request makes no sense."""
+
+    protocol: Literal["responses", "anthropic"]
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
     """A validated chat request. `forward` is the body without the gateway's own fields, `messages` apart; `size` are
@@ -88,7 +102,8 @@ class ChatRequest:
     that stay in every window; `memory` says which things are remembered, None where its memory of things is off (the
     field `context.memory` is `options.memory`); `claim` says that it is to be answered once; `log_facts` are the fields
     of its line in the log; `has_left` tells whether its client has closed the connection, and nobody else wants the
-    answer; `known` is what an earlier request tells of its messages."""
+    answer; `known` is what an earlier request tells of its messages. `api` names the API that it came by, None for chat
+    completions; `native` is what it says in that API's words alone."""
 
     request_id: str
     caller: Caller
@@ -114,6 +129,8 @@ class ChatRequest:
     log_facts: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     has_left: Callable[[], bool] = field(default=stays, repr=False, compare=False)
     known: KnownMessages = field(default_factory=KnownMessages, repr=False, compare=False)
+    api: Literal["responses", "messages"] | None = None
+    native: Native | None = None
 
     @property
     def keeps_content(self) -> bool:
@@ -178,8 +195,12 @@ class Deployment:
     connect_timeout: float = 10.0
     first_byte_timeout: float = 600.0
     idle_timeout: float = 120.0
-    protocol: Literal["openai", "litellm"] = "openai"
+    protocol: Literal["openai", "litellm", "responses", "anthropic"] = "openai"
     origin: str = "openai"
+    provider: str = "openai"
+    """By LiteLLM's names."""
+    has_responses: bool | None = None
+    """Whether it has an endpoint for responses; None: nobody says."""
     query: str = ""
     key_header: str = "authorization"
     options: dict[str, Any] = field(default_factory=dict, repr=False)

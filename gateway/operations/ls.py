@@ -27,11 +27,11 @@ from gateway.storage.reports.conversations import list_conversations
 ID = "conv_"
 COLUMNS = (
     Column("conversation", ID_STYLE),
-    Column("active (UTC)", drop=1),
+    Column("active (UTC)", drop=2),
     Column("requests", drop=4, is_right=True),
     Column("tokens in", drop=5, is_right=True),
     Column("tokens out", drop=5, is_right=True),
-    Column("cost USD", COST_STYLE, drop=2, is_right=True),
+    Column("cost USD", COST_STYLE, drop=1, is_right=True),
     Column("planning USD", PLANNING_STYLE, drop=6, is_right=True),
     Column("tenant", drop=8),
     Column("user", WHO_STYLE, drop=3),

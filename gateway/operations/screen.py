@@ -156,16 +156,17 @@ def _table(columns: Sequence[Column], rows: Sequence[Sequence[Piece]], width: in
     ]
     least = [min(w, LEAST_FLEXIBLE) if c.is_flexible else w for c, w in zip(columns, widths, strict=True)]
     kept = [index for index, _ in _fitting([(i, c.drop) for i, c in enumerate(columns)], least, width)]
+    free = width - sum(least[index] + len(GAP) for index in kept) + len(GAP)
     table = Table(box=None, padding=(0, len(GAP), 0, 0), pad_edge=False, header_style="bold")
     for index in kept:
-        column = columns[index]
+        column, size = columns[index], least[index]
         table.add_column(
             Text(column.title),
             style=column.style,
             justify="right" if column.is_right else "left",
-            no_wrap=True,
+            no_wrap=column.is_flexible,
             overflow="ellipsis" if column.is_flexible else "fold",
-            min_width=None if column.is_flexible else min(widths[index], width),
+            width=min(widths[index], max(1, size + free)) if column.is_flexible else min(size, width),
         )
     for row in cells:
         table.add_row(*(row[index] for index in kept))

@@ -31,6 +31,8 @@ class Exchange:
     completion_id: str = field(default_factory=lambda: new_id("chatcmpl-"))
     conversation_id: str | None = None
     upstream_id: str | None = None
+    fallback: Deployment | None = None
+    """The same deployment in the inner form's words, if it turns out not to speak the request's API."""
     ask_usage: bool = True
     refused_budget: Budget | None = None
     """The budget of a first prompt that upstream refused as too long; the request was then fitted once more."""

@@ -22,7 +22,7 @@ from gateway.history.rebuild import (
     new_history,
     starts_conversation,
 )
-from gateway.models.exchange import Caller, ChatRequest, Deployment, JsonAnswer
+from gateway.models.exchange import NATIVE, Caller, ChatRequest, Deployment, JsonAnswer
 from gateway.models.memory import EXTRACTS
 from gateway.ports import FileStore, Upstream
 from gateway.storage.store import ConversationStore
@@ -31,6 +31,7 @@ from gateway.turn.exchange import Exchange, Outcome
 from gateway.turn.rolling_summaries import RollingSummaries
 from gateway.turn.settlement import Settlement
 from gateway.turn.streaming import Receiver, StreamedAnswer, relay
+from gateway.upstream.routing.native import NOT_SPOKEN, Natives
 from gateway.upstream.routing.router import ConfiguredRouter
 from gateway.window.budget import Budget, budget_for, tightened
 
@@ -62,6 +63,7 @@ class Pipeline:
         settlement: Settlement,
         settings: ContextSettings,
         match: str,
+        natives: Natives,
         summaries: RollingSummaries | None = None,
     ) -> None:
         self._router = router
@@ -72,6 +74,7 @@ class Pipeline:
         self._settlement = settlement
         self._settings = settings
         self._match = match
+        self._natives = natives
         self._summaries = summaries
 
     async def answer(self, request: ChatRequest) -> Completion:
@@ -151,10 +154,13 @@ class Pipeline:
         if request.attachments and not _can_attach(request):
             text = "Attachments need a user message to stand with, and a context.mode other than off."
             raise InvalidRequest(text, param="attachments", code="invalid_value")
+        spoken, fallback = deployment, None
+        if request.native is not None:
+            spoken, fallback = self._natives.of(deployment, request.native)
         if request.options.mode == "off":
-            return Exchange(request, deployment, facts, Budget(None, None))
+            return Exchange(request, spoken, facts, Budget(None, None), fallback=fallback)
         budget = budget_for(facts, request.forward, request.options.max_input_tokens, self._settings)
-        return Exchange(request, deployment, facts, budget)
+        return Exchange(request, spoken, facts, budget, fallback=fallback)
 
     async def _rebuild(self, exchange: Exchange) -> None:
         """Step 1. If the request surely fits and its client sent all of the conversation, this also sets `built`: its
@@ -212,7 +218,8 @@ class Pipeline:
             await self._store.reachable()
 
     async def _send(self, exchange: Exchange, call: Callable[[Exchange], Awaitable[T]]) -> T:
-        """Step 6. If upstream says overflow all the same, one refit; if it refuses to report usage, once without."""
+        """Step 6. If upstream says overflow all the same, one refit; if it refuses to report usage, once without; if it
+        has no endpoint for the request's API, by chat completions."""
         exchange.sent_at = self._settlement.clock.monotonic()
         exchange.called = True  # from here on there is a bill, even if the client leaves
         while True:
@@ -228,6 +235,10 @@ class Pipeline:
                 self._settlement.metrics.upstream_failed(exchange.request.model, overflow)
                 await self._refit(exchange, exchange.built, overflow)
             except UpstreamRefused as refusal:
+                if exchange.fallback is not None and refusal.status in NOT_SPOKEN:
+                    self._natives.refused(exchange.deployment)
+                    exchange.deployment, exchange.fallback = exchange.fallback, None
+                    continue
                 asked = exchange.request.stream and exchange.ask_usage
                 if not asked or refusal.status not in USAGE_REFUSALS or "stream_options" not in str(refusal.original):
                     raise
@@ -286,4 +297,7 @@ def _body(exchange: Exchange) -> dict[str, Any]:
             reserved=budget.reserved_output,
             refitted=exchange.refused_budget is not None,
         )
-    return request_body(forward, messages, deployment, stream=request.stream, ask_usage=exchange.ask_usage)
+    body = request_body(forward, messages, deployment, stream=request.stream, ask_usage=exchange.ask_usage)
+    if request.native is not None and request.native.protocol == deployment.protocol:
+        body[NATIVE] = dict(request.native.fields)
+    return body

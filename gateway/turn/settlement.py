@@ -288,6 +288,7 @@ class Settlement:
             agent=request.agent.agent_id if request.agent is not None else None,
             key_id=request.caller.key_id,
             project=request.caller.project,
+            endpoint=request.api,
             figures=ledger_figures(metadata, calls),
         )
         exchange.committing = True  # from here on it runs to its end, whoever leaves

@@ -62,7 +62,8 @@ def test_s13_2_the_page_shows_each_viewer_what_is_theirs(guarded: GatewayProcess
             pages = [browser.page("/ui/conversations"), browser.page(f"/ui/conversations?id={theirs}")]
             pages += [browser.page("/ui/conversations?text=ops")]
             seen[key] = "".join("".join(page.links) + page.text for page in pages)
-            browser.page("/ui/health")
+            health = browser.page("/ui/health").text
+            assert ("Calibration" in health, "Logins" in health) == (key == ADMIN, key == ADMIN)
     assert (mine in seen[ADMIN], theirs in seen[ADMIN]) == (True, True)
     assert (mine in seen[VIEWER], theirs in seen[VIEWER]) == (True, False)
     assert "what ops asks" not in seen[VIEWER]
@@ -247,6 +248,42 @@ def test_s13_2_without_keys_on_loopback_alone(one_gateway: GatewayProcess) -> No
             assert browser.get(PAGES[0], **foreign).status_code == 403
         followed = browser.get(PAGES[0], sec_fetch_site="cross-site", sec_fetch_mode="navigate")
         assert followed.status_code == 200
+
+
+def test_s13_2_what_cors_allows_is_the_api(start_gateway: GatewayFactory) -> None:
+    """Origins that may call the API may not read the page, whose browser is let in without a key."""
+    gateway = start_gateway({"server": {"cors_origins": ["*"]}})
+    with PageClient(gateway.url) as browser:
+        for origin in ("https://app.example", "null"):
+            assert browser.get("/v1/models", origin=origin).headers["access-control-allow-origin"] == "*"
+            refused = browser.get(PAGES[0], origin=origin)
+            assert refused.status_code == 403
+            assert "First question" not in refused.text
+        assert browser.get(PAGES[0]).status_code == 200
+
+
+def test_s13_2_a_bill_names_its_key_and_project(start_gateway: GatewayFactory) -> None:
+    """The id of a key is its keyed hash, whether it is configured or a client's own; then it is the tenant, too."""
+    keyed = start_gateway({"auth": {"keys": [{**KEYS[2], "project": "search"}, KEYS[0]]}})
+    for key in (USER, ADMIN):
+        ask(keyed, key, "hello")
+    own = start_gateway()
+    ask(own, "sk-own-token", "hello")
+    found = [row for gateway in (keyed, own) for row in bills(gateway)]
+    assert [(tenant, project) for tenant, _, project in found[:2]] == [("alice", "search"), ("ops", None)]
+    assert all(key.startswith("key_") and len(key) == 44 for _, key, _ in found)
+    assert len({key for _, key, _ in found}) == 3
+    assert found[2][0] == found[2][1]
+    assert not {USER, ADMIN} & set(str(found).split("'"))
+
+
+def bills(gateway: GatewayProcess) -> list[tuple[str, str, str | None]]:
+    database = sqlite3.connect(gateway.directory / "gateway.db")
+    found = database.execute("SELECT tenant, key_id, project FROM ledger ORDER BY created_at").fetchall()
+    days = set(database.execute("SELECT tenant, key_id, project FROM usage_days"))
+    database.close()
+    assert days == set(found), "as in the sums"
+    return found
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
@@ -12,6 +13,7 @@ from tests.support.answers import http, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
+from tests.support.process import free_port
 from tests.support.web_page import SECURE_HEADERS, PageClient, WebPage, checked
 
 HOSTILE = [
@@ -140,6 +142,19 @@ def test_s13_2_health_tells_what_is_degraded(start_gateway: GatewayFactory, upst
         assert "Nothing is degraded" in page.text
         assert "upstream_503" in page.text, "the last error stays to be seen"
         assert "SQLite" in page.text
+
+
+def test_s13_2_health_tells_that_the_cache_does_not_answer(start_gateway: GatewayFactory) -> None:
+    """Since when that was noticed; it is asked when the page is."""
+    gateway = start_gateway({"cache": {"url": f"redis://127.0.0.1:{free_port()}"}})
+    with PageClient(gateway.url) as browser:
+        page = browser.page("/ui/health")
+        assert "The cache does not answer" in page.text
+        since = re.search(r"no cost but time\s*(\S+ \S+)", page.text)
+        assert since is not None
+        noticed = datetime.strptime(since.group(1), "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
+        assert timedelta(0) <= datetime.now(UTC) - noticed < timedelta(minutes=1)
+        assert since.group(1) in browser.page("/ui/health").text, "not since it was looked at last"
 
 
 def test_s13_2_faults_are_pages_for_a_person(one_gateway: GatewayProcess, browser: PageClient) -> None:

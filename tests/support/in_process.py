@@ -34,6 +34,7 @@ from gateway.tokens.counter import CounterRegistry
 from gateway.turn.exchange import Exchange
 from gateway.turn.pipeline import Pipeline
 from gateway.turn.settlement import Settlement
+from gateway.upstream.routing.native import Natives
 from gateway.upstream.routing.router import ConfiguredRouter
 
 Json = dict[str, Any]
@@ -134,7 +135,15 @@ class InProcess:
         """Bills by the request's id, as they were computed."""
         router = OneProvider(facts)
         self._pipeline = Pipeline(
-            router, self.upstream, store, NoFiles(), self.context, settlement, settings.context, match
+            router,
+            self.upstream,
+            store,
+            NoFiles(),
+            self.context,
+            settlement,
+            settings.context,
+            match,
+            Natives(SystemClock()),
         )
         self._settlement = settlement
 

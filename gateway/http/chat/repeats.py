@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from gateway.accounting.cost import total_cost
@@ -12,10 +13,9 @@ from gateway.base.tasks import offload_if
 from gateway.errors import StorageUnavailable
 from gateway.http.auth import FORWARDED_HEADERS, UNKNOWN
 from gateway.http.conversations.completions import answered
-from gateway.http.edge import EVENT_STREAM, STREAM_END, Scope, Send, answer_headers, event, send_json, send_start
+from gateway.http.edge import Scope
 from gateway.http.fields import invalid
 from gateway.http.receive import LARGE_BODY
-from gateway.models.exchange import ChatRequest
 from gateway.models.turn import RequestIdentity, StoredCompletion
 from gateway.storage.store import ConversationStore
 
@@ -93,17 +93,10 @@ def _checked(value: bytes) -> str:
     return key
 
 
-async def replay(send: Send, request: ChatRequest, stored: StoredCompletion) -> None:
-    """Sends what is stored of the first answer in the form that the request asks for."""
-    body = answered(stored)
-    conversation_id = stored.ledger.conversation_id
-    if not request.stream:
-        cost = total_cost(stored.ledger.calls)[0].total_cost
-        await send_json(send, 200, body, {**REPLAYED, **answer_headers(conversation_id, cost)})
-        return
-    await send_start(send, 200, {**EVENT_STREAM, **REPLAYED, **answer_headers(conversation_id)})
-    chunks = replayed_chunks(body, request.choices, include_usage=request.include_usage)
-    await send({"type": "http.response.body", "body": b"".join([event(chunk) for chunk in chunks]) + STREAM_END})
+def stored_answer(stored: StoredCompletion) -> tuple[dict[str, Any], str | None, Decimal | None]:
+    """What is stored of the first answer: the completion, its conversation, and what it cost in USD."""
+    cost = total_cost(stored.ledger.calls)[0].total_cost
+    return answered(stored), stored.ledger.conversation_id, cost
 
 
 def replayed_chunks(body: dict[str, Any], choices: int, *, include_usage: bool) -> list[dict[str, Any]]:

@@ -26,8 +26,6 @@ from gateway.upstream.routing.router import ConfiguredRouter
 PATH = "/ui"
 FORWARDED = frozenset((b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"))
 """Headers that only a proxy adds: what comes by one does not come from this machine."""
-SAME = ("same-origin", "none")
-"""Values of `Sec-Fetch-Site` of what the page itself, or a person at the address bar, asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +75,18 @@ class Entrance:
 
 
 def is_foreign(scope: Scope) -> bool:
-    """Whether another site's page is behind a request: by `Sec-Fetch-Site`, which browsers send to loopback and by TLS,
-    and by `Origin`. `server.cors_origins` let such pages call the API, never the page.
+    """Whether another site's page is behind a request: by `Sec-Fetch-Site`, which browsers send to loopback and by TLS
+    and no page can set, else by `Origin`. `server.cors_origins` let such pages call the API, never the page.
 
     A link of another site may be followed. A form of the page itself has the `Origin` `null`, since it tells no
-    referrer: then its token alone says where it comes from.
+    referrer: without `Sec-Fetch-Site` its token alone says where it comes from.
     """
     headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
     is_link = scope["method"] in ("GET", "HEAD")
     site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
-    if site is not None and site not in SAME and not (is_link and headers.get(b"sec-fetch-mode") == "navigate"):
+    if site == "same-origin":
+        return False
+    if site not in (None, "none") and not (is_link and headers.get(b"sec-fetch-mode") == "navigate"):
         return True
     if origin is None or (origin == "null" and not is_link):
         return False

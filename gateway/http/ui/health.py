@@ -1,9 +1,10 @@
 """`/ui/health`: what works, what does not, and since when. Figures are those of the process that answers, without
-tenants and content; what the storage tells is of all."""
+tenants and content; what the storage tells is of all. A viewer of one tenant reads of listed models alone: other names
+come from clients."""
 
 import importlib.metadata
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +15,7 @@ from gateway.errors import StorageUnavailable
 from gateway.http.ui.entrance import Parts
 from gateway.http.ui.page import Answer, Page
 from gateway.storage.reports.health import StorageHealth, read_health
-from gateway.telemetry.metrics import Counts, Trouble
+from gateway.telemetry.metrics import Counts, Metrics, Trouble
 
 PROBE = "ui:health"
 """A key that the cache does not have: asking for it shows whether it answers."""
@@ -60,28 +61,33 @@ class Health:
         except StorageUnavailable:
             storage = None
         counts = parts.metrics.snapshot()
+        told = None if page.tenant is None else {entry.model_name for entry in parts.settings.model_list}
         reason = None if status == 200 else str(said.get("reason"))
         return await page.render(
             "health.html",
-            degraded=list(self._degraded(reason, storage, counts)),
+            degraded=list(self._degraded(reason, storage, counts, told)),
             storage=storage,
             configured=parts.settings,
             cache_down=_down_since(parts.cache),
             figures=parts.statistics.as_json(),
             counts=counts,
-            upstreams=_upstreams(counts, parts.metrics.troubles(), parts.metrics.last_troubles()),
+            upstreams=_upstreams(counts, parts.metrics, told),
             started=parts.started,
             resident=_resident(),
             versions=_versions(),
         )
 
-    def _degraded(self, reason: str | None, storage: StorageHealth | None, counts: Counts) -> Iterator[Degraded]:
+    def _degraded(
+        self, reason: str | None, storage: StorageHealth | None, counts: Counts, told: Set[str] | None
+    ) -> Iterator[Degraded]:
         parts = self._parts
         if reason is not None:
             yield Degraded("No requests are served", reason, parts.ready.unready_since)
         if (since := _down_since(parts.cache)) is not None:
             yield Degraded("The cache does not answer", "every read is a miss, at no cost but time", since, "warn")
         for model, trouble in sorted(parts.metrics.troubles().items()):
+            if told is not None and model not in told:
+                continue
             times = "once" if trouble.errors == 1 else f"{trouble.errors} times"
             yield Degraded(f"{model} has not answered", f"{trouble.code}, {times}", trouble.since)
         if counts.planners_resting:
@@ -94,8 +100,11 @@ class Health:
             yield Degraded("Events were not told to hooks", f"{counts.hooks_lost}: too many were waiting", None, "warn")
 
 
-def _upstreams(counts: Counts, troubles: Mapping[str, Trouble], latest: Mapping[str, Trouble]) -> list[UpstreamState]:
+def _upstreams(counts: Counts, metrics: Metrics, told: Set[str] | None) -> list[UpstreamState]:
+    """`told`: the models whose names a viewer may see; None: all. Others may be what another tenant asked for."""
     models = {model for model, _ in counts.bills} | {model for model, _ in counts.upstream_errors}
+    models = models if told is None else models & told
+    troubles, latest = metrics.troubles(), metrics.last_troubles()
     found = []
     for model in sorted(models):
         answered = counts.bills[model, "complete"]

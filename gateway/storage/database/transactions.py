@@ -1,6 +1,7 @@
 """What both databases share: a transaction as its caller sees it, and a fast insert."""
 
 import sqlite3
+from collections import namedtuple
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -103,6 +104,64 @@ class RowInsert:
                 f"{compiled} {self._conflict}".rstrip(), itemgetter(*names), converts
             )
         return self._compiled[dialect.name]
+
+
+class RowUpdate:
+    """`UPDATE` of one row by its `id`, as cheap as `RowInsert`."""
+
+    def __init__(self, table: sa.Table) -> None:
+        self._table = table
+        self._compiled: dict[tuple[str, ...], tuple[str, list[Callable[[Any], Any] | None]]] = {}
+
+    def __call__(self, connection: sa.Connection, key: str, values: dict[str, Any]) -> None:
+        """Sets these columns."""
+        if connection.dialect.name != "sqlite":
+            connection.execute(self._table.update().where(self._table.c.id == key).values(**values))
+            return
+        names = tuple(values)
+        known = self._compiled.get(names)
+        if known is None:
+            known = self._compiled[names] = self._for(connection.dialect, names)
+        text, converts = known
+        pairs = zip(values.values(), converts, strict=True)
+        given = [value if convert is None else convert(value) for value, convert in pairs]
+        driver: Any = connection.connection.driver_connection
+        driver.execute(text, (*given, key)).close()
+
+    def _for(self, dialect: sa.Dialect, names: tuple[str, ...]) -> tuple[str, list[Callable[[Any], Any] | None]]:
+        sets = ", ".join(f"{name} = ?" for name in names)
+        types = [self._table.c[name].type.dialect_impl(dialect) for name in names]
+        text = f"UPDATE {self._table.name} SET {sets} WHERE id = ?"  # noqa: S608 - names of our own columns
+        return text, [each.bind_processor(dialect) for each in types]
+
+
+class RowRead:
+    """Columns of one row by its `id`, as cheap as `RowInsert`. `lock`: it stays locked until the transaction ends."""
+
+    def __init__(self, table: sa.Table, *names: str, lock: bool = False) -> None:
+        columns = [table.c[name] for name in names]
+        self._columns = columns
+        query = sa.select(*columns).where(table.c.id == sa.bindparam("id"))
+        self._query = query.with_for_update() if lock else query
+        self._text = f"SELECT {', '.join(names)} FROM {table.name} WHERE id = ?"  # noqa: S608 - as above
+        self._row = namedtuple("Row", names)  # type: ignore[misc]
+        self._converts: list[Callable[[Any], Any] | None] | None = None
+
+    def __call__(self, connection: sa.Connection, key: str) -> Any:
+        """The row with these columns as its attributes; None if there is none."""
+        if connection.dialect.name != "sqlite":
+            return connection.execute(self._query, {"id": key}).first()
+        driver: Any = connection.connection.driver_connection
+        cursor = driver.execute(self._text, (key,))
+        found = cursor.fetchone()
+        cursor.close()
+        if found is None:
+            return None
+        if self._converts is None:
+            types = [column.type.dialect_impl(connection.dialect) for column in self._columns]
+            self._converts = [each.result_processor(connection.dialect, None) for each in types]
+        pairs = zip(found, self._converts, strict=True)
+        return self._row(*(value if convert is None else convert(value) for value, convert in pairs))
 
 
 def _insert_by_driver(connection: sa.Connection, text: str, values: list[tuple[Any, ...]]) -> None:

@@ -15,6 +15,7 @@ from gateway.models.conversation import ConversationMessage
 from gateway.models.tool_steps import RESULT_ROLES, open_step
 from gateway.models.turn import LedgerEntry, StoredTurn
 from gateway.storage.database import schema
+from gateway.storage.database.transactions import RowRead
 from gateway.storage.lookup.digests import chain_digest, digest_columns, link_rows
 from gateway.storage.lookup.walk import MESSAGES, upwards, whole_messages
 from gateway.storage.rows import message_of
@@ -46,10 +47,10 @@ def attach_point(connection: sa.Connection, turn: StoredTurn, head: str | None) 
     stays behind that message if the head has moved to another branch meanwhile."""
     follows = turn.at_head and (turn.parent_id in (head, None) or leads_to(connection, turn.parent_id, head))
     parent = head if follows else turn.parent_id
-    row = connection.execute(_PARENT, {"id": parent}).first() if parent is not None else None
+    row = _PARENT(connection, parent) if parent is not None else None
     if row is None and parent is not None and parent != head:  # it was deleted while the model was answering
         parent = head
-        row = connection.execute(_PARENT, {"id": parent}).first()
+        row = None if parent is None else _PARENT(connection, parent)
     if row is None:
         return AttachPoint(None, 0, START, branch_restores=turn.branch_restores, client_agrees=turn.parent_id is None)
     restores = bool(row.restored) or turn.branch_restores
@@ -75,7 +76,7 @@ def without_known(connection: sa.Connection, turn: StoredTurn, point: AttachPoin
     if not count:
         return turn, point
     parent, base = known[digests[count - 1]], turn.digests[count - 1]
-    row = connection.execute(_PARENT, {"id": parent}).one()
+    row = _PARENT(connection, parent)
     there = {m.message_id: known[each] for m, each in zip(turn.new_messages[:count], digests, strict=False)}
     stored = [replace(m, message_id=there[m.message_id]) for m in turn.new_messages[:count]]
     rest = replace(
@@ -222,7 +223,5 @@ def _between_query() -> sa.Select[Any]:
     return sa.select(chain.c.id).where(chain.c.id == first)
 
 
-_PARENT = sa.select(
-    MESSAGES.c.sequence_number, MESSAGES.c.path_digest, MESSAGES.c.said_digest, MESSAGES.c.plain, MESSAGES.c.restored
-).where(MESSAGES.c.id == sa.bindparam("id"))
+_PARENT = RowRead(MESSAGES, "sequence_number", "path_digest", "said_digest", "plain", "restored")
 _BETWEEN = _between_query()

@@ -8,7 +8,7 @@ import os
 import socket
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, date
+from datetime import UTC, date, datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -52,11 +52,15 @@ def add_to_days(connection: sa.Connection, ledger_rows: Sequence[Row], sign: int
     found: dict[bytes, dict[str, Any]] = {}
     for row in ledger_rows:
         who = {name: row[name] for name in WHO}
-        day = utc(row["created_at"]).astimezone(UTC).date()
-        digest = _digest(shard, day, who)
-        sums = found.setdefault(digest, {"digest": digest, "day": day, **who, **dict.fromkeys(SUMS, 0)})
-        for name, value in sums_of(row).items():
-            sums[name] = _bounded(sums[name] + sign * value)
+        at: datetime = row["created_at"]
+        day = (at if at.tzinfo is None or at.tzinfo is UTC else at.astimezone(UTC)).date()
+        digest, more = _digest(shard, day, who), sums_of(row)
+        if digest in found:
+            sums = found[digest]
+            more = {name: _bounded(sums[name] + sign * value) for name, value in more.items()}
+        elif sign < 0:
+            more = {name: -value for name, value in more.items()}
+        found[digest] = {"digest": digest, "day": day, **who, **more}
     ADD_DAYS(connection, [found[digest] for digest in sorted(found)])
 
 

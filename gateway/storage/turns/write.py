@@ -13,7 +13,7 @@ from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
 from gateway.storage.claims import settle_claims
 from gateway.storage.conversations.delete import anonymise_bills, unheld_groups
 from gateway.storage.database import schema
-from gateway.storage.database.transactions import RowInsert
+from gateway.storage.database.transactions import RowInsert, RowRead, RowUpdate
 from gateway.storage.lookup.digests import INSERT_LINKS
 from gateway.storage.lookup.frames import write_frame
 from gateway.storage.lookup.pins import pin
@@ -40,6 +40,10 @@ NOTHING_MORE = {
 """Of a conversation that a turn begins: these come with `POST /v1/conversations` alone."""
 
 INSERT_CONVERSATION = RowInsert(schema.conversations)
+UPDATE_CONVERSATION = RowUpdate(schema.conversations)
+LOCKED = RowRead(
+    schema.conversations, "head_id", "attachments", "forgotten_at", "question", *OF_A_CONVERSATION, lock=True
+)
 INSERT_MESSAGES = RowInsert(schema.messages)
 INSERT_COMPLETION = RowInsert(schema.completions)
 INSERT_INSTRUCTIONS = RowInsert(schema.instructions, "ON CONFLICT DO NOTHING")
@@ -67,14 +71,14 @@ def write_turns(connection: sa.Connection, commits: Sequence[TurnCommit], now: d
 
 def left_behind(connection: sa.Connection, turn: StoredTurn, tenant: str) -> tuple[str, ...]:
     """What `write_turns` returns of a turn that is recorded already: no cache groups while its conversation exists."""
-    if connection.execute(_LOCK, {"id": turn.conversation_id}).first() is not None:
+    if LOCKED(connection, turn.conversation_id) is not None:
         return ()
     return unheld_groups(connection, tenant, turn.cached, but=turn.conversation_id)
 
 
 def _without_turn(connection: sa.Connection, bill: Row) -> None:
     """A bill that comes without its turn: of a conversation that is gone, or never came to be, it names nothing."""
-    if connection.execute(_LOCK, {"id": bill["conversation_id"]}).first() is None:
+    if LOCKED(connection, bill["conversation_id"]) is None:
         anonymise_bills(connection, schema.ledger.c.request_id == bill["request_id"])
     else:
         add_to_conversation(connection, bill)
@@ -83,7 +87,7 @@ def _without_turn(connection: sa.Connection, bill: Row) -> None:
 def _write_turn(
     connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry, bill: Row, now: datetime
 ) -> tuple[str, ...]:
-    row = connection.execute(_LOCK, {"id": turn.conversation_id}).first()
+    row = LOCKED(connection, turn.conversation_id)
     if row is None and not turn.created:  # deleted while the model was answering: deleted is deleted, the bill stays
         anonymise_bills(connection, schema.ledger.c.request_id == entry.request_id)
         return unheld_groups(connection, entry.tenant, turn.cached, but=turn.conversation_id)
@@ -113,7 +117,7 @@ def _write_turn(
         INSERT_CONVERSATION(connection, [{**NOTHING_MORE, **values, **told, **sums, **named}])
     else:
         values |= told | with_more(row, sums)
-        connection.execute(_UPDATE, {**values, "conversation": turn.conversation_id})
+        UPDATE_CONVERSATION(connection, turn.conversation_id, values)
     if instructions is not None:
         INSERT_INSTRUCTIONS(connection, [instructions])
     steps = _steps(connection, turn, [row for row, _ in messages])
@@ -217,14 +221,6 @@ def _write_completion(connection: sa.Connection, turn: StoredTurn, request_id: s
 
 
 CONVERSATION = schema.conversations
-_LOCK = (
-    sa.select(
-        *(CONVERSATION.c[name] for name in ("head_id", "attachments", "forgotten_at", "question", *OF_A_CONVERSATION))
-    )
-    .where(CONVERSATION.c.id == sa.bindparam("id"))
-    .with_for_update()
-)
-_UPDATE = CONVERSATION.update().where(CONVERSATION.c.id == sa.bindparam("conversation"))
 _REPLAYED = (
     schema.replays.update()
     .where(schema.replays.c.id == sa.bindparam("replay"))

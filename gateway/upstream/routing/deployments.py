@@ -65,6 +65,8 @@ def deployment_of(
         "first_byte_timeout": timeouts.first_byte,
         "idle_timeout": timeouts.idle,
         "origin": origin_of(provider, name, base),
+        "provider": provider,
+        "has_responses": _has_responses(entry),
     }
     unknown = params.model_extra or {}
     kept = OWN_PARAMETERS | ROUTER_PARAMETERS
@@ -80,6 +82,15 @@ def deployment_of(
     if provider == AZURE:
         shared |= _azure(base, name, params.api_version, unknown.get("azure_ad_token"))
     return Deployment(**shared)
+
+
+def _has_responses(entry: ModelEntry) -> bool | None:
+    """What an entry says of OpenAI's API for responses, as LiteLLM's map does."""
+    info = entry.model_info.model_extra or {}
+    if info.get("mode") == "responses":
+        return True
+    served = info.get("supported_endpoints")
+    return "/v1/responses" in served if isinstance(served, list) else None
 
 
 def _azure(base: str, name: str, version: str | None, token: str | None) -> dict[str, Any]:

@@ -117,6 +117,8 @@ HOST = (b"host", b"127.0.0.1:8000")
         ("POST", {b"origin": b"null", b"sec-fetch-site": b"same-origin"}, False),
         ("POST", {b"origin": b"null", b"sec-fetch-site": b"cross-site", b"sec-fetch-mode": b"navigate"}, True),
         ("POST", {b"origin": b"https://evil.example"}, True),
+        ("POST", {b"origin": b"https://named.by.a.proxy", b"sec-fetch-site": b"same-origin"}, False),
+        ("POST", {b"origin": b"null", b"sec-fetch-site": b"none"}, False),
         ("POST", {b"origin": b"http://127.0.0.1:8000", b"sec-fetch-site": b"same-site"}, True),
     ],
 )

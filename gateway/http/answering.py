@@ -1,0 +1,286 @@
+"""The way of a request through any API that asks a model: read, answered once, sent whole or as a stream (ADR 27).
+
+What differs between APIs is a `Dialect`: how a request is read into the inner form, and how answers are worded.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any, Protocol
+
+from gateway.base.tasks import BackgroundTasks, offload_if
+from gateway.config.settings import Settings
+from gateway.errors import GatewayError, StorageUnavailable
+from gateway.http.admission import LargeBodies, Place
+from gateway.http.auth import UNKNOWN, Authenticator
+from gateway.http.chat.repeats import REPLAYED, identify, keyed, replayed_chunks, stored_answer
+from gateway.http.chat.validation import Arrival
+from gateway.http.edge import (
+    CLIENT,
+    EVENT_STREAM,
+    Client,
+    Receive,
+    Scope,
+    Send,
+    answer_headers,
+    note_fault,
+    send_json,
+    send_json_bytes,
+    send_start,
+)
+from gateway.http.receive import LARGE_BODY, read_body, until_disconnect
+from gateway.models.conversation import ConversationRef
+from gateway.models.exchange import Caller, ChatRequest, stays
+from gateway.models.turn import RequestIdentity, StoredCompletion
+from gateway.ports import Clock
+from gateway.storage.store import ConversationStore
+from gateway.turn.idempotency import IdempotencyGate, Permit
+from gateway.turn.pipeline import Completion, Pipeline
+from gateway.turn.streaming import Chunks, StreamedAnswer
+
+
+class StreamWriter(Protocol):
+    """One streamed answer in an API's words. Each method gives the bytes to send now, perhaps none."""
+
+    def events(self, chunks: Chunks) -> bytes:
+        """What these chunks (of the inner form, as chat completions have them) are."""
+        ...
+
+    def end(self) -> bytes:
+        """What stands behind the last chunk."""
+        ...
+
+    def fault(self, error: GatewayError) -> bytes:
+        """What stands at the end of an answer that broke off."""
+        ...
+
+
+class Dialect(Protocol):
+    """An API's words for requests and answers."""
+
+    def read(self, raw: bytes, headers: Mapping[str, str], caller: Caller, arrival: Arrival) -> ChatRequest:
+        """The request that a body holds, in the inner form. It may run in a thread.
+
+        Args:
+            headers: those that `_is_told` lets through, in lower case.
+
+        Raises:
+            InvalidRequest: a field breaks a rule; `param` names it.
+        """
+        ...
+
+    def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
+        """Whatever is kept of a body while its request is answered."""
+        ...
+
+    def whole(self, body: dict[str, Any], request: ChatRequest) -> bytes:
+        """A completion (of the inner form) as this API's JSON."""
+        ...
+
+    def writer(self, request: ChatRequest) -> StreamWriter:
+        """For the request's streamed answer."""
+        ...
+
+
+class Answering:
+    """Reads and validates, hands over to the pipeline, and sends what comes back."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        idempotency: IdempotencyGate,
+        store: ConversationStore,
+        auth: Authenticator,
+        settings: Settings,
+        clock: Clock,
+    ) -> None:
+        server = settings.server
+        self._large_bodies = LargeBodies(server.max_bytes_in_flight, server.receive_timeout)
+        self._pipeline = pipeline
+        self._idempotency = idempotency
+        self._store = store
+        self._auth = auth
+        self._max_body_bytes = server.max_body_bytes
+        self._clock = clock
+        self._unattended = BackgroundTasks()
+
+    async def answer(
+        self, scope: Scope, receive: Receive, send: Send, dialect: Dialect, caller: Caller | None = None
+    ) -> None:
+        """Answers one request.
+
+        Args:
+            caller: who asks, where that is known already.
+
+        Raises:
+            GatewayError: as drawn in `errors.py`; nothing has been sent yet.
+        """
+        at, started = self._clock.now(), self._clock.monotonic()
+        key = keyed(scope)
+        caller = caller or await self._auth.caller(scope)
+        with self._large_bodies.place() as place:
+            raw = await read_body(scope, receive, self._max_body_bytes, place)
+            facts, client = scope["gateway"], scope.get(CLIENT)
+            has_left = stays if client is None else client.has_left
+            arrival = Arrival(facts["request_id"], at, started, len(raw), facts, has_left)
+            request = await self._read(raw, scope, caller, arrival, dialect)
+            identity = await identify(key, caller.tenant, raw, self._store) if key else None
+            way = _Way(request, dialect, scope, receive, send, place)
+            with dialect.holding(raw, request):
+                del raw
+                if request.options.dry_run:
+                    await self._dry_run(way)
+                elif identity is None:
+                    await self._respond(way)
+                else:
+                    await self._respond_once(identity, way)
+
+    async def _read(self, raw: bytes, scope: Scope, caller: Caller, arrival: Arrival, dialect: Dialect) -> ChatRequest:
+        def read() -> ChatRequest:
+            headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"] if _is_told(k)}
+            return dialect.read(raw, headers, caller, arrival)
+
+        request = await offload_if(len(raw) >= LARGE_BODY, read)
+        if caller.tenant == UNKNOWN and (request.keeps_content or request.conversation != ConversationRef()):
+            raise StorageUnavailable("The storage cannot be reached.")
+        scope["gateway"].update(model=request.model, stream=request.stream, tenant=caller.tenant)
+        if request.agent is not None:
+            scope["gateway"]["agent"] = request.agent.agent_id
+        return request
+
+    async def _dry_run(self, way: "_Way") -> None:
+        estimate = await until_disconnect(way.receive, self._pipeline.dry_run(way.request))
+        bill = estimate["response_metadata"]
+        headers = answer_headers(bill["conversation_id"], bill["cost"]["total_cost"])
+        await send_json(way.send, 200, estimate, headers)
+
+    async def _respond(self, way: "_Way") -> None:
+        if way.request.stream:
+            await until_disconnect(way.receive, self._stream(way))
+            return
+        completion = await until_disconnect(way.receive, self._pipeline.answer(way.request))
+        await self._send_completion(completion, way)
+
+    async def _respond_once(self, identity: RequestIdentity, way: "_Way") -> None:
+        """Runs the request, or sends the answer that it was given before."""
+        admitted = await until_disconnect(way.receive, self._idempotency.admit(identity, way.request))
+        if isinstance(admitted, StoredCompletion):
+            way.scope["gateway"]["replayed"] = True
+            way.scope["gateway"]["conversation_id"] = admitted.ledger.conversation_id
+            await _replay(way, admitted)
+            return
+        way.request = request = replace(way.request, claim=admitted.claim)
+        if request.stream or not request.keeps_content:
+            with admitted:
+                await self._respond(way)
+            return
+        completion = await self._answer_in_any_case(admitted, replace(request, has_left=stays), way.receive)
+        await self._send_completion(completion, way)
+
+    async def _answer_in_any_case(self, permit: Permit, request: ChatRequest, receive: Receive) -> Completion:
+        """The answer, which is finished and stored also if the client leaves: by its key it is found again, so that
+        nothing is charged twice."""
+
+        async def answered() -> Completion:
+            with permit:
+                return await self._pipeline.answer(request)
+
+        task = self._unattended.start(answered())
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits for it
+        try:
+            return await until_disconnect(receive, _of(task))
+        except asyncio.CancelledError:  # the server ends this request; a client that leaves is no reason
+            task.cancel()
+            raise
+
+    async def close(self) -> None:
+        """Ends what goes on without its client, at shutdown; its bill is kept."""
+        await self._unattended.cancel()
+
+    async def _send_completion(self, completion: Completion, way: "_Way") -> None:
+        headers = {**completion.headers, **answer_headers(completion.conversation_id, completion.cost)}
+        way.scope["gateway"]["conversation_id"] = completion.conversation_id
+        content = way.dialect.whole(completion.body, way.request)
+        with self._large_bodies.occupied(len(content)):
+            await send_json_bytes(way.send, 200, content, headers)
+
+    async def _stream(self, way: "_Way") -> None:
+        answer = await self._pipeline.stream(way.request)
+        way.place.release()
+        try:
+            await _send_stream(answer, way)
+        finally:
+            await answer.aclose()
+
+
+def _is_told(name: bytes) -> bool:
+    """Whether a dialect is shown a header: those that say something of the request, and no key."""
+    return (name[:2] == b"x-" and name != b"x-api-key") or name[:10] == b"anthropic-"
+
+
+class _Way:
+    """A request on its way: where it came from and where its answer goes."""
+
+    __slots__ = ("dialect", "place", "receive", "request", "scope", "send")
+
+    def __init__(
+        self, request: ChatRequest, dialect: Dialect, scope: Scope, receive: Receive, send: Send, place: Place
+    ) -> None:
+        self.request = request
+        self.dialect = dialect
+        self.scope = scope
+        self.receive = receive
+        self.send = send
+        self.place = place
+
+
+async def _send_stream(answer: StreamedAnswer, way: _Way) -> None:
+    way.scope["gateway"]["conversation_id"] = answer.conversation_id
+    headers = {**answer.headers, **EVENT_STREAM, **answer_headers(answer.conversation_id)}
+    await send_start(way.send, 200, headers)
+    writer = way.dialect.writer(way.request)
+    try:
+        await answer.send_to(_EventStream(way.send, way.scope.get(CLIENT), writer))
+        end = writer.end()
+    except GatewayError as error:
+        # The answer has begun, so its status cannot change: an error event, and not the end of a whole one (§7).
+        note_fault(way.scope["gateway"], error)
+        end = writer.fault(error)
+    await way.send({"type": "http.response.body", "body": end})
+
+
+async def _replay(way: _Way, stored: StoredCompletion) -> None:
+    """Sends what is stored of the first answer in the form that the request asks for."""
+    body, conversation_id, cost = stored_answer(stored)
+    request, dialect = way.request, way.dialect
+    if not request.stream:
+        headers = {**REPLAYED, **answer_headers(conversation_id, cost)}
+        await send_json_bytes(way.send, 200, dialect.whole(body, request), headers)
+        return
+    await send_start(way.send, 200, {**EVENT_STREAM, **REPLAYED, **answer_headers(conversation_id)})
+    chunks = replayed_chunks(body, request.choices, include_usage=request.include_usage)
+    writer = dialect.writer(request)
+    await way.send({"type": "http.response.body", "body": writer.events(chunks) + writer.end()})
+
+
+class _EventStream:
+    """A streamed answer on its way (adapter of `turn.streaming.Receiver`)."""
+
+    def __init__(self, send: Send, client: Client | None, writer: StreamWriter) -> None:
+        self._send = send
+        self._client = client
+        self._events = writer.events
+        self.writes_at_once = client is not None
+
+    async def send(self, chunks: Chunks) -> None:
+        if body := self._events(chunks):
+            await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+    def write(self, chunks: Chunks) -> bool:
+        body = self._events(chunks)
+        return not body or (self._client is not None and self._client.write(body))
+
+
+async def _of(task: "asyncio.Task[Completion]") -> Completion:
+    return await asyncio.shield(task)

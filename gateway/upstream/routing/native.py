@@ -1,0 +1,67 @@
+"""Whether a deployment speaks the API that a request came by: then it is called in that API's own words (ADR 27)."""
+
+from dataclasses import replace
+from typing import Literal
+
+from gateway.errors import InvalidRequest
+from gateway.models.exchange import Deployment, Native
+from gateway.ports import Clock
+
+ANTHROPIC_BASE = "https://api.anthropic.com"
+OPENAI_BASES = ("https://api.openai.com/v1", "https://eu.api.openai.com/v1", "https://us.api.openai.com/v1")
+NOT_SPOKEN = (404, 405, 501)
+"""Statuses by which an upstream says that it has no such endpoint."""
+FORGET_SECONDS = 600.0
+"""How long an upstream that has no such endpoint is not asked again."""
+Speaks = Literal["yes", "perhaps", "no"]
+
+
+class Natives:
+    """Which upstreams speak which API. Of those that nobody knows of, the first request tells."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._silent: dict[tuple[str, str], float] = {}
+
+    def of(self, deployment: Deployment, native: Native) -> tuple[Deployment, Deployment | None]:
+        """The deployment to call, and the one to fall back on if that turns out not to speak the request's API.
+
+        Raises:
+            InvalidRequest: the request needs what no other API has, and the deployment does not speak its own.
+        """
+        speaks = self._speaks(deployment, native.protocol)
+        if speaks == "no":
+            _check_needs(native)
+            return deployment, None
+        spoken = _called_natively(deployment, native.protocol)
+        certain = speaks == "yes" or bool(native.needs)
+        return spoken, None if certain else deployment
+
+    def refused(self, deployment: Deployment) -> None:
+        """This one has no such endpoint."""
+        self._silent[deployment.api_base, deployment.protocol] = self._clock.monotonic() + FORGET_SECONDS
+
+    def _speaks(self, deployment: Deployment, protocol: str) -> Speaks:
+        if protocol == "anthropic":
+            return "yes" if deployment.provider == "anthropic" else "no"
+        if deployment.protocol != "openai":
+            return "no"
+        if deployment.has_responses is not None:
+            return "yes" if deployment.has_responses else "no"
+        if deployment.api_base in OPENAI_BASES:
+            return "yes"
+        until = self._silent.get((deployment.api_base, protocol), 0.0)
+        return "no" if until > self._clock.monotonic() else "perhaps"
+
+
+def _called_natively(deployment: Deployment, protocol: Literal["responses", "anthropic"]) -> Deployment:
+    if protocol == "responses":
+        return replace(deployment, protocol="responses")
+    base = (deployment.api_base or ANTHROPIC_BASE).rstrip("/").removesuffix("/v1")
+    return replace(deployment, protocol="anthropic", api_base=f"{base}/v1", key_header="x-api-key")
+
+
+def _check_needs(native: Native) -> None:
+    for name in native.needs:
+        text = f"{name} is not served by the upstream of this model."
+        raise InvalidRequest(text, param=name, code="unsupported_value")
