@@ -5,7 +5,6 @@ from tests.house.measure import measure
 SMALL_WITH_REASON = {
     "__main__.py": "`python -m gateway`",
     "accounting/cost_table.py": "sums as CSV and JSON: written by a command and by the page alike",
-    "accounting/figures.py": "what a bill adds to sums: asked by settlement, by amending, and of older bills",
     "base/clock.py": "the one clock, passed in everywhere",
     "base/ids.py": "ids and digests",
     "base/names.py": "names in messages, credentials among them: asked by the edge, the settings and the routes",

@@ -21,6 +21,7 @@ LINKS = {
 @cache
 def document() -> bytes:
     """The description as JSON. It is made when it is first asked for: nothing else needs it."""
+    from gateway.http.openapi.organization import organization_schemas
     from gateway.http.openapi.paths import paths
     from gateway.http.openapi.schemas import schemas
     from gateway.http.openapi.things import thing_schemas
@@ -33,7 +34,7 @@ def document() -> bytes:
         "security": [{"key": []}],
         "paths": paths(),
         "components": {
-            "schemas": {**schemas(), **windows(), **thing_schemas(), **turn_schemas()},
+            "schemas": {**schemas(), **windows(), **thing_schemas(), **turn_schemas(), **organization_schemas()},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     }
