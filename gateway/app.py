@@ -286,18 +286,15 @@ class Gateway:
         ]
         found += organization_routes(self.transactions, self.auth, self.clock)
         found += self._classic_routes(ready)
-        page = Entrance(self._parts(ready))
+        about, stored = (self.settings, self.clock, self.auth), (self.transactions, self.store, self.past)
+        seen, asked = (self.metrics, ready, self.statistics), (self.chat, self.pipeline, self.router)
+        page = Entrance(Parts(*about, *stored, *seen, *asked, self.backend, self.clock.now()))
         found += [Route("/ui", page), Route("/ui/{page:path}", page)]
         if server.metrics != "off":
             is_open = server.metrics == "open"
             counts = MetricsPage(self.metrics, self.auth, open_to_all=is_open, shared=self.shared)
             found.append(Route("/metrics", counts, methods=["GET"]))
         return found
-
-    def _parts(self, ready: Ready) -> Parts:
-        about, stored = (self.settings, self.clock, self.auth), (self.transactions, self.store, self.past)
-        models, kept = (self.chat, self.pipeline, self.router), (self.backend, self.clock.now())
-        return Parts(*about, *stored, self.metrics, ready, self.statistics, *models, *kept)
 
     def _classic_routes(self, ready: Ready) -> list[Route]:
         """The classic API: other names for what is served below `/v1/`."""

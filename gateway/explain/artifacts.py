@@ -20,6 +20,7 @@ MOST_RANKED, MOST_RANKED_CHARS = 100, 1_000_000
 """Artifacts that are ranked, and their characters; of more none is: that takes its time."""
 MOST_COMPACTED = 1_000_000
 """Characters of an original that is compacted to find passages in it."""
+SIZES = ("original_size_chars", "processed_size_chars")
 Json = dict[str, Any]
 
 
@@ -96,7 +97,7 @@ def explained_artifacts(
         used: `context_utilization` of the bill, whole.
         plan: what the planner said.
     """
-    records = [each for each in used.get("artifacts_processed") or () if isinstance(each, dict)]
+    records = records_of(used)
     decisions = {each.get("artifact_id"): each for each in (plan or {}).get("artifacts", ())}
     shown = shown_artifacts(sent.messages or ())
     ranks = _ranks(question, [(_content_id(each), originals.texts.get(_content_id(each))) for each in records])
@@ -104,6 +105,16 @@ def explained_artifacts(
         _explained(each, decisions.get(each.get("artifact_id")), shown, originals, ranks.get(_content_id(each)))
         for each in records
     ]
+
+
+def records_of(used: Mapping[str, Any]) -> list[Json]:
+    """The artifacts that a bill lists, as far as they are what the gateway wrote: an audit finds what is not.
+
+    Args:
+        used: its `context_utilization`.
+    """
+    found = [each for each in used.get("artifacts_processed") or () if isinstance(each, dict)]
+    return [each for each in found if all(isinstance(each.get(name), int) for name in SIZES)]
 
 
 def _content_id(record: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from gateway.explain.window import WindowBar, window_bar
-from gateway.history.past_turns import in_turns, turns_of
+from gateway.history.past_turns import in_turns
 from gateway.models.conversation import ConversationMessage
 from gateway.models.outline import ConversationOutline, OutlinedMessage, OutlinedPage
 from gateway.models.past_turns import ConversationPath, PastTurn, PathMessage
@@ -126,16 +126,20 @@ def _bare(each: OutlinedMessage, results: Sequence[str]) -> PathMessage:
 
 
 def explained_conversation(
-    outline: ConversationOutline, branch: ConversationPath, turns: Sequence[PastTurn], page: OutlinedPage, first: int
+    outline: ConversationOutline,
+    branch: ConversationPath,
+    count: int,
+    turns: Sequence[PastTurn],
+    page: OutlinedPage,
+    first: int,
 ) -> ExplainedConversation:
     """
     Args:
-        branch: as `branch_of` gives it.
+        branch: as `branch_of` gives it; it has `count` turns.
         turns: those of the page, of which the first is number `first`.
     """
     last = branch.messages[-1].message.message_id if branch.messages else None
     found = tuple(_turn(each, page, outline.pinned) for each in turns)
-    count = len(turns_of(branch))
     is_current = last == outline.head_id or last is None
     return ExplainedConversation(outline, last, is_current, count, first, found, branch_runs(outline))
 

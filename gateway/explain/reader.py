@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from gateway.base.tasks import offload_if
 from gateway.explain.conversation import ExplainedConversation, branch_of, explained_conversation
 from gateway.explain.request import DELETED, NO_MESSAGES, NOT_STORED, RequestBehind, StoredRequest
 from gateway.history.past_turns import in_turns, turns_of
-from gateway.models.past_turns import ConversationPath, PastRequest
+from gateway.models.conversation import INLINE_MESSAGES
+from gateway.models.outline import ConversationOutline
+from gateway.models.past_turns import ConversationPath, PastRequest, PastTurn
 from gateway.models.turn import LedgerEntry
 from gateway.storage.conversations.outline import Outlines
 
@@ -36,14 +39,15 @@ class Explained:
             StorageUnavailable: the storage cannot be reached.
         """
         outline = await self._outlines.outline(tenant, conversation_id)
-        path = branch_of(outline, branch)
-        turns = turns_of(path)
+        is_long = len(outline.messages) >= INLINE_MESSAGES
+        path, turns = await offload_if(is_long, _branch, outline, branch)
         number = page if page is not None else max(1, -(-len(turns) // PAGE))
         shown = turns[(number - 1) * PAGE : number * PAGE]
         requests = list(dict.fromkeys(each.request_id for turn in shown for each in turn.requests))
         said = [str(each.message.message_id) for turn in shown for each in turn.messages if each.message.role == "user"]
         found = await self._outlines.page(outline, requests, said)
-        return explained_conversation(outline, path, shown, found, (number - 1) * PAGE + 1)
+        first = (number - 1) * PAGE + 1
+        return await offload_if(is_long, explained_conversation, outline, path, len(turns), shown, found, first)
 
     async def request(self, tenant: str | None, request_id: str) -> StoredRequest:
         """A request by `req_…` or `chatcmpl-…`.
@@ -52,17 +56,16 @@ class Explained:
             NotFound: there is none of that id to be seen.
             StorageUnavailable: the storage cannot be reached.
         """
-        completion, path = await self._outlines.request(tenant, request_id)
+        completion, branch = await self._outlines.request(tenant, request_id)
         entry = completion.ledger
         stored = StoredRequest(completion)
-        if path is None:
+        if branch is None:
             return replace(stored, reason=NOT_STORED if entry.conversation_id is None else DELETED)
-        path = in_turns(path)
-        turn, request = _found(path, entry.request_id)
+        is_long = len(branch.messages) >= INLINE_MESSAGES
+        path, turn, request, before = await offload_if(is_long, _found, branch, entry.request_id)
         if request is None:
             return replace(stored, reason=NO_MESSAGES)
         stored = replace(stored, path=path, request=request, number=turn)
-        before = _answered_before(path, request)
         bills, attached = await self._outlines.details(entry, path, [each.request_id for each in before], _names(entry))
         behind = _behind(entry, before, bills)
         asked = [(request, entry), *([(behind[0], behind[1])] if behind is not None else [])]
@@ -79,19 +82,24 @@ def _answer(request: PastRequest, entry: LedgerEntry) -> tuple[str, str, object]
     return entry.model, str(answer.message.message_id), answer.committed_at
 
 
-def _found(path: ConversationPath, request_id: str) -> tuple[int | None, PastRequest | None]:
-    """The request on its branch, with the number of its turn."""
-    for turn in reversed(turns_of(path)):
+def _branch(outline: ConversationOutline, last: str | None) -> tuple[ConversationPath, list[PastTurn]]:
+    path = branch_of(outline, last)
+    return path, turns_of(path)
+
+
+def _found(
+    path: ConversationPath, request_id: str
+) -> tuple[ConversationPath, int | None, PastRequest | None, list[PastRequest]]:
+    """The branch with its turns whole; the number of the request's turn, the request, and the answered ones before it,
+    the latest first, `MOST_BEFORE` at most."""
+    path = in_turns(path)
+    turns = turns_of(path)
+    for turn in reversed(turns):
         for request in reversed(turn.requests):
             if request.request_id == request_id:
-                return turn.number, request
-    return None, None
-
-
-def _answered_before(path: ConversationPath, request: PastRequest) -> list[PastRequest]:
-    """The answered requests before this one on its branch, the latest first, `MOST_BEFORE` at most."""
-    found = [each for turn in turns_of(path) for each in turn.answered if each.before < request.before]
-    return found[-MOST_BEFORE:][::-1]
+                before = [each for one in turns for each in one.answered if each.before < request.before]
+                return path, turn.number, request, before[-MOST_BEFORE:][::-1]
+    return path, None, None, []
 
 
 def _behind(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.accounting.cost import cache_tokens, usage_of
-from gateway.explain.artifacts import EXCLUDED, FULL
+from gateway.explain.artifacts import EXCLUDED, FULL, records_of
 from gateway.models.turn import LedgerEntry
 from gateway.planning.record import RECALLED
 
@@ -62,7 +62,7 @@ def window_bar(entry: LedgerEntry) -> WindowBar:
     used = entry.metadata.get("context_utilization") or {}
     breakdown = used.get("breakdown") or {}
     parts = {name: int(breakdown.get(name) or 0) for name in PARTS}
-    records = [each for each in used.get("artifacts_processed") or () if isinstance(each, dict)]
+    records = records_of(used)
     standing = (used.get("artifacts_standing") or {}).get("chars") or 0
     parts["recalled"] = _recalled(parts["artifacts"], records, int(standing))
     parts["artifacts"] -= parts["recalled"]
@@ -83,7 +83,7 @@ def left_window(used: Json) -> LeftWindow:
     Args:
         used: `context_utilization` of its bill.
     """
-    records = [each for each in used.get("artifacts_processed") or () if isinstance(each, dict)]
+    records = records_of(used)
     reduced = tuple(each for each in records if each.get("strategy") not in (FULL, EXCLUDED) and not _is_of_turns(each))
     excluded = tuple(each for each in records if each.get("strategy") == EXCLUDED)
     return LeftWindow(int(used.get("messages_excluded") or 0), reduced, excluded)

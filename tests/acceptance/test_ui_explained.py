@@ -23,6 +23,7 @@ from tests.support.internal_models import InternalModels, decision, every, plan_
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.replaying import chat, replayed
 from tests.support.team import Team
+from tests.support.web_page import PageClient, checked
 
 QUESTION = user("Who is the keeper of lamp 41?")
 HOSTILE = (
@@ -49,40 +50,32 @@ def team(explained: GatewayProcess, upstream: MockUpstream) -> Iterator[Team]:
         yield found
 
 
-class Browser:
-    """What a browser gets of the page, without scripts."""
+class Browser(PageClient):
+    """What a browser gets of the page, without scripts: each page that is read is well formed."""
 
-    def __init__(self, gateway: GatewayProcess) -> None:
-        self.client = httpx.Client(base_url=gateway.url, timeout=60)
-
-    def get(self, path: str, status: int = 200) -> str:
-        answer = self.client.get(path)
+    def read(self, path: str, status: int = 200) -> str:
+        answer = self.get(path)
         assert answer.status_code == status, answer.text[-2000:]
-        assert "'unsafe-inline'" not in answer.headers["content-security-policy"]
-        assert not re.search(
-            r'\sstyle="|<style|<script(?! src=)| on\w+="', answer.text.replace(html.escape(HOSTILE), "")
-        )
+        checked(answer)
         return answer.text
 
     def request(self, request_id: str) -> str:
-        return self.get(f"/ui/requests/{request_id}")
+        return self.read(f"/ui/requests/{request_id}")
 
     def conversation(self, team: Team, **query: str) -> str:
-        return self.get(f"/ui/conversations/{team.conversation}?{httpx.QueryParams(query)}")
+        return self.read(f"/ui/conversations/{team.conversation}?{httpx.QueryParams(query)}")
 
-    def in_full(self, page: str, request_id: str, artifact_id: str) -> str:
-        token = re.search(r'name="csrf" value="([^"]*)"', page)
-        assert token
-        form = {"csrf": token[1], "artifact": artifact_id}
-        answer = self.client.post(f"/ui/requests/{request_id}/in-full", data=form)
+    def in_full(self, request_id: str, artifact_id: str) -> str:
+        token = self.token(f"/ui/requests/{request_id}")
+        answer = self.post(f"/ui/requests/{request_id}/in-full", {"csrf": token, "artifact": artifact_id})
         assert answer.status_code == 200, answer.text[-2000:]
+        checked(answer)
         return answer.text
 
 
 @pytest.fixture
 def browser(explained: GatewayProcess) -> Iterator[Browser]:
-    found = Browser(explained)
-    with found.client:
+    with Browser(explained.url) as found:
         yield found
 
 
@@ -153,7 +146,7 @@ def test_s13_3_with_it_in_full_asks_no_model_and_stores_nothing(team: Team, brow
     assert lamp["strategy"] == "rag_extract", records
     asked = len(team.upstream.requests)
     sums = exact(team.client.get(f"/conversations/{team.conversation}").text)["totals"]
-    page = browser.in_full(browser.request(request_id), request_id, lamp["artifact_id"])
+    page = browser.in_full(request_id, lamp["artifact_id"])
     read = text_of(page)
     assert "It is not in full here either" not in read
     assert "It cannot be made so" not in read
@@ -161,7 +154,7 @@ def test_s13_3_with_it_in_full_asks_no_model_and_stores_nothing(team: Team, brow
     assert len(team.upstream.requests) == asked
     assert len(models.planned) == 1
     assert exact(team.client.get(f"/conversations/{team.conversation}").text)["totals"] == sums
-    without = browser.client.post(f"/ui/requests/{request_id}/in-full", data={"artifact": lamp["artifact_id"]})
+    without = browser.post(f"/ui/requests/{request_id}/in-full", {"artifact": lamp["artifact_id"]})
     assert without.status_code == 403
 
 
@@ -177,7 +170,7 @@ def test_s13_3_a_tool_s_result_in_full(team: Team, browser: Browser) -> None:
     assert "reduced" in text_of(page)
     record = answer["response_metadata"]["context_utilization"]["artifacts_processed"][0]
     assert record["strategy"] == "rag_extract"
-    read = text_of(browser.in_full(page, request_id, record["artifact_id"]))
+    read = text_of(browser.in_full(request_id, record["artifact_id"]))
     assert "It cannot be made so: This model's maximum context length is" in read, "it is longer than the window"
 
 
@@ -213,7 +206,9 @@ def test_s13_3_branches_are_a_tree(team: Team, browser: Browser) -> None:
     assert "replay" in read
     link = re.search(r'href="(/ui/conversations/[^"]*branch=[^"]*)"', page)
     assert link
-    others = [text_of(browser.get(html.unescape(each))) for each in re.findall(r'href="([^"]*branch=msg_[^"]*)"', page)]
+    others = [
+        text_of(browser.read(html.unescape(each))) for each in re.findall(r'href="([^"]*branch=msg_[^"]*)"', page)
+    ]
     assert any("Go on in German" not in each and "This is another branch" in each for each in others)
 
 
@@ -237,7 +232,7 @@ def test_s13_3_what_is_not_stored_is_said_with_its_reason(team: Team, browser: B
     assert "An item was deleted" in text_of(browser.conversation(team))
     assert team.client.delete(f"/conversations/{team.conversation}").status_code == 200
     assert "Its conversation was deleted" in text_of(browser.request(first))
-    browser.get(f"/ui/conversations/{team.conversation}", 404)
+    browser.read(f"/ui/conversations/{team.conversation}", 404)
 
 
 def test_s13_3_a_request_that_failed_says_so(team: Team, browser: Browser) -> None:
@@ -281,7 +276,7 @@ def test_s13_3_a_message_of_5_mb_is_cut_and_can_be_saved(team: Team, browser: Br
     assert "more characters" in text_of(page)
     link = re.search(r'href="([^"]*of=said&amp;number=0)"', page)
     assert link
-    saved = browser.client.get(html.unescape(link[1]))
+    saved = browser.get(html.unescape(link[1]))
     assert saved.text == words
     assert saved.headers["content-type"] == "text/plain; charset=utf-8"
     assert saved.headers["x-content-type-options"] == "nosniff"
@@ -303,11 +298,11 @@ def test_s13_3_a_long_conversation_is_paged(team: Team, browser: Browser) -> Non
     first = browser.conversation(team, page="1")
     assert "question 99" in first
     assert "question 100" not in first
-    browser.get(f"/ui/conversations/{made}?page=3", 404)
-    browser.get(f"/ui/conversations/{made}?branch=msg_nowhere", 404)
-    browser.get("/ui/conversations/conv_nowhere", 404)
-    browser.get("/ui/requests/req_nowhere", 404)
-    browser.get("/ui/requests/x%00y", 404)
+    browser.read(f"/ui/conversations/{made}?page=3", 404)
+    browser.read(f"/ui/conversations/{made}?branch=msg_nowhere", 404)
+    browser.read("/ui/conversations/conv_nowhere", 404)
+    browser.read("/ui/requests/req_nowhere", 404)
+    browser.read("/ui/requests/x%00y", 404)
 
 
 def test_s13_3_a_viewer_sees_its_own_tenant_alone(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
@@ -315,7 +310,7 @@ def test_s13_3_a_viewer_sees_its_own_tenant_alone(start_gateway: GatewayFactory,
         {"key": "sk-tenant-a", "tenant": "a"},
         {"key": "sk-tenant-b", "tenant": "b"},
         {"key": "sk-look-b", "tenant": "b", "roles": ["viewer"]},
-        {"key": "sk-admin", "tenant": "ops", "roles": ["admin"]},
+        {"key": "sk-admin-of-all", "tenant": "ops", "roles": ["admin"]},
     ]
     gateway = start_gateway({"auth": {"keys": keys}})
     upstream.handler = lambda _: Reply(text="Hello.")
@@ -326,14 +321,9 @@ def test_s13_3_a_viewer_sees_its_own_tenant_alone(start_gateway: GatewayFactory,
         f"/ui/requests/{answer['response_metadata']['request_id']}",
         f"/ui/conversations/{answer['conversation']['id']}",
     )
-    for key, status in (("sk-look-b", 404), ("sk-admin", 200)):
-        with httpx.Client(base_url=gateway.url, timeout=30) as client:
-            page = client.get("/ui/login").text
-            token = re.search(r'name="csrf" value="([^"]*)"', page)
-            assert token
-            login = client.post("/ui/login", data={"csrf": token[1], "key": key})
-            assert login.status_code == 303, login.text
+    for key, status in (("sk-look-b", 404), ("sk-admin-of-all", 200)):
+        with Browser(gateway.url) as browser:
+            assert browser.log_in(key).status_code == 303
             for path in paths:
-                found = client.get(path)
-                assert found.status_code == status
-                assert ("Of tenant a" in found.text) == (status == 200)
+                found = browser.read(path, status)
+                assert ("Of tenant a" in found) == (status == 200)

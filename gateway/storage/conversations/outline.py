@@ -193,7 +193,7 @@ def _texts(connection: sa.Connection, message_ids: Sequence[str]) -> dict[str, s
     for start in range(0, len(message_ids), BATCH):
         begin = sa.func.substr(MESSAGES.c.body, 1, TEXT_CHARS)
         query = sa.select(MESSAGES.c.id, begin).where(MESSAGES.c.id.in_(message_ids[start : start + BATCH]))
-        found |= {name: beginning(text) for name, text in connection.execute(query).tuples()}
+        found |= {row[0]: beginning(row[1]) for row in connection.execute(query)}
     return found
 
 
