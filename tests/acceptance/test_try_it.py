@@ -199,7 +199,7 @@ def test_s13_10_a_key_that_is_entered_goes_up_and_is_kept_nowhere(
     ],
 )
 def test_what_is_wrong_is_named_and_nobody_is_asked(
-    visit: Visits, one_gateway: GatewayProcess, upstream: MockUpstream, fields: dict[str, str], says: str
+    visit: Visits, one_gateway: GatewayProcess, upstream: MockUpstream, fields: dict[str, Any], says: str
 ) -> None:
     visitor = visit(one_gateway)
     page, stream = visitor.ask(**fields), visitor.ask(STREAM, **fields)

@@ -36,7 +36,9 @@ CACHED = 0.6
 """Share of a prompt that the scripted provider reads from its cache, from the second turn on."""
 FOLDED = """() => document.querySelectorAll(".messages details").forEach(e => { e.open = false; })"""
 CONTRACT_ALONE = """() => document.querySelectorAll("details.artifact").forEach(e => {
-    e.open = e.querySelector("summary").textContent.includes("contract"); })"""
+    e.open = e.querySelector("summary").textContent.includes("contract");
+    const text = e.querySelector("pre.original"), last = [...e.querySelectorAll("pre mark")].pop();
+    if (e.open) text.scrollTop = last.offsetTop - text.offsetTop - 90; })"""
 
 FROM_THE_WINDOW_ON = """() => window.scrollBy(0, document.getElementById("window").getBoundingClientRect().top - 20)"""
 

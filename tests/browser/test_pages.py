@@ -63,6 +63,10 @@ def test_from_a_search_to_what_a_model_was_shown(open_page: Opening, world: Worl
     marked = " ".join(shown.locator("mark").all_inner_texts())
     assert "the supplier credits the customer 2 %" in " ".join(marked.split())
     assert "said to be out of date" in shown.inner_text()
+    left_out, text = shown.locator(".skip").first.bounding_box(), shown.locator("pre.original").bounding_box()
+    assert left_out
+    assert text
+    assert left_out["y"] > text["y"], "how much was left out stands where it was"
     asked = len(world.upstream.chats_of("gpt-4o"))
     shown.get_by_role("button", name="With it in full").click()
     page.page.get_by_role("heading", level=1).wait_for()
