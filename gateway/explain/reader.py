@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from gateway.base.tasks import offload_if
 from gateway.explain.conversation import ExplainedConversation, branch_of, explained_conversation
-from gateway.explain.request import DELETED, NO_MESSAGES, NOT_STORED, RequestBehind, StoredRequest
+from gateway.explain.request import DELETED, NO_MESSAGES, NOT_STORED, RELAYED, RequestBehind, StoredRequest
 from gateway.history.past_turns import in_turns, turns_of
 from gateway.models.conversation import INLINE_MESSAGES
 from gateway.models.outline import ConversationOutline
@@ -60,7 +60,7 @@ class Explained:
         entry = completion.ledger
         stored = StoredRequest(completion)
         if branch is None:
-            return replace(stored, reason=NOT_STORED if entry.conversation_id is None else DELETED)
+            return replace(stored, reason=_why_nothing(entry))
         is_long = len(branch.messages) >= INLINE_MESSAGES
         path, turn, request, before = await offload_if(is_long, _found, branch, entry.request_id)
         if request is None:
@@ -74,6 +74,13 @@ class Explained:
             return replace(stored, attached=tuple(attached))
         found = RequestBehind(*behind, frames[1]) if behind is not None else None
         return replace(stored, frame=frames[0], before=found, attached=tuple(attached))
+
+
+def _why_nothing(entry: LedgerEntry) -> str:
+    """Why there is no branch of a request."""
+    if entry.conversation_id is not None:
+        return DELETED
+    return RELAYED if entry.endpoint is not None else NOT_STORED
 
 
 def _answer(request: PastRequest, entry: LedgerEntry) -> tuple[str, str, object]:

@@ -17,14 +17,16 @@ from gateway.models.frames import Frame
 from gateway.models.past_turns import ConversationPath, PastRequest, SentMessages
 from gateway.models.turn import LedgerEntry, StoredCompletion
 
-NOT_STORED, DELETED, NO_MESSAGES, FAILED = (
+NOT_STORED, RELAYED, DELETED, NO_MESSAGES, FAILED = (
     "not_stored",
+    "relayed",
     "conversation_deleted",
     "no_messages_stored",
     "failed_before_an_answer",
 )
-"""Why nothing is known of what was said: `store: false`, or mode `off` without a conversation; the conversation was
-deleted; it is a dry run, or its messages were deleted; what was forwarded of a failed request is not stored."""
+"""Why nothing is known of what was said: `store: false`, a dry run, or mode `off` without a conversation; it was
+relayed to another endpoint than chats; the conversation was deleted; its messages were; what was forwarded of a failed
+request is not stored."""
 PROMPT = "prompt"
 Json = dict[str, Any]
 

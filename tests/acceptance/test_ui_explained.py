@@ -174,6 +174,43 @@ def test_s13_3_a_tool_s_result_in_full(team: Team, browser: Browser) -> None:
     assert "It cannot be made so: This model's maximum context length is" in read, "it is longer than the window"
 
 
+def reduced(answer: Json) -> list[Json]:
+    """The artifacts of which an answer's request left something out."""
+    records = answer["response_metadata"]["context_utilization"]["artifacts_processed"]
+    return [
+        each for each in records if each["strategy"] in ("rag_extract", "exclude") and "turns:" not in each["source"]
+    ]
+
+
+@pytest.mark.parametrize("kind", ["old result", "old document", "document in the question"])
+def test_s13_3_what_a_window_holds_otherwise_comes_back_in_full(team: Team, browser: Browser, kind: str) -> None:
+    """Results and documents of earlier turns, too, that were reduced when something else came: without a planner, and
+    with the tools of then told by their names."""
+    never: Json = {"model": "small", "context": {"planning": "never"}}
+    text = "\n\n".join(f"Day {number}: the rain over lake {number} fell for {number} hours." for number in range(90))
+    team.upstream.handler = lambda _: Reply(text="I see. " * 20)
+    if kind == "old result":
+        team.upstream.handler = None
+        team.upstream.reply(message=LOOP[1])
+        chat(team, ASK, tools=TOOLS, **never)
+        team.upstream.handler = lambda _: Reply(text="I see. " * 20)
+        chat(team, result("c1", text), tools=TOOLS, **never)
+    elif kind == "old document":
+        chat(team, user("Read this."), attachments=[{"title": "Rain", "content": text}], **never)
+    more = [{"title": "Tides", "content": prose(7, 1800)}]
+    question = "How long did it rain over lake 44?"
+    if kind == "document in the question":
+        question = f"{question}\n\n```\n{text * 2}\n```\n\nSay it in a word."
+        more = [{"title": "Tides", "content": prose(7, 700)}]
+    tools: Json = {"tools": TOOLS} if kind == "old result" else {}
+    answer = chat(team, user(question), attachments=more, **tools, **never)
+    request_id = answer["response_metadata"]["request_id"]
+    wanted = next(each for each in reduced(answer) if not each["source"].endswith("Tides"))
+    read = text_of(browser.in_full(request_id, wanted["artifact_id"]))
+    assert "It cannot be made so" not in read, read
+    assert "It is not in full here either" not in read, read
+
+
 def test_s13_3_restored_results_and_a_moved_prefix_are_told(team: Team, browser: Browser) -> None:
     team.upstream.reply(message=LOOP[1])
     chat(team, ASK, tools=TOOLS)
@@ -233,6 +270,16 @@ def test_s13_3_what_is_not_stored_is_said_with_its_reason(team: Team, browser: B
     assert team.client.delete(f"/conversations/{team.conversation}").status_code == 200
     assert "Its conversation was deleted" in text_of(browser.request(first))
     browser.read(f"/ui/conversations/{team.conversation}", 404)
+
+
+def test_s13_3_a_turn_that_broke_off_says_so(team: Team, browser: Browser) -> None:
+    team.upstream.reply(text="Half of it is here", cut_after=3)
+    body: Json = {"model": "gpt-4o", "messages": [user("Tell me")], "stream": True}
+    with team.client.stream("POST", "/chat/completions", json=body) as answer:
+        request_id, text = answer.headers["x-request-id"], "".join(answer.iter_text())
+    team.conversation = re.findall(r"conv_[0-9a-f]+", text)[0]
+    assert "broken off" in text_of(browser.conversation(team))
+    assert "broken off" in text_of(browser.request(request_id))
 
 
 def test_s13_3_a_request_that_failed_says_so(team: Team, browser: Browser) -> None:

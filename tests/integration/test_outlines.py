@@ -8,7 +8,7 @@ from gateway.base import jsons
 from gateway.base.ids import new_id
 from gateway.errors import ConversationNotFound, NotFound
 from gateway.explain.reader import Explained
-from gateway.explain.request import DELETED, NO_MESSAGES, NOT_STORED, explained_request
+from gateway.explain.request import DELETED, NO_MESSAGES, NOT_STORED, RELAYED, explained_request
 from gateway.models.conversation import ConversationRef
 from gateway.models.turn import TurnCommit
 from gateway.storage.conversations.outline import Outlines, beginning
@@ -116,6 +116,9 @@ async def test_s13_3_a_bill_without_content_says_why(
     alone = TurnCommit(bill(tenant, None))
     await store.commit(alone)
     assert (await explained.request(tenant, alone.ledger.request_id)).reason == NOT_STORED
+    relayed = TurnCommit(bill(tenant, None, endpoint="embeddings"))
+    await store.commit(relayed)
+    assert (await explained.request(tenant, relayed.ledger.request_id)).reason == RELAYED
     name, _ = await two_turns(store, tenant)
     without = TurnCommit(bill(tenant, name))
     await store.commit(without)
