@@ -62,7 +62,7 @@ from gateway.storage.store import ConversationStore
 from gateway.storage.things.memory import ThingMemory
 from gateway.telemetry.hooks import Hooks
 from gateway.telemetry.logs import get_logger
-from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.otel.opening import open_telemetry
 from gateway.telemetry.shared_counts import SharedCounts, keep_shared
 from gateway.tokens.calibration import Margins, keep_calibrated
 from gateway.tokens.counter import CounterRegistry
@@ -77,7 +77,6 @@ from gateway.upstream.litellm.library import Library
 from gateway.upstream.litellm.provider import LitellmUpstream
 from gateway.upstream.openai.chat import HttpUpstream
 from gateway.upstream.openai.embeddings import UpstreamEmbedder
-from gateway.upstream.openai.passthrough import Passthrough
 from gateway.upstream.openai.resources import UpstreamFiles, UpstreamModels
 from gateway.upstream.openai.told_facts import ToldFacts
 from gateway.upstream.routing.catalogue import Catalogue
@@ -105,16 +104,16 @@ def create_app(settings: Settings, draining: Draining | None = None, shared: Sha
         shared: where it counts, if it is one of several workers.
 
     Raises:
-        ConfigurationError: the configured embedder cannot be used.
+        ConfigurationError: the configured embedder, or OpenTelemetry, cannot be used.
     """
     draining = draining or Draining()
     gateway = Gateway(settings, shared)
     others = Router(gateway.routes(draining), default=gateway.relay, lifespan=gateway.lifespan)
     app: App = Direct("POST", CHAT_PATH, gateway.chat, others)
     origins = settings.server.cors_origins
-    if not origins:
-        return Edge(app, draining, gateway.metrics)
-    return CrossOrigin(Edge(Preflights(app, origins), draining, gateway.metrics), origins)
+    served = Edge(Preflights(app, origins) if origins else app, draining, gateway.metrics)
+    traced = gateway.telemetry.app(served)
+    return CrossOrigin(traced, origins) if origins else traced
 
 
 class Gateway:
@@ -125,7 +124,8 @@ class Gateway:
         self.settings = settings
         self.clock = SystemClock()
         self.hooks = Hooks()
-        self.metrics = Metrics((entry.model_name for entry in settings.model_list), self.clock.now)
+        self.telemetry = open_telemetry(settings.telemetry)
+        self.metrics = self.telemetry.metrics((entry.model_name for entry in settings.model_list), self.clock.now)
         self._wire_storage()
         self._wire_upstreams()
         self._wire_context()
@@ -155,10 +155,10 @@ class Gateway:
         self.catalogue = Catalogue()
         self.told = ToldFacts(self.client, self.clock)
         self.router = ConfiguredRouter(settings, self.catalogue, self.told)
-        self.over_http = HttpUpstream(self.pool)
+        self.over_http = self.telemetry.http(self.pool)
         self.library = Library(modify_params=modifies_params(settings))
         through_litellm = LitellmUpstream(self.client, self.library)
-        self.upstream = ProtocolUpstream(self.over_http, through_litellm)
+        self.upstream = self.telemetry.upstream(ProtocolUpstream(self.over_http, through_litellm))
         self.margins = Margins(self.clock)
         self.counters = CounterRegistry(self.margins)
         self.calibrations = SqlCalibrations(self.transactions)
@@ -189,6 +189,7 @@ class Gateway:
             settings.prompt_profiles,
             self.things,
         )
+        self.telemetry.watch(internal, self.context)
 
     def _wire_warm_up(self) -> None:
         parts = self.catalogue, self.counters, self.pool, self.library, self.embedder, self.clock
@@ -211,6 +212,7 @@ class Gateway:
             Natives(clock),
             self.summaries,
         )
+        self.telemetry.watch(self.settlement, pipeline)
         self.auth = auth = Authenticator(settings.auth, store)
         self.answering = Answering(pipeline, self.idempotency, store, auth, settings, clock)
         self.chat = ChatCompletions(self.answering, settings, self.resends)
@@ -234,7 +236,7 @@ class Gateway:
         self.imported = ImportedConversations(transfer, auth, max_bytes)
         self.memories = Memories(self.things, auth, max_bytes, settings.memory.things_days)
         self.models = Models(UpstreamModels(self.client, self.router), auth)
-        self.relay = Relay(self.router, Passthrough(self.pool), auth, settings)
+        self.relay = Relay(self.router, self.telemetry.passthrough(self.pool), auth, settings)
 
     def routes(self, draining: Draining) -> list[Route]:
         """Every path that the gateway serves itself; all others are relayed."""
@@ -337,6 +339,7 @@ class Gateway:
             running.append(asyncio.ensure_future(keep_shared(self.shared, self.metrics)))
         running.append(asyncio.ensure_future(self._expire_for_ever()))
         self.hooks.start()
+        self.telemetry.start()
         await self.margins.looked_up(CALIBRATED_WITHIN)
         try:
             yield
@@ -368,6 +371,7 @@ class Gateway:
         await self.client.aclose()
         await self.cache.close()
         await self.transactions.close()
+        await self.telemetry.close()
 
 
 def open_embedder(

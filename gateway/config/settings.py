@@ -20,6 +20,7 @@ from gateway.config.auth_settings import AuthSettings
 from gateway.config.fields import Origin, Price, RelayPattern, Seconds, Section, Timeouts
 from gateway.config.litellm_names import Fate
 from gateway.config.model_list import ModelEntry
+from gateway.config.telemetry import TelemetrySettings
 
 LOCAL = "local"
 """The `context.embedding_model` that runs in this process."""
@@ -284,6 +285,7 @@ class Settings(Section):
     auth: AuthSettings = AuthSettings()
     upstream: UpstreamSettings = UpstreamSettings()
     prompt_profiles: PromptProfiles = NO_PROFILES
+    telemetry: TelemetrySettings = TelemetrySettings()
     model_list: tuple[ModelEntry, ...] = ()
     warnings: tuple[str, ...] = Field((), exclude=True)
     moved: tuple[Fate, ...] = Field((), exclude=True)
@@ -321,4 +323,7 @@ class Settings(Section):
         return self.upstream.api_key is not None or any(e.litellm_params.has_credentials for e in self.model_list)
 
 
-SECTIONS = ("server", "storage", "cache", "context", "conversation", "memory", "auth", "upstream", "prompt_profiles")
+SECTIONS = (
+    *("server", "storage", "cache", "context", "conversation", "memory", "auth", "upstream", "prompt_profiles"),
+    "telemetry",
+)

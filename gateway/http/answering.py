@@ -145,6 +145,8 @@ class Answering:
         if caller.tenant == UNKNOWN and (request.keeps_content or request.conversation != ConversationRef()):
             raise StorageUnavailable("The storage cannot be reached.")
         scope["gateway"].update(model=request.model, stream=request.stream, tenant=caller.tenant)
+        if not request.store:
+            scope["gateway"]["store"] = False
         if request.agent is not None:
             scope["gateway"]["agent"] = request.agent.agent_id
         return request

@@ -33,7 +33,8 @@ class CheckedSums:
         if self.missing:
             yield missing_line(self.missing)
         if not self.differ:
-            yield f"the sums of {self.days} days and {self.conversations} conversations are the ledger's"
+            compared = f"{_count(self.days, 'day')} and {_count(self.conversations, 'conversation')}"
+            yield f"the sums of {compared} are the ledger's"
             return
         yield f"{self.differ} figures of daily sums and of conversations are not the ledger's:"
         for each in self.named:
@@ -62,6 +63,10 @@ def missing_line(missing: int) -> str:
     """Says how many bills are in no sums yet."""
     count = f"{MOST_COUNTED} or more" if missing >= MOST_COUNTED else str(missing)
     return f"{count} bills of an older version are in no sums yet: `gateway serve` adds them"
+
+
+def _count(number: int, name: str) -> str:
+    return f"{number} {name}" if number == 1 else f"{number} {name}s"
 
 
 def _shown(figure: str, value: int) -> str:

@@ -218,6 +218,10 @@ class Metrics:
         """The latest error of each model's upstream, also where answers followed."""
         return {label: replace(each) for label, each in self._last_troubles.items()}
 
+    def label(self, model: str) -> str:
+        """What stands for a model: its name, or `other`."""
+        return self._labels.get(model, OTHER)
+
     def snapshot(self) -> Counts:
         """A copy of the counts, for another thread."""
         now = self._counts

@@ -1,7 +1,7 @@
 """The way of a request: rebuild, collect, plan, fit, assemble, send, account, commit. Streams take the same road."""
 
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
@@ -24,7 +24,7 @@ from gateway.history.rebuild import (
 )
 from gateway.models.exchange import NATIVE, Caller, ChatRequest, Deployment, JsonAnswer
 from gateway.models.memory import EXTRACTS
-from gateway.ports import FileStore, Upstream
+from gateway.ports import FileStore, Spans, Upstream
 from gateway.storage.store import ConversationStore
 from gateway.turn.echoes import StreamWithoutEchoes, without_echoes
 from gateway.turn.exchange import Exchange, Outcome
@@ -76,6 +76,7 @@ class Pipeline:
         self._match = match
         self._natives = natives
         self._summaries = summaries
+        self.spans: Spans = nullcontext
 
     async def answer(self, request: ChatRequest) -> Completion:
         """Answers a request at once.
@@ -139,7 +140,8 @@ class Pipeline:
             return exchange
         async with self._settlement.recording_failure(exchange):
             started, clock = request.started, self._settlement.clock
-            await self._rebuild(exchange)
+            with self.spans("rebuild"):
+                await self._rebuild(exchange)
             rebuilt = clock.monotonic()
             if exchange.built is None:
                 exchange.built = await self._build(exchange, exchange.budget)

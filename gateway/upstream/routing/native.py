@@ -64,4 +64,4 @@ def _called_natively(deployment: Deployment, protocol: Literal["responses", "ant
 def _check_needs(native: Native) -> None:
     for name in native.needs:
         text = f"{name} is not served by the upstream of this model."
-        raise InvalidRequest(text, param=name, code="unsupported_value")
+        raise InvalidRequest(text, param=name, code="unsupported_parameter")
