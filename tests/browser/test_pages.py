@@ -72,6 +72,10 @@ def test_from_a_search_to_what_a_model_was_shown(open_page: Opening, world: Worl
     page.page.get_by_role("heading", level=1).wait_for()
     assert "in-full" in page.page.url
     assert "$" in page.page.inner_text("main")
+    end = page.page.evaluate(
+        "() => document.documentElement.scrollHeight - document.body.getBoundingClientRect().bottom"
+    )
+    assert end < 2, "the page ends where its content does"
     page.shot(f"in-full{'' if scripts else '-without-script'}")
     assert not page.overflowing()
     assert len(world.upstream.chats_of("gpt-4o")) == asked
