@@ -38,7 +38,8 @@ FOLDED = """() => document.querySelectorAll(".messages details").forEach(e => { 
 CONTRACT_ALONE = """() => document.querySelectorAll("details.artifact").forEach(e => {
     e.open = e.querySelector("summary").textContent.includes("contract");
     const text = e.querySelector("pre.original"), last = [...e.querySelectorAll("pre mark")].pop();
-    if (e.open) text.scrollTop = last.offsetTop - text.offsetTop - 90; })"""
+    const top = e => e.getBoundingClientRect().top;
+    if (e.open) text.scrollTop += top(last) - top(text) - 90; })"""
 
 FROM_THE_WINDOW_ON = """() => window.scrollBy(0, document.getElementById("window").getBoundingClientRect().top - 20)"""
 

@@ -12,7 +12,7 @@ from gateway.errors import GatewayError
 from gateway.http.chat.endpoint import ChatCompletions
 from gateway.http.classic.chat import DATA
 from gateway.http.classic.chat import Answer as Told
-from gateway.http.edge import CHAT_PATH, CLIENT, STREAM_END, Message, event
+from gateway.http.edge import CHAT_PATH, CLIENT, STREAM_END, ClientDisconnected, Message, event
 from gateway.http.ui.entrance import PATH
 from gateway.http.ui.page import Page
 from gateway.http.ui.rendering import number, said, usd
@@ -63,8 +63,12 @@ class Asked:
             GatewayError: it does not.
         """
         self._running = asyncio.ensure_future(self._pushed(body))
-        if await self._sent.get() is None:
-            await self._running
+        try:
+            if await self._sent.get() is None:
+                await self._running
+        except BaseException:
+            await self._end()
+            raise
 
     async def events(self) -> AsyncIterator[bytes]:
         """The events of the answer: a `delta` of text each, at last the `bill` and the `conversation`; or an `error`.
@@ -106,7 +110,7 @@ class Asked:
     async def _end(self) -> None:
         if self._running is not None and not self._running.done():
             self._running.cancel()
-            with contextlib.suppress(asyncio.CancelledError, GatewayError):
+            with contextlib.suppress(asyncio.CancelledError, ClientDisconnected, GatewayError):
                 await self._running
 
 
