@@ -26,7 +26,7 @@ def ask(page: Watched, text: str) -> None:
 def answered(page: Watched) -> str:
     """The last answer, once it is complete."""
     page.page.locator("#try-status", has_text="The answer is complete.").wait_for()
-    return page.page.inner_text("#try-talk li:last-child .said")
+    return str(page.page.inner_text("#try-talk li:last-child .said"))
 
 
 def bill(page: Watched) -> dict[str, str]:
