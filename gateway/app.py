@@ -8,14 +8,12 @@ from starlette.routing import Route, Router
 
 from gateway.artifacts.files import FileReader
 from gateway.base.clock import SystemClock
-from gateway.config.loading import ConfigurationError
-from gateway.config.settings import LOCAL, Settings
+from gateway.config.exposure import has_page
+from gateway.config.settings import Settings
 from gateway.context.manager import ContextManager
 from gateway.context.planner import ContextPlanning
 from gateway.context.rolling_summary import TurnSummarizer
 from gateway.embeddings.meaning import Meaning
-from gateway.embeddings.minilm import MiniLM
-from gateway.errors import GatewayError, StorageUnavailable
 from gateway.http.answering import Answering
 from gateway.http.auth import Authenticator
 from gateway.http.chat.endpoint import ChatCompletions
@@ -34,16 +32,17 @@ from gateway.http.cors import CrossOrigin, Preflights
 from gateway.http.edge import CHAT_PATH, App, Direct, Draining, Edge
 from gateway.http.openapi.document import About, Description
 from gateway.http.operations import Live, MetricsPage, Models, Ready
+from gateway.http.organization.endpoint import organization_routes
 from gateway.http.relay.endpoint import Relay
 from gateway.http.responses.endpoint import Responses
 from gateway.http.statistics import Observed, Statistics
+from gateway.http.ui.entrance import Entrance, Parts
 from gateway.internal_models.calls import InternalModels
-from gateway.models.relevance import EmbeddingFault
 from gateway.operations.purge import sweep_for_ever, sweep_seconds
-from gateway.operations.warm_up import WarmUp, pieces
+from gateway.operations.storage_upkeep import add_older_for_ever, prepare_storage
+from gateway.operations.warm_up import WarmUp, open_embedder, pieces
 from gateway.planning.resting import PlannerRest
 from gateway.planning.summary_cache import SummaryCache
-from gateway.ports import Embedder
 from gateway.relevance.index_cache import ContentIndexes, IndexedCache
 from gateway.storage.cache.memory import open_cache
 from gateway.storage.calibrations import SqlCalibrations
@@ -52,20 +51,20 @@ from gateway.storage.conversations.path import PastTurns
 from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.conversations.replays import ReplayStore
 from gateway.storage.conversations.transfer import ConversationTransfer
-from gateway.storage.database.engine import Transactions, open_transactions
-from gateway.storage.database.migrate import migrate
+from gateway.storage.database.engine import open_transactions
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.retention import Retention
 from gateway.storage.store import ConversationStore
 from gateway.storage.things.memory import ThingMemory
 from gateway.telemetry.hooks import Hooks
 from gateway.telemetry.logs import get_logger
-from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.otel.opening import open_telemetry
 from gateway.telemetry.shared_counts import SharedCounts, keep_shared
 from gateway.tokens.calibration import Margins, keep_calibrated
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.idempotency import IdempotencyGate
 from gateway.turn.pipeline import Pipeline
+from gateway.turn.relayed_bills import RelayedBills
 from gateway.turn.replay import Replayer
 from gateway.turn.rolling_summaries import RollingSummaries
 from gateway.turn.settlement import Settlement
@@ -73,9 +72,6 @@ from gateway.upstream.http.client import new_client
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.litellm.library import Library
 from gateway.upstream.litellm.provider import LitellmUpstream
-from gateway.upstream.openai.chat import HttpUpstream
-from gateway.upstream.openai.embeddings import UpstreamEmbedder
-from gateway.upstream.openai.passthrough import Passthrough
 from gateway.upstream.openai.resources import UpstreamFiles, UpstreamModels
 from gateway.upstream.openai.told_facts import ToldFacts
 from gateway.upstream.routing.catalogue import Catalogue
@@ -87,8 +83,6 @@ log = get_logger("gateway.app")
 MEMORY_PATH = "/v1/conversations/{conversation_id}/memory/{memory_id}"
 ATTACHMENT_PATH = "/v1/conversations/{conversation_id}/attachments/{attachment_id}"
 RESPONSES_PATH = "/v1/responses"
-RETRY_SECONDS = 1.0
-"""Between two tries to reach the storage at the start."""
 EXPIRE_SECONDS = 60.0
 """Between two looks at what has been kept in memory for too long."""
 HOOKS_SECONDS = 5.0
@@ -106,16 +100,16 @@ def create_app(settings: Settings, draining: Draining | None = None, shared: Sha
         shared: where it counts, if it is one of several workers.
 
     Raises:
-        ConfigurationError: the configured embedder cannot be used.
+        ConfigurationError: the configured embedder, or OpenTelemetry, cannot be used.
     """
     draining = draining or Draining()
     gateway = Gateway(settings, shared)
     others = Router(gateway.routes(draining), default=gateway.relay, lifespan=gateway.lifespan)
     app: App = Direct("POST", CHAT_PATH, gateway.chat, others)
     origins = settings.server.cors_origins
-    if not origins:
-        return Edge(app, draining, gateway.metrics)
-    return CrossOrigin(Edge(Preflights(app, origins), draining, gateway.metrics), origins)
+    served = Edge(Preflights(app, origins) if origins else app, draining, gateway.metrics)
+    traced = gateway.telemetry.app(served)
+    return CrossOrigin(traced, origins) if origins else traced
 
 
 class Gateway:
@@ -126,7 +120,8 @@ class Gateway:
         self.settings = settings
         self.clock = SystemClock()
         self.hooks = Hooks()
-        self.metrics = Metrics(entry.model_name for entry in settings.model_list)
+        self.telemetry = open_telemetry(settings.telemetry)
+        self.metrics = self.telemetry.metrics((entry.model_name for entry in settings.model_list), self.clock.now)
         self._wire_storage()
         self._wire_upstreams()
         self._wire_context()
@@ -143,7 +138,8 @@ class Gateway:
         kept = (settings.cache.conversation_bytes // 2, clock, settings.cache.conversation_ttl)
         self.paths, self.resends = PathCache(*kept), Resends(*kept)
         self.paths.also_forget.append(self.resends.forget)
-        self.store = ConversationStore(self.transactions, clock, self.cache, days, self.paths)
+        users = settings.accounting.users
+        self.store = ConversationStore(self.transactions, clock, self.cache, days, self.paths, users)
         self.things = ThingMemory(self.transactions, clock, self.store.secret, self.paths)
         self.retention = Retention(self.transactions, clock, self.cache, self.paths)
         claims = ClaimStore(self.transactions, clock)
@@ -156,10 +152,10 @@ class Gateway:
         self.catalogue = Catalogue()
         self.told = ToldFacts(self.client, self.clock)
         self.router = ConfiguredRouter(settings, self.catalogue, self.told)
-        self.over_http = HttpUpstream(self.pool)
+        self.over_http = self.telemetry.http(self.pool)
         self.library = Library(modify_params=modifies_params(settings))
         through_litellm = LitellmUpstream(self.client, self.library)
-        self.upstream = ProtocolUpstream(self.over_http, through_litellm)
+        self.upstream = self.telemetry.upstream(ProtocolUpstream(self.over_http, through_litellm))
         self.margins = Margins(self.clock)
         self.counters = CounterRegistry(self.margins)
         self.calibrations = SqlCalibrations(self.transactions)
@@ -190,6 +186,7 @@ class Gateway:
             settings.prompt_profiles,
             self.things,
         )
+        self.telemetry.watch(internal, self.context)
 
     def _wire_warm_up(self) -> None:
         parts = self.catalogue, self.counters, self.pool, self.library, self.embedder, self.clock
@@ -200,7 +197,7 @@ class Gateway:
         match, max_bytes = settings.conversation.match, settings.server.max_body_bytes
         self.settlement = Settlement(store, self.counters, clock, self.metrics, match, self.hooks)
         files = UpstreamFiles(self.client, self.router)
-        pipeline = Pipeline(
+        self.pipeline = pipeline = Pipeline(
             self.router,
             self.upstream,
             store,
@@ -212,6 +209,7 @@ class Gateway:
             Natives(clock),
             self.summaries,
         )
+        self.telemetry.watch(self.settlement, pipeline)
         self.auth = auth = Authenticator(settings.auth, store)
         self.answering = Answering(pipeline, self.idempotency, store, auth, settings, clock)
         self.chat = ChatCompletions(self.answering, settings, self.resends)
@@ -226,7 +224,7 @@ class Gateway:
         self.metrics.observed = observed.counts
         self.statistics = Statistics(observed, self.metrics, auth, settings)
         self.stored = Stored(self.things, records, store, self.paths, self.resends)
-        past = PastTurns(self.transactions)
+        self.past = past = PastTurns(self.transactions)
         replays = ReplayStore(self.transactions, clock)
         self.turns = Turns(past, replays, auth)
         self.replayer = Replayer(pipeline, store, replays, past)
@@ -236,14 +234,16 @@ class Gateway:
         self.imported = ImportedConversations(transfer, auth, max_bytes)
         self.memories = Memories(self.things, auth, max_bytes, settings.memory.things_days)
         self.models = Models(UpstreamModels(self.client, self.router), auth)
-        self.relay = Relay(self.router, Passthrough(self.pool), auth, settings)
+        self.relayed_bills = RelayedBills(store, self.router, self.counters, clock, self.metrics, self.hooks)
+        self.relay = Relay(self.router, self.telemetry.passthrough(self.pool), auth, settings, self.relayed_bills)
 
     def routes(self, draining: Draining) -> list[Route]:
         """Every path that the gateway serves itself; all others are relayed."""
         conversations, memories, models = self.conversations, self.memories, self.models
         ready = Ready(self.store, draining, self.statistics)
+        server = self.settings.server
         found = [
-            Route("/", About(metrics=self.settings.server.metrics != "off"), methods=["GET"]),
+            Route("/", About(metrics=server.metrics != "off", page=has_page(self.settings)), methods=["GET"]),
             Route("/openapi.json", Description(), methods=["GET"]),
             Route("/health/live", Live(), methods=["GET"]),
             Route("/health/ready", ready, methods=["GET"]),
@@ -287,12 +287,20 @@ class Gateway:
             Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["POST"]),
             Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["DELETE"]),
         ]
+        found += organization_routes(self.transactions, self.auth, self.clock)
         found += self._classic_routes(ready)
-        if self.settings.server.metrics != "off":
-            is_open = self.settings.server.metrics == "open"
-            page = MetricsPage(self.metrics, self.auth, open_to_all=is_open, shared=self.shared)
-            found.append(Route("/metrics", page, methods=["GET"]))
+        page = Entrance(self._parts(ready))
+        found += [Route("/ui", page), Route("/ui/{page:path}", page)]
+        if server.metrics != "off":
+            is_open = server.metrics == "open"
+            counts = MetricsPage(self.metrics, self.auth, open_to_all=is_open, shared=self.shared)
+            found.append(Route("/metrics", counts, methods=["GET"]))
         return found
+
+    def _parts(self, ready: Ready) -> Parts:
+        about, stored = (self.settings, self.clock, self.auth), (self.transactions, self.store, self.past)
+        models, kept = (self.chat, self.pipeline, self.router), (self.backend, self.clock.now())
+        return Parts(*about, *stored, self.metrics, ready, self.statistics, *models, *kept)
 
     def _classic_routes(self, ready: Ready) -> list[Route]:
         """The classic API: other names for what is served below `/v1/`."""
@@ -320,13 +328,14 @@ class Gateway:
         for entry in settings.model_list:
             if problem := unsupported(entry):
                 log.warning("model_cannot_be_served", model=entry.model_name, reason=problem)
-        preparing = asyncio.ensure_future(_prepare_storage(settings, self.transactions))
+        preparing = asyncio.ensure_future(prepare_storage(settings, self.transactions))
         await asyncio.wait({preparing}, timeout=settings.storage.timeout)
         days = settings.conversation.retention_days
         running = [
             preparing,
             asyncio.ensure_future(self.warm_up.run()),
             asyncio.ensure_future(sweep_for_ever(self.retention, self.clock, days, sweep_seconds(days))),
+            asyncio.ensure_future(add_older_for_ever(self.transactions, sweep_seconds(days))),
             asyncio.ensure_future(self.idempotency.keep()),
             asyncio.ensure_future(keep_calibrated(self.margins, self.calibrations)),
         ]
@@ -334,6 +343,7 @@ class Gateway:
             running.append(asyncio.ensure_future(keep_shared(self.shared, self.metrics)))
         running.append(asyncio.ensure_future(self._expire_for_ever()))
         self.hooks.start()
+        self.telemetry.start()
         await self.margins.looked_up(CALIBRATED_WITHIN)
         try:
             yield
@@ -355,7 +365,8 @@ class Gateway:
         if self.meaning is not None:
             await self.meaning.close()
         await self.replayer.close()
-        await self.settlement.drain(2 * self.settings.storage.timeout)
+        for bills in (self.relayed_bills, self.settlement):
+            await bills.drain(2 * self.settings.storage.timeout)
         await asyncio.to_thread(self.hooks.close, HOOKS_SECONDS)
         await self.planning.close()
         await self.idempotency.drain(self.settings.storage.timeout)
@@ -365,34 +376,4 @@ class Gateway:
         await self.client.aclose()
         await self.cache.close()
         await self.transactions.close()
-
-
-def open_embedder(
-    settings: Settings, http: HttpUpstream, router: ConfiguredRouter, counters: CounterRegistry
-) -> Embedder | None:
-    """The embedder, not loaded or called yet; None where none is configured.
-
-    Raises:
-        ConfigurationError: it cannot be used.
-    """
-    name = settings.context.embedding_model
-    if name is None:
-        return None
-    try:
-        return MiniLM() if name == LOCAL else UpstreamEmbedder(http, router, counters.counter, name)
-    except EmbeddingFault as error:
-        hint = "; install context-gateway[embeddings]" if name == LOCAL else ""
-        raise ConfigurationError(f"context.embedding_model: {name}: {error}{hint}") from None
-    except GatewayError as error:
-        raise ConfigurationError(f"context.embedding_model: {name}: {error.message}") from None
-
-
-async def _prepare_storage(settings: Settings, transactions: Transactions) -> None:
-    """Brings the schema up to date; a storage that cannot be reached yet is tried again until it can."""
-    while settings.storage.auto_migrate:
-        try:
-            await migrate(transactions, settings.storage.migration_timeout)
-            return
-        except StorageUnavailable as error:
-            log.warning("storage_unavailable_at_start", reason=error.message)
-        await asyncio.sleep(RETRY_SECONDS)
+        await self.telemetry.close()

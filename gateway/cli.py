@@ -1,14 +1,18 @@
-"""The `gateway` command: serve, migrate, check, audit, purge, export, import (guarantee §9)."""
+"""The `gateway` command: serve, migrate, check, audit, costs, ls, show, tail, purge, export, import (guarantee §9)."""
 
 import argparse
+import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gateway import __version__
 from gateway.config.loading import ConfigurationError, load_settings, process_environment
 from gateway.config.settings import Settings
+
+MOST_ROWS = 100_000
+"""Of a list that a command writes."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,7 +52,13 @@ def _parser() -> argparse.ArgumentParser:
     audit = commands.add_parser("audit", help="add the ledger up again and say whether all balances")
     _add_audit_options(audit)
     audit.set_defaults(run=_audit)
-    purge = commands.add_parser("purge", help="delete conversations that nothing was added to for long")
+    costs = commands.add_parser("costs", help="what requests cost, by day, model, user and more")
+    _add_costs_options(costs)
+    costs.set_defaults(run=_costs)
+    looks = _add_looks(commands)
+    purge = commands.add_parser(
+        "purge", help="delete conversations that nothing was added to for long, or what a user said"
+    )
     _add_purge_options(purge)
     purge.set_defaults(run=_purge)
     export = commands.add_parser("export", help="write a conversation to a file, with all that belongs to it")
@@ -60,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     importing.add_argument("file", metavar="FILE", help="what `gateway export` or the API has written")
     importing.add_argument("--tenant", metavar="T", help="whose it is to be (default: the only tenant)")
     importing.set_defaults(run=_import)
-    for command in (serve, migrate, check, audit, purge, export, importing):
+    for command in (serve, migrate, check, audit, costs, *looks, purge, export, importing):
         command.add_argument("--config", metavar="FILE", help="config.yaml (default: $GATEWAY_CONFIG, else none)")
     return parser
 
@@ -83,9 +93,80 @@ def _add_audit_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--csv", action="store_true", help="one line of CSV for each row instead of totals")
 
 
+def _add_costs_options(parser: argparse.ArgumentParser) -> None:
+    groups = "day, model, key, project, tenant, user, agent, endpoint, conversation"
+    text = f"a table for each of these: {groups}; one by several with + between them (default: %(default)s)"
+    parser.add_argument("--by", metavar="GROUPS", default="day,model", help=text)
+    parser.add_argument("--since", metavar="WHEN", help="requests that arrived then or later: 7d, yesterday, a date")
+    parser.add_argument("--until", metavar="WHEN", help="requests that arrived before then")
+    parser.add_argument("--tenant", metavar="T", help="those of this tenant")
+    parser.add_argument("--model", metavar="M", help="those for this model")
+    parser.add_argument("--user", metavar="U", help="those that name this user")
+    parser.add_argument("--agent", metavar="A", help="those that this agent answered")
+    parser.add_argument("--key", metavar="K", help="those of the key with this id: key_…")
+    parser.add_argument("--project", metavar="P", help="those of keys of this project, or of this tenant without one")
+    parser.add_argument("--conversation", metavar="C", help="those of this conversation")
+    rows = "rows of a table, the latest days or the dearest (default: 50; as JSON or CSV all)"
+    parser.add_argument("--limit", metavar="N", type=_count, help=rows)
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="all tables as one JSON object")
+    form.add_argument("--csv", action="store_true", help="all tables as one CSV")
+
+
+def _add_looks(commands: Any) -> tuple[argparse.ArgumentParser, ...]:
+    """The commands that show conversations and requests."""
+    listing = commands.add_parser("ls", help="list conversations, those that were active last in front")
+    listing.add_argument("text", nargs="?", metavar="TEXT", help="a part of the first question, or how an id begins")
+    listing.add_argument("--tenant", metavar="T", help="those of this tenant")
+    listing.add_argument("--user", metavar="U", help="those whose latest request names this user")
+    listing.add_argument("--model", metavar="M", help="those whose latest request is for this model")
+    listing.add_argument("--session", metavar="S", help="the one that a client calls so")
+    listing.add_argument("--since", metavar="WHEN", help="those that were active then or later: 24h, yesterday, a date")
+    listing.add_argument("--limit", metavar="N", type=_count, default=20, help="how many (default: %(default)s)")
+    listing.set_defaults(run=_ls)
+    showing = commands.add_parser("show", help="explain a conversation, one of its turns, or a request")
+    showing.add_argument("id", metavar="ID", help="conv_…, req_… or chatcmpl-…")
+    showing.add_argument("--tenant", metavar="T", help="only if it is this tenant's")
+    showing.add_argument("--turn", metavar="N", type=_count, help="the requests of this turn of the conversation")
+    showing.add_argument("--sent", action="store_true", help="what was forwarded, message by message")
+    showing.add_argument("--why", action="store_true", help="what was decided, why, and the arithmetic of the bill")
+    showing.set_defaults(run=_show)
+    tailing = commands.add_parser("tail", help="a line for each request, as its bill comes")
+    tailing.add_argument("--tenant", metavar="T", help="those of this tenant")
+    tailing.add_argument("--model", metavar="M", help="those for this model")
+    tailing.add_argument("--user", metavar="U", help="those that name this user")
+    tailing.add_argument("--lines", metavar="N", type=_number, default=10, help="so many of before (default: 10)")
+    tailing.set_defaults(run=_tail)
+    for command in (listing, showing, tailing):
+        command.add_argument("--json", action="store_true", help="as JSON; of tail, a line for each request")
+    return listing, showing, tailing
+
+
+def _number(text: str) -> int:
+    """
+    Raises:
+        ArgumentTypeError: it is no whole number from 0 to `MOST_ROWS`.
+    """
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) <= MOST_ROWS):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number up to {MOST_ROWS}")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    """
+    Raises:
+        ArgumentTypeError: it is no whole number from 1 to `MOST_ROWS`.
+    """
+    if not (found := _number(text)):
+        raise argparse.ArgumentTypeError("say 1 or more")
+    return found
+
+
 def _add_purge_options(parser: argparse.ArgumentParser) -> None:
     when = "30d, 12h, or an ISO date (default: conversation.retention_days)"
     parser.add_argument("--older-than", metavar="AGE", help=f"those that nothing was added to since: {when}")
+    parser.add_argument("--user", metavar="NAME", help="instead, what requests said that named this user")
+    parser.add_argument("--whole", action="store_true", help="with --user: also what others said beside it")
     parser.add_argument("--tenant", metavar="T", help="those of this tenant")
     parser.add_argument("--dry-run", action="store_true", help="only say how many")
 
@@ -113,11 +194,46 @@ def _audit(settings: Settings, options: argparse.Namespace) -> int:
     from gateway.base.clock import SystemClock
     from gateway.operations.audit import audit
 
+    return _piped(lambda: audit(settings, options, SystemClock(), sys.stdout, sys.stderr))
+
+
+def _costs(settings: Settings, options: argparse.Namespace) -> int:
+    from gateway.base.clock import SystemClock
+    from gateway.operations.costs import costs
+
+    return _piped(lambda: costs(settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr))
+
+
+def _ls(settings: Settings, options: argparse.Namespace) -> int:
+    from gateway.base.clock import SystemClock
+    from gateway.operations.ls import ls
+
+    return _piped(lambda: ls(settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr))
+
+
+def _show(settings: Settings, options: argparse.Namespace) -> int:
+    from gateway.operations.show.command import show
+
+    return _piped(lambda: show(settings, options, process_environment(), sys.stdout, sys.stderr))
+
+
+def _tail(settings: Settings, options: argparse.Namespace) -> int:
+    from gateway.base.clock import SystemClock
+    from gateway.operations.tail import tail
+
+    return _piped(lambda: tail(settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr))
+
+
+def _piped(run: Callable[[], int]) -> int:
+    """Runs a command that writes much; whoever reads, `head` say, may have seen enough before its end."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without Unicode shows question marks
     try:
-        status = audit(settings, options, SystemClock(), sys.stdout, sys.stderr)
+        status = run()
         sys.stdout.flush()
         return status
-    except BrokenPipeError:  # whoever reads, `head` say, has seen enough
+    except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 

@@ -1,7 +1,8 @@
 """The Protocols that the steps need. `app.py` wires the adapters, which are in `storage/`, `upstream/`, `embeddings/`,
 `tokens/` and `internal_models/`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Protocol
@@ -13,6 +14,12 @@ from gateway.models.internal import InternalAnswer, InternalRequest
 from gateway.models.notes import MessageParts
 from gateway.models.relevance import Embeddings, Tariff
 from gateway.models.things import Phrases, Thing
+
+Spans = Callable[[str], AbstractContextManager[Any]]
+"""Marks a step of a request, as in `with spans("rebuild"):`. Where nothing is traced, it is `contextlib.nullcontext`.
+
+Names are `rebuild`, `fit`, `plan` and `commit`; the purpose of an internal call marks the calls made within.
+"""
 
 
 class Clock(Protocol):

@@ -13,10 +13,13 @@ from gateway.models.bill import (
     ContextPlanningUsage,
     CostMetadata,
     InternalCall,
+    PriceLine,
     UsageMetadata,
 )
 from gateway.models.turn import LedgerEntry, LedgerFigures
 
+Kinds = Iterable[tuple[str, int, tuple[str, ...]]]
+"""Kinds of tokens: the name, how many, and the names of prices, the first that is known counts."""
 ZERO = Decimal(0)
 NO_PLANNING = ContextPlanningCost()
 EXACT = Context(prec=80, rounding=ROUND_HALF_EVEN)
@@ -31,6 +34,12 @@ CHEAPER_INPUT = ("cache_read_input_token_cost",)
 """Price that input may have at the least, in place of the usual one."""
 DEARER_INPUT = ("cache_creation_input_token_cost", "cache_creation_input_token_cost_above_1hr")
 """Prices that input may have at the most; so may output:"""
+UNITS = (
+    ("seconds", ("input_cost_per_second", "output_cost_per_second")),
+    ("characters", ("input_cost_per_character",)),
+    ("images", ("output_cost_per_image", "input_cost_per_image")),
+)
+"""What a call of another API than chats may be charged by in place of tokens, and the names of its price."""
 DEARER_OUTPUT = ("output_cost_per_reasoning_token",)
 
 
@@ -46,6 +55,7 @@ class Rates:
         services = (f"_{service_tier}", "") if service_tier in SERVICE_TIERS else ("",)
         self._suffixes = [context + service for context in above for service in services]
         self.used: dict[str, str] = {}
+        self.lines: list[PriceLine] | None = None
 
     def find(self, *names: str) -> Decimal | None:
         """The first of these prices that is known, in its most specific form."""
@@ -65,19 +75,28 @@ def price_call(
     prices: Mapping[str, Decimal],
     *,
     estimated: bool = False,
+    lines: list[PriceLine] | None = None,
 ) -> CallCost:
     """Prices one call by its usage (OpenAI's names; cached and cache-write tokens are part of the prompt's).
 
     Prompt and completion cost are each rounded to 12 decimals, half-even. A model without prices for both sides
-    costs None, never 0; a configured price of 0 is a price.
+    costs None, never 0; a configured price of 0 is a price. What the gateway notes as `units` (of `UNITS`) is charged
+    by these where the model has such a price.
+
+    Args:
+        lines: gets each product that is added up, for those who want to see the sum.
     """
     prompt, completion = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
     rates = Rates(prices, prompt, usage.get("service_tier"))
-    input_rate, output_rate = rates.find("input_cost_per_token"), rates.find("output_cost_per_token")
     recorded = dict(usage)
+    if "units" in usage and (whole := _cost_of_units(rates, usage["units"])) is not None:
+        return CallCost(purpose, model, recorded, rounded(whole), rounded(ZERO), estimated, rates.used)
+    input_rate = rates.find("input_cost_per_token")
+    output_rate = rates.find("output_cost_per_token", "output_cost_per_image_token")
     if input_rate is None or output_rate is None:
         return CallCost(purpose, model, recorded, None, None, estimated)
     details = usage.get("prompt_tokens_details") or {}
+    rates.lines = lines
     prompt_cost = _prompt_cost(rates, input_rate, prompt, details, usage)
     about = usage.get("completion_tokens_details") or {}
     if about:
@@ -119,33 +138,63 @@ def _prompt_cost(rates: Rates, rate: Decimal, prompt: int, details: Any, usage: 
     named = details.get("cache_creation_token_details") if isinstance(details, dict) else None
     split = named or usage.get("cache_creation") or {}
     hour = min(written, _count(split, "ephemeral_1h_input_tokens"))
-    kinds = (
-        (cached, ("cache_read_input_token_cost",)),
-        (written - hour, ("cache_creation_input_token_cost",)),
-        (hour, ("cache_creation_input_token_cost_above_1hr", "cache_creation_input_token_cost")),
-        (_count(details, "audio_tokens"), ("input_cost_per_audio_token",)),
+    of_cached = details.get("cached_tokens_details") if isinstance(details, dict) else None
+    pictures = min(cached, _count(of_cached, "image_tokens"))
+    kinds: Kinds = (
+        (
+            "cached_image_input",
+            pictures,
+            ("cache_read_input_image_token_cost", "cache_read_input_token_cost"),
+        ),
+        ("cached_input", cached - pictures, ("cache_read_input_token_cost",)),
+        ("cache_write", written - hour, ("cache_creation_input_token_cost",)),
+        (
+            "cache_write_1h",
+            hour,
+            ("cache_creation_input_token_cost_above_1hr", "cache_creation_input_token_cost"),
+        ),
+        ("audio_input", _count(details, "audio_tokens"), ("input_cost_per_audio_token",)),
+        ("image_input", _count(details, "image_tokens") - pictures, ("input_cost_per_image_token",)),
     )
-    return _cost_by_kind(rates, rate, prompt, kinds)
+    return _cost_by_kind(rates, ("input", rate), prompt, kinds)
 
 
 def _completion_cost(rates: Rates, rate: Decimal, completion: int, details: Any) -> Decimal:
-    kinds = (
-        (_count(details, "reasoning_tokens"), ("output_cost_per_reasoning_token",)),
-        (_count(details, "audio_tokens"), ("output_cost_per_audio_token",)),
+    kinds: Kinds = (
+        ("reasoning", _count(details, "reasoning_tokens"), ("output_cost_per_reasoning_token",)),
+        ("audio_output", _count(details, "audio_tokens"), ("output_cost_per_audio_token",)),
+        ("image_output", _count(details, "image_tokens"), ("output_cost_per_image_token",)),
     )
-    return _cost_by_kind(rates, rate, completion, kinds)
+    return _cost_by_kind(rates, ("output", rate), completion, kinds)
 
 
-def _cost_by_kind(rates: Rates, rate: Decimal, tokens: int, kinds: Iterable[tuple[int, tuple[str, ...]]]) -> Decimal:
-    """The cost of all tokens: of each kind at its own price, where it has one, of the rest at `rate`. Not rounded."""
+def _cost_by_kind(rates: Rates, others: tuple[str, Decimal], tokens: int, kinds: Kinds) -> Decimal:
+    """The cost of all tokens: of each kind at its own price, where it has one, of the `others` at theirs. Not
+    rounded."""
     cost = ZERO
-    for count, names in kinds:
-        taken = min(count, tokens)
+    for kind, count, names in kinds:
+        taken = max(0, min(count, tokens))
         price = rates.find(*names) if taken else None
         if price is not None:
-            cost = EXACT.add(cost, EXACT.multiply(price, taken))
+            cost = EXACT.add(cost, _product(rates, kind, taken, price))
             tokens -= taken
-    return EXACT.add(cost, EXACT.multiply(rate, tokens))
+    return EXACT.add(cost, _product(rates, others[0], tokens, others[1]))
+
+
+def _product(rates: Rates, kind: str, tokens: int | Decimal, rate: Decimal) -> Decimal:
+    cost = EXACT.multiply(rate, tokens)
+    if rates.lines is not None:
+        rates.lines.append(PriceLine(kind, tokens, rate, cost))
+    return cost
+
+
+def _cost_of_units(rates: Rates, units: Any) -> Decimal | None:
+    """The cost by the first unit that has a count and a price; None if there is none. Not rounded."""
+    for name, names in UNITS:
+        count = units.get(name) if isinstance(units, dict) else None
+        if is_amount(count) and (price := rates.find(*names)) is not None:
+            return _product(rates, name, Decimal(str(count)), price)
+    return None
 
 
 def _reasoning_apart(usage: Mapping[str, Any], details: Any, sum_of_both: int) -> int:
@@ -213,6 +262,11 @@ def is_figure(value: Any) -> bool:
     """Whether it is a count of tokens: a whole number, be it written `12.0`, not below 0 and not absurd."""
     whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
     return whole and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS
+
+
+def is_amount(value: Any) -> bool:
+    """Whether it counts seconds or other units: a number not below 0 and not absurd."""
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS
 
 
 def _count(usage: Any, name: str) -> int:

@@ -116,10 +116,13 @@ def begun(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_plan(metadata: dict[str, Any], plan: Any) -> dict[str, Any]:
-    """The bill with what the planner said, for those who look it up; never in an answer (guarantee §6)."""
+    """The bill with what the planner said, for those who look it up; never in an answer (guarantee §6). What it was
+    asked is not in it: that quotes documents at length."""
     utilization = metadata.get("context_utilization")
     if plan is None or not isinstance(utilization, dict):
         return metadata
+    if isinstance(plan, dict):
+        plan = {name: value for name, value in plan.items() if name != "prompt"}
     return {**metadata, "context_utilization": {**utilization, "plan": plan}}
 
 

@@ -1,6 +1,7 @@
 """Finds the artifacts of a request: tool results, attachments, files, and documents inside messages (guarantee §4).
 
-`documents` turns files into text, `in_messages` finds documents inside texts; here both become artifacts.
+`documents` turns files into text, `in_messages` finds documents inside texts, and `titles` their names; here all become
+artifacts.
 """
 
 from collections import Counter
@@ -10,7 +11,8 @@ from math import inf
 from typing import Any
 
 from gateway.artifacts.files import FilePlace
-from gateway.artifacts.in_messages import TITLE_CHARS, document_spans, title_of
+from gateway.artifacts.in_messages import document_spans
+from gateway.artifacts.titles import TITLE_CHARS, title_of
 from gateway.base.ids import artifact_id
 from gateway.models.artifacts import Artifact, ArtifactType, Place, RequestAttachment
 from gateway.models.conversation import ConversationMessage, History, ReasoningStepRecord

@@ -1,10 +1,9 @@
-"""Documents inside user messages: where they are, what they are called, the user's own words (guarantee §4 I4)."""
+"""Documents inside user messages: where they are, and the user's own words (guarantee §4 I4)."""
 
 import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from html import unescape
 from typing import NamedTuple
 
 from gateway.base import jsons
@@ -17,11 +16,10 @@ MEMBERS_SHARE = 0.8
 """A tagged block is a mere wrapper if the blocks inside it are this share of it."""
 MOST_LEVELS = 3
 """Wrappers inside wrappers that are looked into."""
-TITLE_CHARS = 100
-TITLE_SEARCHED = 600
-"""Characters before a document in which its name is looked for."""
 EDGE_CHARS = 1000
 """In a text without paragraphs, the longest stretch that counts as its first or last paragraph."""
+BESIDE_CHARS = 200
+"""White space that is looked through for the edge of a line, or of a paragraph."""
 QUESTION_HEAD_CHARS = 160
 """Characters at the outer end of such a text that are taken for the question, in whole sentences."""
 
@@ -41,11 +39,43 @@ def document_spans(text: str, min_chars: int, *, beside: bool) -> list[tuple[int
         return [(0, len(text))]
     if len(text) <= min_chars:
         return []
-    spans = marked_spans(text, DOCUMENT_CHARS)
-    between = middle(text, min_chars)
+    between, spans = middle(text, min_chars), marked_spans(text, DOCUMENT_CHARS)
+    if PARAGRAPH.search(text):
+        spans = [kept for span in spans if (kept := _plainly_marked(text, span, between))]
     if sum(end - start for start, end in spans) > len(text) / 2 and not _is_json(text[slice(*between)]):
         return spans
     return [between]
+
+
+def _plainly_marked(text: str, span: Span, between: Span) -> Span | None:
+    """What of a marked span in paragraphs is plainly a document; None if too little is. A tag in the midst of a line
+    may be one of somebody's data: it says nothing of the rest of that, and the first and the last paragraph stay."""
+    (start, end), (first, last) = span, between
+    if text[start - 1] != ">" or (start <= first and end >= last):  # a fence; or tags beside the user's own words
+        return span
+    opening, closing = (text.rindex("<", 0, start), start), (end, text.index(">", end) + 1)
+    begins, ends = _has_own_line(text, opening), _has_own_line(text, closing)
+    if not (begins or ends) and first < start and end < last:
+        return span if _is_a_paragraph(text, opening[0], closing[1]) else None
+    if (begins and ends) or not PARAGRAPH.search(text, *span):
+        return span
+    start, end = max(start, first), min(end, last)
+    return (start, end) if end - start > DOCUMENT_CHARS else None
+
+
+def _has_own_line(text: str, tag: Span) -> bool:
+    """Whether a tag begins or ends its line."""
+    start, end = tag
+    before, after = text[max(0, start - BESIDE_CHARS) : start], text[end : end + BESIDE_CHARS]
+    return before.rstrip(" \t")[-1:] in ("", "\n") or after.lstrip(" \t\r")[:1] in ("", "\n")
+
+
+def _is_a_paragraph(text: str, start: int, end: int) -> bool:
+    """Whether a stretch is a whole paragraph, but for some words in its first and its last line."""
+    above = text.rfind("\n", max(0, start - EDGE_CHARS), start)
+    below = text.find("\n", end, end + EDGE_CHARS)
+    before = text[max(0, above - BESIDE_CHARS) : max(0, above)]
+    return before.rstrip(" \t")[-1:] == "\n" and PARAGRAPH.match(text, below) is not None if below > 0 else False
 
 
 def _is_json(text: str) -> bool:
@@ -162,61 +192,6 @@ def _tagged(text: str) -> Iterator[Span]:
         if at < len(closings):
             yield opening.end(), closings[at][0]
             position = closings[at][1]
-
-
-TAG_BEFORE = re.compile(r"<([A-Za-z][\w:.-]*)((?:\s[^<>]*)?)>\s*\Z")
-ATTRIBUTE = re.compile(
-    r"""\b(title|name|filename|file_name|path|file|source|src|href|id)\s*=\s*(?:"([^"]*)"|'([^']*)')"""
-)
-ATTRIBUTES = ("title", "name", "filename", "file_name", "path", "file", "source", "src", "href", "id")
-"""In order of preference."""
-MEMBER = re.compile(r"<(title|source|name|path|filename|file_name)>\s*([^<>]{1,200}?)\s*</\1>")
-FENCE_BEFORE = re.compile(r"(?:^|\n) {0,3}(?:`{3,}|~{3,})([^\n`]*)\n\Z")
-INFO_NAME = re.compile(
-    r"""(?:title|name|filename|file|path)\s*=\s*["']?([^"'\s}]+)|([\w./\\-]*\w\.\w{1,8})(?::\d+)?(?=\s|\Z)"""
-)
-FILE_NAME = re.compile(r"(?:^|[\s`*\"'(\[#:])([\w./\\-]*\w\.[A-Za-z]\w{0,7})[`*\"')\]]*:?\s*\Z")
-
-
-def title_of(text: str, span: tuple[int, int]) -> str | None:
-    """The document's name, on one line: by its tag, its fence, or the line above it; None if it has none."""
-    before = text[max(0, span[0] - TITLE_SEARCHED) : span[0]]
-    found = _of_tag(before, text[span[0] : span[1]][:TITLE_SEARCHED]) or _of_fence(before) or _of_line(before)
-    return " ".join(unescape(found).split())[:TITLE_CHARS] or None if found else None
-
-
-def _of_tag(before: str, inside: str) -> str | None:
-    """As in `<file path="a.py">`, or `<source>a.py</source>` before or after the tag that holds the content."""
-    tag = TAG_BEFORE.search(before)
-    if tag is None:
-        return None
-    named: dict[str, str] = {name: double or single for name, double, single in ATTRIBUTE.findall(tag.group(2))}
-    for name in ATTRIBUTES[:-1]:
-        if named.get(name, "").strip():
-            return named[name]
-    above = MEMBER.search(before, max(0, before.rfind("</", 0, before.rfind("</"))))
-    if above and before[above.end() : tag.start()].strip():
-        above = None
-    member = MEMBER.match(inside.lstrip()) or above
-    return member[2] if member else named.get("id") or None
-
-
-def _of_fence(before: str) -> str | None:
-    """As in ```python title="a.py"` or ```src/a.py`, else the file that the line above the fence names."""
-    fence = FENCE_BEFORE.search(before)
-    if fence is None:
-        return None
-    named = INFO_NAME.search(fence.group(1).strip())
-    if named:
-        return named.group(1) or named.group(2)
-    return _of_line(before[: fence.start() + 1])
-
-
-def _of_line(before: str) -> str | None:
-    """The file name that ends the line above, as in `Here is src/app.py:`."""
-    line = before.rstrip().rpartition("\n")[2]
-    named = FILE_NAME.search(line[-200:])
-    return named.group(1) if named else None
 
 
 PARAGRAPH = re.compile(r"\n[ \t]*\n")

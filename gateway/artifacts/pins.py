@@ -1,13 +1,15 @@
 """What is pinned of a conversation: messages that stay in every window (guarantee §11.12)."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
 from gateway.artifacts.files import FilePlace
 from gateway.models.artifacts import Artifact
-from gateway.models.conversation import INSTRUCTION_ROLES, ConversationMessage, History
+from gateway.models.conversation import INSTRUCTION_ROLES, Context, ConversationMessage, History
 from gateway.models.memory import Pinned
+from gateway.models.notes import FormNotes
 from gateway.models.tool_steps import RESULT_ROLES, asked, calls_of, take_call, tool_of
 
 
@@ -59,12 +61,8 @@ def _pinned(messages: Sequence[ConversationMessage], files: Mapping[FilePlace, s
             calls = calls_of(body)
         if message.pinned:
             texts = {part: text for (at, part), text in files.items() if at == index}
-            yield Pinned(body, _speaker(message), message.message_id, index, tool, arguments, texts)
-
-
-def _speaker(message: ConversationMessage) -> str:
-    name = message.agent or message.body.get("name")
-    return f"{message.role} {name}" if isinstance(name, str) and message.role not in RESULT_ROLES else message.role
+            speaker = message.role if message.role in RESULT_ROLES else message.speaker  # `tool` names it
+            yield Pinned(body, speaker, message.message_id, index, tool, arguments, texts)
 
 
 def _as_text(artifact: Artifact) -> Pinned:
@@ -72,3 +70,25 @@ def _as_text(artifact: Artifact) -> Pinned:
     body = {"role": "tool", "content": artifact.content}
     arguments = artifact.call.arguments if artifact.call is not None else ""
     return Pinned(body, "tool", name, tool=artifact.title or "", arguments=arguments)
+
+
+def with_in_full(history: History, context: Context, names: AbstractSet[str]) -> tuple[History, Context]:
+    """The same with these artifacts pinned, by their content ids, and with each stored message that holds one: that
+    stays, or comes back in the memory message. For a dry run that shows what a past request would have been with them
+    in full (guarantee §13.3)."""
+
+    def marked(artifacts: tuple[Artifact, ...]) -> tuple[Artifact, ...]:
+        return tuple(replace(each, pinned=True) if each.content_id in names else each for each in artifacts)
+
+    placed = marked(context.placed)
+    held = {a.place.message for a in placed if a.pinned and (a.place.message or 0) < history.stored}
+    messages = tuple(
+        replace(message, pinned=True) if index in held else message for index, message in enumerate(history.messages)
+    )
+    return replace(history, messages=messages, notes=FormNotes()), replace(
+        context,
+        conversation_history=messages,
+        placed=placed,
+        restored=marked(context.restored),
+        artifacts=marked(context.artifacts),
+    )

@@ -1,4 +1,5 @@
-"""Who could spend an operator's keys, where such a server may listen, and what it must not call (guarantee §8)."""
+"""Who could spend an operator's keys, where such a server may listen, what it must not call,
+and where its page is (guarantee §8, §13.2)."""
 
 import ipaddress
 from urllib.parse import urlsplit
@@ -41,6 +42,14 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
+
+
+def has_page(settings: Settings) -> bool:
+    """Whether anybody may open the page `/ui` (guarantee §13.2): where there are keys to log in with, else on loopback
+    alone."""
+    if settings.server.ui == "off":
+        return False
+    return bool(settings.auth.keys) or is_loopback(settings.server.host.strip("[]"))
 
 
 def weak_keys(settings: Settings) -> list[str]:

@@ -12,10 +12,11 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from gateway.config.auth_settings import ADMIN, USER, ApiKey
 from gateway.config.files import REFERENCE, ConfigurationError, resolve, section
 from gateway.config.litellm_names import ON_HERE, ROUTER_PARAMETERS, SILENT, Fate, fate_of
 from gateway.config.litellm_names import SECTIONS as LITELLM_SECTIONS
-from gateway.config.settings import SECTIONS, ApiKey
+from gateway.config.settings import SECTIONS
 
 FOR_ALL_MODELS = ("drop_params", "additional_drop_params", "modify_params")
 """Parameters that LiteLLM sets for all models; here they are added to each."""
@@ -222,7 +223,7 @@ def _add_master(moved: Moved, path: str, key: str) -> None:
     if not isinstance(keys, list):
         raise ConfigurationError(f"{moved.origin}: auth.keys: must be a list")
     # Made here, not validated: LiteLLM's documents teach `sk-1234`, which is shorter than a key of ours may be.
-    auth["keys"] = [*keys, ApiKey.model_construct(key=SecretStr(key), tenant="master")]
+    auth["keys"] = [*keys, ApiKey.model_construct(key=SecretStr(key), tenant="master", roles=(USER, ADMIN))]
     moved.kept(path, "a key of tenant `master`")
 
 

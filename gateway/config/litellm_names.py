@@ -28,7 +28,7 @@ ADVICE: tuple[tuple[Group, str, str], ...] = (
     # group, what instead, names
     (
         "replaced",
-        "`GET /metrics`, the ledger, `gateway audit` and the log",
+        "`telemetry` (OpenTelemetry), `GET /metrics`, the ledger, `gateway audit` and the log",
         "success_callback failure_callback callbacks service_callbacks audit_log_callbacks callback_settings langfuse* "
         "datadog* s3_callback_params gcs_pub_sub* prometheus* custom_prometheus* turn_off_message_logging redact_* "
         "disable_end_user_cost_tracking* otel* arize* sentry* include_cost_in_streaming_usage logging "

@@ -28,6 +28,9 @@ ALIASES = {
     "OPENAI_BASE_URL": ("upstream", "api_base"),
     "CONTEXT_PLANNER_MODEL": ("context", "planner_model"),
     "SUMMARIZER_MODEL": ("context", "summarizer_model"),
+    "OTEL_EXPORTER_OTLP_ENDPOINT": ("telemetry", "otlp_endpoint"),
+    "OTEL_EXPORTER_OTLP_HEADERS": ("telemetry", "headers"),
+    "OTEL_SERVICE_NAME": ("telemetry", "service_name"),
 }
 """Of two names for one setting the later one counts, and `GATEWAY_…` before both."""
 BASES = ("OPENAI_BASE_URL", "OPENAI_API_BASE")

@@ -16,9 +16,11 @@ from pydantic import (
 )
 
 from gateway.base.names import did_you_mean, shown
+from gateway.config.auth_settings import AuthSettings
 from gateway.config.fields import Origin, Price, RelayPattern, Seconds, Section, Timeouts
 from gateway.config.litellm_names import Fate
 from gateway.config.model_list import ModelEntry
+from gateway.config.telemetry import TelemetrySettings
 
 LOCAL = "local"
 """The `context.embedding_model` that runs in this process."""
@@ -50,6 +52,11 @@ class ServerSettings(Section):
     metrics: Literal["open", "key", "off"] = Field(
         "open", description="Who may read `/metrics`: anyone who reaches the port, whoever has a key, or nobody."
     )
+    ui: Literal["auto", "off"] = Field(
+        "auto",
+        description="The page `/ui`: for keys of role `viewer` or `admin`, without `auth.keys` on loopback; or `off`.",
+    )
+    ui_session_hours: float = Field(12.0, gt=0, le=8760, description="Hours that a login at the page lasts.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
     log_format: Literal["auto", "text", "json"] = Field(
         "auto", description="Log lines for people (`text`) or machines (`json`); `auto`: text on a terminal."
@@ -245,28 +252,14 @@ class MemorySettings(Section):
     )
 
 
-class ApiKey(Section):
-    """A key that clients may use and whose it is."""
+class AccountingSettings(Section):
+    """What bills say of who asked (guarantee §13.6)."""
 
-    key: SecretStr = Field(min_length=8)
-    tenant: str = Field(min_length=1, max_length=128, pattern=r"^[\w.:@-]+$")
-
-
-class AuthSettings(Section):
-    """Who may ask (guarantee §8)."""
-
-    mode: Literal["auto", "open"] = Field(
-        "auto",
-        description="`open` lets a server with an operator's key listen beyond loopback without `auth.keys`.",
+    users: Literal["plain", "hashed", "off"] = Field(
+        "plain",
+        description="How a request's `user` or `safety_identifier` stands in the ledger and in reports: as it is, as a "
+        "keyed digest (`hashed`), or not at all (`off`).",
     )
-    keys: tuple[ApiKey, ...] = Field((), description="Keys accepted; without any, the client's own goes upstream.")
-
-    @model_validator(mode="after")
-    def _whose_is_plain(self) -> Self:
-        owners = {entry.key.get_secret_value(): entry.tenant for entry in self.keys}
-        if any(owners[entry.key.get_secret_value()] != entry.tenant for entry in self.keys):
-            raise ValueError("keys: one key stands with two tenants")
-        return self
 
 
 class UpstreamSettings(Timeouts):
@@ -299,9 +292,11 @@ class Settings(Section):
     context: ContextSettings = ContextSettings()
     conversation: ConversationSettings = ConversationSettings()
     memory: MemorySettings = MemorySettings()
+    accounting: AccountingSettings = AccountingSettings()
     auth: AuthSettings = AuthSettings()
     upstream: UpstreamSettings = UpstreamSettings()
     prompt_profiles: PromptProfiles = NO_PROFILES
+    telemetry: TelemetrySettings = TelemetrySettings()
     model_list: tuple[ModelEntry, ...] = ()
     warnings: tuple[str, ...] = Field((), exclude=True)
     moved: tuple[Fate, ...] = Field((), exclude=True)
@@ -339,4 +334,7 @@ class Settings(Section):
         return self.upstream.api_key is not None or any(e.litellm_params.has_credentials for e in self.model_list)
 
 
-SECTIONS = ("server", "storage", "cache", "context", "conversation", "memory", "auth", "upstream", "prompt_profiles")
+SECTIONS = (
+    *("server", "storage", "cache", "context", "conversation", "memory", "accounting", "auth", "upstream"),
+    *("prompt_profiles", "telemetry"),
+)

@@ -16,7 +16,7 @@ from gateway.artifacts.collect import (
 )
 from gateway.artifacts.files import FilePlace
 from gateway.artifacts.in_messages import own_words
-from gateway.artifacts.pins import pinned_messages
+from gateway.artifacts.pins import pinned_messages, with_in_full
 from gateway.artifacts.steps_as_text import StepsAsText
 from gateway.models.conversation import INLINE_MESSAGES, Context, Earlier, History
 from gateway.models.exchange import ChatRequest, ModelFacts
@@ -80,8 +80,10 @@ def collect(source: ContextInput, document_min_chars: int) -> Material:
     Args:
         document_min_chars: longer texts in user messages are documents (guarantee §4 I4).
     """
-    history, files = source.history, source.files
+    history, files, what_if = source.history, source.files, source.request.options.what_if
     context = _context(source, document_min_chars)
+    if what_if is not None:
+        history, context = with_in_full(history, context, what_if.in_full)
     earlier = history.earlier or NO_EARLIER
     pinned = pinned_messages(history, files.sent, files.pinned, context.restored)
     names = {each.message_id for each in pinned}

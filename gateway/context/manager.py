@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -38,7 +39,7 @@ from gateway.models.bill import InternalCall
 from gateway.models.conversation import ConversationMessage, History
 from gateway.models.exchange import ChatRequest, ModelFacts
 from gateway.planning.decision import NO_PLANNER, NOTHING_TO_PLAN, may_be_planned, weighed
-from gateway.ports import ConversationReader, FileStore, ThingReader
+from gateway.ports import ConversationReader, FileStore, Spans, ThingReader
 from gateway.relevance.index_cache import ContentIndexes, PassageFinder
 from gateway.tokens.counter import CounterRegistry
 from gateway.window.budget import Budget
@@ -75,6 +76,7 @@ class ContextManager:
         self._things = things
         self._assemblers = Assemblers()
         self._profiles = profiles if profiles.is_set else None
+        self.spans: Spans = nullcontext
 
     async def build(
         self,
@@ -109,7 +111,10 @@ class ContextManager:
         run = _runner(meaning, source)
         draft, planned = await self._plan(draft, planners, run) if access.result is None else (draft, None)
         result = access.result or planned
-        final = await run(fit_as_planned, draft, result, access.spent) if result else FinalFit(draft.fitted)
+        final = FinalFit(draft.fitted)
+        if result:
+            with self.spans("fit"):
+                final = await run(fit_as_planned, draft, result, access.spent)
         built: BuiltContext = await run(report, draft, final, result, self._settings.warning_threshold)
         if request.options.whole:
             check_whole(built)
@@ -248,9 +253,10 @@ class ContextManager:
     ) -> tuple[Draft, Planners | None]:
         """The context without a plan, and who may be asked for one."""
         run = _runner(meaning, source)
-        measured: Measured = await run(self._measure, source, meaning)
-        planners = self._planners(measured, access)
-        return await run(make_draft, measured, self._settings, planners is not None), planners
+        with self.spans("fit"):
+            measured: Measured = await run(self._measure, source, meaning)
+            planners = self._planners(measured, access)
+            return await run(make_draft, measured, self._settings, planners is not None), planners
 
     def _measure(self, source: ContextInput, meaning: RequestMeaning | None) -> Measured:
         material = collect(source, self._settings.document_min_chars)
@@ -282,7 +288,10 @@ class ContextManager:
             prospects = await run(self._planning.prospects, draft, task, planners)
             resting = await self._planning.is_resting(request, planners)
             draft = replace(draft, decision=weighed(draft.decision, replace(prospects, resting=resting)))
-        return draft, await self._planning.plan(request, task, planners) if draft.decision.use else None
+        if not draft.decision.use:
+            return draft, None
+        with self.spans("plan"):
+            return draft, await self._planning.plan(request, task, planners)
 
     def _meaning_for(self, request: ChatRequest, spent: list[InternalCall]) -> RequestMeaning | None:
         """What ranks by meaning, too; in mode `simple` only an embedder that nobody bills (guarantee §2)."""

@@ -19,7 +19,7 @@ from gateway.internal_models.budget import CallBudget
 from gateway.internal_models.calls import InternalModels, OpenBill
 from gateway.models.artifacts import Artifact, ArtifactPlan, ArtifactType, ProcessingStrategy
 from gateway.models.bill import InternalCall
-from gateway.models.exchange import ChatRequest, Deployment
+from gateway.models.exchange import ChatRequest, Deployment, WhatIf
 from gateway.models.internal import InternalModelFailed, OverBudget
 from gateway.models.window import Planned
 from gateway.planning.decision import FORCED, Prospects, without_standing
@@ -106,6 +106,16 @@ def _artifacts_to_plan(draft: Draft) -> tuple[list[Artifact], frozenset[str]]:
     outside, said = absent(material, fitted)  # what is frozen stays, but a plan's queries find more beside it
     found = outside or ([as_artifact(said)] if said else [])
     return found, frozenset(artifact.artifact_id for artifact in found)
+
+
+def plan_of_then(what_if: WhatIf, *, trusted: bool) -> PlanResult:
+    """The plan that was made then, for all but what is in full; nobody is asked again. Summaries are not made anew:
+    extracts stand for them."""
+    plan = what_if.plan
+    if plan is None:
+        return PlanResult(asked=False)
+    others = tuple(each for each in plan.artifacts if each.artifact_id.partition("-")[0] not in what_if.in_full)
+    return PlanResult(planned=Planned(plan.model_copy(update={"artifacts": others}), {}, trusted))
 
 
 def prospects_of(draft: Draft) -> Prospects:

@@ -15,7 +15,15 @@ from gateway.history.tool_pairs import forwardable, regrouped, without_open_call
 from gateway.models.agents import CHAT
 from gateway.models.conversation import INSTRUCTION_ROLES, ConversationMessage, History
 from gateway.models.frames import Frame
-from gateway.models.past_turns import ConversationPath, PastRequest, PastTurn, PathMessage, SentMessages
+from gateway.models.past_turns import (
+    INSTRUCTION,
+    MEMORY,
+    ConversationPath,
+    PastRequest,
+    PastTurn,
+    PathMessage,
+    SentMessages,
+)
 from gateway.models.tool_steps import RESULT_ROLES, without_calls
 from gateway.models.turn import LedgerEntry
 
@@ -106,12 +114,12 @@ def sent_messages(
             _forwarded(path, request, before, frame, each, without_items)
             for each in _steps_as_text(before, request, frame)
         ]
-        found = [way for way in ways if len(way) - _memories(frame) == included]
-        if found and all(way == found[0] for way in found):
-            return SentMessages(found[0], DELETED if deleted else None)
+        found = [way for way in ways if len(way.names) - _memories(frame) == included]
+        if found and all(way.messages == found[0].messages for way in found):
+            return replace(found[0], reason=DELETED if deleted else None)
     why = DELETED if deleted else AGENT if agent else PROFILE if used.get("profile") else OTHERWISE
     told = _forwarded(path, request, whole, frame, frozenset(), without_items)
-    return SentMessages(told, why if included else NOT_COUNTED)
+    return replace(told, reason=why if included else NOT_COUNTED)
 
 
 def _there_then(messages: Sequence[PathMessage], arrived_at: datetime) -> list[PathMessage]:
@@ -168,7 +176,7 @@ def _forwarded(
     frame: Frame | None,
     as_text: frozenset[str | None],
     without_items: WithoutItems,
-) -> list[dict[str, Any]]:
+) -> SentMessages:
     """The messages in the forms in which they went up, as far as the window reached."""
     answer = request.answer
     new = [each.message for each in request.brought]
@@ -184,7 +192,9 @@ def _forwarded(
     before_run, run = _in_window(as_frozen(history).messages, frame)
     memory = [frame.memory.body] if frame is not None and frame.memory is not None else []
     forms = [[_form(each, results, without_items) for each in part] for part in (before_run, run)]
-    return [*instructions, *forms[0], *memory, *forms[1]]
+    ids = [[each.message_id for each in part] for part in (before_run, run)]
+    names = (*[INSTRUCTION] * len(instructions), *ids[0], *[MEMORY] * len(memory), *ids[1])
+    return SentMessages([*instructions, *forms[0], *memory, *forms[1]], names=names)
 
 
 def _memories(frame: Frame | None) -> int:

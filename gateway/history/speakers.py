@@ -63,10 +63,8 @@ def deliver(history: History, window: int) -> Delivery:
 
 
 def speaker(message: ConversationMessage) -> str:
-    """The name of who said it: the agent, else the message's own `name`."""
-    name = message.body.get("name")
-    own = " ".join(name.split()) if isinstance(name, str) else ""  # a line break could begin a section
-    return message.agent or own or (ASSISTANT if message.role == "assistant" else PERSON)
+    """The name of who said it, else who speaks in that role."""
+    return message.said_by or (ASSISTANT if message.role == "assistant" else PERSON)
 
 
 def without_markers(text: str) -> str:

@@ -105,15 +105,20 @@ class Answering:
         self._clock = clock
         self._unattended = BackgroundTasks()
 
-    async def answer(self, scope: Scope, receive: Receive, send: Send, dialect: Dialect) -> None:
+    async def answer(
+        self, scope: Scope, receive: Receive, send: Send, dialect: Dialect, caller: Caller | None = None
+    ) -> None:
         """Answers one request.
+
+        Args:
+            caller: who asks, where that is known already.
 
         Raises:
             GatewayError: as drawn in `errors.py`; nothing has been sent yet.
         """
         at, started = self._clock.now(), self._clock.monotonic()
         key = keyed(scope)
-        caller = await self._auth.caller(scope)
+        caller = caller or await self._auth.caller(scope)
         with self._large_bodies.place() as place:
             raw = await read_body(scope, receive, self._max_body_bytes, place)
             facts, client = scope["gateway"], scope.get(CLIENT)
@@ -140,6 +145,8 @@ class Answering:
         if caller.tenant == UNKNOWN and (request.keeps_content or request.conversation != ConversationRef()):
             raise StorageUnavailable("The storage cannot be reached.")
         scope["gateway"].update(model=request.model, stream=request.stream, tenant=caller.tenant)
+        if not request.store:
+            scope["gateway"]["store"] = False
         if request.agent is not None:
             scope["gateway"]["agent"] = request.agent.agent_id
         return request

@@ -2,9 +2,11 @@
 
 import hashlib
 import hmac
+import time
+from dataclasses import dataclass, field
 
-from gateway.config.settings import AuthSettings
-from gateway.errors import InvalidRequest, StorageUnavailable, Unauthorized
+from gateway.config.auth_settings import USER, ApiKey, AuthSettings
+from gateway.errors import Forbidden, InvalidRequest, StorageUnavailable, Unauthorized
 from gateway.http.edge import Scope
 from gateway.http.receive import header
 from gateway.models.exchange import Caller
@@ -17,27 +19,58 @@ UNKNOWN = "unknown"
 MAX_TENANTS = 10_000
 """Hashes in the cache; some 200 bytes each."""
 FORWARDED_HEADERS = (b"openai-organization", b"openai-project", b"openai-beta")
+READS = ("GET", "HEAD", "OPTIONS")
+ASK_AGAIN = 5.0
+"""Seconds after which the storage is asked again for the secret, if all that needs it is the id of a configured key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A configured key, as far as others may know of it."""
+
+    key_id: str
+    tenant: str
+    name: str | None
+    project: str | None
+    roles: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    digest: bytes = field(repr=False)
+    entry: ApiKey = field(repr=False)
+    roles: frozenset[str]
 
 
 class Authenticator:
     """Finds the tenant of a request. Configured keys are kept as digests and compared in constant time."""
 
     def __init__(self, settings: AuthSettings, store: ConversationStore) -> None:
-        self._keys = [(_digest(entry.key.get_secret_value()), entry.tenant) for entry in settings.keys]
+        self._keys = [
+            _Key(_digest(entry.key.get_secret_value()), entry, frozenset(entry.roles)) for entry in settings.keys
+        ]
         self._store = store
-        self._tenants: dict[bytes, str] = {}
+        self._ids: dict[bytes, str] = {}
+        self._holders: dict[str, Holder] = {}
+        self._ask_from = 0.0
 
     async def caller(self, scope: Scope) -> Caller:
-        """The tenant of a request. Without configured keys it is that of the bearer token, which may then go upstream.
+        """The tenant of a request, its key and project. Without configured keys the tenant is that of the bearer token,
+        which may then go upstream.
 
         Raises:
             Unauthorized: keys are configured and the request has none of them, or its token is not ASCII.
+            Forbidden: its key may only look, and this is no request that looks.
             InvalidRequest: a header that goes upstream is not ASCII.
         """
         token = _bearer(scope)
         headers = {k.decode(): _plain(k, v) for k, v in scope["headers"] if k in FORWARDED_HEADERS}
         if self._keys:
-            return Caller(self._tenant_of(token), None, headers)
+            key = self._key_of(token)
+            if USER not in key.roles and scope.get("method", "GET") not in READS:
+                raise Forbidden("This key may look, and do nothing else: it has no role 'user'.")
+            entry = key.entry
+            return Caller(entry.tenant, None, headers, await self._id_of(key), entry.project, key.roles)
         if token is None:
             return Caller(ANONYMOUS, None, headers)
         if not token.isascii():
@@ -47,27 +80,67 @@ class Authenticator:
         except StorageUnavailable:
             # A request that needs the storage fails later; the others must work without it (guarantee §3.6).
             return Caller(UNKNOWN, token, headers)
-        return Caller(self._keyed(secret, token), token, headers)
+        key_id = self._keyed(secret, _digest(token), token)
+        return Caller(key_id, token, headers, key_id)
 
-    def _keyed(self, secret: bytes, token: str) -> str:
-        """The tenant of a client's own token: its keyed hash, cached."""
-        known = self._tenants.get(digest := _digest(token))
+    async def holder(self, token: str) -> Holder:
+        """Whose a configured key is.
+
+        Raises:
+            Unauthorized: it is none.
+            StorageUnavailable: the secret of its id cannot be read.
+        """
+        key = self._key_of(token)
+        return _holder(key, self._keyed(await self._store.secret(), key.digest, key.entry.key.get_secret_value()))
+
+    async def holders(self) -> dict[str, Holder]:
+        """All configured keys, by their ids.
+
+        Raises:
+            StorageUnavailable: the secret of their ids cannot be read.
+        """
+        if not self._holders:
+            secret = await self._store.secret()
+            ids = (self._keyed(secret, key.digest, key.entry.key.get_secret_value()) for key in self._keys)
+            self._holders = {key_id: _holder(key, key_id) for key, key_id in zip(self._keys, ids, strict=True)}
+        return self._holders
+
+    async def _id_of(self, key: _Key) -> str | None:
+        """The id of a configured key; None while the secret cannot be read. Nobody waits for that alone, but once in a
+        while."""
+        known = self._ids.get(key.digest)
+        if known is not None or time.monotonic() < self._ask_from:
+            return known
+        try:
+            secret = await self._store.secret()
+        except StorageUnavailable:
+            self._ask_from = time.monotonic() + ASK_AGAIN
+            return None
+        return self._keyed(secret, key.digest, key.entry.key.get_secret_value())
+
+    def _keyed(self, secret: bytes, digest: bytes, token: str) -> str:
+        """The id of a key: its keyed hash, cached. It is the tenant of a client's own token, too."""
+        known = self._ids.get(digest)
         if known is None:
-            if len(self._tenants) >= MAX_TENANTS:
-                self._tenants.clear()
-            known = self._tenants[digest] = f"key_{hmac.digest(secret, token.encode(), 'sha256').hex()[:40]}"
+            if len(self._ids) >= MAX_TENANTS:
+                self._ids.clear()
+            known = self._ids[digest] = f"key_{hmac.digest(secret, token.encode(), 'sha256').hex()[:40]}"
         return known
 
-    def _tenant_of(self, token: str | None) -> str:
+    def _key_of(self, token: str | None) -> _Key:
         given = _digest(token or "")
         found = None
-        for digest, tenant in self._keys:  # no early end, whose time could be measured
-            if hmac.compare_digest(digest, given):
-                found = tenant
+        for key in self._keys:  # no early end, whose time could be measured
+            if hmac.compare_digest(key.digest, given):
+                found = key
         if found is None:
             text = "No API key was given." if token is None else "This API key is not known here."
             raise Unauthorized(f"{text} Send one as 'Authorization: Bearer KEY'.")
         return found
+
+
+def _holder(key: _Key, key_id: str) -> Holder:
+    return Holder(key_id, key.entry.tenant, key.entry.name, key.entry.project, key.roles)
 
 
 def _plain(name: bytes, value: bytes) -> str:

@@ -125,7 +125,7 @@ class Edge:
         except ClientDisconnected:
             log_facts["error_code"] = "client_disconnected"
         except Exception as error:  # the last place where a fault can still become an answer
-            fault = _as_gateway_error(error, request_id)
+            fault = as_gateway_error(error, request_id)
             note_fault(log_facts, fault)
             if begun:
                 raise  # the answer has begun: all that is left is to break the connection
@@ -147,7 +147,8 @@ def note_fault(log_facts: dict[str, Any], fault: GatewayError) -> None:
         log_facts["upstream"] = fault.host
 
 
-def _as_gateway_error(error: Exception, request_id: str) -> GatewayError:
+def as_gateway_error(error: Exception, request_id: str) -> GatewayError:
+    """What a client is told of an error. One that nobody foresaw is in the log, with its traceback."""
     if isinstance(error, GatewayError):
         return error
     if isinstance(error, HTTPException):

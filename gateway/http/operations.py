@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import platform
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,8 @@ from gateway.http.receive import header
 from gateway.http.statistics import Statistics
 from gateway.storage.database.schema import REVISION
 from gateway.storage.store import ConversationStore
-from gateway.telemetry.metrics import SECONDS, Counts, Histogram, Metrics
+from gateway.telemetry.families import families
+from gateway.telemetry.metrics import Counts, Metrics
 from gateway.telemetry.shared_counts import SharedCounts
 from gateway.upstream.openai.resources import UpstreamModels
 
@@ -39,6 +41,7 @@ class Ready:
         self._store = store
         self._draining = draining
         self._statistics = statistics
+        self._unready: tuple[str, datetime] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         wanted = parameters(scope["query_string"].decode("latin-1")) if scope.get("query_string") else {}
@@ -54,6 +57,11 @@ class Ready:
             return await self._store.schema()
         return None
 
+    @property
+    def unready_since(self) -> datetime | None:
+        """When it was first seen that requests cannot be served, by whoever asked last; None if they could be."""
+        return self._unready[1] if self._unready is not None else None
+
     async def state(self) -> tuple[int, dict[str, Any]]:
         """Status and body without details."""
         try:
@@ -63,6 +71,10 @@ class Ready:
             ready, reason = False, "storage_unavailable"
         if self._draining.begun:
             ready, reason = False, "shutting_down"
+        if ready:
+            self._unready = None
+        elif self._unready is None or self._unready[0] != reason:
+            self._unready = (reason, datetime.now(UTC))
         return (200, {"status": "ok"}) if ready else (503, {"status": "unavailable", "reason": reason})
 
 
@@ -116,12 +128,15 @@ def render(counts: Counts, accept: str, pids: Sequence[int] = ()) -> tuple[bytes
         pids: the processes whose memory, processor time and files are told; this one alone without any.
     """
     from prometheus_client import CollectorRegistry, ProcessCollector
+    from prometheus_client.core import InfoMetricFamily
     from prometheus_client.exposition import choose_encoder
     from prometheus_client.registry import Collector
 
     class Page(Collector):
         def collect(self) -> Iterable[Any]:
-            yield from _families(counts)
+            about = {"version": __version__, "python": platform.python_version(), "schema": REVISION}
+            yield InfoMetricFamily("gateway_build", "What is running.", about)
+            yield from families(counts)
             if pids:
                 yield from _of_processes(pids)
 
@@ -131,50 +146,6 @@ def render(counts: Counts, accept: str, pids: Sequence[int] = ()) -> tuple[bytes
         ProcessCollector(registry=registry)
     encode, kind = choose_encoder(accept)
     return encode(registry), kind
-
-
-def _families(counts: Counts) -> Iterable[Any]:
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
-
-    about = {"version": __version__, "python": platform.python_version(), "schema": REVISION}
-    yield InfoMetricFamily("gateway_build", "What is running.", about)
-    yield GaugeMetricFamily("gateway_requests_in_flight", "Requests being answered now.", counts.in_flight)
-    text = "Memory of conversations that are kept in the process."
-    yield GaugeMetricFamily("gateway_kept_conversation_bytes", text, counts.kept_bytes)
-    text = "Requests that began with the bytes of an earlier one."
-    yield CounterMetricFamily("gateway_requests_recognised", text, counts.recognised)
-    yield from _of_memory(counts)
-    labels = ["endpoint", "method", "model", "stream", "status"]
-    yield _counter("gateway_requests", "Requests answered; 499: the client left.", labels, counts.requests)
-    text = "From a request's arrival to the end of its answer."
-    yield _histogram("gateway_request_duration_seconds", text, ["endpoint", "model", "stream"], counts.durations)
-    text = "From a request's arrival to the first chunk of its stream."
-    yield _histogram("gateway_time_to_first_chunk_seconds", text, ["model"], counts.first_chunks)
-    yield _counter("gateway_bills", "Rows of the ledger.", ["model", "status"], counts.bills)
-    text = "Bills without a total: a model that was called for them, internal ones too, has no known price."
-    yield _counter("gateway_unpriced_bills", text, ["model"], counts.unpriced)
-    text = "Tokens by the model asked for, and for what."
-    yield _counter("gateway_tokens", text, ["model", "purpose", "kind"], counts.tokens)
-    text = "USD by the model asked for, and for what; calls without a known price are in none."
-    yield _counter("gateway_cost_usd", text, ["model", "purpose"], counts.costs)
-    text = "Errors that upstreams gave instead of an answer."
-    yield _counter("gateway_upstream_errors", text, ["model", "code"], counts.upstream_errors)
-    yield from _of_planning(counts)
-
-
-def _of_memory(counts: Counts) -> Iterable[Any]:
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-    text = "Memory of search indexes, and of the cache's values where there is no Redis."
-    yield _labelled(GaugeMetricFamily("gateway_cache_bytes", text, labels=["cache"]), counts.cache_bytes)
-    text = "What was looked for in what the process and its cache keep: hit or miss."
-    yield _counter("gateway_cache_reads", text, ["cache", "result"], counts.cache_reads)
-    yield GaugeMetricFamily("gateway_turns_running", "Turns under way that will be stored.", counts.turns_running)
-    yield GaugeMetricFamily("gateway_hook_events_waiting", "Events that wait for their hooks.", counts.hooks_waiting)
-    text = "Events that no hook was told of, as too many were waiting."
-    yield CounterMetricFamily("gateway_hook_events_lost", text, counts.hooks_lost)
-    text = "Planners that are not asked for a while, as far as this process has noticed."
-    yield GaugeMetricFamily("gateway_planners_resting", text, counts.planners_resting)
 
 
 def _of_processes(pids: Sequence[int]) -> Iterable[Any]:
@@ -193,40 +164,3 @@ def _of_processes(pids: Sequence[int]) -> Iterable[Any]:
                 for one, other in zip(known.samples, family.samples, strict=True)
             ]
     return found.values()
-
-
-def _of_planning(counts: Counts) -> Iterable[Any]:
-    text = "Calls of internal models, for what, and what came of them."
-    yield _counter("gateway_internal_calls", text, ["purpose", "outcome"], counts.internal_calls)
-    text = "Bills by why a plan was called for or not, and whether a planner's plan was used."
-    yield _counter("gateway_planning_decisions", text, ["reason", "planned"], counts.decisions)
-    text = "Bills by why there is no plan where one was called for, or not all of it."
-    yield _counter("gateway_planning_fallbacks", text, ["reason"], counts.fallbacks)
-    text = "Summaries that plans asked for: hit (paid for before, or by another request at once) or miss."
-    yield _counter("gateway_summaries", text, ["result"], counts.summaries)
-
-
-def _counter(name: str, text: str, labels: list[str], values: dict[Any, Any]) -> Any:
-    from prometheus_client.core import CounterMetricFamily
-
-    return _labelled(CounterMetricFamily(name, text, labels=labels), values)
-
-
-def _labelled(family: Any, values: dict[Any, Any]) -> Any:
-    for key, value in sorted(values.items()):
-        family.add_metric(key, float(value))
-    return family
-
-
-def _histogram(name: str, text: str, labels: list[str], values: dict[Any, Histogram]) -> Any:
-    from prometheus_client.core import HistogramMetricFamily
-
-    family = HistogramMetricFamily(name, text, labels=labels)
-    bounds = [*(repr(bound) for bound in SECONDS), "+Inf"]
-    for key, histogram in sorted(values.items()):
-        counted, buckets = 0, []
-        for bound, count in zip(bounds, histogram.counts, strict=True):
-            counted += count
-            buckets.append((bound, float(counted)))
-        family.add_metric(key, buckets, histogram.total)
-    return family

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -14,7 +15,7 @@ from gateway.internal_models.formats import body_of, formats_of, is_cut, max_ans
 from gateway.models.bill import InternalCall, Purpose
 from gateway.models.exchange import Caller, Deployment, ModelFacts
 from gateway.models.internal import InternalAnswer, InternalModelFailed, InternalRequest, OverBudget
-from gateway.ports import Clock, TokenCounter, Upstream
+from gateway.ports import Clock, Spans, TokenCounter, Upstream
 from gateway.tokens.counter import CounterRegistry
 from gateway.upstream.routing.router import ConfiguredRouter
 from gateway.window.counting import REPLY_TOKENS
@@ -44,6 +45,7 @@ class InternalModels:
         self.count_outcome = count_outcome
         self._formats: dict[str, int] = {}
         self._breaker = UnknownModelBreaker(clock)
+        self.spans: Spans = nullcontext
 
     def served(
         self, name: str, primary: Deployment, caller: Caller, bill: "OpenBill", *, chosen: bool
@@ -66,7 +68,8 @@ class InternalModels:
         first = min(self._formats.get(model, 0), len(formats) - 1)
         for number in range(first, len(formats)):
             try:
-                answer = await self._upstream.complete(deployment, body_of(deployment, ask, formats[number]), {})
+                with self.spans(ask.purpose):
+                    answer = await self._upstream.complete(deployment, body_of(deployment, ask, formats[number]), {})
             except UpstreamRefused as refusal:
                 last = number + 1 == len(formats)
                 if last or not refuses_format(refusal):

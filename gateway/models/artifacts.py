@@ -152,6 +152,8 @@ class ArtifactPlan(BaseModel):
     artifacts: tuple[ArtifactDecision, ...] = ()
     search_queries: tuple[str, ...] = ()
     reasoning: str = ""
+    prompt: str = ""
+    """What the planner was asked. It is content, and stored with the plan; no answer of the API has it."""
 
 
 class RequestAttachment(BaseModel):

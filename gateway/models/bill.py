@@ -130,6 +130,18 @@ class UsageMetadata:
 
 
 @dataclass(frozen=True, slots=True)
+class PriceLine:
+    """A product of a bill's arithmetic, in USD, not rounded. `kind`: `input`, `cached_input`, `cache_write`,
+    `cache_write_1h`, `audio_input`, `image_input`, `cached_image_input`; `output`, `reasoning`, `audio_output`,
+    `image_output`; or `seconds`, `characters`, `images` in place of tokens."""
+
+    kind: str
+    tokens: int | Decimal
+    rate: Decimal
+    cost: Decimal
+
+
+@dataclass(frozen=True, slots=True)
 class CallCost:
     """What one call of a model cost, in USD with 12 decimals. Priced: both costs; unpriced, as the model has no known
     price: both are None, and so is every total; not charged: a usage of zero."""

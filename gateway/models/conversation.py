@@ -76,6 +76,18 @@ class ConversationMessage:
         """Whether `body` is the very object that was read from the storage, and is what is forwarded."""
         return self.tokens is not None and self.tokens.of is self.body
 
+    @property
+    def said_by(self) -> str:
+        """The name of who said it, on one line: the agent, else the message's own `name`; "" where none is known. A
+        line break in it could begin another's line."""
+        name = self.agent or self.body.get("name")
+        return " ".join(name.split()) if isinstance(name, str) else ""
+
+    @property
+    def speaker(self) -> str:
+        """Its role, with the name of who said it if there is one."""
+        return f"{self.role} {self.said_by}".rstrip()
+
     def stored_as(self, message_id: str, created_at: datetime) -> "ConversationMessage":
         """A new message under its id; by hand, since `dataclasses.replace` costs ten times as much."""
         return ConversationMessage(

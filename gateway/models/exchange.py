@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any, Literal, Protocol
 
 from gateway.models.agents import Agent
-from gateway.models.artifacts import ContextGoal, RequestAttachment
+from gateway.models.artifacts import ArtifactPlan, ContextGoal, RequestAttachment
 from gateway.models.chain import ChainDigest
 from gateway.models.conversation import ConversationRef
 from gateway.models.memory import EXTRACTS
@@ -30,6 +30,15 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
+class WhatIf:
+    """What a past request is made again with, to be looked at: artifacts in full, by their content ids, and the plan
+    that is followed for all others; None: none was made."""
+
+    in_full: frozenset[str]
+    plan: ArtifactPlan | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ContextOptions:
     """What a request says of its context (guarantee §2), defaults applied."""
 
@@ -45,6 +54,8 @@ class ContextOptions:
     """What stands for old turns: `extracts`, `summary` or `both` (guarantee §11.13)."""
     whole: bool = False
     """Nothing may be left out: what does not fit as it is, is refused."""
+    what_if: WhatIf | None = None
+    """Of a dry run that the page makes; no client can set it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,13 +97,19 @@ class TurnDetails:
     frames: Mapping[str, Frame | None]
 
 
+INSTRUCTION, MEMORY = "instruction", "memory"
+"""Names of forwarded messages that are no messages of the branch."""
+
+
 @dataclass(frozen=True, slots=True)
 class SentMessages:
     """What a request forwarded, rebuilt from what is stored. `reason` says why it is not exact, or why it cannot be
-    told at all (`messages` is None)."""
+    told at all (`messages` is None). `names` are the ids of the messages; `INSTRUCTION` of a system message that stands
+    apart from the branch, `MEMORY` of the memory message."""
 
     messages: list[dict[str, Any]] | None
     reason: str | None = None
+    names: tuple[str | None, ...] = ()
 
     @property
     def is_exact(self) -> bool:

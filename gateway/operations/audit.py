@@ -1,19 +1,20 @@
-"""`gateway audit`: reads the ledger, adds every row up again and says whether all balances (guarantee §6)."""
+"""`gateway audit`: reads the ledger, adds every row up again and says whether all balances (guarantee §6); without a
+filter also whether the sums that are kept are those of the ledger (guarantee §13.1)."""
 
 import argparse
 import asyncio
-import csv
-import io
 from collections.abc import Iterable
 from datetime import UTC
 from decimal import Decimal
 from typing import Any, TextIO
 
-from gateway.accounting.audit import GROUPS, Audit, Totals, figures
+from gateway.accounting.audit import CHATS, GROUPS, Audit, Totals, figures
 from gateway.base.clock import parse_when
+from gateway.base.printing import aligned, cost_text, csv_line, printable, usd_text
 from gateway.config.settings import Settings
 from gateway.errors import StorageUnavailable
 from gateway.models.turn import LedgerQuery, LedgerRow
+from gateway.operations.checked_sums import CheckedSums, checked_sums
 from gateway.ports import Clock
 from gateway.storage.database.migrate import shown
 from gateway.storage.ledger import ledger_pages, open_ledger
@@ -39,8 +40,8 @@ COLUMNS = (
     "balanced",
     "user",
     "agent",
+    "endpoint",
 )
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 HEADINGS = (
     *("requests", "partial", "failed", "prompt tokens", "completion tokens"),
     *("cost USD", "planning USD", "unpriced", "estimated"),
@@ -94,18 +95,12 @@ async def _audit(settings: Settings, query: LedgerQuery, found: Audit, *, csv: b
                 differences = found.add(row)
                 if csv:
                     out.write(csv_row(row, balanced=not differences))
+        kept = await checked_sums(transactions) if query == LedgerQuery() else CheckedSums()
     finally:
         await transactions.close()
-    lines = verdict(found) if csv else summary(found)
+    lines = [*(verdict(found) if csv else summary(found)), *kept.lines()]
     (err if csv else out).write("".join(f"{line}\n" for line in lines))
-    return 1 if found.unbalanced else 0
-
-
-def csv_line(values: Iterable[Any]) -> str:
-    """A line of CSV. No spreadsheet takes a cell of it for a formula."""
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerow([_cell(value) for value in values])
-    return buffer.getvalue()
+    return 1 if found.unbalanced or kept.differ else 0
 
 
 def csv_row(row: LedgerRow, *, balanced: bool) -> str:
@@ -114,9 +109,9 @@ def csv_row(row: LedgerRow, *, balanced: bool) -> str:
     created = entry.created_at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     who = (entry.request_id, entry.completion_id, created, entry.tenant, entry.conversation_id, entry.model)
     tokens = (entry.status, entry.stream, row.prompt_tokens, row.completion_tokens)
-    costs = (_usd(cost.get(f"{part}_cost")) for part in ("prompt", "completion", "planning", "total"))
+    costs = (usd_text(cost.get(f"{part}_cost")) for part in ("prompt", "completion", "planning", "total"))
     flags = (cost.get("currency"), cost.get("priced"), row.estimated, balanced)
-    return csv_line((*who, *tokens, *costs, *flags, entry.end_user, entry.agent))
+    return csv_line((*who, *tokens, *costs, *flags, entry.end_user, entry.agent, entry.endpoint or CHATS))
 
 
 def summary(audit: Audit) -> Iterable[str]:
@@ -144,51 +139,23 @@ def verdict(audit: Audit) -> Iterable[str]:
         yield f"  … and {audit.unbalanced - len(audit.named)} more; --csv names them all"
 
 
-def printable(text: str) -> str:
-    """The text without control characters, which a terminal would obey."""
-    return "".join(c if c.isprintable() else "\ufffd" for c in text)
-
-
 def _table(title: str, totals: dict[str, Totals]) -> Iterable[str]:
     saved = any(each.saved for each in totals.values())
     lines: list[tuple[str, ...]] = [(title, *HEADINGS, *((SAVED,) if saved else ()))]
     for name in sorted(totals):
-        more = (_usd(totals[name].saved),) if saved else ()
+        more = (usd_text(totals[name].saved),) if saved else ()
         lines.append((printable(name)[:MAX_NAME_WIDTH], *_columns(totals[name]), *more))
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    for line in lines:
-        rest = (text.rjust(width) for text, width in zip(line[1:], widths[1:], strict=True))
-        yield "  ".join((line[0].ljust(widths[0]), *rest))
+    yield from aligned(lines)
 
 
 def _columns(t: Totals) -> tuple[str, ...]:
     counts = (t.requests, t.partial, t.failed, t.prompt_tokens, t.completion_tokens)
-    whole = _sum(t.cost, t.unpriced, is_known=t.is_known)
-    planning = _sum(t.planning, t.planning_unpriced, is_known=bool(t.planning))
+    whole = cost_text(t.cost, t.unpriced, is_known=t.is_known)
+    planning = cost_text(t.planning, t.planning_unpriced, is_known=bool(t.planning))
     return (*map(str, counts), whole, planning, str(t.unpriced), str(t.estimated))
-
-
-def _sum(cost: Decimal, unpriced: int, *, is_known: bool) -> str:
-    """A cost; `>=` marks a sum without calls whose price is not known."""
-    if unpriced and not is_known:
-        return "unknown"
-    return f"{'>=' if unpriced else ''}{_usd(cost)}"
-
-
-def _usd(value: Any) -> str:
-    return f"{Decimal(value):.12f}" if isinstance(value, Decimal | int) else ""
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, Decimal):
         return f"{value:f}"
     return "nothing" if value is None else printable(str(value))
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    text = str(value).replace("\x00", "\ufffd")
-    return f"'{text}" if text.startswith(FORMULA) else text

@@ -10,6 +10,7 @@ import httpx
 from gateway.accounting.cost import price_internal
 from gateway.base.clock import SystemClock
 from gateway.config.exposure import refusal
+from gateway.config.files import ConfigurationError
 from gateway.config.litellm_names import GROUPS
 from gateway.config.settings import ContextSettings, Settings
 from gateway.errors import GatewayError, Unauthorized
@@ -21,6 +22,7 @@ from gateway.storage.database.engine import open_transactions
 from gateway.storage.database.finish import finish
 from gateway.storage.database.migrate import SchemaState, migrate, require_own, schema_state, shown
 from gateway.storage.turns.steps import results_apart
+from gateway.telemetry.otel.opening import reach_collector
 from gateway.upstream.http.client import new_client
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.openai.resources import ProbeResult, probed, reach
@@ -266,6 +268,12 @@ async def _check(settings: Settings) -> AsyncIterator[Result]:
 
         problem = await reach_cache(settings.cache.url, settings.cache.timeout)
         yield Result("cache", problem is None, problem or "reached", optional=True)
+    if settings.telemetry.is_on:
+        try:
+            problem = await reach_collector(settings.telemetry)
+            yield Result("telemetry", problem is None, problem or "reached", optional=True)
+        except ConfigurationError as error:
+            yield Result("telemetry", False, str(error))
     for entry in settings.model_list:
         problem = unsupported(entry)
         if problem:

@@ -1,19 +1,22 @@
-"""`gateway purge`: deletes, for good, conversations that nothing was added to for long."""
+"""`gateway purge`: deletes, for good, conversations that nothing was added to for long, or what a user said."""
 
 import argparse
 import asyncio
-from datetime import datetime
-from typing import TextIO
+from collections.abc import Awaitable, Callable
+from typing import TextIO, TypeVar
 
 from gateway.base.clock import days_before, parse_when
 from gateway.config.settings import Settings
 from gateway.errors import StorageUnavailable
-from gateway.ports import Clock
+from gateway.ports import CacheBackend, Clock
 from gateway.storage.cache.memory import open_cache
+from gateway.storage.database.engine import Transactions
 from gateway.storage.database.migrate import open_current, shown
 from gateway.storage.retention import Retention
+from gateway.storage.user_purge import PurgedUser, UserPurge
 from gateway.telemetry.logs import get_logger
 
+T = TypeVar("T")
 MOST_SECONDS = 300.0
 LEAST_SECONDS = 1.0
 log = get_logger("gateway.operations.purge")
@@ -53,35 +56,80 @@ async def sweep(retention: Retention, clock: Clock, retention_days: float | None
 
 
 def purge(settings: Settings, options: argparse.Namespace, clock: Clock, out: TextIO, err: TextIO) -> int:
-    """Says how many were deleted, or with `--dry-run` would be; returns 1 if the storage cannot be used.
+    """Says what was deleted, or with `--dry-run` would be; returns 1 if the storage cannot be used.
 
     Raises:
-        ValueError: `--older-than` is no time, or missing where no `conversation.retention_days` is set.
+        ValueError: `--older-than` is no time, or missing where no `conversation.retention_days` is set; `--user` is
+            empty, or stands beside `--older-than`; `--whole` stands without it.
     """
+    try:
+        text = _purge_user(settings, options, clock) if _names_user(options) else _purge_old(settings, options, clock)
+    except StorageUnavailable as error:
+        err.write(f"{shown(settings.storage.url)}: {error.message}\n")
+        return 1
+    out.write(text)
+    return 0
+
+
+def _names_user(options: argparse.Namespace) -> bool:
+    if options.user is None:
+        if options.whole:
+            raise ValueError("--whole is for --user")
+        return False
+    if not options.user.strip():
+        raise ValueError("--user names nobody")
+    if options.older_than is not None:
+        raise ValueError("--user and --older-than: say one of them")
+    return True
+
+
+def _purge_old(settings: Settings, options: argparse.Namespace, clock: Clock) -> str:
     now = clock.now()
     before = parse_when("--older-than", options.older_than, now)
     if before is None:
         if settings.conversation.retention_days is None:
             raise ValueError("--older-than is needed, as conversation.retention_days is not set")
         before = days_before(now, settings.conversation.retention_days)
-    try:
-        count = asyncio.run(_purge(settings, options, clock, before))
-    except StorageUnavailable as error:
-        err.write(f"{shown(settings.storage.url)}: {error.message}\n")
-        return 1
-    done = "would be deleted" if options.dry_run else "deleted"
-    since = before.isoformat(timespec="seconds")
-    out.write(f"{count} {'conversation' if count == 1 else 'conversations'} without additions since {since}: {done}\n")
-    return 0
 
-
-async def _purge(settings: Settings, options: argparse.Namespace, clock: Clock, before: datetime) -> int:
-    cache = open_cache(settings.cache, clock)
-    transactions = await open_current(settings.storage)
-    try:
+    async def work(transactions: Transactions, cache: CacheBackend) -> int:
         retention = Retention(transactions, clock, cache)
         run = retention.count_expired if options.dry_run else retention.expire_conversations
         return await run(before, options.tenant)
+
+    count = asyncio.run(_with_storage(settings, clock, work))
+    done = "would be deleted" if options.dry_run else "deleted"
+    since = before.isoformat(timespec="seconds")
+    return f"{_count(count, 'conversation')} without additions since {since}: {done}\n"
+
+
+def _purge_user(settings: Settings, options: argparse.Namespace, clock: Clock) -> str:
+    async def work(transactions: Transactions, cache: CacheBackend) -> PurgedUser:
+        purging = UserPurge(transactions, clock, cache)
+        return await purging.run(options.user, options.tenant, whole=options.whole, dry_run=options.dry_run)
+
+    found = asyncio.run(_with_storage(settings, clock, work))
+    done = "would be deleted" if options.dry_run else "deleted"
+    lines = [f"{_count(found.conversations, 'conversation')}: {done}"]
+    if found.shared:
+        parts = f"{_count(found.messages, 'message')} and {_count(found.documents, 'document')}"
+        lines.append(f"{parts} in {_count(found.shared, 'conversation')} with others: {done}")
+    lines.append(f"{_count(found.things, 'remembered thing')}: {done}")
+    stays = "would stay" if options.dry_run else "stay"
+    lines.append(f"{_count(found.bills, 'bill')}: {stays}, of {found.digest}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what if number == 1 else f'{what}s'}"
+
+
+async def _with_storage(
+    settings: Settings, clock: Clock, work: Callable[[Transactions, CacheBackend], Awaitable[T]]
+) -> T:
+    cache = open_cache(settings.cache, clock)
+    transactions = await open_current(settings.storage)
+    try:
+        return await work(transactions, cache)
     finally:
         await transactions.close()
         await cache.close()

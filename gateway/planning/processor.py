@@ -104,9 +104,11 @@ class ArtifactProcessor:
         ask, ids = self._request(task, planner)
         answer = await planner.ask(ask)
         try:
-            return read_plan(answer.text, ids)
+            plan = read_plan(answer.text, ids)
         except InvalidPlan as rubbish:
             raise InternalModelFailed(str(rubbish)) from None
+        prompt = "\n\n".join(message["content"] for message in ask.messages)
+        return plan.model_copy(update={"prompt": prompt[: self._settings.planner_prompt_chars]})
 
     def price(self, task: PlannerTask, planner: InternalModel) -> Decimal | None:
         """What asking for such a plan costs in USD, with an answer as long as its ids make it; None if unknown."""

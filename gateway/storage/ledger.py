@@ -1,7 +1,7 @@
-"""Reads the ledger for an audit beside a running server."""
+"""Opens the storage for reading alone, and reads the ledger for an audit beside a running server."""
 
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from gateway.storage.database.engine import Transactions, parse_url
 from gateway.storage.database.migrate import require_current
 from gateway.storage.database.postgres import PostgresTransactions
 from gateway.storage.database.sqlite import SqliteTransactions
+from gateway.storage.database.transactions import T, Work
+from gateway.storage.secret import names_of_user
 from gateway.storage.turns.bills import calls_of
 
 PAGE = 500
@@ -39,7 +41,7 @@ def open_ledger(settings: StorageSettings) -> Transactions:
     url = parse_url(settings.url)
     if url.get_backend_name() == "sqlite":
         return ReadOnlySqlite(url, settings.timeout)
-    return PostgresTransactions(url, settings)
+    return ReadOnlyPostgres(url, settings)
 
 
 async def ledger_pages(transactions: Transactions, query: LedgerQuery) -> AsyncIterator[list[LedgerRow]]:
@@ -50,9 +52,12 @@ async def ledger_pages(transactions: Transactions, query: LedgerQuery) -> AsyncI
         StorageUnavailable: it cannot be reached, or is not on this version's schema.
     """
     await require_current(transactions)
+    names: Sequence[str] = ()
+    if (user := query.end_user) is not None:
+        names = await transactions.run(lambda connection: names_of_user(connection, user))
     last: Position | None = None
     while True:
-        page = await transactions.run(lambda connection, after=last: _page(connection, query, after))  # type: ignore[misc]
+        page = await transactions.run(lambda connection, after=last: _page(connection, query, names, after))  # type: ignore[misc]
         if page:
             last = (page[-1].entry.created_at, page[-1].entry.request_id)
             yield page
@@ -76,12 +81,27 @@ class ReadOnlySqlite(SqliteTransactions):
         self._use(engine, str(path), timeout)
 
 
-def _page(connection: sa.Connection, query: LedgerQuery, after: Position | None) -> list[LedgerRow]:
-    if connection.dialect.name == "postgresql":
-        connection.execute(sa.text("SET TRANSACTION READ ONLY"))
+class ReadOnlyPostgres(PostgresTransactions):
+    """Transactions that can only read."""
+
+    async def run(self, work: Work[T], *, write: bool = False) -> T:
+        """One transaction."""
+
+        def reading(connection: sa.Connection) -> T:
+            connection.execute(sa.text("SET TRANSACTION READ ONLY"))
+            return work(connection)
+
+        return await super().run(reading, write=write)
+
+
+def _page(
+    connection: sa.Connection, query: LedgerQuery, names: Sequence[str], after: Position | None
+) -> list[LedgerRow]:
     table = schema.ledger
-    named = ((name, getattr(query, name)) for name in ("model", "tenant", "conversation_id", "end_user", "agent"))
+    named = ((name, getattr(query, name)) for name in ("model", "tenant", "conversation_id", "agent"))
     where = [table.c[name] == value for name, value in named if value is not None]
+    if names:
+        where.append(table.c.end_user.in_(names))
     if query.since is not None:
         where.append(table.c.created_at >= query.since)
     if query.until is not None:

@@ -90,11 +90,11 @@ def call_of(row: Any) -> CallCost:
     return CallCost(
         purpose=row.purpose,
         model=row.model,
-        usage=_figures(row.usage),
+        usage=figures_of(row.usage),
         prompt_cost=usd(row.prompt_cost_picousd),
         completion_cost=usd(row.completion_cost_picousd),
         estimated=row.estimated,
-        rates=_figures(row.rates),
+        rates=figures_of(row.rates),
     )
 
 
@@ -109,7 +109,7 @@ def entry_of(row: Any, calls: tuple[CallCost, ...] = ()) -> LedgerEntry:
         status=row.status,
         stream=row.stream,
         created_at=utc(row.created_at),
-        metadata=_figures(row.response_metadata),
+        metadata=figures_of(row.response_metadata),
         calls=calls,
         error_code=row.error_code,
         end_user=row.end_user,
@@ -120,7 +120,7 @@ def entry_of(row: Any, calls: tuple[CallCost, ...] = ()) -> LedgerEntry:
     )
 
 
-def _figures(text: str) -> dict[str, Any]:
+def figures_of(text: str) -> dict[str, Any]:
     """A stored object with its numbers as they are written; {} if somebody has spoilt it, which an audit finds."""
     try:
         value = jsons.loads_decimal(text)

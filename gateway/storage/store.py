@@ -1,7 +1,7 @@
 """Conversations and bills, as requests read and commit them."""
 
-import secrets as random
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +19,7 @@ from gateway.storage.database.migrate import schema_state
 from gateway.storage.lookup.find import conversation_row, find, read_earlier
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.lookup.segments import read_messages, read_uncovered
+from gateway.storage.secret import Users, make_secret, read_secret, user_digest
 from gateway.storage.turns.bills import Amend, amend_bill
 from gateway.storage.turns.commit import CommitGroup, record
 from gateway.storage.turns.completions import (
@@ -32,7 +33,6 @@ from gateway.storage.turns.segments import locked, write_segment
 
 USED_FOR = timedelta(hours=1)
 """How long retention leaves a conversation alone that a request is at work on: longer than any request takes."""
-SECRET = "keyed-hash"  # noqa: S105 - the name of the secret, not the secret
 
 
 class ConversationStore:
@@ -49,22 +49,24 @@ class ConversationStore:
         cache: CacheBackend | None = None,
         retention_days: float | None = None,
         paths: PathCache | None = None,
+        users: Users = "plain",
     ) -> None:
-        """`paths`: where paths that were read lately are kept."""
+        """`paths`: where paths that were read lately are kept. `users`: how a request's user stands in its bill."""
         self._transactions = transactions
         self._clock = clock
         self._cache = cache
         self._retention_days = retention_days
         self._paths = paths
+        self._users = users
         self._secret: bytes | None = None
         self._group = CommitGroup(self._write)
 
     async def secret(self) -> bytes:
         """The key of keyed hashes, made when a new storage is first asked for it; replicas share it (guarantee §8)."""
         if self._secret is None:
-            known = await self._transactions.run(_read_secret)
+            known = await self._transactions.run(read_secret)
             if known is None:
-                known = await self._transactions.run(_make_secret, write=True)
+                known = await self._transactions.run(make_secret, write=True)
             self._secret = known
         return self._secret
 
@@ -125,10 +127,18 @@ class ConversationStore:
 
     async def commit(self, commit: TurnCommit) -> None:
         """Stores a turn and its bill in one transaction (guarantee §3.6). It ends also if the caller is cancelled."""
+        if self._users != "plain" and commit.ledger.end_user:
+            commit = await self._without_name(commit)
         if commit.claim is not None:
             await commit.claim.settle(self._commit(commit))
         else:
             await self._commit(commit)
+
+    async def _without_name(self, commit: TurnCommit) -> TurnCommit:
+        """With a keyed digest for the user in its bill, or with nothing (guarantee §13.6)."""
+        name = commit.ledger.end_user or ""
+        user = user_digest(await self.secret(), name) if self._users == "hashed" else None
+        return replace(commit, ledger=replace(commit.ledger, end_user=user))
 
     async def _commit(self, commit: TurnCommit) -> None:
         if commit.turn is not None and self._transactions.remote:
@@ -249,18 +259,3 @@ class ConversationStore:
     async def ready(self) -> bool:
         """Whether the storage answers, and this version may run on its schema."""
         return (await self._transactions.run(schema_state)).serves
-
-
-def _read_secret(connection: sa.Connection) -> bytes | None:
-    value = connection.execute(_SECRET).scalar()
-    return None if value is None else bytes(value)
-
-
-def _make_secret(connection: sa.Connection) -> bytes:
-    """Whoever makes it first, all use it."""
-    new = insert_if_new(connection, schema.secrets).values(name=SECRET, value=random.token_bytes(32))
-    connection.execute(new)
-    return bytes(connection.execute(_SECRET).scalar_one())
-
-
-_SECRET = sa.select(schema.secrets.c.value).where(schema.secrets.c.name == SECRET)

@@ -13,6 +13,7 @@ from gateway.telemetry.lines import TextLine, json_line
 
 Line = Callable[[float, str, str, str, dict[str, Any]], str]
 """Makes a line of when, level, logger, event and fields."""
+Fields = Callable[[], dict[str, Any]]
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 QUIET = ("httpx", "httpcore", "uvicorn.access", "uvicorn.error", "alembic", "asyncio", "aiohttp")
 
@@ -57,20 +58,33 @@ class LineHandler(logging.StreamHandler[TextIO]):
     def __init__(self, stream: TextIO, line: Line) -> None:
         super().__init__(stream)
         self._line = line
+        self.also: Fields | None = None
+        """Tells fields of every line, where there are any."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as a line."""
         fields: dict[str, Any] = dict(getattr(record, "fields", {}))
         if record.exc_info:
             fields["exception"] = logging.Formatter().formatException(record.exc_info)
+        if self.also is not None:
+            fields |= self.also()
         return self._line(record.created, record.levelname.lower(), record.name, record.getMessage(), fields)
 
     def write(self, level: str, name: str, event: str, fields: dict[str, Any]) -> None:
         """Does what `emit` does without making a record: this writes the line of every request."""
+        if self.also is not None:
+            fields = {**fields, **self.also()}
         try:
             self.stream.write(self._line(time.time(), level, name, event, fields) + "\n")
         except (OSError, ValueError):  # a closed log is no reason not to answer
             return
+
+
+def tell_also(fields: Fields) -> None:
+    """Adds these fields, such as the id of a trace, to every line from now on."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, LineHandler):
+            handler.also = fields
 
 
 def configure(level: str, form: str = "auto", *, colour: bool = True) -> None:

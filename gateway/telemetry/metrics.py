@@ -9,16 +9,20 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 from gateway.accounting.cost import usage_of
+from gateway.base.clock import SystemClock
 from gateway.errors import UpstreamError, UpstreamOverflow, UpstreamRefused
 from gateway.models.bill import CallCost, Purpose
 from gateway.models.turn import LedgerEntry
 
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 OTHER = "other"
+REFUSED_ALL = (401, 403, 408, 429)
+"""Statuses by which an upstream refuses whatever it is asked now."""
 MOST_UNLISTED = 100
 """Models that are no names of `model_list` but have a label of their own."""
 LONGEST_NAME = 128
@@ -34,6 +38,8 @@ ENDPOINTS = (
     "/api/v1/chat",
     "/api/v1/chat/stream",
 )
+PAGE = "/ui"
+"""With all that is below it."""
 RELAYED = frozenset(
     (
         "audio",
@@ -51,6 +57,7 @@ RELAYED = frozenset(
 )
 OF_THE_MOMENT = ("in_flight", "kept_bytes", "turns_running", "hooks_waiting", "planners_resting")
 """Fields of `Counts` that end with their process."""
+CLOCK = SystemClock()
 METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"))
 
 
@@ -122,15 +129,29 @@ class Counts:
     """Summaries that plans asked for: `hit` (paid for by somebody else or before) or `miss`."""
 
 
+@dataclass(slots=True)
+class Trouble:
+    """Errors of a model's upstream since its last answer, but for what it found wrong with a request. `code` is of the
+    latest."""
+
+    since: datetime
+    latest: datetime
+    code: str
+    errors: int = 1
+
+
 class Metrics:
     """Counts requests, bills, calls and faults."""
 
-    def __init__(self, listed: Iterable[str]) -> None:
+    def __init__(self, listed: Iterable[str], now: Callable[[], datetime] = CLOCK.now) -> None:
         """`listed` are the names of `model_list`. Other names come from clients: they are counted under their own
         name once an upstream has answered for them, and no more than `MOST_UNLISTED` of them."""
         self._counts = Counts()
         self._labels = {name: name for name in listed}
         self._most_labels = len(self._labels) + MOST_UNLISTED
+        self._now = now
+        self._troubles: dict[str, Trouble] = {}
+        self._last_troubles: dict[str, Trouble] = {}
         self.observed: Callable[[], Mapping[str, Any]] = _nothing_observed
         """Tells those fields of `Counts` that others count: what is kept, and what is under way."""
 
@@ -162,6 +183,8 @@ class Metrics:
             self._name(entry.model)
         counts, label = self._counts, self._labels.get(entry.model, OTHER)
         counts.bills[label, entry.status] += 1
+        if self._troubles and entry.status == "complete":
+            self._troubles.pop(label, None)
         for call in entry.calls:
             self._count_call(label, call)
         counts.unpriced[(label,)] += any(call.total is None for call in entry.calls)
@@ -182,7 +205,22 @@ class Metrics:
         """An upstream gave an error instead of an answer; also one that the client never sees, because the request
         could be mended. Anything else than an upstream's error is not counted."""
         if isinstance(error, UpstreamError):
-            self._counts.upstream_errors[self._labels.get(model, OTHER), _code(error)] += 1
+            label, code = self._labels.get(model, OTHER), _code(error)
+            self._counts.upstream_errors[label, code] += 1
+            if _is_trouble(error):
+                self._note(label, code, self._now())
+
+    def troubles(self) -> dict[str, Trouble]:
+        """Models whose upstream has answered nothing since it gave an error, and what it gave."""
+        return {label: replace(each) for label, each in self._troubles.items()}
+
+    def last_troubles(self) -> dict[str, Trouble]:
+        """The latest error of each model's upstream, also where answers followed."""
+        return {label: replace(each) for label, each in self._last_troubles.items()}
+
+    def label(self, model: str) -> str:
+        """What stands for a model: its name, or `other`."""
+        return self._labels.get(model, OTHER)
 
     def snapshot(self) -> Counts:
         """A copy of the counts, for another thread."""
@@ -203,6 +241,13 @@ class Metrics:
             fallbacks=now.fallbacks.copy(),
             summaries=now.summaries.copy(),
         )
+
+    def _note(self, label: str, code: str, now: datetime) -> None:
+        known = self._troubles.get(label)
+        if known is None:
+            known = self._troubles[label] = self._last_troubles[label] = Trouble(now, now, code)
+        else:
+            known.latest, known.code, known.errors = now, code, known.errors + 1
 
     def _name(self, model: str) -> None:
         if len(self._labels) < self._most_labels and len(model) <= LONGEST_NAME and model.isprintable():
@@ -237,11 +282,18 @@ def endpoint_of(path: str) -> str:
     """The path with `{id}` for ids and names, so that labels are few."""
     if path in ENDPOINTS:
         return path
+    if path == PAGE or path.startswith(PAGE + "/"):
+        return PAGE
     for endpoint in ENDPOINTS[3:]:
         if path.startswith(endpoint + "/"):
             return endpoint + "/{id}"
     first = path[4:].partition("/")[0] if path.startswith("/v1/") else ""
     return f"/v1/{first}" if first in RELAYED else OTHER
+
+
+def _is_trouble(error: UpstreamError) -> bool:
+    """Whether an error says something of the upstream, not of what it was asked."""
+    return not isinstance(error, UpstreamRefused) or error.status >= 500 or error.status in REFUSED_ALL
 
 
 def _code(error: UpstreamError) -> str:

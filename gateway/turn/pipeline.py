@@ -1,7 +1,7 @@
 """The way of a request: rebuild, collect, plan, fit, assemble, send, account, commit. Streams take the same road."""
 
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
@@ -11,6 +11,7 @@ from gateway.assembly.body import request_body, with_output_limit, without_items
 from gateway.assembly.cache_breakpoints import wants_breakpoints, with_breakpoints
 from gateway.config.settings import ContextSettings
 from gateway.context.manager import ContextManager, PlannerAccess
+from gateway.context.planner import plan_of_then
 from gateway.context.report import BuiltContext
 from gateway.errors import InvalidRequest, UpstreamOverflow, UpstreamRefused
 from gateway.history.frames import for_origin
@@ -23,7 +24,7 @@ from gateway.history.rebuild import (
 )
 from gateway.models.exchange import NATIVE, Caller, ChatRequest, Deployment, JsonAnswer
 from gateway.models.memory import EXTRACTS
-from gateway.ports import FileStore, Upstream
+from gateway.ports import FileStore, Spans, Upstream
 from gateway.storage.store import ConversationStore
 from gateway.turn.echoes import StreamWithoutEchoes, without_echoes
 from gateway.turn.exchange import Exchange, Outcome
@@ -75,6 +76,7 @@ class Pipeline:
         self._match = match
         self._natives = natives
         self._summaries = summaries
+        self.spans: Spans = nullcontext
 
     async def answer(self, request: ChatRequest) -> Completion:
         """Answers a request at once.
@@ -138,7 +140,8 @@ class Pipeline:
             return exchange
         async with self._settlement.recording_failure(exchange):
             started, clock = request.started, self._settlement.clock
-            await self._rebuild(exchange)
+            with self.spans("rebuild"):
+                await self._rebuild(exchange)
             rebuilt = clock.monotonic()
             if exchange.built is None:
                 exchange.built = await self._build(exchange, exchange.budget)
@@ -191,7 +194,10 @@ class Pipeline:
             request = replace(request, options=replace(request.options, mode="simple", planning="never", whole=False))
         history = exchange.history or new_history(request)
         exchange.history = for_origin(history, exchange.deployment.origin)
-        access = PlannerAccess(exchange.deployment, exchange.internal, exchange.built.plan if exchange.built else None)
+        plan = exchange.built.plan if exchange.built else None
+        if request.options.what_if is not None:
+            plan = plan_of_then(request.options.what_if, trusted=self._settings.trust_planner)
+        access = PlannerAccess(exchange.deployment, exchange.internal, plan)
         build = self._context.build_for_agent if exchange.request.is_worded else self._context.build
         exchange.profile = profile = self._context.profile(exchange.request, exchange.history, exchange.facts)
         if profile is None:

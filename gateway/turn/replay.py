@@ -178,13 +178,14 @@ class Replayer:
 
     @asynccontextmanager
     async def _held(self, replay_id: str) -> AsyncIterator[None]:
-        """Holds the replay, which the caller has taken, until the end of the block."""
+        """Holds the replay, which the caller has taken, until the end of the block. Whoever is told of its end may go
+        on with it at once."""
         holding = asyncio.ensure_future(self._hold(replay_id))
         try:
             yield
         finally:
             holding.cancel()
-            self._tasks.start(self._noted(self._replays.release(replay_id), replay_id))
+            await self._tasks.finished(self._noted(self._replays.release(replay_id), replay_id))
 
     async def _hold(self, replay_id: str) -> None:
         while True:

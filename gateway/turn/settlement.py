@@ -31,7 +31,7 @@ from gateway.models.conversation import INLINE_MESSAGES
 from gateway.models.standing import Unlisted, unlisted_among
 from gateway.models.things import user_place
 from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
-from gateway.ports import Clock
+from gateway.ports import Clock, Spans
 from gateway.storage.store import ConversationStore
 from gateway.telemetry.hooks import Hooks
 from gateway.telemetry.logs import get_logger
@@ -96,6 +96,7 @@ class Settlement:
         self.running = RunningTurns()
         self._settling: dict[str, Exchange] = {}
         self._committing: dict[str, LedgerEntry] = {}
+        self.spans: Spans = contextlib.nullcontext
 
     def first_chunk_fields(self, exchange: Exchange) -> dict[str, Any]:
         """The fields of a stream's first chunk: ids, plan and budget."""
@@ -298,7 +299,8 @@ class Settlement:
     async def _written(self, exchange: Exchange, commit: TurnCommit) -> None:
         entry, turn, request = commit.ledger, commit.turn, exchange.request
         try:
-            await self._store.commit(commit)
+            with self.spans("commit"):
+                await self._store.commit(commit)
             if self._hooks.is_listening:
                 self._hooks.settled(commit)
         except StorageUnavailable:

@@ -148,9 +148,7 @@ def transcript(material: Material, left_out: frozenset[int]) -> list[TranscriptM
 
 def _said(message: ConversationMessage, documents: Sequence[Artifact]) -> tuple[str, str]:
     """Who said a message, and its words."""
-    name = message.body.get("name")
-    speaker = f"{message.role} {' '.join(name.split())}" if isinstance(name, str) else message.role
-    return speaker, words_of(message.body, documents)
+    return message.speaker, words_of(message.body, documents)
 
 
 def recent_texts(material: Material) -> tuple[str, ...]:

@@ -139,7 +139,7 @@ def _new_in_block(material: Material) -> list[Artifact]:
         decided = {(name, each.artifact_id) for name, found in frame.decisions.items() for each in found}
         reduced = {content for _, content in decided - inside}  # which a plan may have made shorter without need
     apart = (*material.restored, *material.attached)
-    return [a for a in apart if a.block_name not in known and a.content_id not in reduced]
+    return [a for a in apart if a.pinned or (a.block_name not in known and a.content_id not in reduced)]
 
 
 def _files(material: Material) -> list[Artifact]:

@@ -86,7 +86,7 @@ class Minimum:
     def _reached(self) -> tuple[Selection, int]:
         """System messages, the current message, and its tool steps as pointers; if need be, the oldest steps leave."""
         steps = self._steps()
-        attached = {a.artifact_id for a in self._material.attached}
+        attached = {a.artifact_id for a in self._material.attached if not a.pinned}
         while True:
             selection = self._selection(self._material.current, self.pointers)
             tokens = self._fitting.tokens(selection)
@@ -170,6 +170,7 @@ class Minimum:
 
     def _pointers(self) -> dict[str, Rendering]:
         placed, attached = self._material.placed, [a for a in self._material.attached if not a.historical][:MOST_NAMED]
+        attached += [a for a in self._material.attached if a.pinned and a.historical]
         if self.keeps_block:
             placed = tuple(a for a in placed if a.place.message != self._material.current)
         if self.block_fixed:

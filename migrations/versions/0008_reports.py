@@ -12,7 +12,13 @@ from alembic import op
 
 revision = "0008"
 down_revision = "0007"
-INDEXES = (("ix_ledger_tenant_created_at", "ledger", ("tenant", "created_at")),)
+INDEXES = (
+    ("ix_ledger_tenant_created_at", "ledger", ("tenant", "created_at"), ""),
+    ("ix_ledger_model_created_at", "ledger", ("model", "created_at"), ""),
+    ("ix_ledger_end_user_created_at", "ledger", ("end_user", "created_at"), "end_user IS NOT NULL"),
+    ("ix_ledger_not_complete", "ledger", ("status", "created_at"), "status <> 'complete'"),
+)
+"""Name, table, columns and which rows: of columns that the first release has. They are built before the upgrade."""
 LEDGER = (
     "cached_tokens",
     "cache_write_tokens",
@@ -67,12 +73,11 @@ def upgrade() -> None:
         sqlite_with_rowid=False,
     )
     op.create_index(op.f("ix_ui_sessions_expires_at"), "ui_sessions", ["expires_at"])
-    for name, table, columns in INDEXES:
-        op.create_index(op.f(name), table, list(columns), if_not_exists=True)
-    unrolled = sa.text("rolled_up IS NULL")
-    op.create_index(
-        "ix_ledger_not_rolled_up", "ledger", ["request_id"], sqlite_where=unrolled, postgresql_where=unrolled
-    )
+    for index in INDEXES:
+        _create_index(*index)
+    _create_index("ix_ledger_agent_created_at", "ledger", ("agent", "created_at"), "agent IS NOT NULL")
+    _create_index("ix_ledger_endpoint_created_at", "ledger", ("endpoint", "created_at"), "endpoint IS NOT NULL")
+    _create_index("ix_ledger_not_rolled_up", "ledger", ("request_id",), "rolled_up IS NULL")
     says = "INSERT INTO schema_revisions (revision, oldest) SELECT '0008', oldest FROM schema_revisions"
     op.execute(f"{says} WHERE revision = '{down_revision}'")
 
@@ -82,6 +87,11 @@ def _add(table: str, *columns: tuple[str, sa.types.TypeEngine[Any]]) -> None:
         op.add_column(table, sa.Column(name, kind, nullable=True))
 
 
+def _create_index(name: str, table: str, columns: tuple[str, ...], where: str) -> None:
+    only = sa.text(where) if where else None
+    op.create_index(op.f(name), table, list(columns), if_not_exists=True, sqlite_where=only, postgresql_where=only)
+
+
 def _sums(names: tuple[str, ...]) -> list[tuple[str, sa.types.TypeEngine[Any]]]:
     return [(name, sa.BigInteger()) for name in names]
 
@@ -89,8 +99,8 @@ def _sums(names: tuple[str, ...]) -> list[tuple[str, sa.types.TypeEngine[Any]]]:
 def _create_days() -> None:
     op.create_table(
         "usage_days",
-        sa.Column("digest", sa.LargeBinary(), nullable=False),
         sa.Column("day", sa.Date(), nullable=False),
+        sa.Column("digest", sa.LargeBinary(), nullable=False),
         sa.Column("tenant", sa.String(length=128), nullable=False),
         sa.Column("model", sa.Text(), nullable=False),
         sa.Column("key_id", sa.String(length=64), nullable=True),
@@ -99,8 +109,7 @@ def _create_days() -> None:
         sa.Column("agent", sa.Text(), nullable=True),
         sa.Column("endpoint", sa.String(length=32), nullable=True),
         *(sa.Column(name, sa.BigInteger(), nullable=True) for name in DAYS),
-        sa.PrimaryKeyConstraint("digest", name=op.f("pk_usage_days")),
+        sa.PrimaryKeyConstraint("day", "digest", name=op.f("pk_usage_days")),
         sqlite_with_rowid=False,
     )
-    op.create_index(op.f("ix_usage_days_day"), "usage_days", ["day"])
     op.create_index(op.f("ix_usage_days_tenant_day"), "usage_days", ["tenant", "day"])

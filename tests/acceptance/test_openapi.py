@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -204,7 +205,7 @@ def test_s9_the_root_says_where_to_look(one_gateway: GatewayProcess, described: 
         check(described, "About", about.json())
         assert about.json()["version"] == __version__
         for path in about.json()["links"].values():
-            assert client.get(root + path).status_code in (200, 401), path
+            assert client.get(root + path).status_code in (200, 303, 401), path
         check(described, "Health", client.get(root + "/health/ready").json())
 
 
@@ -234,3 +235,17 @@ def test_s9_the_memory_of_things_is_as_described(
         one = f"/memory/{found['data'][0]['id']}"
         check(described, "MemoryThing", client.get(one).json())
         check(described, "DeletedMemoryThing", client.delete(one).json())
+
+
+def test_s9_usage_and_costs_are_as_described(one_gateway: GatewayProcess, described: Json) -> None:
+    chat(one_gateway, model="small", messages=[user("What is a lamp?")], user="ann")
+    with http(one_gateway) as client:
+        for path, name in (
+            ("costs", "Costs"),
+            ("usage/completions", "Completions"),
+            ("usage/embeddings", "Embeddings"),
+        ):
+            query: Json = {"start_time": int(time.time()) - 3600, "group_by[]": "project_id"}
+            body = client.get(f"/organization/{path}", params=query).json()
+            check(described, f"Organization{name}", body)
+            assert any(bucket["results"] for bucket in body["data"]) == (name != "Embeddings")

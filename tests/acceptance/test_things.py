@@ -124,6 +124,22 @@ def test_s11_14_the_block_stays_as_it_was(client: Client) -> None:
     assert "wf_12" in client.known
 
 
+def test_s11_14_a_block_that_was_fixed_stays_where_a_later_step_lacks_room(client: Client) -> None:
+    """§11.14, §4 I6: without room, things are left out where the block is made; in the steps after that it stays, and
+    the oldest turn leaves first, as for all that stands in a block."""
+    tools = [{"type": "function", "function": {"name": "create_workflow", "parameters": {"type": "object"}}}]
+    client.ask(f"A workflow. {'Lamps are lit. ' * 12}", {"remember": [WORKFLOW]})
+    client.upstream.reply(message={"role": "assistant", "content": None, "tool_calls": [CALL]})
+    used = client.ask("Copy my task workflow.", {}, tools=tools)
+    question, tight = client.sent[-1], {"max_input_tokens": used["tokens_used"] + 30}
+    result = {"role": "tool", "tool_call_id": "call_1", "content": "The ferry. " * 20}
+    used = client.ask([result], {}, tools=tools, context=tight)
+    assert "wf_12" in question["content"]
+    assert client.sent[0] == question
+    assert client.sent[-1] == result
+    assert used["tokens_used"] <= tight["max_input_tokens"]
+
+
 def test_s11_15_rules_note_what_tools_tell(client: Client) -> None:
     """§11.15: a call and its result; found by the name that the call gave it."""
     client.upstream.reply(message={"role": "assistant", "content": None, "tool_calls": [CALL]})

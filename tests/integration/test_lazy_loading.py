@@ -54,7 +54,7 @@ async def main():
 
 asyncio.run(main())
 """
-HEAVY = {"litellm", "numpy", "Stemmer", "pypdf", "redis", "asyncpg", "prometheus_client"}
+HEAVY = {"litellm", "numpy", "Stemmer", "pypdf", "redis", "asyncpg", "prometheus_client", "opentelemetry"}
 COLD, WARM = "cold", "warm"
 DOCUMENT = "\n\n".join(f"The keeper of lamp {n} is called Name{n}." for n in range(2000))
 
@@ -86,6 +86,7 @@ def test_heavy_packages_are_loaded_when_they_are_needed_and_not_before(tmp_path:
         config.write_text(json.dumps(default_config(upstream, sqlite_url(tmp_path))))
         _, after_short, after_long = run(config, COLD, short, long)
     assert not HEAVY & after_short.packages
+    assert "jinja2" not in after_short.packages, "the page is loaded when it is opened"
     assert {"numpy", "Stemmer", "tiktoken"} <= after_long.packages
     assert "litellm" not in after_long.packages, "traffic in OpenAI's protocol needs nothing of it"
 

@@ -114,7 +114,7 @@ async def test_an_audit_writes_nothing_and_waits_for_no_writer(
     await store.commit(TurnCommit(bill(tenant, None)))
 
     def read_only(connection: sa.Connection) -> None:
-        ledger._page(connection, LedgerQuery(), None)
+        ledger._page(connection, LedgerQuery(), (), None)
         connection.execute(schema.ledger.delete())
 
     with pytest.raises((StorageUnavailable, sa.exc.DBAPIError)):

@@ -17,7 +17,7 @@ from tests.support.process import START_SECONDS, ChildProcess, Closing, free_por
 
 GATEWAY = ("-m", "gateway")
 REPOSITORY = Path(__file__).resolve().parents[2]
-_SCRUBBED_PREFIXES = ("OPENAI_", "GATEWAY_", "CONTEXT_PLANNER_", "SUMMARIZER_")
+_SCRUBBED_PREFIXES = ("OPENAI_", "GATEWAY_", "CONTEXT_PLANNER_", "SUMMARIZER_", "OTEL_")
 _SCRUBBED_NAMES = ("DATABASE_URL", "REDIS_URL", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 
 

@@ -17,9 +17,9 @@ MIGRATIONS = {
 import sqlalchemy as sa
 from alembic import op
 revision, down_revision = "{NEXT}", "{schema.REVISION}"
-INDEXES = [("{INDEX}", "conversations", ["tenant", "head_id"])]
+INDEXES = [("{INDEX}", "conversations", ["tenant", "head_id"], "")]
 def upgrade():
-    for name, table, columns in INDEXES:
+    for name, table, columns, _ in INDEXES:
         op.create_index(name, table, columns, if_not_exists=True)
     op.add_column("messages", sa.Column("of_the_next", sa.Text(), nullable=True))
     op.create_table("of_the_next", sa.Column("id", sa.Integer(), primary_key=True))

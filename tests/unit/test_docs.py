@@ -22,7 +22,12 @@ TROUBLESHOOTING = (ROOT / "docs/troubleshooting.md").read_text()
 GLOSSARY = (ROOT / "docs/glossary.md").read_text()
 ARCHITECTURE = (ROOT / "docs/architecture.md").read_text()
 SOURCE = "\n".join(path.read_text() for path in sorted((ROOT / "gateway").rglob("*.py")))
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "deploy").glob("*/README.md")),
+]
 
 
 def shown(page: Path) -> str:

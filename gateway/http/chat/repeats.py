@@ -71,10 +71,16 @@ async def identify(request: Keyed, tenant: str, body: bytes, store: Conversation
         raise StorageUnavailable("The storage cannot be reached.")
 
     def digests() -> RequestIdentity:
-        key = _digest(secret, b"key", request.key.encode())
-        return RequestIdentity(tenant, key, _digest(secret, b"asked", request.meaning, body))
+        return RequestIdentity(
+            tenant, key_digest(secret, request.key), _digest(secret, b"asked", request.meaning, body)
+        )
 
     return await offload_if(len(body) >= LARGE_BODY, digests)
+
+
+def key_digest(secret: bytes, key: str) -> bytes:
+    """The keyed digest, 32 bytes, by which an `Idempotency-Key` is known."""
+    return _digest(secret, b"key", key.encode())
 
 
 def _digest(secret: bytes, purpose: bytes, head: bytes, body: bytes = b"") -> bytes:

@@ -18,7 +18,7 @@ from gateway.errors import (
 from gateway.history.past_turns import in_turns, turns_of
 from gateway.history.replay import is_made_again, single_request, to_replay
 from gateway.http.auth import UNKNOWN, Authenticator
-from gateway.http.chat.repeats import Keyed, identify, keyed
+from gateway.http.chat.repeats import Keyed, key_digest, keyed
 from gateway.http.chat.validation import CONVERSATION_ID
 from gateway.http.conversations.endpoint import as_spent
 from gateway.http.conversations.replay_request import (
@@ -107,8 +107,7 @@ class Replays:
     async def _named(self, asking: "_Asking", request: Keyed) -> str:
         """The name of the replay that an `Idempotency-Key` stands for: sent again, it goes on with that."""
         own = jsons.canonical([asking.caller.tenant, asking.conversation_id, request.key]).decode()
-        identity = await identify(Keyed(own, b""), asking.caller.tenant, b"", self._store)
-        return f"replay_{identity.key.hex()[:48]}"
+        return f"replay_{key_digest(await self._store.secret(), own).hex()[:48]}"
 
     async def _known(self, asking: "_Asking", fields: ReplayField) -> ReplayField:
         """The same, with the replay that its `Idempotency-Key` began, if it has.

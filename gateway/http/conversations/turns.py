@@ -7,6 +7,7 @@ from gateway.accounting.audit import repriced
 from gateway.accounting.metadata import with_plan
 from gateway.assembly.messages import without_items
 from gateway.errors import ItemNotFound, TurnNotFound
+from gateway.explain.as_json import WHY
 from gateway.history.past_turns import in_turns, sent_messages, turns_of
 from gateway.http.auth import Authenticator
 from gateway.http.conversations.api_call import ApiCall, Endpoint
@@ -23,17 +24,6 @@ from gateway.storage.conversations.replays import ReplayStore
 MOST_DIGITS = 9
 NOTHING = "msg_"
 """No message has this id: a replay of which nothing is done has no turns."""
-WHY = (
-    "strategy",
-    "goal",
-    "planning_reason",
-    "fallback_reason",
-    "llm_planning_used",
-    "economics",
-    "profile",
-    "warnings",
-)
-"""Fields of a bill that say how a context came to be."""
 EXCLUDED = ("messages_included", "messages_excluded", "tokens_used", "budget_tokens", "breakdown")
 DECIDED = ("strategy", "priority", "relevance_rationale", "summarization_focus", "extraction_query")
 Json = dict[str, Any]

@@ -9,12 +9,19 @@ from gateway.base import jsons
 from gateway.http.edge import Receive, Scope, Send, send_json, send_start
 
 ABOUT = "A context-managing gateway in front of OpenAI-compatible models: set OPENAI_BASE_URL to …/v1."
-LINKS = {"openapi": "/openapi.json", "models": "/v1/models", "health": "/health/ready", "metrics": "/metrics"}
+LINKS = {
+    "openapi": "/openapi.json",
+    "models": "/v1/models",
+    "health": "/health/ready",
+    "metrics": "/metrics",
+    "page": "/ui",
+}
 
 
 @cache
 def document() -> bytes:
     """The description as JSON. It is made when it is first asked for: nothing else needs it."""
+    from gateway.http.openapi.organization import organization_schemas
     from gateway.http.openapi.paths import paths
     from gateway.http.openapi.responses import response_schemas
     from gateway.http.openapi.schemas import schemas
@@ -28,7 +35,14 @@ def document() -> bytes:
         "security": [{"key": []}],
         "paths": paths(),
         "components": {
-            "schemas": {**schemas(), **windows(), **thing_schemas(), **turn_schemas(), **response_schemas()},
+            "schemas": {
+                **schemas(),
+                **windows(),
+                **thing_schemas(),
+                **turn_schemas(),
+                **organization_schemas(),
+                **response_schemas(),
+            },
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     }
@@ -47,8 +61,9 @@ class Description:
 class About:
     """`GET /`"""
 
-    def __init__(self, *, metrics: bool) -> None:
-        links = {name: path for name, path in LINKS.items() if metrics or name != "metrics"}
+    def __init__(self, *, metrics: bool, page: bool) -> None:
+        served = {"metrics": metrics, "page": page}
+        links = {name: path for name, path in LINKS.items() if served.get(name, True)}
         self._body = {"name": "context-gateway", "version": __version__, "description": ABOUT, "links": links}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gateway.http.openapi.schemas import TEXT, UNIX, WHOLE, Schema, ref
+from gateway.http.organization.parameters import COMPLETIONS, COSTS, EMBEDDINGS, LISTS, Kind
 
 ID = "{completion_id}"
 CHATS = "/v1/chat/completions"
@@ -35,6 +36,7 @@ def paths() -> dict[str, Any]:
         **_conversations(),
         **_classic(),
         **_memory(),
+        **_organization(),
     }
 
 
@@ -136,6 +138,35 @@ def _memory() -> dict[str, Any]:
             "get": _get("List the conversations that are about a thing", "ThingConversations", *thing, *_paging("desc"))
         },
     }
+
+
+def _organization() -> dict[str, Any]:
+    told = (
+        ("costs", "What requests cost, by the day", "OrganizationCosts", COSTS),
+        ("usage/completions", "Tokens and requests of chats", "OrganizationCompletions", COMPLETIONS),
+        ("usage/embeddings", "Tokens and requests of embeddings", "OrganizationEmbeddings", EMBEDDINGS),
+    )
+    return {
+        f"/v1/organization/{path}": {"get": _get(summary, schema, *_usage_parameters(kind))}
+        for path, summary, schema, kind in told
+    }
+
+
+def _usage_parameters(kind: Kind) -> list[dict[str, Any]]:
+    """Lists are `NAME[]`, once for each member."""
+    most = max(width.most for width in kind.widths.values())
+    schemas: dict[str, Schema] = {
+        "start_time": UNIX,
+        "end_time": UNIX,
+        "bucket_width": {"enum": list(kind.widths), "default": "1d"},
+        "limit": {**WHOLE, "minimum": 1, "maximum": most},
+        "page": TEXT,
+        "batch": {"type": "boolean"},
+        "group_by": {"type": "array", "items": {"enum": list(kind.groups)}},
+    }
+    listed: Schema = {"type": "array", "items": TEXT}
+    found = [_query(f"{name}[]" if name in LISTS else name, schemas.get(name, listed)) for name in kind.known]
+    return [{**each, "required": True} if each["name"] == "start_time" else each for each in found]
 
 
 def _of_replay() -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from datetime import datetime
 from typing import Any
 
 from redis.asyncio import Redis
@@ -36,6 +37,8 @@ class RedisLink:
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._running: set[asyncio.Task[Any]] = set()
         self._paused_until: float | None = None
+        self.down_since: datetime | None = None
+        """Since when it does not answer in time; None while it does, as far as is known."""
         self._probe: asyncio.Task[None] | None = None
         self._wait_until = 0.0
 
@@ -80,6 +83,7 @@ class RedisLink:
     def _pause(self, reason: str) -> None:
         if self._paused_until is None:
             log.warning("cache_unavailable", reason=reason)
+            self.down_since = self._clock.now()
         self._paused_until = self._clock.monotonic() + PAUSE_SECONDS
 
     async def _is_back(self) -> bool:
@@ -97,7 +101,7 @@ class RedisLink:
         """Ends the pause if Redis answers in time, once there is a connection; else it begins anew."""
         answered = await self._asked("PING") and await self._answers_in_time()
         if answered:
-            self._paused_until = None
+            self._paused_until = self.down_since = None
             log.info("cache_available")
         else:
             self._pause("probe")
@@ -200,6 +204,11 @@ class RedisCache:
     async def close(self) -> None:
         """Closes the connections."""
         await self._link.close()
+
+    @property
+    def down_since(self) -> datetime | None:
+        """Since when every read is a miss, because Redis does not answer in time; None while it does."""
+        return self._link.down_since
 
     async def _evict_owed(self) -> bool:
         """Whether nothing is left that is to be forgotten."""

@@ -1,6 +1,6 @@
 """Deletes conversations for good: what people and models said goes, the anonymous bill stays (guarantee §5, §6)."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -27,14 +27,20 @@ def delete_conversation(connection: sa.Connection, tenant: str, conversation_id:
     return delete_locked(connection, tenant, conversation_id)
 
 
-def delete_locked(connection: sa.Connection, tenant: str, conversation_id: str) -> tuple[str, ...]:
+def delete_locked(
+    connection: sa.Connection, tenant: str, conversation_id: str, *, keeping: Collection[str] = ()
+) -> tuple[str, ...]:
     """Deletes a conversation whose row this transaction has locked: a turn that commits meanwhile waits, then finds it
-    gone. Foreign keys delete the rows with content; claims hold none and stay. Returns the cache groups to evict."""
+    gone. Foreign keys delete the rows with content; claims hold none and stay. Returns the cache groups to evict.
+
+    Args:
+        keeping: the users that stay in its bills: digests, which are no names.
+    """
     held = schema.cached_contents.c
     digests = list(connection.execute(sa.select(held.digest).where(held.conversation_id == conversation_id)).scalars())
     groups = unheld_groups(connection, tenant, digests, but=conversation_id)
     billed = sa.and_(schema.ledger.c.tenant == tenant, schema.ledger.c.conversation_id == conversation_id)
-    anonymise_bills(connection, billed)
+    anonymise_bills(connection, billed, keeping=keeping)
     connection.execute(schema.conversations.delete().where(schema.conversations.c.id == conversation_id))
     return groups
 
@@ -62,14 +68,17 @@ def unheld_groups(connection: sa.Connection, tenant: str, digests: Sequence[str]
     return tuple(cache_group(tenant, digest) for digest in digests if digest not in held)
 
 
-def anonymise_bills(connection: sa.Connection, where: sa.ColumnElement[bool], of: str | None = None) -> None:
+def anonymise_bills(
+    connection: sa.Connection, where: sa.ColumnElement[bool], of: str | None = None, *, keeping: Collection[str] = ()
+) -> None:
     """Takes names that people gave (titles of attachments, tools, users) out of rows of the ledger.
 
     Args:
         of: the content id of the one artifact whose names go; else those of all, and the user's.
+        keeping: the users that stay: digests, which are no names.
     """
     if of is None:
-        rename_users(connection, where, None)
+        rename_users(connection, sa.and_(where, schema.ledger.c.end_user.not_in(keeping)), None)
     table = schema.ledger.c
     query = sa.select(table.request_id, table.response_metadata)
     named = sa.or_(*(table.response_metadata.contains(each, autoescape=True) for each in NAMED))

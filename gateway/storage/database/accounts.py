@@ -19,6 +19,7 @@ from sqlalchemy import (
 from sqlalchemy import text as sa_text
 
 NOT_YET = "rolled_up IS NULL"
+NOT_COMPLETE = "status <> 'complete'"
 
 metadata = MetaData(
     naming_convention={
@@ -28,6 +29,11 @@ metadata = MetaData(
         "pk": "pk_%(table_name)s",
     }
 )
+
+
+def index_where(name: str, *columns: str, where: str) -> Index:
+    """An index of some of the rows: others cost nothing."""
+    return Index(name, *columns, sqlite_where=sa_text(where), postgresql_where=sa_text(where))
 
 
 def sum_columns(*names: str) -> list[Column[int]]:
@@ -64,7 +70,12 @@ ledger = Table(
     Index(None, "tenant", "conversation_id", "created_at"),
     Index(None, "created_at"),
     Index(None, "tenant", "created_at"),
-    Index("ix_ledger_not_rolled_up", "request_id", sqlite_where=sa_text(NOT_YET), postgresql_where=sa_text(NOT_YET)),
+    Index(None, "model", "created_at"),
+    index_where("ix_ledger_end_user_created_at", "end_user", "created_at", where="end_user IS NOT NULL"),
+    index_where("ix_ledger_agent_created_at", "agent", "created_at", where="agent IS NOT NULL"),
+    index_where("ix_ledger_endpoint_created_at", "endpoint", "created_at", where="endpoint IS NOT NULL"),
+    index_where("ix_ledger_not_complete", "status", "created_at", where=NOT_COMPLETE),
+    index_where("ix_ledger_not_rolled_up", "request_id", where=NOT_YET),
 )
 """One row for each request that called a model. `endpoint`: NULL for chat completions, else which API was relayed.
 `key_id`, `project`: of the key that asked. `known_cost_picousd`: of the calls that have a price, NULL if none has;
@@ -88,8 +99,8 @@ ledger_calls = Table(
 usage_days = Table(
     "usage_days",
     metadata,
+    Column("day", Date, primary_key=True),
     Column("digest", LargeBinary, primary_key=True),
-    Column("day", Date, nullable=False),
     Column("tenant", String(128), nullable=False),
     Column("model", Text, nullable=False),
     Column("key_id", String(64)),
@@ -101,12 +112,12 @@ usage_days = Table(
     *sum_columns("cached_tokens", "cache_write_tokens"),
     *sum_columns("cost_picousd", "priced", "unpriced", "planning_cost_picousd", "planning_unpriced"),
     *sum_columns("estimated", "saved_picousd"),
-    Index(None, "day"),
     Index(None, "tenant", "day"),
     sqlite_with_rowid=False,
 )
 """Daily roll-ups of the ledger, by the day (UTC) on which requests came and by who asked for what. `digest` names these
-and a shard: processes add to rows of their own, so that they do not wait for each other. `cost_picousd`: of the calls
+and a shard: processes add to rows of their own, so that they do not wait for each other. The day stands first
+in the key: what SQLite reads for some days lies together. `cost_picousd`: of the calls
 that have a price; `priced`: requests with at least one such call, `unpriced`: with at least one other."""
 
 ui_sessions = Table(

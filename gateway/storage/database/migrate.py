@@ -230,10 +230,10 @@ def _build_indexes(connection: sa.Connection) -> None:
     quote = connection.dialect.identifier_preparer.quote
     broken = sa.text("SELECT 1 FROM pg_index WHERE indexrelid = to_regclass(:name) AND NOT indisvalid")
     for script in _scripts(_config(), revision_of(connection)):
-        for name, table, columns in getattr(script.module, "INDEXES", ()):
+        for name, table, columns, where in getattr(script.module, "INDEXES", ()):
             if connection.execute(broken, {"name": name}).scalar():
                 connection.execute(sa.text(f"DROP INDEX CONCURRENTLY {quote(name)}"))
-            of = f"{quote(table)} ({', '.join(map(quote, columns))})"
+            of = f"{quote(table)} ({', '.join(map(quote, columns))}){f' WHERE {where}' if where else ''}"
             connection.execute(sa.text(f"CREATE INDEX CONCURRENTLY IF NOT EXISTS {quote(name)} ON {of}"))
 
 

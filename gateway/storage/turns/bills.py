@@ -13,10 +13,9 @@ from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert
 from gateway.storage.rows import pico, whole
+from gateway.storage.secret import storable, user_name
 from gateway.storage.turns.roll_ups import add_to_days, replaced
 
-USER_CHARS = 256
-"""Of a user's name, which its client chooses."""
 INSERT_LEDGER = RowInsert(schema.ledger)
 INSERT_CALLS = RowInsert(schema.ledger_calls)
 INSERT_CHAINS = RowInsert(
@@ -64,16 +63,6 @@ def _answered(entry: LedgerEntry) -> Row:
     return {"tenant": entry.tenant, "request_id": entry.request_id}
 
 
-def storable(text: str) -> str:
-    """PostgreSQL takes no NUL in a text; everything else that is kept stands in JSON, which escapes it."""
-    return text.replace("\x00", "\ufffd")
-
-
-def user_name(text: str) -> str:
-    """A user's name as the ledger has it: no halves of signs, which no database takes, and not endless."""
-    return storable(text[:USER_CHARS].encode("utf-8", "replace").decode())
-
-
 def ledger_row(entry: LedgerEntry) -> dict[str, Any]:
     """A bill as the table has it."""
     usage = entry.metadata.get("usage") or {}
@@ -98,11 +87,11 @@ def ledger_row(entry: LedgerEntry) -> dict[str, Any]:
         "endpoint": entry.endpoint,
         "key_id": entry.key_id,
         "project": entry.project,
-        **_figures(entry),
+        **figure_columns(entry),
     }
 
 
-def _figures(entry: LedgerEntry) -> dict[str, Any]:
+def figure_columns(entry: LedgerEntry) -> dict[str, Any]:
     """The columns that sums are made of, and whether they are in them."""
     found = entry.figures
     if found is None:

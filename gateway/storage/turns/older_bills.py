@@ -6,11 +6,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.base import jsons
+from gateway.models.costs import MOST_COUNTED
 from gateway.models.turn import LedgerEntry
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
-from gateway.storage.turns.bills import FIGURES, calls_of, ledger_row
+from gateway.storage.turns.bills import calls_of, figure_columns
 from gateway.storage.turns.questions import FORGOTTEN, question_columns
 from gateway.storage.turns.roll_ups import add_to_conversation, add_to_days
 
@@ -20,9 +21,16 @@ LEDGER, CONVERSATIONS, MESSAGES = schema.ledger, schema.conversations, schema.me
 WithFigures = Callable[[LedgerEntry], LedgerEntry]
 
 
-async def count_older(transactions: Transactions) -> int:
-    """How many rows of the ledger are in no sums yet."""
-    query = sa.select(sa.func.count()).select_from(LEDGER).where(LEDGER.c.rolled_up.is_(None))
+async def count_older(transactions: Transactions, tenant: str | None = None) -> int:
+    """How many rows of the ledger are in no sums yet; `MOST_COUNTED` are looked at, at most.
+
+    Raises:
+        StorageUnavailable: the storage cannot be reached.
+    """
+    few = sa.select(LEDGER.c.tenant).where(LEDGER.c.rolled_up.is_(None)).limit(MOST_COUNTED).subquery()
+    query = sa.select(sa.func.count()).select_from(few)
+    if tenant is not None:
+        query = query.where(few.c.tenant == tenant)
     return await transactions.run(lambda connection: int(connection.execute(query).scalar_one()))
 
 
@@ -30,7 +38,7 @@ async def add_older(transactions: Transactions, with_figures: WithFigures) -> in
     """Adds a batch of them; any number of processes may do this at once. Returns how many it added.
 
     Args:
-        with_figures: gives a bill its figures (`accounting.figures`).
+        with_figures: gives a bill its figures (`accounting.cost`).
 
     Raises:
         StorageUnavailable: the storage cannot be reached.
@@ -45,8 +53,7 @@ def _add(connection: sa.Connection, with_figures: WithFigures) -> int:
     fresh: list[dict[str, Any]] = []
     for row in found:
         entry = with_figures(rows.entry_of(row, tuple(calls.get(row.request_id, ()))))
-        columns = ledger_row(entry)
-        figures = {name: columns[name] for name in FIGURES}
+        figures = figure_columns(entry)
         connection.execute(LEDGER.update().where(LEDGER.c.request_id == row.request_id).values(**figures))
         fresh.append({**row._asdict(), **figures})
     add_to_days(connection, fresh)

@@ -15,13 +15,21 @@ def question_columns(bodies: Iterable[Mapping[str, Any]]) -> dict[str, str | Non
     text, in one line, and the same for a search that ignores case; None where there is no such message."""
     for body in bodies:
         if body.get("role") == "user" and (text := _begins(body.get("content"))):
-            return {"question": text, "question_folded": text.casefold()[:LENGTH]}
+            return {"question": text, "question_folded": folded(text)[:LENGTH]}
     return NONE
+
+
+def folded(text: str) -> str:
+    """A text as questions are searched: in one line, whatever its case."""
+    return _kept(" ".join(text.split())).casefold()
 
 
 def _begins(content: Any) -> str:
     parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
     texts = (part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text")
     found = next((text for text in texts if isinstance(text, str) and text.strip()), "")
-    start = " ".join(found.lstrip()[: 4 * LENGTH].split())[:LENGTH]
-    return start.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
+    return _kept(" ".join(found.lstrip()[: 4 * LENGTH].split())[:LENGTH])
+
+
+def _kept(text: str) -> str:
+    return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")

@@ -43,7 +43,7 @@ def _plus(column: str) -> str:
     return f"{column} = CASE WHEN {over} THEN {MOST} WHEN {under} THEN -{MOST} ELSE {old} + {new} END"
 
 
-ADD_DAYS = RowInsert(schema.usage_days, f"ON CONFLICT (digest) DO UPDATE SET {', '.join(map(_plus, SUMS))}")
+ADD_DAYS = RowInsert(schema.usage_days, f"ON CONFLICT (day, digest) DO UPDATE SET {', '.join(map(_plus, SUMS))}")
 
 
 def add_to_days(connection: sa.Connection, ledger_rows: Sequence[Row], sign: int = 1) -> None:
@@ -142,7 +142,7 @@ def _forget_empty(connection: sa.Connection, named: Iterable[tuple[str, date, st
             left.setdefault(tuple(getattr(row, name) for name in WHO), []).append(row)
         gone = [row.digest for group in left.values() if not sum(row.requests for row in group) for row in group]
         if gone:
-            connection.execute(table.delete().where(table.c.digest.in_(gone)))
+            connection.execute(table.delete().where(table.c.day == day, table.c.digest.in_(gone)))
 
 
 def _add(connection: sa.Connection, conversation_id: str, more: Row) -> None:

@@ -29,9 +29,14 @@ def must_stay(seen: Seen, before: Seen) -> bool:
     most = tokens.of_prompt(together, seen.case.body) + tokens.most_beside(together, seen.case.body)
     files = sum(LABEL for m in new if isinstance(m["content"], list))
     budget = budget_of(seen.case)
-    recall = max(RECALL_SHARE * budget, RECALL_TOKENS) if _may_recall(before, new) else 0
+    recall = room_for_recall(budget) if _may_recall(before, new) else 0
     margin = MARGINS.get(seen.case.body["model"], 1.0)
     return (most + LABEL * (1 + len(attached)) + files) * margin + recall <= budget
+
+
+def room_for_recall(budget: int) -> float:
+    """Tokens that a pass may make room for, where a question may need what has left."""
+    return max(RECALL_SHARE * budget, RECALL_TOKENS)
 
 
 def _may_recall(before: Seen, new: list[Json]) -> bool:

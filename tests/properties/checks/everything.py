@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.properties.cases import Case
-from tests.properties.checks import blocks, budget, contents, leaving, memory, tokens, window, words
+from tests.properties.checks import append, blocks, budget, contents, leaving, memory, tokens, window, words
 from tests.properties.checks.seen import LEFT_OUT, Json, Seen, hold, last_user
 
 
@@ -81,15 +81,21 @@ def _as_sent(seen: Seen) -> None:
 
     A branch may fit although the conversation that it left did not. What was forwarded of the messages they share is
     frozen (I7), and room alone brings nothing back (§5): such a message comes in a form that it had, or stays out where
-    it was left out, and the block of the current message may bring what a question needs of it.
+    it was left out, and the block of the current message may bring what a question needs of it. A block that stands
+    takes its room: the current turn's in all of its steps (I6), an older one's until something has to leave, and then a
+    pass frees more than that (I7). So it does where a question needs more of what was reduced than there is room for.
     """
     if seen.case.planned or seen.case.attachments or _has_files(seen.originals):
         return
     margin = budget.MARGINS.get(seen.case.body["model"], 1.0)
-    most = tokens.of_prompt(seen.originals, seen.case.body) + tokens.most_beside(seen.originals, seen.case.body)
-    if most * margin > budget.budget_of(seen.case):
-        return
     forwarded = dict(zip(seen.indexes, seen.forwarded, strict=True))
+    forms = [(m, *(f for f in seen.standing.get(i, ()) if f != LEFT_OUT)) for i, m in enumerate(seen.originals)]
+    whole = [max(each, key=tokens.of_message) for each in forms]
+    most = tokens.of_prompt(whole, seen.case.body) + tokens.most_beside(whole, seen.case.body)
+    allowed = budget.budget_of(seen.case)
+    is_reduced = any(f != m for i, m in enumerate(seen.originals) for f in seen.standing.get(i, ()))
+    if most * margin + (append.room_for_recall(allowed) if is_reduced else 0) > allowed:
+        return
     found = [forwarded.get(index, LEFT_OUT) for index in range(len(seen.originals))]
     other = [index for index, message in enumerate(found) if message != seen.originals[index]]
     frozen = [index for index in other if found[index] in seen.standing.get(index, ())]

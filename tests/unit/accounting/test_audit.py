@@ -15,9 +15,10 @@ from gateway.accounting.audit import MAX_NAMED, Audit, differences
 from gateway.accounting.cost import price_call, total_cost
 from gateway.accounting.metadata import add_bill, response_metadata
 from gateway.base import jsons
+from gateway.base.printing import csv_line
 from gateway.models.bill import CallCost, ContextUtilizationMetadata, ResponseMetadata
 from gateway.models.turn import LARGEST_KEPT, LedgerEntry, LedgerRow
-from gateway.operations.audit import COLUMNS, csv_line, csv_row, summary
+from gateway.operations.audit import COLUMNS, csv_row, summary
 
 NAMES = [
     "input_cost_per_token",
@@ -292,6 +293,7 @@ def test_a_csv_row() -> None:
         "balanced": "true",
         "user": "",
         "agent": "",
+        "endpoint": "chat",
     }
 
 

@@ -84,3 +84,56 @@ def test_tags_inside_the_strings_of_json_mark_nothing(number: str) -> None:
     document = json.dumps(rows, indent=1).replace('"id": 7', f'"id": {number}')
     ((start, end),) = document_spans(f"Which is it?\n\n{document}\n\nSay one word.", 8000, beside=False)
     assert (start, end) == (14, 14 + len(document))
+
+
+LOGS = "\n".join(f"12:00:{n:02} w-{n % 3} {'tide ' * 5}" for n in range(400))
+
+
+def test_a_tag_inside_a_document_does_not_reach_into_the_last_paragraph() -> None:
+    """A tag in somebody's data and one of the user's words do not mark a document together."""
+    logs = LOGS.replace("w-2", "w-2 <page> mist", 1)
+    ((start, end),) = document_spans(f"{FIRST}\n\n{logs}\n\nIt ends with </page>. {LAST}", 8000, beside=False)
+    assert (start, end) == (logs.index("<page>") + len(f"{FIRST}\n\n<page>"), len(f"{FIRST}\n\n{logs}"))
+
+
+def test_tags_inside_of_lines_of_data_mark_nothing() -> None:
+    """Else what stands around them counted as the user's own words, which no budget may take away."""
+    rows = "\n".join(json.dumps({"id": n, "text": "tide " * 9}) for n in range(300))
+    rows = rows.replace("tide", "<page>", 200).replace("<page>", "tide", 199)
+    rows = rows[: len(rows) * 4 // 5] + rows[len(rows) * 4 // 5 :].replace("tide", "</page>", 1)
+    for text in (f"{FIRST}\n\n{rows}\n\n{LAST}", f"{FIRST}\n\nRows:\n\n{rows}\n\nSo?\n\n{LAST}"):
+        ((start, end),) = document_spans(text, 8000, beside=False)
+        assert rows in text[start:end]
+
+
+def test_tags_in_a_paragraph_of_the_users_words_mark_a_document() -> None:
+    text = f"{FIRST}\n\nThis: <doc>{LOGS}</doc>, in one line.\n\n{LAST}"
+    assert [text[start:end] for start, end in document_spans(text, 8000, beside=False)] == [LOGS]
+
+
+def test_a_tag_that_the_first_paragraph_speaks_of_does_not_reach_out_of_it() -> None:
+    first, logs = f"Is <main> right? {FIRST}\n\n", LOGS.replace("w-2", "w-2 </main>")
+    for text in (f"{first}{LOGS}\n</main>\n\n{LAST}", f"{first}{logs}\n\n{LAST}", f"{first}{LOGS} </main>{logs}"):
+        ((start, _),) = document_spans(text, 8000, beside=False)
+        assert start == len(first)
+
+
+@pytest.mark.parametrize("rows", [LOGS, LOGS.replace("w-2", "w-2\n\n")])
+@pytest.mark.parametrize("after", ["", "\n", " \n", f"\n{LAST}", f"\n\n{LAST}"])
+def test_tags_at_the_edges_of_their_lines_mark_a_document_wherever_its_paragraphs_end(rows: str, after: str) -> None:
+    for document in (rows, f"\n{rows}\n", f"<title>a.txt</title>\n{rows}"):
+        for before in ("", f"{FIRST}\n", f"{FIRST}\n\n"):
+            text = f"{before}<doc>{document}</doc>{after}"
+            assert [text[start:end] for start, end in document_spans(text, 8000, beside=False)] == [document]
+
+
+def test_tags_of_the_user_in_the_first_and_the_last_paragraph_mark_a_document() -> None:
+    document = LOGS.replace("w-2", "w-2\n\n")
+    text = f"{FIRST} <doc id='1'>{document}</doc> {LAST}"
+    assert [text[start:end] for start, end in document_spans(text, 8000, beside=False)] == [document]
+
+
+def test_tags_inside_of_one_paragraph_mark_a_document() -> None:
+    for document in (ONE_LINE, LOGS):
+        text = f"{FIRST} Here: <doc>{document}</doc> {LAST}\n\nThanks."
+        assert [text[start:end] for start, end in document_spans(text, 8000, beside=False)] == [document]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.artifacts.in_messages import title_of
+from gateway.artifacts.titles import title_of
 from tests.support.growth import is_linear
 
 BODY = "the content"

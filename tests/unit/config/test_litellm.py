@@ -46,6 +46,7 @@ def test_s9_what_a_production_file_becomes() -> None:
     settings = load_settings(str(FILES[2]), environ)
     found = groups(settings)
     assert [(each.tenant, each.key.get_secret_value()) for each in settings.auth.keys] == [("master", "sk-1234")]
+    assert settings.auth.keys[0].roles == ("user", "admin"), "what it may do there"
     assert settings.upstream.first_byte == 120
     assert settings.storage.url.startswith("sqlite:"), "LiteLLM's database is not the gateway's"
     assert [entry.model_name for entry in settings.model_list][-2:] == ["gpt-4", "best"]

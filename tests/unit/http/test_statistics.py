@@ -5,17 +5,25 @@ from typing import Any
 import pytest
 
 from gateway.config.settings import Settings
-from gateway.errors import Unauthorized
+from gateway.errors import StorageUnavailable, Unauthorized
 from gateway.http.auth import Authenticator
 from gateway.http.statistics import Statistics
 
 KEYS = {"keys": [{"key": "sk-gateway-key", "tenant": "a"}]}
 
 
+class Unreachable:
+    """A storage that cannot be reached: who a key belongs to is known all the same."""
+
+    async def secret(self) -> bytes:
+        raise StorageUnavailable("not now")
+
+
 def statistics(host: str, **auth: Any) -> Statistics:
     settings = Settings.model_validate({"server": {"host": host}, "auth": auth})
     nothing: Any = None
-    return Statistics(nothing, nothing, Authenticator(settings.auth, nothing), settings)
+    store: Any = Unreachable()
+    return Statistics(nothing, nothing, Authenticator(settings.auth, store), settings)
 
 
 def request(key: str | None = None) -> dict[str, Any]:

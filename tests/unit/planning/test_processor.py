@@ -88,6 +88,7 @@ async def test_s5_the_planner_is_one_call_with_the_ids_as_an_enumeration() -> No
     plan = await PROCESSOR.plan_context(task(one), model)
     assert [d.strategy for d in plan.artifacts] == [Strategy.EXCLUDE]
     (asked,) = model.asked
+    assert plan.prompt == "\n\n".join(each["content"] for each in asked.messages)[:24_000], "it is stored with the plan"
     assert asked.schema is not None
     items = asked.schema["schema"]["properties"]["artifacts"]["items"]
     assert items["properties"]["artifact_id"]["enum"] == [one.artifact_id]

@@ -1,0 +1,55 @@
+"""Figures and texts as commands and pages write them: for terminals, which obey nothing of them, and as CSV, which no
+spreadsheet runs."""
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from typing import Any
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+
+
+def printable(text: str) -> str:
+    """The text without control characters, which a terminal would obey."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)
+
+
+def usd_text(value: Any) -> str:
+    """USD with all their digits; empty for what is no amount."""
+    return f"{Decimal(value):.12f}" if isinstance(value, Decimal | int) else ""
+
+
+def cost_text(cost: Decimal, unpriced: int, *, is_known: bool) -> str:
+    """A cost; `>=` marks a sum without calls whose price is not known."""
+    if unpriced and not is_known:
+        return "unknown"
+    return f"{'>=' if unpriced else ''}{usd_text(cost)}"
+
+
+def aligned(lines: Sequence[Sequence[str]]) -> Iterable[str]:
+    """A table as lines without their end: the first column to the left, the others to the right."""
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    for line in lines:
+        rest = (text.rjust(width) for text, width in zip(line[1:], widths[1:], strict=True))
+        yield "  ".join((line[0].ljust(widths[0]), *rest)).rstrip()
+
+
+def csv_line(values: Iterable[Any]) -> str:
+    """A line of CSV. No spreadsheet takes a cell of it for a formula."""
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerow([_cell(value) for value in values])
+    return buffer.getvalue()
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Decimal):
+        return usd_text(value)
+    if isinstance(value, int):
+        return str(value)
+    text = str(value).replace("\x00", "\ufffd")
+    return f"'{text}" if text.startswith(FORMULA) else text

@@ -1,0 +1,1 @@
+"""The page `/ui` (guarantee §13.2)."""

@@ -1,0 +1,198 @@
+"""`/ui/costs`: what requests cost, by day, model, key, user, conversation and agent, planned against saved."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from urllib.parse import quote, urlencode
+
+from gateway.accounting.cost_table import as_csv
+from gateway.http.fields import invalid
+from gateway.http.ui.entrance import PATH, Parts
+from gateway.http.ui.page import Answer, Page
+from gateway.models.costs import CostQuery, CostReport, CostRow, Sums
+from gateway.storage.reports.costs import CostReports
+
+PERIODS = {"7d": 7, "30d": 30, "90d": 90, "365d": 365, "all": 0}
+"""Whole days, today's included; 0: all there are."""
+GROUPS = ("day", "model", "key", "user", "conversation", "agent", "project", "endpoint")
+DEFAULT_BY, DEFAULT_PERIOD = "day", "30d"
+LEDGER_DAYS = 7
+"""Days that are added up by conversation for the page; roll-ups do not tell these apart."""
+MOST_ROWS = 200
+"""Groups that a table shows one by one: the dearest. The rest stands in one line, and in the CSV."""
+MOST_BARS = 366
+HEIGHT, STEP, WIDE = 100.0, 10.0, 8.0
+CHATS = "chat completions"
+Days = Sequence[tuple[str, Sums]]
+Parted = Callable[[Sums], tuple[Decimal, ...]]
+"""Gives what a bar is made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A row of the table. `share` of the dearest row, 0 to 1; `link`: the conversations or requests behind it."""
+
+    name: str | None
+    sums: Sums
+    share: float
+    link: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A rectangle of a bar; `name` is its class in the style sheet."""
+
+    name: str
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A bar of a chart of `HEIGHT`, with what it stands for."""
+
+    day: str
+    sums: Sums
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What the address asks for."""
+
+    by: str
+    period: str
+    since: datetime | None
+    tenant: str | None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether conversations are shown with their own sums: the ledger would be read for too long a time."""
+        return self.by == "conversation" and not 0 < PERIODS[self.period] <= LEDGER_DAYS
+
+
+class Costs:
+    """`GET /ui/costs` and `GET /ui/costs.csv`"""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._reports = CostReports(parts.transactions)
+
+    async def show(self, page: Page) -> Answer:
+        """The page."""
+        chosen = self._chosen(page)
+        report = await self._report(replace(chosen, by="day") if chosen.is_whole else chosen)
+        names = await self._names(chosen.by)
+        shown, others, left = report.at_most(MOST_ROWS)
+        if chosen.is_whole:
+            shown = await self._reports.dearest_conversations(chosen.tenant, chosen.since, MOST_ROWS)
+            others, left = Sums(), 0
+        if chosen.by == "day":
+            shown = tuple(reversed(shown))
+        dearest = max((row.sums.cost_picousd for row in shown), default=0)
+        lines = [_line(row, names, chosen.by, dearest) for row in shown]
+        today = self._parts.clock.now().date()
+        days = filled(report, chosen.since.date() if chosen.since else None, today) if chosen.by == "day" else ()
+        return await page.render(
+            "costs.html",
+            chosen=chosen,
+            groups=_groups(page),
+            periods=tuple(PERIODS),
+            lines=lines,
+            others=Line(f"{left} more", others, 0.0) if left else None,
+            total=report.total,
+            missing=report.missing,
+            days=days,
+            spent=bars(days, ("current", "recalled"), lambda sums: (sums.cost - sums.planning, sums.planning)),
+            weighed=bars(days, ("recalled", "history"), lambda sums: (sums.planning, sums.saved), side_by_side=True),
+            csv_link=f"{PATH}/costs.csv?{urlencode({'by': chosen.by, 'period': chosen.period})}",
+        )
+
+    async def csv(self, page: Page) -> Answer:
+        """The same figures as a file, every row of them."""
+        chosen = self._chosen(page)
+        report = await self._report(chosen)
+        lines = await asyncio.to_thread("".join, as_csv({(chosen.by,): report.rows}))  # streams run meanwhile
+        name = f"costs-by-{chosen.by}-{chosen.period}.csv"
+        kept = f'attachment; filename="{name}"'
+        return Answer(
+            lines.encode("utf-8", "replace"),
+            200,
+            {"content-type": "text/csv; charset=utf-8", "content-disposition": kept},
+        )
+
+    def _chosen(self, page: Page) -> Chosen:
+        by, period = page.query.get("by") or DEFAULT_BY, page.query.get("period") or DEFAULT_PERIOD
+        if by not in _groups(page):
+            raise invalid("by", f"must be one of {', '.join(_groups(page))}")
+        if period not in PERIODS:
+            raise invalid("period", f"must be one of {', '.join(PERIODS)}")
+        midnight = self._parts.clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
+        days = PERIODS[period]
+        return Chosen(by, period, midnight - timedelta(days=days - 1) if days else None, page.tenant)
+
+    async def _report(self, chosen: Chosen) -> CostReport:
+        return await self._reports.report(CostQuery((chosen.by,), chosen.since, None, chosen.tenant))
+
+    async def _names(self, by: str) -> Mapping[str, str]:
+        """What people call keys, by their ids."""
+        if by != "key" or not self._parts.settings.auth.keys:
+            return {}
+        holders = await self._parts.auth.holders()
+        return {key_id: holder.name for key_id, holder in holders.items() if holder.name}
+
+
+def filled(report: CostReport, since: date | None, today: date) -> tuple[tuple[str, Sums], ...]:
+    """Each day up to today, also those on which nobody asked; the latest `MOST_BARS`."""
+    found = {str(row.names[0]): row.sums for row in report.rows}
+    if not found:
+        return ()
+    first = since or date.fromisoformat(min(found))
+    last = max(today, date.fromisoformat(max(found)))
+    first = max(first, last - timedelta(days=MOST_BARS - 1))
+    days = (first + timedelta(days=number) for number in range((last - first).days + 1))
+    return tuple((day.isoformat(), found.get(day.isoformat(), Sums())) for day in days)
+
+
+def bars(days: Days, names: Sequence[str], parts: Parted, *, side_by_side: bool = False) -> tuple[Bar, ...]:
+    """A bar for each day, of parts upon each other or beside each other; none where all of them are 0."""
+    values = [[max(Decimal(0), value) for value in parts(sums)] for _, sums in days]
+    most = max((max(each) if side_by_side else sum(each, Decimal(0)) for each in values), default=Decimal(0))
+    if not most:
+        return ()
+    width = WIDE / len(names) if side_by_side else WIDE
+    found = []
+    for number, ((day, sums), each) in enumerate(zip(days, values, strict=True)):
+        drawn, x, base = [], number * STEP, HEIGHT
+        for name, value in zip(names, each, strict=True):
+            height = HEIGHT * float(value / most)
+            drawn.append(Part(name, x, base - height, width, height))
+            x, base = (x + width, base) if side_by_side else (x, base - height)
+        found.append(Bar(day, sums, tuple(part for part in drawn if part.height)))
+    return tuple(found)
+
+
+def _line(row: CostRow, names: Mapping[str, str], by: str, dearest: int) -> Line:
+    name = row.names[0]
+    shown = names.get(name or "", name)
+    if by == "endpoint" and name is None:
+        shown = CHATS
+    share = max(0, row.sums.cost_picousd) / dearest if dearest else 0.0
+    return Line(shown, row.sums, share, _link(by, name))
+
+
+def _link(by: str, name: str | None) -> str | None:
+    """The conversations behind a row, where a list of them can show these alone."""
+    if name is None:
+        return None
+    if by == "conversation":
+        return f"{PATH}/conversations/{quote(name, safe='')}"
+    return f"{PATH}/conversations?{urlencode({by: name})}" if by in ("model", "user") else None
+
+
+def _groups(page: Page) -> tuple[str, ...]:
+    return (*GROUPS, "tenant") if page.tenant is None else GROUPS

@@ -1,0 +1,198 @@
+"""Who is logged in at the page: cookies, tokens of forms, and the limit to guessing (guarantee §13.2).
+
+A cookie's name says whether it came by TLS: `__Secure-` cookies are taken by browsers over TLS alone, and cannot be set
+from a plain page of the same host. (`__Host-` would have the path `/`, so every other application of the host would get
+the cookie.)
+"""
+
+import hmac
+import re
+import secrets
+from collections import deque
+
+from gateway.config.auth_settings import ADMIN, LOOKS
+from gateway.errors import Forbidden, GatewayError, InvalidRequest, Unauthorized
+from gateway.http.auth import Holder
+from gateway.http.edge import Scope
+from gateway.http.receive import header
+from gateway.http.ui.entrance import PATH, Parts
+from gateway.http.ui.page import Answer, Page, Viewer, home, redirect
+from gateway.storage.ui_sessions import UiSessions
+
+SESSION, LOGIN = "gateway_ui", "gateway_ui_login"
+LOGIN_PATH = f"{PATH}/login"
+LOGIN_SECONDS = 3600
+MOST_FAILURES, WITHIN = 10, 60.0
+"""Logins with unknown keys from one address, and seconds in which they count."""
+MOST_IN_ALL = 200
+"""The same from everywhere."""
+MOST_ADDRESSES = 10_000
+NEXT = re.compile(r"/ui(?:/[\w~:-][\w.~:-]*)*(?:\?[\w.~:%=&+-]*)?", re.ASCII)
+"""Where a login may lead to; no part of the path may be read as the one above."""
+IN_A_URL = ("key", "api_key", "token", "password")
+WITHOUT_KEYS = b"without keys"
+
+
+class TooManyTries(GatewayError):
+    """Too many logins with keys that are not known."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "too_many_tries"
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__("Too many logins with keys that are not known here. Wait a minute.")
+        self.headers = {"retry-after": str(max(1, round(seconds)))}
+
+
+class Logins:
+    """Begins, finds and ends sessions."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._sessions = UiSessions(parts.transactions, parts.clock, parts.store)
+        self._guesses = Guesses()
+        self._has_keys = bool(parts.settings.auth.keys)
+
+    async def viewer(self, scope: Scope) -> Viewer | None:
+        """Who looks; None if that is nobody who may. A key that is gone, or has other roles now, counts as it is."""
+        if not self._has_keys:
+            return Viewer(None)
+        token = cookie(scope, SESSION)
+        key_id = await self._sessions.key_of(token) if token else None
+        holder = (await self._parts.auth.holders()).get(key_id) if key_id else None
+        return _viewer(holder) if holder is not None else None
+
+    async def token(self, scope: Scope) -> str:
+        """What forms of this session hold; of the login's form, if nobody is logged in."""
+        bound = WITHOUT_KEYS
+        if self._has_keys:
+            bound = f"{cookie(scope, SESSION) or ''}\0{cookie(scope, LOGIN) or ''}".encode("utf-8", "replace")
+        return hmac.digest(await self._parts.store.secret(), b"ui-form\0" + bound, "sha256").hex()
+
+    async def check_form(self, page: Page) -> None:
+        """
+        Raises:
+            Forbidden: what was posted does not come from a form of this session.
+        """
+        given = header(page.scope, b"x-csrf-token") or page.form.get("csrf", "")
+        expected = await self.token(page.scope)
+        if not hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode()):
+            raise Forbidden("This form is too old, or of another login. Open the page again.")
+
+    async def show(self, page: Page) -> Answer:
+        """`GET /ui/login`"""
+        if any(name in page.query for name in IN_A_URL):
+            raise InvalidRequest("A key does not belong in an address, which is kept and logged. Change this key.")
+        if not self._has_keys:
+            return redirect(home())
+        cookies: tuple[str, ...] = ()
+        if cookie(page.scope, LOGIN) is None:
+            made = secrets.token_urlsafe(16)
+            cookies = (set_cookie(page.scope, LOGIN, made, LOGIN_PATH, LOGIN_SECONDS),)
+            page.scope["headers"] = [*page.scope["headers"], (b"cookie", f"{_name(page.scope, LOGIN)}={made}".encode())]
+            page.csrf = await self.token(page.scope)
+        shown = await page.render("login.html", next=_next(page.query.get("next")), failed=False)
+        return Answer(shown.body, shown.status, shown.headers, cookies)
+
+    async def log_in(self, page: Page) -> Answer:
+        """`POST /ui/login`"""
+        if not self._has_keys:
+            return redirect(home())
+        address, now = str((page.scope.get("client") or ("",))[0]), self._parts.clock.monotonic()
+        self._guesses.admit(address, now)
+        to = _next(page.form.get("next"))
+        try:
+            holder = await self._parts.auth.holder(page.form.get("key", "").strip())
+        except Unauthorized:
+            self._guesses.failed(address, now)
+            return await page.render("login.html", 401, next=to, failed=True)
+        if not holder.roles & LOOKS:
+            raise Forbidden("This key may use models, and not look: it has no role 'viewer' or 'admin'.")
+        hours = self._parts.settings.server.ui_session_hours
+        token = await self._sessions.begin(holder.key_id, hours)
+        kept = set_cookie(page.scope, SESSION, token, PATH, int(hours * 3600))
+        return redirect(to, (kept, _forget(page.scope, LOGIN, LOGIN_PATH)))
+
+    async def log_out(self, page: Page) -> Answer:
+        """`POST /ui/logout`; with `everywhere` in the form, all sessions of the key end."""
+        token = cookie(page.scope, SESSION)
+        if token is None or page.viewer is None or page.viewer.key_id is None:
+            return redirect(home())
+        if page.form.get("everywhere"):
+            await self._sessions.revoke_all(page.viewer.key_id)
+        else:
+            await self._sessions.revoke(token)
+        return redirect(LOGIN_PATH, (_forget(page.scope, SESSION, PATH),))
+
+
+class Guesses:
+    """Failed logins of the last minute, in this process."""
+
+    def __init__(self) -> None:
+        self._failed: dict[str, deque[float]] = {}
+        self._all: deque[float] = deque(maxlen=MOST_IN_ALL)
+
+    def admit(self, address: str, now: float) -> None:
+        """
+        Raises:
+            TooManyTries: from this address, or from everywhere.
+        """
+        own = self._failed.get(address, deque())
+        for failures, most in ((own, MOST_FAILURES), (self._all, MOST_IN_ALL)):
+            while failures and failures[0] <= now - WITHIN:
+                failures.popleft()
+            if len(failures) >= most:
+                raise TooManyTries(failures[0] + WITHIN - now)
+
+    def failed(self, address: str, now: float) -> None:
+        """A login with an unknown key."""
+        if len(self._failed) >= MOST_ADDRESSES:
+            self._failed.clear()
+        self._failed.setdefault(address, deque(maxlen=MOST_FAILURES)).append(now)
+        self._all.append(now)
+
+
+def cookie(scope: Scope, name: str) -> str | None:
+    """A cookie of ours, by its name for this connection."""
+    wanted = _name(scope, name)
+    for key, value in scope["headers"]:
+        if key == b"cookie":
+            for pair in value.decode("latin-1").split(";"):
+                given, _, found = pair.strip().partition("=")
+                if given == wanted and found:
+                    return str(found)
+    return None
+
+
+def set_cookie(scope: Scope, name: str, value: str, path: str, seconds: int) -> str:
+    """The value of `Set-Cookie`."""
+    secure = "; Secure" if _is_tls(scope) else ""
+    return f"{_name(scope, name)}={value}; Path={path}; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
+
+
+def _forget(scope: Scope, name: str, path: str) -> str:
+    return set_cookie(scope, name, "", path, 0)
+
+
+def _name(scope: Scope, name: str) -> str:
+    return f"__Secure-{name}" if _is_tls(scope) else name
+
+
+def _is_tls(scope: Scope) -> bool:
+    """Whether the browser's connection is encrypted, as the proxy before the gateway says. Whoever says so untruly gets
+    a cookie that no browser keeps."""
+    said = (header(scope, b"x-forwarded-proto") or "").rpartition(",")[2].strip().lower()
+    forwarded = (header(scope, b"forwarded") or "").lower()
+    return scope.get("scheme") == "https" or said == "https" or "proto=https" in forwarded
+
+
+def _next(given: str | None) -> str:
+    return given if given and NEXT.fullmatch(given) and not given.startswith(LOGIN_PATH) else home()
+
+
+def _viewer(holder: Holder) -> Viewer | None:
+    if not holder.roles & LOOKS:
+        return None
+    tenant = None if ADMIN in holder.roles else holder.tenant
+    return Viewer(tenant, holder.roles, holder.key_id, holder.name, holder.tenant, holder.project)

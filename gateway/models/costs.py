@@ -1,0 +1,152 @@
+"""Sums over bills, and what may be asked of them (guarantee §13.1)."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from decimal import Decimal
+
+from gateway.models.bill import PICO
+
+TIMES = frozenset(("day", "hour", "minute"))
+"""Groups by when requests came, in UTC."""
+GROUPS = ("day", "model", "key", "project", "tenant", "user", "agent", "endpoint", "conversation")
+"""What a person may ask for. `key` is the id of a key, never the key; `endpoint` is None for chat completions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Figures of any number of bills, by the rules by which an audit adds them up.
+
+    Tokens are those of primary models. Money is in whole picodollars here, and in USD by the properties. `cost_picousd`
+    holds the calls that have a price: with `unpriced` requests it is the least that they cost.
+    """
+
+    requests: int = 0
+    partial: int = 0
+    failed: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    cost_picousd: int = 0
+    priced: int = 0
+    """Requests with a call whose price is known."""
+    unpriced: int = 0
+    """Requests with a call whose price is not."""
+    planning_cost_picousd: int = 0
+    planning_unpriced: int = 0
+    """Calls of internal models without a price."""
+    estimated: int = 0
+    saved_picousd: int = 0
+
+    def __add__(self, other: "Sums") -> "Sums":
+        return Sums(*(getattr(self, name) + getattr(other, name) for name in FIGURES))
+
+    @property
+    def cost(self) -> Decimal:
+        """USD, planning included."""
+        return self.cost_picousd * PICO
+
+    @property
+    def planning(self) -> Decimal:
+        """USD of planners and summarizers, a part of `cost`."""
+        return self.planning_cost_picousd * PICO
+
+    @property
+    def known_cost(self) -> Decimal | None:
+        """`cost`, or None where none of the requests has a price."""
+        return None if self.unpriced and not self.priced else self.cost
+
+    @property
+    def known_planning(self) -> Decimal | None:
+        """`planning`, or None where calls of internal models have no price and none has one."""
+        return None if self.planning_unpriced and not self.planning_cost_picousd else self.planning
+
+    @property
+    def saved(self) -> Decimal:
+        """USD that the bills say leaving out has saved; an estimate."""
+        return self.saved_picousd * PICO
+
+
+FIGURES = tuple(field.name for field in fields(Sums))
+
+
+@dataclass(frozen=True, slots=True)
+class CostQuery:
+    """Which bills, and by what to add them up.
+
+    Bills of requests that came from `since` on and before `until`, both in UTC. `tenant` None is all tenants. Of the
+    filters each that names anything must hold; `project` is that of the key, or its tenant where the key has none.
+    """
+
+    by: tuple[str, ...] = ()
+    """Of `GROUPS` or `TIMES`, or `project_id`: the key's project, or its tenant."""
+    since: datetime | None = None
+    until: datetime | None = None
+    tenant: str | None = None
+    models: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    projects: tuple[str, ...] = ()
+    conversation: str | None = None
+    endpoints: tuple[str | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CostRow:
+    """The sums of a group, by its name for each member of `CostQuery.by`: None where bills name nothing there."""
+
+    names: tuple[str | None, ...]
+    sums: Sums
+
+
+@dataclass(frozen=True, slots=True)
+class CostReport:
+    """What adding up has found, of one state of the storage."""
+
+    rows: tuple[CostRow, ...]
+    missing: int = 0
+    """Bills that an older version wrote and that are in no sums yet; at most `MOST_COUNTED`."""
+    by: tuple[str, ...] = ()
+
+    @property
+    def total(self) -> Sums:
+        """All groups together."""
+        return _all(self.rows)
+
+    def at_most(self, limit: int) -> tuple[tuple[CostRow, ...], Sums, int]:
+        """So many groups, the latest where they are told apart by time and else the dearest; the sums of the others,
+        and how many these are."""
+        kept, others = self.rows[:limit], self.rows[limit:]
+        if not TIMES.isdisjoint(self.by):
+            kept, others = self.rows[-limit:], self.rows[:-limit]
+        return kept, _all(others), len(others)
+
+
+MOST_COUNTED = 10_000
+"""Bills that are in no sums yet are counted up to this number."""
+
+
+def _all(rows: Iterable[CostRow]) -> Sums:
+    return sum((row.sums for row in rows), Sums())
+
+
+def joined(rows: Iterable[tuple[tuple[str | None, ...], Mapping[str, int]]]) -> tuple[CostRow, ...]:
+    """Rows of the same names as one; groups of which nothing is left go."""
+    found: dict[tuple[str | None, ...], Sums] = {}
+    for names, figures in rows:
+        more = Sums(**figures)
+        found[names] = found[names] + more if names in found else more
+    return tuple(CostRow(names, found[names]) for names in found if found[names] != Sums())
+
+
+def in_order(rows: Iterable[CostRow], by: tuple[str, ...]) -> tuple[CostRow, ...]:
+    """By time first where that is a group, then the dearest first, then by name."""
+    times = [place for place, group in enumerate(by) if group in TIMES]
+
+    def key(row: CostRow) -> tuple[list[str], int, int, tuple[str, ...]]:
+        when = [row.names[place] or "" for place in times]
+        return when, -row.sums.cost_picousd, -row.sums.requests, tuple(name or "" for name in row.names)
+
+    return tuple(sorted(rows, key=key))

@@ -1,0 +1,154 @@
+"""`gateway costs`: what bills add up to, a table for each group, planned against saved (guarantee §13.1).
+
+The sums are those of `gateway audit` over the same requests, out of the roll-ups: a year takes a moment.
+"""
+
+import argparse
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, TextIO
+
+from gateway.accounting.cost_table import as_csv, as_json, figures_of
+from gateway.base.clock import parse_when
+from gateway.base.printing import cost_text, usd_text
+from gateway.config.settings import Settings
+from gateway.models.costs import GROUPS, CostQuery, CostReport, Sums
+from gateway.operations.listed import COST_STYLE, FAINT, PLANNING_STYLE, WHO_STYLE
+from gateway.operations.reading import run_reading, tell_missing
+from gateway.operations.screen import Column, Piece, Screen
+from gateway.ports import Clock
+from gateway.storage.database.engine import Transactions
+from gateway.storage.reports.costs import CostReports
+
+ROWS = 50
+"""Of a table, where nobody says how many: the latest days, else the dearest."""
+NOBODY = "(none)"
+CHATS = "chat completions"
+SAVED_STYLE = "green"
+FIGURES = (
+    Column("requests", drop=3, is_right=True),
+    Column("tokens in", drop=4, is_right=True),
+    Column("from cache", drop=6, is_right=True),
+    Column("to cache", drop=7, is_right=True),
+    Column("tokens out", drop=4, is_right=True),
+    Column("cost USD", COST_STYLE, is_right=True),
+    Column("planning USD", PLANNING_STYLE, drop=1, is_right=True),
+    Column("saved USD", SAVED_STYLE, drop=2, is_right=True),
+    Column("unpriced", drop=5, is_right=True),
+    Column("estimated", drop=8, is_right=True),
+    Column("partial", drop=9, is_right=True),
+    Column("failed", drop=9, is_right=True),
+)
+Tables = dict[tuple[str, ...], CostReport]
+
+
+def costs(
+    settings: Settings, options: argparse.Namespace, clock: Clock, environ: Mapping[str, str], out: TextIO, err: TextIO
+) -> int:
+    """Writes the tables; returns 1 if the storage cannot be read.
+
+    Raises:
+        ValueError: `--by` names no group, `--since` or `--until` is no time, or the one is not before the other.
+    """
+    now = clock.now()
+    since, until = parse_when("--since", options.since, now), parse_when("--until", options.until, now)
+    if since is not None and until is not None and since >= until:
+        raise ValueError("--since must be before --until")
+    groups = groups_of(options.by)
+    queries = [_query(options, by, since, until) for by in groups]
+    screen = Screen(out, environ)
+
+    async def work(transactions: Transactions) -> int:
+        reports = CostReports(transactions)
+        tables = {query.by: await reports.report(query) for query in queries}
+        missing = await tell_missing(transactions, err)
+        if options.json:
+            screen.json(_as_json(tables, options.limit, (since, until), missing))
+        elif options.csv:
+            shown = {by: report.at_most(options.limit or len(report.rows))[0] for by, report in tables.items()}
+            out.write("".join(as_csv(shown)))
+        else:
+            _show(screen, tables, options.limit or ROWS, err)
+        return 0
+
+    return run_reading(settings, work, err)
+
+
+def groups_of(text: str) -> list[tuple[str, ...]]:
+    """What `--by` names: with commas a table for each, with `+` one by the combination.
+
+    Raises:
+        ValueError: there is no such group.
+    """
+    found = [tuple(name.strip() for name in part.split("+")) for part in text.split(",") if part.strip()]
+    for name in (name for by in found for name in by):
+        if name not in GROUPS:
+            raise ValueError(f"--by: {name!r} is no group; say {', '.join(GROUPS)}, or several with + between them")
+    return list(dict.fromkeys(tuple(dict.fromkeys(by)) for by in found)) or [()]
+
+
+def _query(
+    options: argparse.Namespace, by: tuple[str, ...], since: datetime | None, until: datetime | None
+) -> CostQuery:
+    def named(value: str | None) -> tuple[str, ...]:
+        return () if value is None else (value,)
+
+    return CostQuery(
+        by=by,
+        since=since,
+        until=until,
+        tenant=options.tenant,
+        models=named(options.model),
+        users=named(options.user),
+        agents=named(options.agent),
+        keys=named(options.key),
+        projects=named(options.project),
+        conversation=options.conversation,
+    )
+
+
+def _as_json(
+    tables: Tables, limit: int | None, times: tuple[datetime | None, datetime | None], missing: int
+) -> dict[str, Any]:
+    since, until = (None if time is None else int(time.timestamp()) for time in times)
+    total = next(iter(tables.values())).total
+    listed = [as_json(by, report.at_most(limit or len(report.rows))[0]) for by, report in tables.items()]
+    return {
+        "object": "costs",
+        "since": since,
+        "until": until,
+        "tables": listed,
+        "total": figures_of(total),
+        "bills_not_counted": missing,
+    }
+
+
+def _show(screen: Screen, tables: Tables, limit: int, err: TextIO) -> None:
+    if not any(report.rows for report in tables.values()):
+        err.write("no requests\n")
+        return
+    for number, (by, report) in enumerate(tables.items()):
+        if number:
+            screen.line("")
+        shown, others, left = report.at_most(limit)
+        rows = [[*(_name(*each) for each in zip(by, row.names, strict=True)), *_figures(row.sums)] for row in shown]
+        blank = [""] * (len(by) - 1)
+        if left:
+            rows.append([(f"({left} more)", FAINT), *blank, *_figures(others)])
+        rows.append([("total", COST_STYLE), *blank, *_figures(report.total)])
+        screen.table([*(Column(group, WHO_STYLE) for group in by or ("",)), *FIGURES], rows)
+
+
+def _name(group: str, name: str | None) -> Piece:
+    if name is not None:
+        return name
+    return CHATS if group == "endpoint" else (NOBODY, FAINT)
+
+
+def _figures(sums: Sums) -> list[Piece]:
+    tokens = (sums.prompt_tokens, sums.cached_tokens, sums.cache_write_tokens, sums.completion_tokens)
+    whole = cost_text(sums.cost, sums.unpriced, is_known=bool(sums.priced))
+    planning = cost_text(sums.planning, sums.planning_unpriced, is_known=bool(sums.planning_cost_picousd))
+    counts = (sums.unpriced, sums.estimated, sums.partial, sums.failed)
+    money = (whole, planning, usd_text(sums.saved))
+    return [str(sums.requests), *map(str, tokens), *money, *map(str, counts)]

@@ -1,0 +1,94 @@
+"""`gateway ls`: conversations, those that were active last in front (guarantee §13.9)."""
+
+import argparse
+from collections.abc import Mapping
+from typing import TextIO
+
+from gateway.base.clock import parse_when
+from gateway.base.printing import usd_text
+from gateway.config.settings import Settings
+from gateway.models.report_lists import ConversationChoice, ConversationLine, ListPart
+from gateway.operations.listed import (
+    COST_STYLE,
+    FAINT,
+    ID_STYLE,
+    PLANNING_STYLE,
+    WHO_STYLE,
+    conversation_json,
+    sums_text,
+    when_text,
+)
+from gateway.operations.reading import run_reading, tell_missing
+from gateway.operations.screen import Column, Piece, Screen
+from gateway.ports import Clock
+from gateway.storage.database.engine import Transactions
+from gateway.storage.reports.conversations import list_conversations
+
+ID = "conv_"
+COLUMNS = (
+    Column("conversation", ID_STYLE),
+    Column("active (UTC)", drop=2),
+    Column("requests", drop=4, is_right=True),
+    Column("tokens in", drop=5, is_right=True),
+    Column("tokens out", drop=5, is_right=True),
+    Column("cost USD", COST_STYLE, drop=1, is_right=True),
+    Column("planning USD", PLANNING_STYLE, drop=6, is_right=True),
+    Column("tenant", drop=8),
+    Column("user", WHO_STYLE, drop=3),
+    Column("model", drop=7),
+    Column("session", drop=9),
+    Column("question", is_flexible=True),
+)
+FORGOTTEN = "(deleted)"
+"""In the place of a question of which an item was deleted."""
+
+
+def ls(
+    settings: Settings, options: argparse.Namespace, clock: Clock, environ: Mapping[str, str], out: TextIO, err: TextIO
+) -> int:
+    """Writes the list; returns 1 if the storage cannot be read.
+
+    Raises:
+        ValueError: `--since` is no time.
+    """
+    text = options.text or ""
+    part = ListPart(
+        ConversationChoice(
+            tenant=options.tenant,
+            id=text if text.startswith(ID) else None,
+            session=options.session,
+            user=options.user,
+            model=options.model,
+            text=None if text.startswith(ID) else text,
+        ),
+        since=parse_when("--since", options.since, clock.now()),
+        limit=options.limit,
+    )
+    screen = Screen(out, environ)
+
+    async def work(transactions: Transactions) -> int:
+        found = await transactions.run(lambda connection: list_conversations(connection, part))
+        missing = await tell_missing(transactions, err)
+        if options.json:
+            listed = [conversation_json(line) for line in found.found]
+            has_more = found.older is not None
+            screen.json({"object": "list", "data": listed, "has_more": has_more, "bills_not_counted": missing})
+            return 0
+        if not found.found:
+            err.write("no conversations\n")
+            return 0
+        screen.table(COLUMNS, [_row(line) for line in found.found])
+        if found.older is not None and screen.is_terminal:
+            screen.line((f"and older ones: --limit, now {part.limit}", FAINT))
+        return 0
+
+    return run_reading(settings, work, err)
+
+
+def _row(line: ConversationLine) -> list[Piece]:
+    sums = line.sums
+    question: Piece = line.question if line.question else (FORGOTTEN if line.question == "" else "", FAINT)
+    figures = (str(sums.requests), str(sums.prompt_tokens), str(sums.completion_tokens))
+    costs = (sums_text(sums), usd_text(sums.planning_cost))
+    who = (line.tenant, line.user or "", line.model or "", ", ".join(line.sessions))
+    return [line.id, when_text(line.updated_at), *figures, *costs, *who, question]

@@ -1,0 +1,181 @@
+"""What commands show a person: plain lines for a pipe, and on a terminal colours, and tables as wide as it is.
+
+Every text goes through `one_line`: what a model or a user wrote moves no cursor, colours nothing and is no markup
+(guarantee §13.9).
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO
+
+from gateway.base import jsons
+from gateway.base.printing import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+MOST_CHARS = 10_000
+"""Of one text: the rest of it is cut."""
+LEAST_FLEXIBLE = 24
+"""Characters of a column that takes what is left."""
+GAP = "  "
+OUTSIDE_ASCII = re.compile(r"[^\x20-\x7e\n]")
+Piece = str | tuple[str, str]
+"""A text, or a text and its style, as `rich` names styles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table. On a terminal that is too narrow, those with the greatest `drop` go first; of 0 none goes.
+    `is_flexible`: it takes the width that is left, and is cut."""
+
+    title: str
+    style: str = ""
+    drop: int = 0
+    is_right: bool = False
+    is_flexible: bool = False
+
+
+class Screen:
+    """Writes to a terminal or a pipe."""
+
+    def __init__(self, out: TextIO, environ: Mapping[str, str]) -> None:
+        """`environ`: `NO_COLOR` and `TERM=dumb` take the colours away."""
+        self._out = out
+        self._console = _console(out, environ) if out.isatty() else None
+
+    @property
+    def is_terminal(self) -> bool:
+        return self._console is not None
+
+    def line(self, *pieces: Piece) -> None:
+        """One line, longer than the terminal if need be."""
+        if self._console is None:
+            self._out.write("".join(_kept_ends(_text(piece)) for piece in pieces).rstrip() + "\n")
+        else:
+            self._console.print(_styled(pieces), soft_wrap=True)
+
+    def fitted(self, pieces: Sequence[tuple[Piece, int]]) -> None:
+        """One line, of which on a terminal that is too narrow the pieces with the greatest number go; of 0 none goes.
+        There is a gap between them."""
+        shown = list(pieces)
+        if self._console is not None:
+            shown = _fitting(shown, [len(_kept_ends(_text(piece))) for piece, _ in shown], self._console.width)
+        line: list[Piece] = []
+        for piece, _ in shown:
+            line += [GAP, piece] if line else [piece]
+        self.line(*line)
+
+    def table(self, columns: Sequence[Column], rows: Sequence[Sequence[Piece]]) -> None:
+        """A table with its titles."""
+        if self._console is None:
+            texts = [[one_line(_text(cell)) for cell in row] for row in rows]
+            lines = _aligned([[column.title for column in columns], *texts], columns)
+            self._out.write("".join(f"{line}\n" for line in lines))
+            return
+        self._console.print(_table(columns, rows, self._console.width), soft_wrap=False)
+
+    def json(self, value: Any) -> None:
+        """A line of JSON, in ASCII: a terminal that shows it obeys nothing of it."""
+        self._out.write(ascii_json(value) + "\n")
+
+    def flush(self) -> None:
+        self._out.flush()
+
+
+def one_line(text: str, most: int = MOST_CHARS) -> str:
+    """A text in one line without anything that a terminal would obey, marks that turn the direction of writing
+    included; the rest of a long one is cut."""
+    start = text[: 4 * most]
+    shown = printable(" ".join(start.split()))
+    return shown if len(shown) <= most and len(start) == len(text) else f"{shown[: most - 1]}…"
+
+
+def ascii_json(value: Any) -> str:
+    """JSON whose characters are all printable ASCII."""
+    return OUTSIDE_ASCII.sub(_escaped, jsons.dumps_text(value))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    units = found.group().encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
+
+
+def _console(out: TextIO, environ: Mapping[str, str]) -> "Console":
+    from rich.console import Console
+
+    is_plain = bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
+    color = None if is_plain else "auto"
+    return Console(file=out, color_system=color, markup=False, highlight=False, emoji=False)  # type: ignore[arg-type]
+
+
+def _text(piece: Piece) -> str:
+    return piece if isinstance(piece, str) else piece[0]
+
+
+def _styled(pieces: Iterable[Piece]) -> "Text":
+    from rich.text import Text
+
+    line = Text()
+    for piece in pieces:
+        text, style = (piece, "") if isinstance(piece, str) else piece
+        line.append(_kept_ends(text), style)
+    return line
+
+
+def _kept_ends(text: str) -> str:
+    """A piece in one line, with the blanks around it."""
+    if not text.strip(" "):
+        return text
+    before = len(text) - len(text.lstrip(" "))
+    after = len(text) - len(text.rstrip(" "))
+    return " " * before + one_line(text) + " " * after
+
+
+def _fitting(some: list[Any], widths: list[int], width: int) -> list[Any]:
+    """Those of some parts, pairs of anything and a number, that go into a width with gaps between them."""
+    kept = list(zip(some, widths, strict=True))
+    while sum(size + len(GAP) for _, size in kept) - len(GAP) > width:
+        last = max(part[1] for part, _ in kept)
+        if not last:
+            break
+        kept = [(part, size) for part, size in kept if part[1] != last]
+    return [part for part, _ in kept]
+
+
+def _table(columns: Sequence[Column], rows: Sequence[Sequence[Piece]], width: int) -> Any:
+    from rich.cells import cell_len
+    from rich.table import Table
+    from rich.text import Text
+
+    cells = [[_styled([cell]) for cell in row] for row in rows]
+    widths = [
+        max(cell_len(text) for text in (c.title, *(row[i].plain for row in cells))) for i, c in enumerate(columns)
+    ]
+    least = [min(w, LEAST_FLEXIBLE) if c.is_flexible else w for c, w in zip(columns, widths, strict=True)]
+    kept = [index for index, _ in _fitting([(i, c.drop) for i, c in enumerate(columns)], least, width)]
+    free = width - sum(least[index] + len(GAP) for index in kept) + len(GAP)
+    table = Table(box=None, padding=(0, len(GAP), 0, 0), pad_edge=False, header_style="bold")
+    for index in kept:
+        column, size = columns[index], least[index]
+        table.add_column(
+            Text(column.title),
+            style=column.style,
+            justify="right" if column.is_right else "left",
+            no_wrap=column.is_flexible,
+            overflow="ellipsis" if column.is_flexible else "fold",
+            width=min(widths[index], max(1, size + free)) if column.is_flexible else min(size, width),
+        )
+    for row in cells:
+        table.add_row(*(row[index] for index in kept))
+    return table
+
+
+def _aligned(lines: Sequence[Sequence[str]], columns: Sequence[Column]) -> Iterable[str]:
+    """The lines of a plain table: columns of figures to the right."""
+    widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
+    for line in lines:
+        cells = zip(line, widths, columns, strict=True)
+        yield GAP.join(text.rjust(size) if c.is_right else text.ljust(size) for text, size, c in cells).rstrip()

@@ -1,0 +1,55 @@
+"""What a process does for its storage beside requests: brings the schema up to date at the start, and adds to the sums
+what an older version wrote (guarantee §13.1)."""
+
+import asyncio
+
+from gateway.accounting.cost import with_figures
+from gateway.config.settings import Settings
+from gateway.errors import StorageUnavailable
+from gateway.storage.database.engine import Transactions
+from gateway.storage.database.migrate import migrate
+from gateway.storage.turns.older_bills import add_older
+from gateway.telemetry.logs import get_logger
+
+PAUSE_SECONDS = 0.1
+"""Between two batches: requests go first."""
+LATER_SECONDS = 5.0
+"""After a storage that could not be reached, or that is not on this schema yet."""
+RETRY_SECONDS = 1.0
+"""Between two tries to reach the storage at the start."""
+log = get_logger("gateway.operations.storage_upkeep")
+
+
+async def prepare_storage(settings: Settings, transactions: Transactions) -> None:
+    """Brings the schema up to date; a storage that cannot be reached yet is tried again until it can."""
+    while settings.storage.auto_migrate:
+        try:
+            await migrate(transactions, settings.storage.migration_timeout)
+            return
+        except StorageUnavailable as error:
+            log.warning("storage_unavailable_at_start", reason=error.message)
+        await asyncio.sleep(RETRY_SECONDS)
+
+
+async def add_older_for_ever(transactions: Transactions, interval: float, pause: float = PAUSE_SECONDS) -> None:
+    """Adds all there are, then looks again each `interval` seconds, until it is cancelled: during a rolling upgrade
+    processes of the version before go on writing. Whatever goes wrong, it tries again."""
+    added, told = 0, False
+    while True:
+        try:
+            batch = await add_older(transactions, with_figures)
+        except StorageUnavailable as error:
+            if not told:
+                log.warning("older_bills_postponed", reason=error.message)
+            told = True
+            await asyncio.sleep(min(interval, LATER_SECONDS))
+            continue
+        except Exception as fault:  # noqa: BLE001 - it must not end for as long as the server runs
+            log.fault("older_bills_failed", fault)
+            await asyncio.sleep(interval)
+            continue
+        added, told = added + batch, False
+        if not batch and added:
+            log.info("older_bills_added", bills=added)
+            added = 0
+        await asyncio.sleep(pause if batch else interval)

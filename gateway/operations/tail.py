@@ -1,0 +1,203 @@
+"""`gateway tail`: a line for each request as its bill comes, beside any number of running servers (guarantee §13.9).
+
+A request's place in the ledger is when it arrived, and its bill is written when it ends, minutes later perhaps: what is
+new may stand anywhere among what was seen. So each look reads again the last `OVERLAP`, and now and then `REACH`, and
+shows what it has not seen.
+"""
+
+import argparse
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any, TextIO
+
+from gateway.base.printing import usd_text
+from gateway.config.settings import Settings
+from gateway.errors import StorageUnavailable
+from gateway.models.report_lists import ListPart, Position, RequestChoice, RequestLine
+from gateway.models.turn import LARGEST_KEPT
+from gateway.operations.listed import (
+    COST_STYLE,
+    FAINT,
+    ID_STYLE,
+    PLANNING_STYLE,
+    STATUS_STYLES,
+    WHO_STYLE,
+    request_cost,
+    request_json,
+    when_text,
+)
+from gateway.operations.reading import run_reading, why_not
+from gateway.operations.screen import Piece, Screen
+from gateway.ports import Clock
+from gateway.storage.database.engine import Transactions
+from gateway.storage.reports.requests import list_requests, read_arrivals, read_metadata, read_named
+
+PAUSE_SECONDS = 0.5
+OVERLAP = timedelta(seconds=15)
+REACH = timedelta(hours=1)
+"""How long before the latest arrival a request may have arrived whose bill is still to come."""
+REACH_SECONDS, SHARE = 2.0, 20
+"""At least so long between two looks that go back so far, and so many times as long as the last of them took."""
+PAGE = 1000
+Told = tuple[RequestLine, Mapping[str, Any]]
+"""A request, and its `response_metadata`."""
+
+
+@dataclass(slots=True)
+class Arrivals:
+    """What was seen of the ledger, and what is new in it. Each method is a few short transactions.
+
+    Raises:
+        StorageUnavailable: from any method: the storage cannot be reached; what it would have found is found later.
+    """
+
+    transactions: Transactions
+    choice: RequestChoice
+    clock: Clock
+    _newest: datetime | None = None
+    _seen: dict[str, datetime] = field(default_factory=dict)
+
+    async def begin(self, lines: int) -> list[Told]:
+        """The latest requests, that many; all others that are there are old."""
+        self._newest = await self._latest()
+        self._seen = {place.id: place.time for place in await self._since(REACH)}
+        if not lines:
+            return []
+        part = ListPart(self.choice, limit=lines)
+        found = await self.transactions.run(lambda connection: list_requests(connection, part))
+        told = await self._told([line.id for line in found.found])
+        self._seen.update((line.id, line.created_at) for line, _ in told)
+        return told
+
+    async def look(self, reach: timedelta = OVERLAP) -> list[Told]:
+        """Requests that are new among those that arrived so long before the latest one or later, in the order of their
+        arrival."""
+        latest = await self._latest()
+        fresh = [place for place in await self._since(reach) if place.id not in self._seen]
+        found = await self._told([place.id for place in fresh])
+        self._seen.update((place.id, place.time) for place in fresh)
+        self._newest = latest
+        if latest is not None and reach >= REACH:
+            oldest = latest - 2 * REACH
+            self._seen = {name: when for name, when in self._seen.items() if when >= oldest}
+        return found
+
+    async def _latest(self) -> datetime | None:
+        """The latest arrival of any request of the tenant; no clock of a server that is fast counts."""
+        part = ListPart(RequestChoice(tenant=self.choice.tenant), limit=1)
+        found = await self.transactions.run(lambda connection: read_arrivals(connection, part))
+        return min(found[0].time, self.clock.now()) if found else None
+
+    async def _since(self, reach: timedelta) -> Sequence[Position]:
+        since = self._newest - reach if self._newest is not None else None
+        at = Position(since, "") if since is not None else None
+        found: list[Position] = []
+        while True:
+            part = ListPart(self.choice, at=at, direction="newer", limit=PAGE)
+            page = await self.transactions.run(lambda connection, part=part: read_arrivals(connection, part))  # type: ignore[misc]
+            found += page
+            if len(page) < PAGE:
+                return found
+            at = page[-1]
+
+    async def _told(self, names: Sequence[str]) -> list[Told]:
+        if not names:
+            return []
+
+        def work(connection: Any) -> list[Told]:
+            lines = read_named(connection, names)
+            metadata = read_metadata(connection, [line.id for line in lines])
+            return [(_exact(line, told), told) for line, told in zip(lines, metadata, strict=True)]
+
+        return await self.transactions.run(work)
+
+
+def _exact(line: RequestLine, metadata: Mapping[str, Any]) -> RequestLine:
+    """The request with its cost where that is more than a column holds."""
+    if line.cost != LARGEST_KEPT:
+        return line
+    return replace(line, cost=(metadata.get("cost") or {}).get("total_cost", line.cost))
+
+
+def tail(
+    settings: Settings, options: argparse.Namespace, clock: Clock, environ: Mapping[str, str], out: TextIO, err: TextIO
+) -> int:
+    """Writes until it is interrupted; returns 1 if the storage cannot be read at the start."""
+    choice = RequestChoice(tenant=options.tenant, model=options.model, user=options.user)
+    screen = Screen(out, environ)
+
+    def write(found: Sequence[Told]) -> None:
+        for line, metadata in found:
+            if options.json:
+                screen.json({**request_json(line), **_more(metadata)})
+            else:
+                screen.fitted(_pieces(line, metadata, of_all=options.tenant is None))
+        screen.flush()
+
+    async def work(transactions: Transactions) -> int:
+        arrivals = Arrivals(transactions, choice, clock)
+        write(await arrivals.begin(options.lines))
+        await _follow(arrivals, settings, write, err)
+        return 0
+
+    return run_reading(settings, work, err)
+
+
+async def _follow(arrivals: Arrivals, settings: Settings, write: Any, err: TextIO) -> None:
+    next_reach, told = 0.0, ""
+    while True:
+        await asyncio.sleep(PAUSE_SECONDS)
+        began = time.monotonic()
+        is_far = began >= next_reach
+        try:
+            found = await arrivals.look(REACH if is_far else OVERLAP)
+        except StorageUnavailable as error:
+            if (text := why_not(settings, error)) != told:
+                err.write(f"{text}; trying again\n")
+            told = text
+            continue
+        told = ""
+        if is_far:
+            ended = time.monotonic()
+            next_reach = ended + max(REACH_SECONDS, SHARE * (ended - began))
+        write(found)
+
+
+def _more(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    used = metadata.get("context_utilization") or {}
+    total = (metadata.get("timings_ms") or {}).get("total")
+    return {"strategy": used.get("strategy"), "total_ms": total, "warnings": used.get("warnings") or []}
+
+
+def _pieces(line: RequestLine, metadata: Mapping[str, Any], *, of_all: bool) -> list[tuple[Piece, int]]:
+    """The parts of a line, each with when it goes where the terminal is narrow."""
+    more = _more(metadata)
+    took = f"{float(more['total_ms']) / 1000:.1f}s" if isinstance(more["total_ms"], int | float | Decimal) else ""
+    tokens = f"{line.prompt_tokens}→{line.completion_tokens}"
+    cached = f"{line.cached_tokens} cached" if line.cached_tokens else ""
+    planning = f"planning {usd_text(line.planning_cost)}" if line.planning_cost else ""
+    style = STATUS_STYLES.get(line.status, "")
+    status = f"{line.status} {line.error_code}" if line.error_code else line.status
+    parts: list[tuple[Piece, int]] = [
+        ((when_text(line.created_at, "%H:%M:%S"), FAINT), 1),
+        ((status.ljust(8), style), 0),
+        ((line.id, ID_STYLE), 0),
+        ((line.model, ""), 2),
+        ((tokens, ""), 3),
+        ((f"{request_cost(line)} USD", COST_STYLE), 2),
+        ((cached, "green"), 5),
+        ((planning, PLANNING_STYLE), 4),
+        (("estimated" if line.estimated else "", "yellow"), 8),
+        ((took, FAINT), 4),
+        ((line.endpoint or str(more["strategy"] or ""), ""), 6),
+        ((f"{len(more['warnings'])} warnings" if more["warnings"] else "", "yellow"), 8),
+        ((line.tenant if of_all else "", FAINT), 10),
+        ((line.user or "", WHO_STYLE), 7),
+        ((line.agent or "", WHO_STYLE), 9),
+        ((line.conversation_id or "", ID_STYLE), 11),
+    ]
+    return [(piece, drop) for piece, drop in parts if piece[0]]

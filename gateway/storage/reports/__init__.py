@@ -1,0 +1,1 @@
+"""Queries behind pages, commands and `/v1/organization/*`: they read, and change nothing."""

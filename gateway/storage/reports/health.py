@@ -1,0 +1,64 @@
+"""What the storage tells of itself, for a page about its health."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from gateway.models.calibration import Calibration
+from gateway.storage.calibrations import SqlCalibrations
+from gateway.storage.database import schema
+from gateway.storage.database.engine import Transactions
+from gateway.storage.database.migrate import schema_state
+from gateway.storage.turns.older_bills import count_older
+
+KINDS = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}
+VERSIONS = {"sqlite": "SELECT sqlite_version()", "postgresql": "SHOW server_version"}
+
+
+@dataclass(frozen=True, slots=True)
+class StorageHealth:
+    """`not_added`: bills that are in no sums yet (guarantee §13.1). `processes`: gateways that are alive and hold
+    claims, on any machine. `sessions`: logins at the page that last."""
+
+    kind: str
+    version: str
+    schema: str
+    is_current: bool
+    not_added: int
+    processes: int
+    sessions: int
+    calibrations: Mapping[str, Calibration]
+
+
+async def read_health(transactions: Transactions, now: datetime) -> StorageHealth:
+    """
+    Raises:
+        StorageUnavailable: it cannot be reached.
+    """
+    state = await transactions.run(schema_state)
+    if not state.serves:
+        kind, version = await transactions.run(_about)
+        return StorageHealth(kind, version, str(state), False, 0, 0, 0, {})
+    not_added = await count_older(transactions)
+    learned = await SqlCalibrations(transactions).load()
+
+    def work(connection: sa.Connection) -> StorageHealth:
+        sessions = schema.ui_sessions.c
+        lasts = (sessions.expires_at > now, sessions.revoked_at.is_(None))
+        alive = _count(connection, schema.processes, schema.processes.c.alive_until > now)
+        logins = _count(connection, schema.ui_sessions, *lasts)
+        return StorageHealth(*_about(connection), str(state), True, not_added, alive, logins, learned)
+
+    return await transactions.run(work)
+
+
+def _about(connection: sa.Connection) -> tuple[str, str]:
+    name = connection.dialect.name
+    return KINDS[name], str(connection.execute(sa.text(VERSIONS[name])).scalar_one())
+
+
+def _count(connection: sa.Connection, table: sa.Table, *where: sa.ColumnElement[bool]) -> int:
+    query = sa.select(sa.func.count()).select_from(table).where(*where)
+    return int(connection.execute(query).scalar_one())

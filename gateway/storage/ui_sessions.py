@@ -1,0 +1,68 @@
+"""Who is logged in at the page `/ui` (guarantee §13.2): keyed digests of cookies, never the cookies."""
+
+import hmac
+import secrets
+from datetime import timedelta
+
+import sqlalchemy as sa
+
+from gateway.ports import Clock
+from gateway.storage.database import schema
+from gateway.storage.database.engine import Transactions
+from gateway.storage.store import ConversationStore
+
+TOKEN_BYTES = 32
+MOST_FORGOTTEN = 1000
+"""Expired sessions that one login deletes."""
+SESSIONS = schema.ui_sessions
+
+
+class UiSessions:
+    """Each method is one short transaction.
+
+    Raises:
+        StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
+    """
+
+    def __init__(self, transactions: Transactions, clock: Clock, store: ConversationStore) -> None:
+        self._transactions = transactions
+        self._clock = clock
+        self._store = store
+
+    async def begin(self, key_id: str, hours: float) -> str:
+        """Begins a session of that key, and returns what its cookie holds."""
+        token, now = secrets.token_urlsafe(TOKEN_BYTES), self._clock.now()
+        digest = await self._digest(token)
+
+        def work(connection: sa.Connection) -> None:
+            columns = SESSIONS.c
+            old = sa.select(columns.digest).where(columns.expires_at <= now).limit(MOST_FORGOTTEN)
+            connection.execute(SESSIONS.delete().where(columns.digest.in_(old.scalar_subquery())))
+            values = {"digest": digest, "key_id": key_id, "created_at": now, "expires_at": now + timedelta(hours=hours)}
+            connection.execute(SESSIONS.insert().values(**values))
+
+        await self._transactions.run(work, write=True)
+        return token
+
+    async def key_of(self, token: str) -> str | None:
+        """The id of the key whose session it is; None if there is none, or not any more."""
+        columns, now, digest = SESSIONS.c, self._clock.now(), await self._digest(token)
+        lasts = (columns.digest == digest, columns.expires_at > now, columns.revoked_at.is_(None))
+        query = sa.select(columns.key_id).where(*lasts)
+        return await self._transactions.run(lambda connection: connection.execute(query).scalar())
+
+    async def revoke(self, token: str) -> None:
+        """Ends that session."""
+        await self._revoke(SESSIONS.c.digest == await self._digest(token))
+
+    async def revoke_all(self, key_id: str) -> None:
+        """Ends all sessions of that key."""
+        await self._revoke(SESSIONS.c.key_id == key_id)
+
+    async def _revoke(self, those: sa.ColumnElement[bool]) -> None:
+        now = self._clock.now()
+        update = SESSIONS.update().where(those, SESSIONS.c.revoked_at.is_(None)).values(revoked_at=now)
+        await self._transactions.run(lambda connection: connection.execute(update), write=True)
+
+    async def _digest(self, token: str) -> bytes:
+        return hmac.digest(await self._store.secret(), b"ui-session\0" + token.encode("utf-8", "replace"), "sha256")

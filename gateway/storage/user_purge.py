@@ -1,0 +1,160 @@
+"""Deletes what one person said, wherever it is kept (guarantee §13.7)."""
+
+import contextlib
+from dataclasses import dataclass, replace
+from functools import partial
+
+import sqlalchemy as sa
+
+from gateway.errors import MemoryNotFound
+from gateway.models.things import user_place
+from gateway.ports import CacheBackend, Clock
+from gateway.storage.conversations.purge_user import (
+    Deleted,
+    Place,
+    User,
+    conversations_of,
+    purge,
+    rename_bills,
+    would_go,
+)
+from gateway.storage.database import schema
+from gateway.storage.database.engine import Transactions
+from gateway.storage.secret import make_secret, names_of_user, read_secret
+from gateway.storage.things.records import delete_one
+
+BATCH = 200
+"""Bills that one transaction renames, and things that one deletes: writers wait for no more than that."""
+LEDGER, THINGS = schema.ledger, schema.things
+
+
+@dataclass(frozen=True, slots=True)
+class PurgedUser:
+    """What went of a user. `shared` counts conversations in which others were named, too, and of which `messages` and
+    `documents` went; `bills` those that have `digest` for the name now."""
+
+    digest: str
+    conversations: int = 0
+    shared: int = 0
+    messages: int = 0
+    documents: int = 0
+    things: int = 0
+    bills: int = 0
+
+    def plus(self, deleted: Deleted) -> "PurgedUser":
+        """With what went of one more conversation."""
+        is_part = bool(deleted.messages or deleted.documents)
+        return replace(
+            self,
+            conversations=self.conversations + deleted.whole,
+            shared=self.shared + is_part,
+            messages=self.messages + deleted.messages,
+            documents=self.documents + deleted.documents,
+        )
+
+
+class UserPurge:
+    """Deletes in a transaction for each conversation. What was deleted before it was cut off is; it may be run again.
+
+    Raises:
+        StorageUnavailable: from any method: the storage cannot be reached.
+    """
+
+    def __init__(self, transactions: Transactions, clock: Clock, cache: CacheBackend) -> None:
+        self._transactions = transactions
+        self._clock = clock
+        self._cache = cache
+
+    async def run(self, name: str, tenant: str | None, *, whole: bool, dry_run: bool) -> PurgedUser:
+        """Deletes what requests said that named a user, and what is remembered for that user.
+
+        Args:
+            name: as requests give it.
+            tenant: of one tenant alone.
+            whole: conversations in which others were named go as a whole, too.
+            dry_run: nothing is deleted; the same is counted.
+        """
+        user = await self._transactions.run(lambda c: _user(c, name, making=not dry_run), write=not dry_run)
+        bills = await self._transactions.run(lambda connection: _count_bills(connection, user, tenant))
+        found = PurgedUser(user.digest, bills=bills)
+        try:
+            for place in await self._transactions.run(lambda connection: conversations_of(connection, user, tenant)):
+                found = found.plus(await self._conversation(place, user, whole=whole, dry_run=dry_run))
+            found = replace(found, things=await self._things(name, tenant, dry_run=dry_run))
+            last: str | None = None if dry_run else ""
+            while last is not None:
+                last = await self._rename(user, tenant, last)
+        finally:
+            if not dry_run:
+                await self._transactions.wipe()
+        return found
+
+    async def _conversation(self, place: Place, user: User, *, whole: bool, dry_run: bool) -> Deleted:
+        if dry_run:
+            return await self._transactions.run(lambda connection: would_go(connection, place, user, whole=whole))
+        now = self._clock.now()
+        gone = await self._transactions.run(
+            lambda connection: purge(connection, place, user, now, whole=whole), write=True
+        )
+        if gone.groups:
+            await self._cache.evict(*gone.groups)
+        return gone
+
+    async def _things(self, name: str, tenant: str | None, *, dry_run: bool) -> int:
+        """Deletes what is remembered for the user of each tenant, also where it was forwarded beside questions."""
+        found = await self._transactions.run(lambda connection: _things(connection, name, tenant))
+        now = self._clock.now()
+
+        def work(connection: sa.Connection, batch: list[tuple[str, str]]) -> None:
+            for owner, memory_id in batch:
+                with contextlib.suppress(MemoryNotFound):  # somebody else has deleted it meanwhile, or it has expired
+                    delete_one(connection, owner, memory_id, now)
+
+        for start in range(0, 0 if dry_run else len(found), BATCH):
+            batch = found[start : start + BATCH]
+            await self._transactions.run(partial(work, batch=batch), write=True)
+        return len(found)
+
+    async def _rename(self, user: User, tenant: str | None, after: str) -> str | None:
+        """Puts the digest in the place of the name in some of the bills behind that of the request `after`. Returns the
+        last of these requests; None where there are none."""
+
+        def work(connection: sa.Connection) -> str | None:
+            where = [LEDGER.c.request_id > after, LEDGER.c.end_user == user.name]
+            if tenant is not None:
+                where.append(LEDGER.c.tenant == tenant)
+            query = sa.select(LEDGER.c.request_id).where(*where).order_by(LEDGER.c.request_id).limit(BATCH)
+            ids = connection.execute(query).scalars().all()
+            if ids:
+                rename_bills(connection, LEDGER.c.request_id.in_(ids), user)
+            return ids[-1] if ids else None
+
+        return await self._transactions.run(work, write=True)
+
+
+def _user(connection: sa.Connection, name: str, *, making: bool) -> User:
+    if making:
+        make_secret(connection)
+    names = names_of_user(connection, name)
+    return User(names[0], names[-1])
+
+
+def _count_bills(connection: sa.Connection, user: User, tenant: str | None) -> int:
+    query = sa.select(sa.func.count()).select_from(LEDGER).where(LEDGER.c.end_user.in_(user.names))
+    if tenant is not None:
+        query = query.where(LEDGER.c.tenant == tenant)
+    return int(connection.execute(query).scalar_one())
+
+
+def _things(connection: sa.Connection, name: str, tenant: str | None) -> list[tuple[str, str]]:
+    """Tenant and memory id of each thing that is remembered for a user of that name."""
+    secret = read_secret(connection)
+    if secret is None:
+        return []
+    of_users = sa.select(THINGS.c.tenant).where(THINGS.c.conversation_id.is_(None)).distinct()
+    tenants = list(connection.execute(of_users).scalars()) if tenant is None else [tenant]
+    found: list[tuple[str, str]] = []
+    for owner in tenants:
+        where = (THINGS.c.tenant == owner, THINGS.c.place == user_place(secret, owner, name))
+        found += [(owner, each) for each in connection.execute(sa.select(THINGS.c.id).where(*where)).scalars()]
+    return found

@@ -1,0 +1,89 @@
+"""What is counted as families of samples, under the names that `/metrics` and OTLP both tell (guarantee §9).
+
+Prometheus' library is loaded when it is first asked.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from gateway.telemetry.metrics import SECONDS, Counts, Histogram
+
+
+def families(counts: Counts) -> Iterable[Any]:
+    """Each metric with its samples, as `prometheus_client` has them."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    yield GaugeMetricFamily("gateway_requests_in_flight", "Requests being answered now.", counts.in_flight)
+    text = "Memory of conversations that are kept in the process."
+    yield GaugeMetricFamily("gateway_kept_conversation_bytes", text, counts.kept_bytes)
+    text = "Requests that began with the bytes of an earlier one."
+    yield CounterMetricFamily("gateway_requests_recognised", text, counts.recognised)
+    yield from _of_memory(counts)
+    labels = ["endpoint", "method", "model", "stream", "status"]
+    yield _counter("gateway_requests", "Requests answered; 499: the client left.", labels, counts.requests)
+    text = "From a request's arrival to the end of its answer."
+    yield _histogram("gateway_request_duration_seconds", text, ["endpoint", "model", "stream"], counts.durations)
+    text = "From a request's arrival to the first chunk of its stream."
+    yield _histogram("gateway_time_to_first_chunk_seconds", text, ["model"], counts.first_chunks)
+    yield _counter("gateway_bills", "Rows of the ledger.", ["model", "status"], counts.bills)
+    text = "Bills without a total: a model that was called for them, internal ones too, has no known price."
+    yield _counter("gateway_unpriced_bills", text, ["model"], counts.unpriced)
+    text = "Tokens by the model asked for, and for what."
+    yield _counter("gateway_tokens", text, ["model", "purpose", "kind"], counts.tokens)
+    text = "USD by the model asked for, and for what; calls without a known price are in none."
+    yield _counter("gateway_cost_usd", text, ["model", "purpose"], counts.costs)
+    text = "Errors that upstreams gave instead of an answer."
+    yield _counter("gateway_upstream_errors", text, ["model", "code"], counts.upstream_errors)
+    yield from _of_planning(counts)
+
+
+def _of_memory(counts: Counts) -> Iterable[Any]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    text = "Memory of search indexes, and of the cache's values where there is no Redis."
+    yield _labelled(GaugeMetricFamily("gateway_cache_bytes", text, labels=["cache"]), counts.cache_bytes)
+    text = "What was looked for in what the process and its cache keep: hit or miss."
+    yield _counter("gateway_cache_reads", text, ["cache", "result"], counts.cache_reads)
+    yield GaugeMetricFamily("gateway_turns_running", "Turns under way that will be stored.", counts.turns_running)
+    yield GaugeMetricFamily("gateway_hook_events_waiting", "Events that wait for their hooks.", counts.hooks_waiting)
+    text = "Events that no hook was told of, as too many were waiting."
+    yield CounterMetricFamily("gateway_hook_events_lost", text, counts.hooks_lost)
+    text = "Planners that are not asked for a while, as far as this process has noticed."
+    yield GaugeMetricFamily("gateway_planners_resting", text, counts.planners_resting)
+
+
+def _of_planning(counts: Counts) -> Iterable[Any]:
+    text = "Calls of internal models, for what, and what came of them."
+    yield _counter("gateway_internal_calls", text, ["purpose", "outcome"], counts.internal_calls)
+    text = "Bills by why a plan was called for or not, and whether a planner's plan was used."
+    yield _counter("gateway_planning_decisions", text, ["reason", "planned"], counts.decisions)
+    text = "Bills by why there is no plan where one was called for, or not all of it."
+    yield _counter("gateway_planning_fallbacks", text, ["reason"], counts.fallbacks)
+    text = "Summaries that plans asked for: hit (paid for before, or by another request at once) or miss."
+    yield _counter("gateway_summaries", text, ["result"], counts.summaries)
+
+
+def _counter(name: str, text: str, labels: list[str], values: dict[Any, Any]) -> Any:
+    from prometheus_client.core import CounterMetricFamily
+
+    return _labelled(CounterMetricFamily(name, text, labels=labels), values)
+
+
+def _labelled(family: Any, values: dict[Any, Any]) -> Any:
+    for key, value in sorted(values.items()):
+        family.add_metric(key, float(value))
+    return family
+
+
+def _histogram(name: str, text: str, labels: list[str], values: dict[Any, Histogram]) -> Any:
+    from prometheus_client.core import HistogramMetricFamily
+
+    family = HistogramMetricFamily(name, text, labels=labels)
+    bounds = [*(repr(bound) for bound in SECONDS), "+Inf"]
+    for key, histogram in sorted(values.items()):
+        counted, buckets = 0, []
+        for bound, count in zip(bounds, histogram.counts, strict=True):
+            counted += count
+            buckets.append((bound, float(counted)))
+        family.add_metric(key, buckets, histogram.total)
+    return family

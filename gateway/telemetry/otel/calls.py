@@ -1,0 +1,291 @@
+"""Calls of models with a span around each, `traceparent` on their way, and the client metrics of the conventions."""
+
+import contextlib
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
+
+from gateway.accounting.stream import StreamRecord
+from gateway.models.exchange import ChunkStream, Deployment, JsonAnswer, RelayedCall, StreamOpener
+from gateway.ports import Upstream
+from gateway.telemetry.otel.attributes import (
+    OPERATIONS,
+    Attributes,
+    error_type,
+    of_answer,
+    of_request,
+    of_server,
+    provider_of,
+)
+from gateway.telemetry.otel.content import of_input, of_output
+from gateway.telemetry.otel.instruments import Instruments
+from gateway.telemetry.otel.spans import CONTEXT, CURRENT, PARENTS, PURPOSE, OpenCall, Tracing, failed, harmless
+from gateway.upstream.http.pool import ConnectionPool
+from gateway.upstream.openai.chat import HttpUpstream
+from gateway.upstream.openai.passthrough import Passthrough, RawAnswer
+
+Chunks = list[dict[str, Any]]
+Json = dict[str, Any]
+SECOND = 1_000_000_000
+
+
+class ModelCall:
+    """One call under way, and what has come of it. Whatever goes wrong here costs what it would have told."""
+
+    def __init__(self, span: Span, waiting: OpenCall | None, attributes: Attributes, *, content: bool) -> None:
+        self.span = span
+        self.attributes = attributes
+        self._waiting = waiting
+        self._begun = time.perf_counter_ns()
+        self._over: int | None = None
+        self.seconds = 0.0
+        self.first_chunk: float | None = None
+        self.error: str | None = None
+        self.answer: Json = {}
+        self._reasons: dict[int, Any] = {}
+        self._record = StreamRecord(1) if content else None
+        self._content = content
+
+    def answered(self, body: Json) -> None:
+        """The whole answer is there."""
+        self.answer = body
+        self._ended()
+        if self._content:
+            with harmless():
+                self.span.set_attributes(of_output(body))
+
+    def saw(self, chunks: Chunks) -> None:
+        """These chunks have come."""
+        if self.first_chunk is None:
+            self.first_chunk = (time.perf_counter_ns() - self._begun) / SECOND
+        with harmless():
+            for chunk in chunks:
+                self._saw(chunk)
+
+    def _saw(self, chunk: Json) -> None:
+        answer = self.answer
+        if not answer:
+            answer |= {name: chunk.get(name) for name in ("id", "model")}
+        if chunk.get("usage"):
+            answer["usage"] = chunk["usage"]
+        for choice in chunk.get("choices") or ():
+            if choice.get("finish_reason"):
+                self._reasons[choice.get("index", 0)] = choice["finish_reason"]
+        if self._record is not None:
+            self._record.add(chunk)
+
+    def streamed(self) -> None:
+        """The stream has come to its end."""
+        self._ended()
+
+    def failed(self, error: BaseException) -> None:
+        """It was given up or broke off; nothing, if it had come to its end."""
+        if self._over is None:
+            self.error = error_type(error)
+            failed(self.span, error)
+
+    def end(self) -> None:
+        """Nothing more is to come. The span ends, unless a bill is to come."""
+        self._ended()
+        if self._reasons:
+            self.answer["choices"] = [{"finish_reason": reason} for _, reason in sorted(self._reasons.items())]
+        if self.span.is_recording():
+            self.span.set_attributes(of_answer(self.answer))
+            if self.first_chunk is not None:
+                self.span.set_attribute("gen_ai.response.time_to_first_chunk", self.first_chunk)
+            if self._record is not None and self._record.begun:
+                self.span.set_attributes(of_output(self._record.completion()))
+        if self._waiting is not None and self._waiting.waits:
+            self._waiting.over = self._over
+        else:
+            self.span.end(self._over)
+
+    def _ended(self) -> None:
+        if self._over is None:
+            self._over = time.time_ns()
+            self.seconds = (time.perf_counter_ns() - self._begun) / SECOND
+
+
+class ModelCalls:
+    """Puts a span around each call of a model, and measures it."""
+
+    def __init__(self, tracing: Tracing, instruments: Instruments, *, content: bool) -> None:
+        self._tracing = tracing
+        self._instruments = instruments
+        self._content = content
+
+    @contextlib.contextmanager
+    def call(
+        self, deployment: Deployment, body: Json, operation: str = "chat", purpose: str | None = None
+    ) -> Iterator[ModelCall]:
+        """The call while it lasts. `purpose` is what it is made for; by default, that of the step."""
+        purpose, request, attributes = purpose or PURPOSE.get(), CURRENT.get(), Attributes()
+        kept = self._content and operation == "chat" and request is not None and request.keeps_content
+        with harmless():
+            attributes = of_request(deployment, body, operation)
+        if request is not None and not request.sampled:
+            span = request.span
+        else:
+            told = {**attributes, "gateway.purpose": purpose or "primary"}
+            with harmless():
+                told |= of_input(body) if kept else {}
+            name = f"{operation} {deployment.provider_model}"
+            span = self._tracing.tracer.start_span(name, kind=SpanKind.CLIENT, attributes=told)
+        waiting = request.called(span) if request is not None and purpose is None else None
+        call = ModelCall(span, waiting, attributes, content=kept and span.is_recording())
+        try:
+            yield call
+        except BaseException as error:
+            call.failed(error)
+            raise
+        finally:
+            with harmless():
+                call.end()
+            with harmless():
+                self._instruments.called(call, deployment)
+
+
+class TracedUpstream:
+    """An `Upstream` whose calls are told."""
+
+    def __init__(self, inner: Upstream, calls: ModelCalls) -> None:
+        self._inner = inner
+        self._calls = calls
+
+    async def complete(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> JsonAnswer:
+        """One whole answer."""
+        with self._calls.call(deployment, body) as call:
+            answer = await self._inner.complete(*_sent(deployment, body, headers, call.span))
+            call.answered(answer.body)
+            return answer
+
+    def stream(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> StreamOpener:
+        """An answer in chunks."""
+        return self._stream(deployment, body, headers)
+
+    @contextlib.asynccontextmanager
+    async def _stream(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> AsyncIterator[ChunkStream]:
+        with self._calls.call(deployment, body) as call:
+            async with self._inner.stream(*_sent(deployment, body, headers, call.span)) as opened:
+                yield WatchedStream(opened, call)
+
+
+class TracedHttp(HttpUpstream):
+    """An `HttpUpstream` whose calls of an embedder are told; those of chats are told by `TracedUpstream`."""
+
+    def __init__(self, pool: ConnectionPool, calls: ModelCalls) -> None:
+        super().__init__(pool)
+        self._calls = calls
+
+    async def post(self, deployment: Deployment, path: str, body: Json, max_bytes: int) -> bytes:
+        """The answer of another endpoint beside the completions."""
+        with self._calls.call(deployment, {}, path, "embedder") as call:
+            headers = {**deployment.headers, **_carrier(call.span)}
+            return await super().post(replace(deployment, headers=headers), path, body, max_bytes)
+
+
+class WatchedStream:
+    """A `ChunkStream` that tells its call what it brings."""
+
+    def __init__(self, inner: ChunkStream, call: ModelCall) -> None:
+        self._inner = inner
+        self._call = call
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Those of the stream."""
+        return self._inner.headers
+
+    @property
+    def done(self) -> bool:
+        """Whether upstream said `[DONE]`."""
+        return self._inner.done
+
+    async def batches(self) -> AsyncGenerator[Chunks, None]:
+        """See `ChunkStream.batches`."""
+        async with aclosing(self._inner.batches()) as batches:
+            async for batch in batches:
+                self._call.saw(batch)
+                yield batch
+        self._call.streamed()
+
+    async def push(self, take: Callable[[Chunks], bool]) -> None:
+        """See `ChunkStream.push`."""
+
+        def arrived(batch: Chunks) -> bool:
+            self._call.saw(batch)
+            return take(batch)
+
+        await self._inner.push(arrived)
+
+
+class TracedPassthrough(Passthrough):
+    """A `Passthrough` whose calls are told."""
+
+    def __init__(self, pool: ConnectionPool, tracing: Tracing) -> None:
+        super().__init__(pool)
+        self._tracing = tracing
+
+    @contextlib.asynccontextmanager
+    async def open(self, deployment: Deployment, call: RelayedCall) -> AsyncIterator[RawAnswer]:
+        """The answer once it has begun."""
+        name, about = call.method, Attributes()
+        with harmless():
+            name, about = _name(deployment, call), _relayed(deployment, call)
+        span = self._tracing.tracer.start_span(name, kind=SpanKind.CLIENT, attributes=about)
+        if carrier := _carrier(span):
+            kept = [pair for pair in call.headers if pair[0] not in PARENTS]
+            call = replace(call, headers=[*kept, *((k.encode(), v.encode("latin-1")) for k, v in carrier.items())])
+        try:
+            async with super().open(deployment, call) as answer:
+                span.set_attribute("http.response.status_code", answer.status)
+                if answer.status >= 400:
+                    span.set_attribute("error.type", str(answer.status))
+                    span.set_status(Status(StatusCode.ERROR))
+                yield answer
+        except BaseException as error:
+            failed(span, error)
+            raise
+        finally:
+            span.end()
+
+
+def _operation(call: RelayedCall) -> str | None:
+    path = call.target.partition("?")[0].strip("/")
+    return OPERATIONS.get(path) if call.method == "POST" else None
+
+
+def _name(deployment: Deployment, call: RelayedCall) -> str:
+    operation = _operation(call)
+    return f"{operation} {deployment.provider_model}".strip() if operation else call.method
+
+
+def _relayed(deployment: Deployment, call: RelayedCall) -> Attributes:
+    found: Attributes = {"http.request.method": call.method, "gateway.purpose": "relayed", **of_server(deployment)}
+    if (operation := _operation(call)) is not None:
+        found |= {"gen_ai.operation.name": operation, "gen_ai.provider.name": provider_of(deployment)}
+        if deployment.provider_model:
+            found["gen_ai.request.model"] = deployment.provider_model
+    return found
+
+
+def _sent(
+    deployment: Deployment, body: Json, headers: Mapping[str, str], span: Span
+) -> tuple[Deployment, Json, dict[str, str]]:
+    """What the call is made with: `traceparent` goes with it, to litellm as a header of the deployment."""
+    carrier = _carrier(span)
+    if carrier and deployment.protocol == "litellm":
+        deployment = replace(deployment, headers={**deployment.headers, **carrier})
+    return deployment, body, {**headers, **carrier}
+
+
+def _carrier(span: Span) -> dict[str, str]:
+    """`traceparent` and `tracestate` for what is below a span; empty where nothing is traced."""
+    carrier: dict[str, str] = {}
+    with harmless():
+        CONTEXT.inject(carrier, set_span_in_context(span))
+    return carrier

@@ -1,0 +1,130 @@
+"""What the application wires: OpenTelemetry where it is configured, else nothing at all (guarantee §13.5)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Protocol
+
+from gateway.config.files import ConfigurationError
+from gateway.config.telemetry import TelemetrySettings
+from gateway.ports import Spans, Upstream
+from gateway.telemetry.metrics import Metrics
+from gateway.upstream.http.pool import ConnectionPool
+from gateway.upstream.openai.chat import HttpUpstream
+from gateway.upstream.openai.passthrough import Passthrough
+
+App = Callable[..., Awaitable[None]]
+"""An ASGI application."""
+EXTRA = "context-gateway[telemetry]"
+
+
+class Steps(Protocol):
+    """A part that marks its steps."""
+
+    spans: Spans
+
+
+class Telemetry(Protocol):
+    """Puts itself around the parts of the application that it is to watch. What it returns does what it was given does,
+    whatever becomes of the telemetry."""
+
+    def metrics(self, listed: Iterable[str], now: Callable[[], datetime]) -> Metrics:
+        """The counts, for the names of `model_list`."""
+        ...
+
+    def upstream(self, upstream: Upstream) -> Upstream:
+        """Calls of models, the internal ones too."""
+        ...
+
+    def http(self, pool: ConnectionPool) -> HttpUpstream:
+        """Calls of an embedder; chats go through `upstream`."""
+        ...
+
+    def passthrough(self, pool: ConnectionPool) -> Passthrough:
+        """Relayed calls."""
+        ...
+
+    def app(self, app: App) -> App:
+        """Requests."""
+        ...
+
+    def watch(self, *parts: Steps) -> None:
+        """The steps of these parts."""
+        ...
+
+    def start(self) -> None:
+        """The event loop runs, which metrics are read on."""
+        ...
+
+    async def close(self) -> None:
+        """Exports what is left, for a few seconds at most."""
+        ...
+
+
+class NoTelemetry:
+    """Nothing is configured (a `Telemetry`): every part stays as it is."""
+
+    def metrics(self, listed: Iterable[str], now: Callable[[], datetime]) -> Metrics:
+        """The plain counts."""
+        return Metrics(listed, now)
+
+    def upstream(self, upstream: Upstream) -> Upstream:
+        """The same."""
+        return upstream
+
+    def http(self, pool: ConnectionPool) -> HttpUpstream:
+        """The plain one."""
+        return HttpUpstream(pool)
+
+    def passthrough(self, pool: ConnectionPool) -> Passthrough:
+        """The plain one."""
+        return Passthrough(pool)
+
+    def app(self, app: App) -> App:
+        """The same."""
+        return app
+
+    def watch(self, *parts: Steps) -> None:
+        """Steps are not marked."""
+
+    def start(self) -> None:
+        """There is nothing to start."""
+
+    async def close(self) -> None:
+        """There is nothing to export."""
+
+
+def open_telemetry(settings: TelemetrySettings) -> Telemetry:
+    """OpenTelemetry as configured; it connects to nothing yet.
+
+    Raises:
+        ConfigurationError: it is configured, and its packages are not installed.
+    """
+    if not settings.is_on:
+        return NoTelemetry()
+    with _installed():
+        from gateway.telemetry.otel.wiring import OpenTelemetry
+    return OpenTelemetry(settings)
+
+
+async def reach_collector(settings: TelemetrySettings) -> str | None:
+    """What is wrong with the collector, or None; for `gateway check`.
+
+    Raises:
+        ConfigurationError: as `open_telemetry`.
+    """
+    with _installed():
+        from gateway.telemetry.otel.sdk import reach
+    return await asyncio.to_thread(reach, settings)
+
+
+@contextmanager
+def _installed() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        if not (error.name or "").startswith("opentelemetry"):
+            raise
+        text = f"needs a package that is not installed ({error.name}): install {EXTRA}"
+        raise ConfigurationError(f"telemetry.otlp_endpoint: {text}") from None

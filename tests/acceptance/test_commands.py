@@ -1,0 +1,333 @@
+"""`gateway ls`, `show` and `tail` beside running servers, on both storages (guarantee §13.9)."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.models.turn import LARGEST_KEPT
+from tests.acceptance.test_audit import Shop, shop
+from tests.support.answers import Json, chat, exact, http, user
+from tests.support.command import config_file, gateway_command
+from tests.support.documents import lamps
+from tests.support.factory import GatewayFactory
+from tests.support.gateway_process import GatewayProcess, scrubbed_environment
+from tests.support.internal_models import InternalModels, every
+from tests.support.mock_upstream import MockUpstream
+from tests.support.process import wait_until
+from tests.support.terminal import on_terminal, without_colours
+
+__all__ = ["shop"]
+HOSTILE = "\x1b[2J\x1b]0;owned\x07[bold red]loud[/] \u202egnp.exe\u202c \x9b31m <script>alert(1)</script> \r\n\x08end"
+LOUD = "[bold red]loud[/]"
+FORBIDDEN = ("\x07", "\x08", "\x9b", "\u202e", "\u202c", "\x1b]", "\x1b[2J")
+
+
+def command(gateway: GatewayProcess, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command with the gateway's own configuration, while it runs."""
+    named = (*arguments[:1], "--config", str(gateway.config_path), *arguments[1:])
+    return gateway_command(*named, directory=gateway.directory)
+
+
+def output(gateway: GatewayProcess, *arguments: str) -> str:
+    done = command(gateway, *arguments)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return done.stdout
+
+
+def as_json(gateway: GatewayProcess, *arguments: str) -> Any:
+    return exact(output(gateway, *arguments, "--json"))
+
+
+class Tail:
+    """`gateway tail --json`, line by line, and its end by Ctrl-C."""
+
+    def __init__(self, gateway: GatewayProcess, *arguments: str) -> None:
+        named = ["tail", "--config", str(gateway.config_path), "--json", *arguments]
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "error", "-m", "gateway", *named],
+            cwd=gateway.directory,
+            env=scrubbed_environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def lines(self, count: int) -> list[Json]:
+        assert self._process.stdout is not None
+        return [exact(self._process.stdout.readline()) for _ in range(count)]
+
+    def __enter__(self) -> "Tail":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def end(self) -> None:
+        """Quietly."""
+        self._process.send_signal(signal.SIGINT)
+        out, err = self._process.communicate(timeout=30)
+        assert (self._process.returncode, out, err) == (130, "", "")
+
+
+@pytest.fixture
+def planning(
+    start_gateway: GatewayFactory, storage_url: str, upstream: MockUpstream
+) -> tuple[GatewayProcess, InternalModels]:
+    """A gateway of the test's own that plans, on each kind of storage."""
+    upstream.handler = models = InternalModels(every("rag_extract", extraction_query="keeper of lamp 41"))
+    return start_gateway({"context": {"planning": "auto"}, "storage": {"url": storage_url}}), models
+
+
+def test_s13_9_figures_are_those_of_an_audit(shop: Shop) -> None:
+    """Every bill and every sum, to the last digit, on each storage."""
+    wait_until(lambda: len(shop.rows()) == 10, "all bills")
+    rows = {row["request_id"]: row for row in shop.rows()}
+    with Tail(shop.gateway, "--lines", "100") as tail:
+        told = tail.lines(10)
+        tail.end()
+    assert [line["id"] for line in told] == [row["request_id"] for row in shop.rows()]
+    for line in told:
+        row = rows[line["id"]]
+        assert ("" if line["cost"] is None else f"{line['cost']:.12f}") == row["total_cost"]
+        assert f"{line['planning_cost']:.12f}" == (row["planning_cost"] or "0.000000000000")
+        assert (line["status"], str(line["prompt_tokens"])) == (row["status"], row["prompt_tokens"])
+    listed = as_json(shop.gateway, "ls", "--limit", "50")
+    assert listed["data"]
+    for each in listed["data"]:
+        of_it = [row for row in rows.values() if row["conversation_id"] == each["id"]]
+        known = sum((Decimal(row["total_cost"]) for row in of_it if row["total_cost"]), Decimal(0))
+        unpriced = sum(not row["total_cost"] for row in of_it)
+        if known <= LARGEST_KEPT:  # of the dear one a column holds no more
+            assert (each["cost"], each["unpriced"]) == (known, unpriced)
+        assert each["requests"] == len(of_it)
+        shown = as_json(shop.gateway, "show", each["id"])
+        assert sum(turn["prompt_tokens"] for turn in shown["turns"]) == each["prompt_tokens"]
+    for name in ("plain", "cached", "above", "dear"):
+        bill = as_json(shop.gateway, "show", shop.answers[name]["response_metadata"]["request_id"])["bill"]
+        assert bill["balances"]
+        assert bill["cost"]["total_cost"] == shop.expected[name]
+    assert ">=" not in output(shop.gateway, "ls", "--tenant", "alice")
+    assert "unknown" in output(shop.gateway, "ls", "--tenant", "bob")
+
+
+def test_s13_9_conversations_are_found(shop: Shop) -> None:
+    """By tenant, user, model, text and how an id begins; what there is more is told."""
+    ids = [each["id"] for each in as_json(shop.gateway, "ls")["data"]]
+    assert [e["id"] for e in as_json(shop.gateway, "ls", "HELLO")["data"]] == ids
+    assert as_json(shop.gateway, "ls", "goodbye")["data"] == []
+    assert {e["tenant"] for e in as_json(shop.gateway, "ls", "--tenant", "bob")["data"]} == {"bob"}
+    assert {e["user"] for e in as_json(shop.gateway, "ls", "--user", "ann")["data"]} == {"ann"}
+    assert {e["model"] for e in as_json(shop.gateway, "ls", "--model", "tiered")["data"]} == {"tiered"}
+    assert [e["id"] for e in as_json(shop.gateway, "ls", ids[0])["data"]] == [ids[0]]
+    page = as_json(shop.gateway, "ls", "--limit", "1", "--since", "1h")
+    assert ([e["id"] for e in page["data"]], page["has_more"]) == (ids[:1], True)
+    assert output(shop.gateway, "show", ids[0][:-2]) == output(shop.gateway, "show", ids[0])
+    done = command(shop.gateway, "show", ids[0], "--tenant", "nobody")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "No such conversation.\n")
+
+
+def test_s13_9_a_turn_tells_its_window_its_decisions_and_its_arithmetic(
+    planning: tuple[GatewayProcess, InternalModels],
+) -> None:
+    gateway, models = planning
+    answer = chat(
+        gateway,
+        model="small",
+        messages=[user("Who is the keeper of lamp 41?")],
+        attachments=[{"title": "Lamps", "content": lamps(60)}],
+    )
+    name = answer["conversation"]["id"]
+    text = output(gateway, "show", name)
+    assert "Who is the keeper of lamp 41?" in text
+    turn = output(gateway, "show", name, "--turn", "1", "--sent", "--why")
+    for part in (
+        "window: ",
+        "keeper of lamp 41",
+        "rag_extract: ",
+        "attachment:0:Lamps",
+        "planner: asked: near_limit",
+        " × 0.000001 = ",
+        "the stored bill is what this adds up to",
+        "put_in_front",
+    ):
+        assert part in turn, part
+    cost = Decimal(str(answer["response_metadata"]["cost"]["total_cost"]))
+    assert f"total: {cost:.12f}" in turn
+    found = as_json(gateway, "show", answer["id"], "--sent")
+    assert found["sent"] == models.answered[0]["messages"]
+    assert found["bill"]["cost"]["total_cost"] == cost
+    assert as_json(gateway, "show", name, "--turn", "1")["requests"][0]["artifacts"] == found["artifacts"]
+    assert as_json(gateway, "show", name)["turns"][0]["artifacts_decided"] == len(found["artifacts"]) == 1
+    done = command(gateway, "show", name, "--turn", "2")
+    assert (done.returncode, done.stderr) == (1, "No such turn in the current branch: it has 1, counted from 1.\n")
+
+
+def test_s13_9_what_is_not_stored_says_why(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    upstream.reply(text="x")
+    kept = chat(gateway, model="gpt-4o", messages=[user("to be deleted")])
+    upstream.reply(text="x")
+    unkept = chat(gateway, model="gpt-4o", messages=[user("never kept")], store=False)
+    name = kept["conversation"]["id"]
+    with http(gateway) as client:
+        assert client.delete(f"/conversations/{name}").status_code == 200
+    done = command(gateway, "show", name)
+    assert (done.returncode, done.stderr) == (0, "This conversation was deleted. Its bills are left:\n")
+    assert kept["response_metadata"]["request_id"] in done.stdout
+    deleted = output(gateway, "show", kept["response_metadata"]["request_id"], "--sent", "--why")
+    assert "its conversation was deleted: the bill is left" in deleted
+    told = output(gateway, "show", unkept["response_metadata"]["request_id"], "--sent")
+    assert "its words were not kept" in told
+    for text in (done.stdout, deleted, told):
+        assert "to be deleted" not in text
+        assert "never kept" not in text
+
+
+def test_s13_9_what_is_shown_is_text(planning: tuple[GatewayProcess, InternalModels]) -> None:
+    """Nothing that a model or a user wrote moves a cursor, colours anything, turns the writing round or is markup."""
+    gateway, models = planning
+    models.planner = every("rag_extract", extraction_query=HOSTILE, relevance_rationale=HOSTILE)
+    answer = chat(
+        gateway,
+        model="small",
+        messages=[user(HOSTILE)],
+        attachments=[{"title": HOSTILE[:100], "content": HOSTILE + lamps(60)}],
+        user=HOSTILE,
+    )
+    name = answer["conversation"]["id"]
+    looks = (("ls",), ("show", name), ("show", name, "--turn", "1", "--sent", "--why"), ("show", answer["id"], "--why"))
+    for arguments in looks:
+        config = ("--config", str(gateway.config_path))
+        status, seen = on_terminal(*arguments, *config, directory=gateway.directory, width=300)
+        assert status == 0, seen
+        assert not [each for each in FORBIDDEN if each in seen], arguments
+        assert "\x1b" not in without_colours(seen)
+        assert LOUD in without_colours(seen), arguments
+        status, plain = on_terminal(*arguments, *config, directory=gateway.directory, width=300, env={"NO_COLOR": "1"})
+        assert (status, "\x1b" in plain) == (0, False)
+        piped = output(gateway, *arguments)
+        assert LOUD in piped
+        assert all(c.isprintable() or c == "\n" for c in piped)
+        for line in output(gateway, *arguments, "--json").splitlines():
+            assert line.isascii()
+            assert line.isprintable()
+            json.loads(line)
+
+
+def test_s13_9_five_megabytes_are_shown_by_their_beginning(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    upstream.reply(text="x")
+    answer = chat(gateway, model="bench", messages=[user("begin \x1b[31m" + "word " * 1_000_000)])
+    for arguments in (("show", answer["conversation"]["id"], "--turn", "1", "--sent", "--why"), ("ls", "begin")):
+        text = output(gateway, *arguments)
+        assert "begin" in text
+        assert "\x1b" not in text
+        assert len(text) < 20_000
+
+
+def test_s13_9_tables_are_as_wide_as_the_terminal(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    upstream.reply(text="x")
+    chat(gateway, model="gpt-4o", messages=[user("How wide is it? " * 20)])
+    for width in (40, 80, 200):
+        config = ("--config", str(gateway.config_path))
+        status, seen = on_terminal("ls", *config, directory=gateway.directory, width=width)
+        assert status == 0
+        assert max(map(len, without_colours(seen).splitlines())) <= width
+
+
+def test_s13_9_a_line_of_a_tail_tells_the_request(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """In plain words, where it is no JSON; a user's name is text here, too."""
+    upstream.reply(text="x")
+    bill = chat(one_gateway, model="gpt-4o", messages=[user("hi")], user=HOSTILE)["response_metadata"]
+    command_line = [sys.executable, "-m", "gateway", "tail", "--config", str(one_gateway.config_path), "--lines", "1"]
+    process = subprocess.Popen(command_line, cwd=one_gateway.directory, env=scrubbed_environment(),
+                               stdout=subprocess.PIPE, text=True)  # fmt: skip
+    with process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        process.kill()
+    cost = Decimal(str(bill["cost"]["total_cost"]))
+    for part in ("complete", bill["request_id"], "gpt-4o", f"{cost:.12f} USD", "s  passthrough", LOUD):
+        assert part in line
+    assert line.rstrip("\n").isprintable()
+
+
+def test_s13_9_tail_sees_every_request_of_every_replica(replicas: list[GatewayProcess], upstream: MockUpstream) -> None:
+    """Once, in the order in which they end; those before are shown as far as is asked for."""
+    asked = {"model": "gpt-4o", "messages": [user("hi")]}
+
+    def ask(number: int, **more: Any) -> str:
+        upstream.reply(text="x")
+        return str(chat(replicas[number % 2], **asked, **more)["response_metadata"]["request_id"])
+
+    before = [ask(number, user="bob" if number else "ann") for number in range(3)]
+    with Tail(replicas[0], "--lines", "2") as tail, Tail(replicas[1], "--lines", "1", "--user", "ann") as of_ann:
+        assert [line["id"] for line in tail.lines(2)] == before[1:]
+        assert [line["id"] for line in of_ann.lines(1)] == before[:1]
+        names = [ask(number, user="ann" if number % 3 == 0 else "bob") for number in range(6)]
+        assert [line["id"] for line in tail.lines(6)] == names
+        assert [line["id"] for line in of_ann.lines(2)] == names[::3]
+        tail.end()
+        of_ann.end()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("ls", "--since", "someday"), "--since"),
+        (("ls", "--limit", "0"), "--limit"),
+        (("tail", "--lines", "-1"), "--lines"),
+        (("show", "msg_1"), "'msg_1' is no id"),
+        (("show", "conv_1", "--why"), "--turn"),
+        (("show", "req_1", "--turn", "1"), "--turn"),
+        (("show", "\x1b[2J"), "is no id"),
+    ],
+)
+def test_s13_9_arguments_that_cannot_be_used(tmp_path: Path, arguments: tuple[str, ...], named: str) -> None:
+    done = gateway_command(*arguments, directory=tmp_path, env={"GATEWAY_STORAGE_URL": "sqlite:///none.db"})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert named in done.stderr
+    assert "\x1b" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["ls", "show", "tail"])
+def test_s13_9_no_storage(tmp_path: Path, name: str) -> None:
+    """Unreachable or not there: exit code 1, clear words, no password, and nothing is made."""
+    path = tmp_path / "gateway.db"
+    more = ("conv_1",) if name == "show" else ()
+    urls = {
+        f"sqlite:///{path}": "There is no database file",
+        "postgresql+asyncpg://someone:database-secret@127.0.0.1:1/none": "cannot be reached",
+    }
+    for url, words in urls.items():
+        config = config_file(tmp_path, f"storage: {{url: '{url}'}}")
+        done = gateway_command(name, *more, "--config", str(config), directory=tmp_path)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert words in done.stderr
+        assert "secret" not in done.stderr
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("arguments", [("ls",), ("tail", "--lines", "5")])
+def test_s13_9_a_reader_who_has_seen_enough(shop: Shop, arguments: tuple[str, ...]) -> None:
+    """`gateway ls | head` ends quietly."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "gateway", *arguments, "--config", str(shop.gateway.config_path)],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        cwd=shop.gateway.directory,
+        env=scrubbed_environment(),
+        check=False,
+        timeout=60,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, b"")

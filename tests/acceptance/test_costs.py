@@ -1,0 +1,279 @@
+"""§13.1: the page, the commands, the API and the audit add up to the same digit, on both storages."""
+
+import asyncio
+import csv
+import io
+import json
+import random
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from openai import OpenAI
+
+from gateway.accounting.cost import price_call
+from gateway.accounting.metadata import amended
+from gateway.base.clock import SystemClock
+from gateway.config.settings import StorageSettings
+from gateway.models.turn import LedgerEntry, TurnCommit
+from gateway.storage.database import schema
+from gateway.storage.database.engine import open_transactions
+from gateway.storage.store import ConversationStore
+from gateway.storage.turns.bills import FIGURES
+from gateway.storage.turns.roll_ups import OF_A_CONVERSATION
+from tests.support.answers import exact, http, usage_of, user
+from tests.support.command import gateway_command
+from tests.support.factory import ClientFactory, GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+from tests.support.process import wait_until
+from tests.support.random_bills import CHEAP, random_entry, with_turn
+from tests.support.web_page import PageClient, checked
+
+ALICE, BOB, BOSS = "sk-gateway-alice", "sk-gateway-bob", "sk-gateway-boss"
+KEYS = [
+    {"key": ALICE, "tenant": "alice", "roles": ["user", "viewer"]},
+    {"key": BOB, "tenant": "bob", "name": "Bob's"},
+    {"key": BOSS, "tenant": "boss", "roles": ["admin"]},
+]
+GROUPS = ("day", "model", "tenant", "user", "agent")
+TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+TIMES = [TODAY - timedelta(days=5, minutes=minutes) for minutes in (0, 1, 59, 60, 1439, 1440, 4321)]
+Figures = dict[str, dict[str, tuple[str, ...]]]
+"""By group and name: requests, cost, planning cost, what was saved."""
+
+
+@dataclass
+class Books:
+    """A gateway, and the tenants' bills in its ledger."""
+
+    gateway: GatewayProcess
+    entries: list[LedgerEntry]
+
+    def run(self, *arguments: str) -> str:
+        """A command with the gateway's own configuration, while it runs."""
+        options = ("--config", str(self.gateway.config_path))
+        done = gateway_command(arguments[0], *options, *arguments[1:], directory=self.gateway.directory)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def books(module_storage_url: str, module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> Books:
+    """Random bills, two conversations, an amended bill, a deleted conversation, and an answer of a moment ago."""
+    gateway = module_start_gateway({"auth": {"keys": KEYS}, "storage": {"url": module_storage_url}})
+    chance = random.Random(11)
+    entries = [random_entry(chance, ["alice", "bob"], TIMES) for _ in range(120)]
+    told = [random_entry(chance, ["alice"], TIMES) for _ in range(6)]
+    asyncio.run(write(module_storage_url, entries, told))
+    with http(gateway, ALICE) as client:
+        assert client.delete("/conversations/conv_deleted").status_code == 200
+        module_upstream.reply(text="hi", usage=usage_of(1000, 10, prompt_tokens_details={"cached_tokens": 600}))
+        body = {"model": "small", "messages": [user("hello")], "user": "carol"}
+        assert client.post("/chat/completions", json=body).status_code == 200
+    return Books(gateway, entries + told)
+
+
+async def write(url: str, entries: list[LedgerEntry], told: list[LedgerEntry]) -> None:
+    """As another process of the gateway."""
+    transactions = open_transactions(StorageSettings(url=url))
+    store = ConversationStore(transactions, SystemClock())
+    for entry in entries:
+        await store.commit(TurnCommit(entry))
+    for number, entry in enumerate(told):
+        name = "conv_deleted" if number % 2 else "conv_kept"
+        await store.commit(with_turn(replace(entry, status="complete"), name, created=number < 2))
+    summary = price_call("summarizer", "s", {"prompt_tokens": 5, "completion_tokens": 2}, CHEAP)
+    for entry, name in ((told[0], "conv_kept"), (told[1], "conv_deleted")):
+        await store.add_summary("alice", name, entry.request_id, None, lambda bill: amended(bill, (summary,)))
+    await transactions.close()
+
+
+def audited(text: str) -> Figures:
+    """What `gateway audit` prints of each group."""
+    found: Figures = {}
+    for table in text.split("\n\n"):
+        lines = table.splitlines()
+        titles = re.split(r"  +", lines[0].strip())
+        if titles[0] not in GROUPS:
+            continue
+        for line in lines[1:]:
+            name, *cells = re.split(r"  +", line.strip())
+            row = dict(zip(titles[1:], cells, strict=True))
+            saved = row.get("saved USD", "0.000000000000")
+            found.setdefault(titles[0], {})[name] = (row["requests"], row["cost USD"], row["planning USD"], saved)
+    return found
+
+
+def told(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """The same of a row of figures by name, worded as the audit words them."""
+
+    def money(value: Any, unpriced: int) -> str:
+        if value in (None, ""):
+            return "unknown"
+        return f"{'>=' if unpriced else ''}{Decimal(value):.12f}"
+
+    cost = money(row["cost"], int(row["unpriced"]))
+    planning = money(row["planning_cost"], int(row["planning_unpriced"]))
+    return str(row["requests"]), cost, planning, f"{Decimal(row['saved']):.12f}"
+
+
+def by_group(rows: list[dict[str, str]]) -> Figures:
+    """The lines of a CSV."""
+    found: Figures = {}
+    for row in rows:
+        found.setdefault(row["by"], {})[row[row["by"]] or "(none)"] = told(row)
+    return found
+
+
+def test_s13_1_page_commands_api_and_audit_are_equal_to_the_last_digit(
+    books: Books, make_client: ClientFactory
+) -> None:
+    printed = books.run("audit", "--by", ",".join(GROUPS))
+    expected = audited(printed)
+    assert set(expected) == set(GROUPS)
+    assert "are the ledger's" in printed
+    assert any(cost.startswith(">=") for _, cost, *_ in expected["day"].values())
+    assert any(saved != "0.000000000000" for *_, saved in expected["day"].values())
+
+    listed = csv.DictReader(io.StringIO(books.run("costs", "--csv", "--by", ",".join(GROUPS)), newline=""))
+    assert by_group(list(listed)) == expected
+    told_as_json = exact(books.run("costs", "--json", "--by", ",".join(GROUPS)))
+    for table in told_as_json["tables"]:
+        (group,) = table["by"]
+        assert {row[group] or "(none)": told(row) for row in table["rows"]} == expected[group]
+
+    with PageClient(books.gateway.url) as browser:
+        assert browser.log_in(BOSS).status_code == 303
+        for group in GROUPS:
+            answer = browser.get(f"/ui/costs.csv?by={group}&period=all")
+            assert answer.headers["content-disposition"] == f'attachment; filename="costs-by-{group}-all.csv"'
+            assert by_group(list(csv.DictReader(io.StringIO(answer.text, newline="")))) == {group: expected[group]}
+            page = browser.page(f"/ui/costs?by={group}&period=all")
+            shown = page.text.replace(",", "")
+            for name, (_, cost, *_) in expected[group].items():
+                assert name in page.text
+                assert cost == "unknown" or shown_as(cost) in shown
+
+    check_api(make_client(books.gateway, BOSS, admin_api_key=BOSS), expected["day"])
+
+
+def shown_as(cost: str) -> str:
+    """USD as the page writes them."""
+    whole, _, digits = cost.removeprefix(">=").partition(".")
+    return f"{'>= ' if cost.startswith('>=') else ''}${whole}.{digits.rstrip('0').ljust(2, '0')}"
+
+
+def check_api(admin: OpenAI, expected: dict[str, tuple[str, ...]]) -> None:
+    """A bucket a day has the audit's cost."""
+    start = int((TODAY - timedelta(days=30)).timestamp())
+    answer = admin.admin.organization.usage.with_raw_response.costs(start_time=start, limit=60)
+    found = {
+        datetime.fromtimestamp(bucket["start_time"], UTC).date().isoformat(): result["amount"]["value"]
+        for bucket in exact(answer.text)["data"]
+        for result in bucket["results"]
+    }
+    assert {day: f"{Decimal(cost):.12f}" for day, cost in found.items()} == {
+        day: cost.removeprefix(">=") for day, (_, cost, *_) in expected.items()
+    }
+
+
+def test_s13_1_a_part_of_a_day_is_what_an_audit_of_it_finds(books: Books) -> None:
+    since, until = ((TIMES[3] + timedelta(days=days)).isoformat() for days in (-2, 1))
+    for options in (("--tenant", "alice"), ("--model", "o3", "--user", "ann"), ("--agent", "critic")):
+        times = ("--since", since, "--until", until)
+        expected = audited(books.run("audit", "--by", "model", *times, *options))
+        rows = csv.DictReader(io.StringIO(books.run("costs", "--csv", "--by", "model", *times, *options), newline=""))
+        assert by_group(list(rows)) == expected
+
+
+def test_s13_1_by_conversation_the_ledger_tells_of_deleted_ones_too(books: Books) -> None:
+    table = json.loads(books.run("costs", "--json", "--by", "conversation", "--tenant", "alice"))["tables"][0]
+    found = {row["conversation"]: row["requests"] for row in table["rows"]}
+    assert (found["conv_kept"], found["conv_deleted"]) == (3, 3)
+
+
+def rows_of_days(books: Books) -> list[Any]:
+    """Each day with each model."""
+    table = json.loads(books.run("costs", "--json", "--by", "day+model"))["tables"][0]
+    assert table["by"] == ["day", "model"]
+    return list(table["rows"])
+
+
+def test_s13_1_a_long_time_by_conversation_shows_them_as_a_whole(books: Books) -> None:
+    total = json.loads(books.run("costs", "--json", "--by", "model"))["total"]
+    with PageClient(books.gateway.url) as browser:
+        browser.log_in(BOSS)
+        for period in ("7d", "all"):
+            page = browser.page(f"/ui/costs?by=conversation&period={period}")
+            assert "conv_kept" in page.text
+            assert ("conv_deleted" in page.text) == (period == "7d"), "the ledger tells of it, its sums are gone"
+    told = page.text.rpartition("total")[2]
+    assert f"\n{total['requests']}\n" in told, "the total is of the ledger, deleted conversations included"
+
+
+def test_s13_1_tables_are_plain_in_a_pipe_and_combine_groups(books: Books) -> None:
+    printed = books.run("costs", "--by", "day+model,tenant", "--limit", "1")
+    assert "\x1b" not in printed
+    first, second = (part.splitlines() for part in printed.split("\n\n"))
+    assert re.split(r"  +", first[0])[:3] == ["day", "model", "requests"]
+    assert [line.split()[0] for line in first[2:]] == [f"({len(rows_of_days(books)) - 1}", "total"]
+    assert first[1].split()[0] == TODAY.date().isoformat(), "the latest day"
+    assert [line.split()[0] for line in second[2:]] == ["(1", "total"]
+    done = gateway_command("costs", "--by", "colour", directory=books.gateway.directory)
+    assert (done.returncode, "no group" in done.stderr) == (2, True)
+
+
+def test_s13_1_a_viewer_sees_the_costs_of_its_tenant_alone(books: Books) -> None:
+    with PageClient(books.gateway.url) as browser:
+        browser.log_in(ALICE)
+        page = browser.page("/ui/costs?by=user&period=all")
+        assert "by=tenant" not in " ".join(page.links)
+        assert browser.get("/ui/costs?by=tenant").status_code == 400
+        rows = list(csv.DictReader(io.StringIO(browser.get("/ui/costs.csv?by=model&period=all").text, newline="")))
+        expected = books.run("costs", "--csv", "--by", "model", "--tenant", "alice")
+        assert by_group(rows) == by_group(list(csv.DictReader(io.StringIO(expected, newline=""))))
+        for by in ("day", "key", "user", "conversation", "agent", "project", "endpoint", "model"):
+            for period in ("7d", "30d", "365d", "all"):
+                checked(browser.get(f"/ui/costs?by={by}&period={period}"))
+        for query in ("by=colour", "period=1d"):
+            assert browser.get(f"/ui/costs?{query}").status_code == 400
+
+
+def test_s13_1_what_was_written_before_revision_8_is_added_up_after_a_start(
+    storage_url: str, start_gateway: GatewayFactory, upstream: MockUpstream
+) -> None:
+    gateway = start_gateway({"storage": {"url": storage_url}})
+    with http(gateway) as client:
+        for number in range(3):
+            upstream.reply(text="hi", usage=usage_of(100 + number, 10))
+            body = {"model": "small", "messages": [user(f"question {number}")]}
+            assert client.post("/chat/completions", json=body).status_code == 200
+    books = Books(gateway, [])
+    before = audited(books.run("audit", "--by", "day"))
+    gateway.terminate()
+    asyncio.run(unlearn(storage_url))
+    assert by_group(list(csv.DictReader(io.StringIO(books.run("costs", "--csv", "--by", "day"))))) == {}
+    gateway.start()
+    wait_until(lambda: any(line["event"] == "older_bills_added" for line in gateway.log_lines()), "they are added")
+    assert by_group(list(csv.DictReader(io.StringIO(books.run("costs", "--csv", "--by", "day"))))) == before
+    assert "the sums of 1 day and 3 conversations are the ledger's" in books.run("audit")
+
+
+async def unlearn(url: str) -> None:
+    """Makes of a database what revision 0007 would have written."""
+
+    def work(connection: sa.Connection) -> None:
+        connection.execute(schema.ledger.update().values(dict.fromkeys(FIGURES)))
+        connection.execute(schema.usage_days.delete())
+        kept = dict.fromkeys((*OF_A_CONVERSATION, "question", "question_folded", "model", "end_user"))
+        connection.execute(schema.conversations.update().values(kept))
+
+    transactions = open_transactions(StorageSettings(url=url))
+    await transactions.run(work, write=True)
+    await transactions.close()

@@ -1,0 +1,242 @@
+"""§13.9: the lists of conversations and requests, on both databases, against the same choice made in Python."""
+
+import random
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import pytest
+import sqlalchemy as sa
+
+from gateway.base.clock import SystemClock
+from gateway.config.settings import StorageSettings
+from gateway.models.report_lists import ConversationChoice, ListPart, Position, RequestChoice, RequestLine, Rows
+from gateway.storage.database import schema
+from gateway.storage.database.engine import Transactions, open_transactions
+from gateway.storage.database.migrate import migrate
+from gateway.storage.reports.conversations import list_conversations, read_conversation
+from gateway.storage.reports.requests import list_requests, read_arrivals, read_named, read_request, tenant_of
+from gateway.storage.store import ConversationStore
+from tests.integration.test_roll_ups import UNPRICED, paid
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+QUESTIONS = ("100% of it", "50_ways", "back\\slash", "ÄPFEL and pears", "äpfel", "Straße", "", None)
+TEXTS = ("%", "_", "\\", "ÄPFEL", "strasse", "\x00", "pears", " and  PEARS", "'", "\ud800")
+USERS, MODELS, TENANTS, AGENTS = (None, "ann", "bob"), ("gpt-4o", "mini"), ("t1", "t2"), (None, "writer")
+STATUSES, ENDPOINTS = ("complete", "partial", "failed"), (None, "embeddings")
+T = TypeVar("T")
+
+
+@pytest.fixture
+async def transactions(storage_url: str) -> AsyncIterator[Transactions]:
+    """A database of the test's own: these lists are over all tenants."""
+    opened = open_transactions(StorageSettings(url=storage_url))
+    await migrate(opened)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def filled(transactions: Transactions) -> Transactions:
+    """A database with conversations and bills whose values often are the same."""
+    choose = random.Random(17)
+
+    def work(connection: sa.Connection) -> None:
+        connection.execute(schema.conversations.insert(), [_conversation(choose, n) for n in range(120)])
+        connection.execute(schema.ledger.insert(), [_bill(choose, n) for n in range(200)])
+        names = [{"tenant": TENANTS[n % 2], "name": f"s{n // 2}", "conversation_id": f"conv_{n:04}"} for n in range(8)]
+        connection.execute(schema.sessions.insert(), names)
+
+    await transactions.run(work, write=True)
+    return transactions
+
+
+def _when(choose: random.Random) -> datetime:
+    return START + timedelta(microseconds=choose.choice((0, 1, 10**6)), hours=choose.randrange(8))
+
+
+def _conversation(choose: random.Random, number: int) -> dict[str, Any]:
+    question = choose.choice(QUESTIONS)
+    tenant = TENANTS[number % 2] if number < 8 else choose.choice(TENANTS)
+    when = _when(choose)
+    told = {"question": question, "question_folded": question.casefold() if question is not None else None}
+    who = {"end_user": choose.choice(USERS), "model": choose.choice(MODELS)}
+    return {"id": f"conv_{number:04}", "tenant": tenant, "created_at": when, "updated_at": when, "attachments": 0,
+            **told, **who}  # fmt: skip
+
+
+def _bill(choose: random.Random, number: int) -> dict[str, Any]:
+    who = {"tenant": choose.choice(TENANTS), "model": choose.choice(MODELS), "end_user": choose.choice(USERS)}
+    what = {"status": choose.choice(STATUSES), "agent": choose.choice(AGENTS), "endpoint": choose.choice(ENDPOINTS)}
+    of = choose.choice((None, 0, 1))
+    where = {"conversation_id": None if of is None else f"conv_{of:04}", "created_at": _when(choose)}
+    if of is not None:
+        who["tenant"] = TENANTS[of]
+    fixed = {"completion_id": f"chatcmpl-{number:04}", "stream": False, "prompt_tokens": number, "estimated": False}
+    return {"request_id": f"req_{number:04}", "completion_tokens": 1, "response_metadata": "{}", **fixed, **who,
+            **what, **where}  # fmt: skip
+
+
+async def _walk(read: Callable[[ListPart[Any]], Any], part: ListPart[Any]) -> list[Any]:
+    """All parts of a list, from the newest to the oldest, and back again to the newest."""
+    found: Rows[Any] = await read(part)
+    down = list(found.found)
+    while found.older is not None:
+        found = await read(replace(part, at=found.older))
+        down += found.found
+    up: list[Any] = list(found.found)
+    while found.newer is not None:
+        found = await read(replace(part, at=found.newer, direction="newer"))
+        up = [*found.found, *up]
+    assert up == down
+    return down
+
+
+def _random_parts(choose: random.Random, choices: Iterable[T]) -> Iterable[ListPart[T]]:
+    for having in choices:
+        since = choose.choice((None, _when(choose)))
+        until = choose.choice((None, _when(choose)))
+        yield ListPart(having, since, until, limit=choose.choice((1, 3, 50)))
+
+
+async def test_s13_9_conversations_are_those_that_python_finds(filled: Transactions) -> None:
+    choose = random.Random(3)
+    rows = await filled.run(lambda connection: connection.execute(sa.select(schema.conversations)).all())
+    named = {f"conv_{n:04}": f"s{n // 2}" for n in range(8)}
+
+    def of(*values: Any) -> Any:
+        return choose.choice((None,) * 5 + values)
+
+    choices = [
+        ConversationChoice(
+            of(*TENANTS), of("conv_", "conv_00", "conv_0003", "con%"), of("s0", "s3", "s%"), of(*USERS), of(*MODELS),
+            of(*TEXTS),
+        )
+        for _ in range(150)
+    ]  # fmt: skip
+    nonempty = 0
+    for part in _random_parts(choose, choices):
+        expected = [row.id for row in _newest(rows, "updated_at", "id") if _is_chosen(row, part, named)]
+        found = await _walk(lambda p: filled.run(lambda connection: list_conversations(connection, p)), part)
+        assert [line.id for line in found] == expected, part
+        nonempty += bool(expected)
+    assert nonempty > 30
+
+
+def _newest(rows: Iterable[Any], time: str, name: str) -> list[Any]:
+    return sorted(rows, key=lambda row: (getattr(row, time), getattr(row, name)), reverse=True)
+
+
+def _utc(time: datetime) -> datetime:
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def _during(time: datetime, part: ListPart[Any]) -> bool:
+    return (part.since is None or _utc(time) >= part.since) and (part.until is None or _utc(time) < part.until)
+
+
+def _is_chosen(row: Any, part: ListPart[ConversationChoice], sessions: dict[str, str]) -> bool:
+    want = part.having
+    equal = ((want.tenant, row.tenant), (want.user, row.end_user), (want.model, row.model),
+             (want.session, sessions.get(row.id)))  # fmt: skip
+    if not _during(row.updated_at, part) or any(asked not in (None, found) for asked, found in equal):
+        return False
+    text = " ".join((want.text or "").replace("\ud800", "?").replace("\x00", "\ufffd").split()).casefold()
+    return row.id.startswith(want.id or "") and (not text or text in (row.question_folded or ""))
+
+
+async def test_s13_9_requests_are_those_that_python_finds(filled: Transactions) -> None:
+    choose = random.Random(5)
+    rows = await filled.run(lambda connection: connection.execute(sa.select(schema.ledger)).all())
+
+    def of(*values: Any) -> Any:
+        return choose.choice((None,) * 5 + values)
+
+    choices = [
+        RequestChoice(
+            of(*TENANTS), of(*MODELS), of(*USERS), of(*AGENTS), of("conv_0000", "conv_0001", "conv_x"), of(*STATUSES),
+            of("chat", "embeddings"),
+        )
+        for _ in range(150)
+    ]  # fmt: skip
+    nonempty = 0
+    for part in _random_parts(choose, choices):
+        expected = [row.request_id for row in _newest(rows, "created_at", "request_id") if _is_asked(row, part)]
+        found = await _walk(lambda p: filled.run(lambda connection: list_requests(connection, p)), part)
+        assert [line.id for line in found] == expected, part
+        nonempty += bool(expected)
+    assert nonempty > 30
+
+
+def _is_asked(row: Any, part: ListPart[RequestChoice]) -> bool:
+    want = part.having
+    pairs = ((want.tenant, row.tenant), (want.model, row.model), (want.user, row.end_user), (want.agent, row.agent),
+             (want.conversation, row.conversation_id), (want.status, row.status),
+             (want.endpoint, row.endpoint or "chat"))  # fmt: skip
+    return _during(row.created_at, part) and all(asked in (None, found) for asked, found in pairs)
+
+
+async def test_s13_9_arrivals_are_read_from_a_position_on(filled: Transactions) -> None:
+    part = ListPart(RequestChoice(tenant="t1"), limit=1000)
+    lines: Rows[RequestLine] = await filled.run(lambda connection: list_requests(connection, part))
+    places = [line.position for line in lines.found]
+    assert await filled.run(lambda connection: read_arrivals(connection, part)) == places
+    at = replace(part, at=places[10], direction="newer")
+    assert await filled.run(lambda connection: read_arrivals(connection, at)) == places[:10][::-1]
+    named = await filled.run(lambda connection: read_named(connection, [place.id for place in places] * 3))
+    assert [line.position for line in named[:: len(named) // len(places)]] == places[::-1]
+    assert all(Position.parse(str(place)) == place for place in places)
+
+
+@pytest.mark.parametrize(
+    "text", ["", ".", "1.", ".a", "x.a", "1" * 30 + ".a", "1.a\nb", "-1.a", "²1.a", "1." + "a" * 65]
+)
+def test_s13_9_a_position_that_is_none(text: str) -> None:
+    with pytest.raises(ValueError, match="no position"):
+        Position.parse(text)
+
+
+@pytest.fixture
+def store(transactions: Transactions) -> ConversationStore:
+    """A store on an empty database."""
+    return ConversationStore(transactions, SystemClock())
+
+
+async def test_s13_9_a_line_has_the_figures_of_the_bills(store: ConversationStore, transactions: Transactions) -> None:
+    first = paid("conv_one", created=True)
+    await store.commit(first)
+    await store.commit(paid("conv_one", (UNPRICED,), status="partial"))
+    await store.commit(paid("conv_old", created=True, rolled=False))
+    line = await transactions.run(lambda connection: read_conversation(connection, "t-conv_one", "conv_one"))
+    assert line is not None
+    sums = line.sums
+    assert (sums.requests, sums.prompt_tokens, sums.unpriced, str(sums.cost)) == (2, 8, 1, "1.2E-11")
+    assert (str(sums.planning_cost), sums.is_known, line.question, line.user) == ("2E-12", True, "question", "ann")
+    assert await transactions.run(lambda connection: read_conversation(connection, "t2", "conv_one")) is None
+    for name in (first.ledger.request_id, first.ledger.completion_id or ""):
+        request = await transactions.run(lambda connection, name=name: read_request(connection, None, name))  # type: ignore[misc]
+        assert request is not None
+        assert (str(request.cost), str(request.planning_cost), request.cached_tokens) == ("1.2E-11", "2E-12", 4)
+        assert await transactions.run(lambda connection, name=name: read_request(connection, "t2", name)) is None  # type: ignore[misc]
+    part = ListPart(RequestChoice(conversation="conv_old"))
+    (old,) = (await transactions.run(lambda connection: list_requests(connection, part))).found
+    assert (str(old.cost), old.planning_cost, old.counted) == ("1.2E-11", None, False)
+
+
+async def test_s13_9_the_tenant_of_a_deleted_conversation_is_that_of_its_bills(
+    store: ConversationStore, transactions: Transactions
+) -> None:
+    made = paid("conv_gone", created=True)
+    await store.commit(made)
+    names = ["conv_gone", made.ledger.request_id, "conv_never", "req_never", "\x00"]
+
+    async def tenants() -> list[str | None]:
+        return [await transactions.run(lambda c, name=name: tenant_of(c, name)) for name in names]  # type: ignore[misc]
+
+    assert await tenants() == ["t-conv_gone", "t-conv_gone", None, None, None]
+    await store.delete_conversation("t-conv_gone", "conv_gone")
+    assert await tenants() == ["t-conv_gone", "t-conv_gone", None, None, None]
+    part = ListPart(RequestChoice(conversation="conv_gone"))
+    (line,) = (await transactions.run(lambda connection: list_requests(connection, part))).found
+    assert line.id == made.ledger.request_id
