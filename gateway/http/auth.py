@@ -5,7 +5,7 @@ import hmac
 
 from gateway.config.settings import AuthSettings
 from gateway.errors import InvalidRequest, StorageUnavailable, Unauthorized
-from gateway.http.edge import Scope
+from gateway.http.edge import Scope, speaks_anthropics
 from gateway.http.receive import header
 from gateway.models.exchange import Caller
 from gateway.storage.store import ConversationStore
@@ -16,6 +16,8 @@ UNKNOWN = "unknown"
 """Tenant of a request while the storage, and with it the secret of the hashes, cannot be reached."""
 MAX_TENANTS = 10_000
 """Hashes in the cache; some 200 bytes each."""
+ANTHROPIC_PREFIX = "sk-ant-"
+"""With which keys and tokens of Anthropic's begin, so that they are known as such also as a bearer's."""
 FORWARDED_HEADERS = (b"openai-organization", b"openai-project", b"openai-beta")
 
 
@@ -34,7 +36,9 @@ class Authenticator:
             Unauthorized: keys are configured and the request has none of them, or its token is not ASCII.
             InvalidRequest: a header that goes upstream is not ASCII.
         """
-        token = _bearer(scope)
+        token, anthropics = _bearer(scope), None
+        if speaks_anthropics(scope) and (token is None or token.startswith(ANTHROPIC_PREFIX)):
+            anthropics = token = token or _anthropics(scope)
         headers = {k.decode(): _plain(k, v) for k, v in scope["headers"] if k in FORWARDED_HEADERS}
         if self._keys:
             return Caller(self._tenant_of(token), None, headers)
@@ -46,8 +50,9 @@ class Authenticator:
             secret = await self._store.secret()
         except StorageUnavailable:
             # A request that needs the storage fails later; the others must work without it (guarantee §3.6).
-            return Caller(UNKNOWN, token, headers)
-        return Caller(self._keyed(secret, token), token, headers)
+            secret = None
+        tenant = UNKNOWN if secret is None else self._keyed(secret, token)
+        return Caller(tenant, token if anthropics is None else None, headers, anthropic_key=anthropics)
 
     def _keyed(self, secret: bytes, token: str) -> str:
         """The tenant of a client's own token: its keyed hash, cached."""
@@ -84,6 +89,11 @@ def _bearer(scope: Scope) -> str | None:
     scheme, _, token = value.partition(" ")
     token = token.strip()
     return token if scheme.lower() == "bearer" and token else None
+
+
+def _anthropics(scope: Scope) -> str | None:
+    """The key as clients of Anthropic's API send it. It goes to no other upstream (guarantee §1)."""
+    return (header(scope, b"x-api-key") or "").strip() or None
 
 
 def _digest(key: str) -> bytes:

@@ -19,6 +19,7 @@ SMALL_WITH_REASON = {
     "tokens/estimate.py": "samples of long texts: pure, beside the counter that is large already",
     "upstream/litellm/rehearsal.py": "a call that goes nowhere, beside the provider's that it is made with",
     "storage/turns/questions.py": "how a conversation begins: asked by the commit, by deletion, and of older bills",
+    "wire/anthropic/faults.py": "errors in Anthropic's shape: asked by the outer edge and by streams",
     "storage/lookup/walk.py": "the query that nine others are made of",
 }
 
