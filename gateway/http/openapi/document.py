@@ -15,6 +15,7 @@ LINKS = {"openapi": "/openapi.json", "models": "/v1/models", "health": "/health/
 @cache
 def document() -> bytes:
     """The description as JSON. It is made when it is first asked for: nothing else needs it."""
+    from gateway.http.openapi.messages import message_schemas
     from gateway.http.openapi.paths import paths
     from gateway.http.openapi.schemas import schemas
     from gateway.http.openapi.things import thing_schemas
@@ -27,7 +28,7 @@ def document() -> bytes:
         "security": [{"key": []}],
         "paths": paths(),
         "components": {
-            "schemas": {**schemas(), **windows(), **thing_schemas(), **turn_schemas()},
+            "schemas": {**schemas(), **message_schemas(), **windows(), **thing_schemas(), **turn_schemas()},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     }

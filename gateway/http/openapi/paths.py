@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from gateway.http.openapi.messages import message_paths
 from gateway.http.openapi.schemas import TEXT, UNIX, WHOLE, Schema, ref
 
 ID = "{completion_id}"
@@ -31,6 +32,7 @@ def paths() -> dict[str, Any]:
         f"{CHATS}/{ID}/messages": {
             "get": _get("The messages that it answers", "StoreMessages", *_in_path("completion_id"), *_paging("asc"))
         },
+        **message_paths(),
         **_conversations(),
         **_classic(),
         **_memory(),
