@@ -3,6 +3,7 @@
 from typing import Any
 
 from gateway.models.exchange import Deployment, ModelFacts
+from gateway.wire.anthropic.content import NATIVE_BLOCKS, NATIVE_PART
 
 LIMITS_FOR_LITELLM = ("max_completion_tokens", "max_tokens", "thinking", "reasoning_effort")
 """Fields that limit the answer. For the last two litellm sets `max_tokens` itself."""
@@ -41,6 +42,17 @@ def with_output_limit(
         return forward
     room = 0 if refitted else window - int(prompt * (1 + SPARE_SHARE))
     return {**forward, "max_tokens": min(facts.max_output_tokens, max(reserved, room))}
+
+
+def has_natives(messages: list[dict[str, Any]]) -> bool:
+    """Whether a message holds what only Anthropic's API can be sent as it is."""
+    for message in messages:
+        content = message.get("content")
+        if NATIVE_BLOCKS in message or (
+            type(content) is list and any(part.get("type") == NATIVE_PART for part in content)
+        ):
+            return True
+    return False
 
 
 def request_body(
