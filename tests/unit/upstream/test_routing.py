@@ -324,6 +324,10 @@ def test_a_key_of_anthropics_goes_to_anthropic_alone() -> None:
     assert spoken.authorization == {"x-api-key": "sk-ant-own"}
     subscribed = Natives(SystemClock()).of(replace(found, api_key="sk-ant-oat01-x"), Native("anthropic"))[0]
     assert subscribed.authorization == {"authorization": "Bearer sk-ant-oat01-x"}
+    kept = router(upstream={"api_key": "sk-operator"})
+    assert kept.deployment("claude-sonnet-4-5", caller).api_key == "sk-ant-own"
+    unsure = Caller("t", None, anthropic_key="sk-any")
+    assert kept.deployment("claude-sonnet-4-5", unsure).api_key == "sk-operator"
     listed = router(entry("c", "anthropic/claude-sonnet-4-5"), entry("g", "groq/x"))
     assert listed.deployment("c", caller).api_key == "sk-ant-own"
     assert listed.deployment("g", caller).api_key is None
