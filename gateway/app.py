@@ -9,14 +9,11 @@ from starlette.routing import Route, Router
 from gateway.artifacts.files import FileReader
 from gateway.base.clock import SystemClock
 from gateway.config.exposure import has_page
-from gateway.config.loading import ConfigurationError
-from gateway.config.settings import LOCAL, Settings
+from gateway.config.settings import Settings
 from gateway.context.manager import ContextManager
 from gateway.context.planner import ContextPlanning
 from gateway.context.rolling_summary import TurnSummarizer
 from gateway.embeddings.meaning import Meaning
-from gateway.embeddings.minilm import MiniLM
-from gateway.errors import GatewayError
 from gateway.http.answering import Answering
 from gateway.http.auth import Authenticator
 from gateway.http.chat.endpoint import ChatCompletions
@@ -33,6 +30,7 @@ from gateway.http.conversations.transfer import ExportedConversation, ImportedCo
 from gateway.http.conversations.turns import Turns
 from gateway.http.cors import CrossOrigin, Preflights
 from gateway.http.edge import CHAT_PATH, App, Direct, Draining, Edge
+from gateway.http.mcp.endpoint import McpEndpoint
 from gateway.http.openapi.document import About, Description
 from gateway.http.operations import Live, MetricsPage, Models, Ready
 from gateway.http.organization.endpoint import organization_routes
@@ -40,13 +38,12 @@ from gateway.http.relay.endpoint import Relay
 from gateway.http.statistics import Observed, Statistics
 from gateway.http.ui.entrance import Entrance, Parts
 from gateway.internal_models.calls import InternalModels
-from gateway.models.relevance import EmbeddingFault
+from gateway.operations.embedder import open_embedder
 from gateway.operations.purge import sweep_for_ever, sweep_seconds
 from gateway.operations.storage_upkeep import add_older_for_ever, prepare_storage
 from gateway.operations.warm_up import WarmUp, pieces
 from gateway.planning.resting import PlannerRest
 from gateway.planning.summary_cache import SummaryCache
-from gateway.ports import Embedder
 from gateway.relevance.index_cache import ContentIndexes, IndexedCache
 from gateway.storage.cache.memory import open_cache
 from gateway.storage.calibrations import SqlCalibrations
@@ -75,8 +72,6 @@ from gateway.upstream.http.client import new_client
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.litellm.library import Library
 from gateway.upstream.litellm.provider import LitellmUpstream
-from gateway.upstream.openai.chat import HttpUpstream
-from gateway.upstream.openai.embeddings import UpstreamEmbedder
 from gateway.upstream.openai.resources import UpstreamFiles, UpstreamModels
 from gateway.upstream.openai.told_facts import ToldFacts
 from gateway.upstream.routing.catalogue import Catalogue
@@ -237,6 +232,7 @@ class Gateway:
         self.imported = ImportedConversations(transfer, auth, max_bytes)
         self.memories = Memories(self.things, auth, max_bytes, settings.memory.things_days)
         self.models = Models(UpstreamModels(self.client, self.router), auth)
+        self.mcp = McpEndpoint(settings, self.transactions, self.things, auth)
         self.relay = Relay(self.router, self.telemetry.passthrough(self.pool), auth, settings)
 
     def routes(self, draining: Draining) -> list[Route]:
@@ -289,6 +285,7 @@ class Gateway:
         ]
         found += organization_routes(self.transactions, self.auth, self.clock)
         found += self._classic_routes(ready)
+        found += self.mcp.routes()
         page = Entrance(self._parts(ready))
         found += [Route("/ui", page), Route("/ui/{page:path}", page)]
         if server.metrics != "off":
@@ -361,6 +358,7 @@ class Gateway:
 
     async def _close(self) -> None:
         await self.answering.close()
+        await self.mcp.close()
         await self.summaries.close(SUMMARIES_SECONDS)
         if self.meaning is not None:
             await self.meaning.close()
@@ -376,23 +374,3 @@ class Gateway:
         await self.cache.close()
         await self.transactions.close()
         await self.telemetry.close()
-
-
-def open_embedder(
-    settings: Settings, http: HttpUpstream, router: ConfiguredRouter, counters: CounterRegistry
-) -> Embedder | None:
-    """The embedder, not loaded or called yet; None where none is configured.
-
-    Raises:
-        ConfigurationError: it cannot be used.
-    """
-    name = settings.context.embedding_model
-    if name is None:
-        return None
-    try:
-        return MiniLM() if name == LOCAL else UpstreamEmbedder(http, router, counters.counter, name)
-    except EmbeddingFault as error:
-        hint = "; install context-gateway[embeddings]" if name == LOCAL else ""
-        raise ConfigurationError(f"context.embedding_model: {name}: {error}{hint}") from None
-    except GatewayError as error:
-        raise ConfigurationError(f"context.embedding_model: {name}: {error.message}") from None
