@@ -8,10 +8,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import httpx
+import httpx2
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared._httpx_utils import create_mcp_http_client
 
 from gateway.base.ids import artifact_id
 from tests.acceptance.test_isolation import Person
@@ -51,7 +51,7 @@ def blue(module_houses: GatewayProcess, upstream: MockUpstream) -> Person:
 async def connected(gateway: GatewayProcess, key: str | None, mode: Any = "auto") -> AsyncIterator[Client]:
     """The official client, with a key as it is set in an agent's configuration."""
     headers = {"authorization": f"Bearer {key}"} if key else {}
-    async with create_mcp_http_client(headers) as http_client:
+    async with httpx2.AsyncClient(headers=headers, timeout=60) as http_client:
         transport = streamable_http_client(f"{gateway.url}/mcp", http_client=http_client)
         async with Client(transport, mode=mode) as client:
             yield client
@@ -292,3 +292,17 @@ def test_s10_12_there_is_no_stream_to_wait_at(one_gateway: GatewayProcess) -> No
 
 def test_s10_12_it_can_be_switched_off(start_gateway: GatewayFactory) -> None:
     assert posted(start_gateway({"server": {"mcp": "off"}})).status_code == 404
+
+
+def test_s10_12_pages_of_named_origins_are_let_in(start_gateway: GatewayFactory) -> None:
+    gateway = start_gateway({"server": {"cors_origins": ["https://app.example"]}})
+    answer = posted(gateway, {"origin": "https://app.example", "sec-fetch-site": "cross-site"})
+    assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, "https://app.example")
+    assert posted(gateway, {"origin": "https://evil.example"}).status_code == 403
+
+
+def test_s10_12_the_server_ends_as_if_nobody_had_asked(start_gateway: GatewayFactory) -> None:
+    gateway = start_gateway()
+    assert posted(gateway).status_code == 200
+    assert gateway.stop() == 0
+    assert "Traceback" not in gateway.log_tail()
