@@ -68,13 +68,14 @@ class Past:
 
     async def _lines(self, tenant: str, query: str, things: tuple[Thing, ...]) -> tuple[list[ConversationLine], bool]:
         """The conversations to read, each once, and whether there are more."""
-        latest = await self._texts.recent(tenant, MOST_CONVERSATIONS + 1)
+        found = await self._texts.recent(tenant, MOST_CONVERSATIONS + 1)
+        latest, more = found[:MOST_CONVERSATIONS], len(found) > MOST_CONVERSATIONS
         asked = await self._texts.recent(tenant, MOST_NAMED, query)
         known = {line.id for line in (*asked, *latest)}
         about = dict.fromkeys(each.conversation_id for each in things if each.conversation_id not in (None, *known))
         named = await self._texts.lines(tenant, [str(each) for each in about][:MOST_NAMED]) if about else ()
-        by_id = {line.id: line for line in (*asked, *named, *latest[:MOST_CONVERSATIONS])}
-        return list(by_id.values()), len(latest) > MOST_CONVERSATIONS
+        by_id = {line.id: line for line in (*asked, *named, *latest)}
+        return list(by_id.values()), more
 
     async def artifact(
         self, tenant: str, artifact_id: str, conversation_id: str | None, question: str | None, offset: int = 0

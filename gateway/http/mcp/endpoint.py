@@ -1,6 +1,7 @@
 """`POST /mcp`: who may ask, and from where (guarantee §10.12). Light: the server is made at the first request."""
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from starlette.routing import Route
@@ -8,7 +9,7 @@ from starlette.routing import Route
 from gateway.config.exposure import is_loopback
 from gateway.config.settings import Settings
 from gateway.errors import Forbidden, GatewayError, StorageUnavailable
-from gateway.http.auth import UNKNOWN, Authenticator
+from gateway.http.auth import ANONYMOUS, UNKNOWN, Authenticator
 from gateway.http.edge import Receive, Scope, Send
 from gateway.http.near import is_foreign, is_local
 from gateway.http.receive import header, read_body
@@ -39,6 +40,20 @@ class McpNotInstalled(GatewayError):
         super().__init__("This gateway was installed without MCP. Install context-gateway[mcp] and start it anew.")
 
 
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Whose request it is. `local`: it comes from this machine."""
+
+    tenant: str
+    local: bool
+
+    @property
+    def is_one(self) -> bool:
+        """Whether all that is stored for the tenant is one owner's. Callers without a key are one tenant, and the ids
+        of conversations are all that keeps them apart; on this machine alone they are one person."""
+        return self.tenant != ANONYMOUS or self.local
+
+
 class McpEndpoint:
     """The endpoint. Answers are whole, so there is no GET for a stream, and no session to DELETE."""
 
@@ -67,8 +82,6 @@ class McpEndpoint:
             raise StorageUnavailable("The storage cannot be reached.")
         scope["gateway"]["tenant"] = caller.tenant
         server = await self._made()
-        from gateway.http.mcp.tools import Asker
-
         own = {**scope, ASKER: Asker(caller.tenant, self._is_near(scope))}
         own["headers"] = [pair for pair in scope["headers"] if pair[0] != b"origin"]  # it was checked above
         await server.handle(own, _again(raw, receive), send)

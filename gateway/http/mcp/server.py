@@ -26,8 +26,8 @@ from gateway import __version__
 from gateway.errors import GatewayError
 from gateway.http.edge import Receive, Scope, Send
 from gateway.http.mcp.arguments import TOOLS, ToolFacts
-from gateway.http.mcp.endpoint import ASKER
-from gateway.http.mcp.tools import Asker, Tools
+from gateway.http.mcp.endpoint import ASKER, Asker
+from gateway.http.mcp.tools import Tools
 from gateway.telemetry.logs import get_logger
 
 log = get_logger("gateway.mcp")
@@ -75,9 +75,12 @@ class McpServer:
 
     async def _run(self) -> None:
         """The package's tasks belong to the task that began them."""
-        async with self._manager.run():
-            self._ready.set()
-            await self._end.wait()
+        try:
+            async with self._manager.run():
+                self._ready.set()
+                await self._end.wait()
+        finally:
+            self._ready.set()  # nobody waits for what has failed
 
     async def _list(self, context: ServerRequestContext[Any], _: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=[_tool(facts) for facts in TOOLS])

@@ -6,11 +6,11 @@ from typing import Any
 
 from gateway.base.ids import content_digest
 from gateway.errors import ConversationNotFound, NotFound, Unauthorized
-from gateway.http.auth import ANONYMOUS
 from gateway.http.chat.validation import CONVERSATION_ID
 from gateway.http.fields import invalid, missing, read
 from gateway.http.mcp import words
 from gateway.http.mcp.arguments import READ, REMEMBER, SEARCH, TOOLS, ReadArguments, RememberArguments, SearchArguments
+from gateway.http.mcp.endpoint import Asker
 from gateway.models.things import DISCUSSED, MAX_NAME_CHARS, ThingNote, is_line
 from gateway.past.reader import Past
 from gateway.storage.things.memory import ThingMemory
@@ -19,20 +19,6 @@ from gateway.things.aliases import noted
 NOTE = "note"
 """The type of what is remembered as a text."""
 NOTE_ID_CHARS = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Asker:
-    """Whose request it is. `local`: it comes from this machine."""
-
-    tenant: str
-    local: bool
-
-    @property
-    def is_one(self) -> bool:
-        """Whether all that is stored for the tenant is one owner's. Callers without a key are one tenant, and the ids
-        of conversations are all that keeps them apart; on this machine alone they are one person."""
-        return self.tenant != ANONYMOUS or self.local
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,14 +98,20 @@ async def test_of_equal_ones_the_latest_comes_first_and_the_limit_holds() -> Non
 
 async def test_old_conversations_are_found_by_how_they_begin_and_by_a_things_name() -> None:
     said = {number: [user(f"Small talk {number}")] for number in range(10, 10 + MOST_CONVERSATIONS + 5)}
-    said |= {1: [user("Plan the Regatta")], 2: [user("Hello"), assistant("Done.")], 3: [user("Elsewhere")]}
+    said |= {
+        9: [user("Hm"), assistant("Just behind the latest.")],
+        1: [user("Plan the Regatta")],
+        2: [user("Hello"), assistant("Done.")],
+        3: [user("Elsewhere")],
+    }
     times = (NOW, NOW)
     thing = Thing("mem_1", "conversation", line(2).id, "order", "A-77", "Regatta flags", ("a",), "created", 1, *times)
     shelf = Shelf(said)
-    found = await past(shelf, thing).search("red", "regatta", 5)
-    assert [each.line.id for each in found.conversations] == [line(1).id, line(2).id]
+    next_one = Thing("mem_2", "conversation", line(14).id, "order", "A-78", "Regatta", ("a",), "created", 1, *times)
+    found = await past(shelf, thing, next_one).search("red", "regatta", 5)
+    assert {each.line.id for each in found.conversations} == {line(1).id, line(2).id, line(14).id}
     assert line(3).id not in shelf.asked
-    assert len(shelf.asked) == MOST_CONVERSATIONS + 2
+    assert len(shelf.asked) == MOST_CONVERSATIONS + 3
     assert found.complete is False
     assert "there are more" in words.found_as_text(found)
 
