@@ -38,10 +38,9 @@ from gateway.http.relay.endpoint import Relay
 from gateway.http.statistics import Observed, Statistics
 from gateway.http.ui.entrance import Entrance, Parts
 from gateway.internal_models.calls import InternalModels
-from gateway.operations.embedder import open_embedder
 from gateway.operations.purge import sweep_for_ever, sweep_seconds
 from gateway.operations.storage_upkeep import add_older_for_ever, prepare_storage
-from gateway.operations.warm_up import WarmUp, pieces
+from gateway.operations.warm_up import WarmUp, open_embedder, pieces
 from gateway.planning.resting import PlannerRest
 from gateway.planning.summary_cache import SummaryCache
 from gateway.relevance.index_cache import ContentIndexes, IndexedCache
@@ -65,6 +64,7 @@ from gateway.tokens.calibration import Margins, keep_calibrated
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.idempotency import IdempotencyGate
 from gateway.turn.pipeline import Pipeline
+from gateway.turn.relayed_bills import RelayedBills
 from gateway.turn.replay import Replayer
 from gateway.turn.rolling_summaries import RollingSummaries
 from gateway.turn.settlement import Settlement
@@ -233,7 +233,8 @@ class Gateway:
         self.memories = Memories(self.things, auth, max_bytes, settings.memory.things_days)
         self.models = Models(UpstreamModels(self.client, self.router), auth)
         self.mcp = McpEndpoint(settings, self.transactions, self.things, auth)
-        self.relay = Relay(self.router, self.telemetry.passthrough(self.pool), auth, settings)
+        self.relayed_bills = RelayedBills(store, self.router, self.counters, clock, self.metrics, self.hooks)
+        self.relay = Relay(self.router, self.telemetry.passthrough(self.pool), auth, settings, self.relayed_bills)
 
     def routes(self, draining: Draining) -> list[Route]:
         """Every path that the gateway serves itself; all others are relayed."""
@@ -363,7 +364,8 @@ class Gateway:
         if self.meaning is not None:
             await self.meaning.close()
         await self.replayer.close()
-        await self.settlement.drain(2 * self.settings.storage.timeout)
+        for bills in (self.relayed_bills, self.settlement):
+            await bills.drain(2 * self.settings.storage.timeout)
         await asyncio.to_thread(self.hooks.close, HOOKS_SECONDS)
         await self.planning.close()
         await self.idempotency.drain(self.settings.storage.timeout)

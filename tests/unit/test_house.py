@@ -17,7 +17,6 @@ SMALL_WITH_REASON = {
     "http/openapi/things.py": "schemas of one API, beside the others that are large already",
     "http/ui/routes.py": "the list of pages, which each of them is added to",
     "models/internal.py": "what goes to internal models and comes back",
-    "operations/embedder.py": "opens the one part that may be missing, for `app.py`",
     "operations/storage_upkeep.py": "what a process does for its storage beside requests, started by `app.py`",
     "planning/resting.py": "when a planner rests, the one thing of planning that is kept in the cache beside summaries",
     "relevance/topics.py": "reads a data file",

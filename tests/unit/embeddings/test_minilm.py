@@ -11,7 +11,7 @@ from gateway.config.settings import ContextSettings, Settings
 from gateway.embeddings.minilm import MiniLM
 from gateway.models.exchange import Caller
 from gateway.models.relevance import similarities
-from gateway.operations.embedder import open_embedder
+from gateway.operations.warm_up import open_embedder
 
 CALLER = Caller("t")
 
