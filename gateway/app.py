@@ -30,6 +30,7 @@ from gateway.http.conversations.transfer import ExportedConversation, ImportedCo
 from gateway.http.conversations.turns import Turns
 from gateway.http.cors import CrossOrigin, Preflights
 from gateway.http.edge import CHAT_PATH, App, Direct, Draining, Edge
+from gateway.http.mcp.endpoint import McpEndpoint
 from gateway.http.messages.counting import CountTokens, ListedModels
 from gateway.http.messages.endpoint import Messages
 from gateway.http.openapi.document import About, Description
@@ -238,6 +239,7 @@ class Gateway:
         self.imported = ImportedConversations(transfer, auth, max_bytes)
         self.memories = Memories(self.things, auth, max_bytes, settings.memory.things_days)
         self.models = ListedModels(Models(UpstreamModels(self.client, self.router), auth))
+        self.mcp = McpEndpoint(settings, self.transactions, self.things, auth)
         self.relayed_bills = RelayedBills(store, self.router, self.counters, clock, self.metrics, self.hooks)
         self.relay = Relay(self.router, self.telemetry.passthrough(self.pool), auth, settings, self.relayed_bills)
 
@@ -295,6 +297,7 @@ class Gateway:
         ]
         found += organization_routes(self.transactions, self.auth, self.clock)
         found += self._classic_routes(ready)
+        found += self.mcp.routes()
         page = Entrance(self._parts(ready))
         found += [Route("/ui", page), Route("/ui/{page:path}", page)]
         if server.metrics != "off":
@@ -367,6 +370,7 @@ class Gateway:
 
     async def _close(self) -> None:
         await self.answering.close()
+        await self.mcp.close()
         await self.summaries.close(SUMMARIES_SECONDS)
         if self.meaning is not None:
             await self.meaning.close()

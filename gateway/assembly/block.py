@@ -136,7 +136,7 @@ def block(renderings: Sequence[Rendering], turns: Recalled | None = None, things
     """The one delimited block at the head of the current user message; "" if it would be empty."""
     if not (renderings or turns or things):
         return ""
-    first = [*([_things(things)] if things else []), *([_turns(turns)] if turns else [])]
+    first = [*([known_things(things)] if things else []), *([_turns(turns)] if turns else [])]
     items = "\n".join([*first, *(_item(rendering) for rendering in renderings)])
     return f'<{BLOCK_TAG} note="{NOTE}">\n{items}\n</{BLOCK_TAG}>\n\n'
 
@@ -198,7 +198,7 @@ def _turns(turns: Recalled) -> str:
     return f'<{ITEM_TAG} {names} lines="{lines}" shown="{shown}">\n{text}\n</{ITEM_TAG}>'
 
 
-def _things(things: Sequence[Thing]) -> str:
+def known_things(things: Sequence[Thing]) -> str:
     """A line for each thing. What a client or a tool called it stands in quotation marks, and cannot end them."""
     text = DELIMITER.sub("&lt;", "\n".join(map(_thing, things)))
     return f'<{ITEM_TAG} type="known_things" source="memory">\n{text}\n</{ITEM_TAG}>'

@@ -56,6 +56,9 @@ class ServerSettings(Section):
         "auto",
         description="The page `/ui`: for keys of role `viewer` or `admin`, without `auth.keys` on loopback; or `off`.",
     )
+    mcp: Literal["on", "off"] = Field(
+        "on", description="Serve `/mcp`, the memory as an MCP server, where the extra `mcp` is installed."
+    )
     ui_session_hours: float = Field(12.0, gt=0, le=8760, description="Hours that a login at the page lasts.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
     log_format: Literal["auto", "text", "json"] = Field(

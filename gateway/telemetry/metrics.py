@@ -33,6 +33,7 @@ ENDPOINTS = (
     "/health/live",
     "/health/ready",
     "/metrics",
+    "/mcp",
     "/v1/chat/completions",
     "/v1/models",
     "/api/v1/chat",
@@ -284,7 +285,7 @@ def endpoint_of(path: str) -> str:
         return path
     if path == PAGE or path.startswith(PAGE + "/"):
         return PAGE
-    for endpoint in ENDPOINTS[3:]:
+    for endpoint in ENDPOINTS[4:]:
         if path.startswith(endpoint + "/"):
             return endpoint + "/{id}"
     first = path[4:].partition("/")[0] if path.startswith("/v1/") else ""

@@ -54,7 +54,7 @@ async def main():
 
 asyncio.run(main())
 """
-HEAVY = {"litellm", "numpy", "Stemmer", "pypdf", "redis", "asyncpg", "prometheus_client", "opentelemetry"}
+HEAVY = {"litellm", "numpy", "Stemmer", "pypdf", "redis", "asyncpg", "prometheus_client", "opentelemetry", "mcp"}
 COLD, WARM = "cold", "warm"
 DOCUMENT = "\n\n".join(f"The keeper of lamp {n} is called Name{n}." for n in range(2000))
 

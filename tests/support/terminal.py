@@ -26,6 +26,7 @@ def on_terminal(
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
             os.chdir(directory)
             environment = {**scrubbed_environment(), "TERM": "xterm-256color", **(env or {})}
+            environment.pop("COLUMNS", None)  # some runners of tests say that, and it outranks the terminal
             os.execve(sys.executable, [sys.executable, "-m", "gateway", *arguments], environment)
         finally:
             os._exit(127)

@@ -12,7 +12,8 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 BOUNDS = {canonicalize_name(r.name): r for r in map(Requirement, PROJECT["dependencies"])}
-LOCKS = [ROOT / "requirements" / name for name in ("runtime.txt", "dev.txt", "embeddings.txt", "telemetry.txt")]
+NAMES = ("runtime.txt", "dev.txt", "embeddings.txt", "telemetry.txt", "mcp.txt")
+LOCKS = [ROOT / "requirements" / name for name in NAMES]
 
 SAFE = {
     "aiohttp": ("3.14.1", "CVE-2026-34993, CVE-2026-47265: the client's cookies and credentials across origins"),

@@ -22,6 +22,7 @@ def paths() -> dict[str, Any]:
         "/health/live": {"get": _get("Whether the process answers", "Health", security=OPEN)},
         "/health/ready": {"get": _ready()},
         "/metrics": {"get": _metrics()},
+        "/mcp": {"post": _mcp()},
         "/v1/models": {"get": _get("List models", "Models")},
         "/v1/models/{model}": {"get": _get("One model", "Model", *_in_path("model"))},
         CHATS: {"post": _chat(), "get": _get("List stored completions", "StoredCompletions", *_completion_filters())},
@@ -242,6 +243,11 @@ def _post(summary: str, body: str, answer: str, *parameters: Any) -> dict[str, A
 
 def _metrics() -> dict[str, Any]:
     return {**_operation("Counts for Prometheus", {"text/plain": {"schema": TEXT}}, ()), "security": [{}, {"key": []}]}
+
+
+def _mcp() -> dict[str, Any]:
+    message = {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}
+    return {**_get("The memory as an MCP server: one message of its protocol", None), "requestBody": message}
 
 
 def _operation(summary: str, content: dict[str, Any], parameters: Iterable[Any]) -> dict[str, Any]:

@@ -6,8 +6,9 @@ from urllib.parse import urlencode
 
 from gateway.errors import Forbidden, GatewayError, MethodNotAllowed, NotFound
 from gateway.http.edge import ClientDisconnected, Receive, Scope, Send, as_gateway_error, note_fault
+from gateway.http.near import is_foreign
 from gateway.http.receive import header, read_body
-from gateway.http.ui.entrance import PATH, Parts, is_foreign
+from gateway.http.ui.entrance import PATH, Parts
 from gateway.http.ui.login import LOGIN_PATH, Logins
 from gateway.http.ui.page import Answer, Page, PageRoute, redirect
 from gateway.http.ui.rendering import files

@@ -86,14 +86,21 @@ class ThingMemory:
         )
 
     async def note(
-        self, tenant: str, conversation_id: str, notes: tuple[ThingNote, ...], user: str | None, days: float | None
+        self,
+        tenant: str,
+        conversation_id: str | None,
+        notes: tuple[ThingNote, ...],
+        user: str | None,
+        days: float | None,
     ) -> tuple[Thing, ...]:
-        """Notes things for a conversation, and with `user` for that user of the tenant's as well."""
+        """Notes things for a conversation, for a user of the tenant's, or for both: those that are named."""
         now = self._clock.now()
-        places = (conversation_id, *([await self.place_of(tenant, user)] if user is not None else []))
+        own = [conversation_id] if conversation_id is not None else []
+        places = (*own, *([await self.place_of(tenant, user)] if user is not None else []))
 
         def work(connection: sa.Connection) -> tuple[Thing, ...]:
-            require_conversation(connection, tenant, conversation_id, lock=True)
+            if conversation_id is not None:
+                require_conversation(connection, tenant, conversation_id, lock=True)
             ids = write_things(connection, tenant, NotedThings(notes, places, days), now)
             return tuple(records.read_one(connection, tenant, each, now, param="memory_id") for each in ids)
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from jinja2 import UndefinedError
 
+from gateway.http.near import is_foreign
 from gateway.http.ui import rendering
-from gateway.http.ui.entrance import is_foreign
 from gateway.http.ui.login import MOST_ADDRESSES, MOST_FAILURES, MOST_IN_ALL, NEXT, Guesses, TooManyTries
 
 UI = Path(rendering.__file__).parent

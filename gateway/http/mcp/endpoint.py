@@ -1,0 +1,136 @@
+"""`POST /mcp`: who may ask, and from where (guarantee §10.12). Light: the server is made at the first request."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from starlette.routing import Route
+
+from gateway.config.exposure import is_loopback
+from gateway.config.settings import Settings
+from gateway.errors import Forbidden, GatewayError, StorageUnavailable
+from gateway.http.auth import ANONYMOUS, UNKNOWN, Authenticator
+from gateway.http.edge import Receive, Scope, Send
+from gateway.http.near import is_foreign, is_local
+from gateway.http.receive import header, read_body
+from gateway.past.reader import Past
+from gateway.storage.conversations.texts import PastTexts
+from gateway.storage.database.engine import Transactions
+from gateway.storage.things.memory import ThingMemory
+
+if TYPE_CHECKING:
+    from gateway.http.mcp.server import McpServer
+
+PATH = "/mcp"
+MAX_BYTES = 2**20
+"""Of a request: arguments are short."""
+PACKAGES = ("mcp", "mcp_types")
+ASKER = "gateway.mcp.asker"
+"""The key of the scope under which a request has its `Asker`."""
+
+
+class McpNotInstalled(GatewayError):
+    """The package that `/mcp` is served with is not installed: the extra `mcp`."""
+
+    status = 501
+    code = "mcp_not_installed"
+    may_be_charged = False
+
+    def __init__(self) -> None:
+        super().__init__("This gateway was installed without MCP. Install context-gateway[mcp] and start it anew.")
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Whose request it is. `local`: it comes from this machine."""
+
+    tenant: str
+    local: bool
+
+    @property
+    def is_one(self) -> bool:
+        """Whether all that is stored for the tenant is one owner's. Callers without a key are one tenant, and the ids
+        of conversations are all that keeps them apart; on this machine alone they are one person."""
+        return self.tenant != ANONYMOUS or self.local
+
+
+class McpEndpoint:
+    """The endpoint. Answers are whole, so there is no GET for a stream, and no session to DELETE."""
+
+    def __init__(
+        self, settings: Settings, transactions: Transactions, things: ThingMemory, auth: Authenticator
+    ) -> None:
+        self._settings = settings
+        self._things = things
+        self._auth = auth
+        self._past = Past(PastTexts(transactions), things, settings.context.document_min_chars)
+        self._server: McpServer | None = None
+        self._making = asyncio.Lock()
+
+    def routes(self) -> list[Route]:
+        """Its path, unless `server.mcp` is off."""
+        return [Route(PATH, self, methods=["POST"])] if self._settings.server.mcp == "on" else []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        origins = self._settings.server.cors_origins
+        origin = header(scope, b"origin")
+        if is_foreign(scope) and "*" not in origins and origin not in origins:
+            raise Forbidden("A page of another site may not ask: server.cors_origins does not name its origin.")
+        caller = await self._auth.caller(scope)
+        raw = await read_body(scope, receive, min(MAX_BYTES, self._settings.server.max_body_bytes))
+        if caller.tenant == UNKNOWN:
+            raise StorageUnavailable("The storage cannot be reached.")
+        scope["gateway"]["tenant"] = caller.tenant
+        server = await self._made()
+        own = {**scope, ASKER: Asker(caller.tenant, self._is_near(scope))}
+        own["headers"] = [pair for pair in scope["headers"] if pair[0] != b"origin"]  # it was checked above
+        await server.handle(own, _again(raw, receive), send)
+
+    async def close(self) -> None:
+        """Ends the server, if there is one."""
+        if self._server is not None:
+            await self._server.close()
+
+    def _is_near(self, scope: Scope) -> bool:
+        return is_loopback(self._settings.server.host.strip("[]")) and is_local(scope)
+
+    async def _made(self) -> "McpServer":
+        async with self._making:
+            if self._server is None:
+                self._server = await self._make()
+            return self._server
+
+    async def _make(self) -> "McpServer":
+        """
+        Raises:
+            McpNotInstalled: the package is not there.
+        """
+        try:
+            made = await asyncio.to_thread(_load)  # streams run meanwhile
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] in PACKAGES:
+                raise McpNotInstalled from None
+            raise
+        settings = self._settings
+        on_loopback = not settings.auth.keys and is_loopback(settings.server.host.strip("[]"))
+        server, tools = made
+        own = tools(self._past, self._things, settings.memory.things_days)
+        found: McpServer = server(own, on_loopback=on_loopback, max_bytes=MAX_BYTES)
+        return found
+
+
+def _load() -> tuple[Any, Any]:
+    from gateway.http.mcp.server import McpServer
+    from gateway.http.mcp.tools import Tools
+
+    return McpServer, Tools
+
+
+def _again(raw: bytes, receive: Receive) -> Receive:
+    """Gives the body that was read already, then whatever comes."""
+    rest: list[Any] = [{"type": "http.request", "body": raw, "more_body": False}]
+
+    async def next_message() -> Any:
+        return rest.pop() if rest else await receive()
+
+    return next_message

@@ -1,0 +1,1 @@
+"""A tenant's own past, searched and read without a model (guarantee §10.12)."""

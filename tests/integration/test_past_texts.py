@@ -1,0 +1,71 @@
+"""What is read of a tenant's past on both databases: bounded, of the current branch, and the tenant's own (§10.12)."""
+
+from gateway.base.clock import SystemClock
+from gateway.base.ids import artifact_id, new_id
+from gateway.models.conversation import new_message
+from gateway.models.records import NewConversation
+from gateway.models.things import ThingQuery
+from gateway.storage.cache.memory import MemoryCache
+from gateway.storage.conversations.records import ConversationRecords
+from gateway.storage.conversations.texts import PastTexts
+from gateway.storage.database.engine import Transactions
+from gateway.storage.things.memory import ThingMemory
+from gateway.things.aliases import noted
+from tests.unit.making import assistant, user
+
+
+async def begun(transactions: Transactions, tenant: str, *texts: str) -> str:
+    """A conversation in which these were said in turn."""
+    clock = SystemClock()
+    records = ConversationRecords(transactions, clock, MemoryCache(2**20, clock))
+    bodies = [user(text) if number % 2 == 0 else assistant(text) for number, text in enumerate(texts)]
+    new = NewConversation(new_id("conv_"), {}, tuple(map(new_message, bodies)))
+    return (await records.create(tenant, new, new_id("req_"))).conversation_id
+
+
+def said(found: object) -> list[str]:
+    return [str(each.content) for each in found.messages]  # type: ignore[attr-defined]
+
+
+async def test_the_latest_that_fits_is_read_and_the_large_passed_over(transactions: Transactions, tenant: str) -> None:
+    past = PastTexts(transactions)
+    own = await begun(transactions, tenant, "first", "x" * 5000, "third", "fourth")
+    whole = await past.texts(tenant, own, 10**6)
+    assert whole is not None
+    assert (said(whole), whole.complete) == (["first", "x" * 5000, "third", "fourth"], True)
+    assert 5000 < whole.size < 6000
+    part = await past.texts(tenant, own, 1000)
+    assert part is not None
+    assert (said(part), part.complete) == (["first", "third", "fourth"], False)
+    assert part.size <= 1000
+    latest = await past.texts(tenant, own, 10**6, 2)
+    assert latest is not None
+    assert (said(latest), latest.complete) == (["third", "fourth"], False)
+
+
+async def test_the_latest_conversations_are_the_tenants_own(transactions: Transactions, tenant: str) -> None:
+    past = PastTexts(transactions)
+    first = await begun(transactions, tenant, "Where is the Harbour?", "There.")
+    other = await begun(transactions, f"{tenant}-other", "Where is the harbour?", "Here.")
+    second = await begun(transactions, tenant, "Who is there?", "Nobody.")
+    assert [each.id for each in await past.recent(tenant, 5)] == [second, first]
+    assert [each.id for each in await past.recent(tenant, 1)] == [second]
+    assert [each.id for each in await past.recent(tenant, 5, "the harbour")] == [first]
+    assert [each.id for each in await past.recent(tenant, 5, "%\x00_")] == []
+    assert [each.id for each in await past.lines(tenant, [first, other, "conv_x"])] == [first]
+    assert await past.texts(tenant, other, 1000) is None
+    assert await past.holders(tenant, artifact_id("x"), 5) == ()
+
+
+async def test_things_are_noted_for_a_user_without_a_conversation(transactions: Transactions, tenant: str) -> None:
+    async def secret() -> bytes:
+        return b"secret"
+
+    memory = ThingMemory(transactions, SystemClock(), secret)
+    made = await memory.note(tenant, None, (noted("order", "A-77", None, "created"),), "ann", None)
+    assert [(each.scope, each.conversation_id, each.times) for each in made] == [("user", None, 1)]
+    again = await memory.note(tenant, None, (noted("order", "A-77", None, "changed"),), "ann", None)
+    assert [(each.memory_id, each.times) for each in again] == [(made[0].memory_id, 2)]
+    place = await memory.place_of(tenant, "ann")
+    assert len((await memory.page(tenant, ThingQuery(place=place))).found) == 1
+    assert not (await memory.page(f"{tenant}-other", ThingQuery())).found

@@ -1,0 +1,50 @@
+"""The MCP endpoint without a server: what is missing, and what its tools tell of themselves (guarantee §10.12)."""
+
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from gateway.config.settings import Settings
+from gateway.http.mcp.arguments import TOOLS
+from gateway.http.mcp.endpoint import McpEndpoint, McpNotInstalled
+from gateway.models.exchange import Caller
+
+
+class Anybody:
+    """Lets everybody in, in place of `Authenticator`."""
+
+    async def caller(self, _: Any) -> Caller:
+        return Caller("red", None, {})
+
+
+async def asked() -> None:
+    """Asks an endpoint that has nothing behind it."""
+    unused: Any = None
+    endpoint = McpEndpoint(Settings(), unused, unused, Anybody())  # type: ignore[arg-type]
+    body = {"type": "http.request", "body": b"{}", "more_body": False}
+
+    async def receive() -> Any:
+        return body
+
+    scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": [(b"host", b"localhost")], "gateway": {}}
+    await endpoint(scope, receive, unused)
+
+
+async def test_s10_12_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [each for each in sys.modules if each.partition(".")[0] in ("mcp", "mcp_types")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "gateway.http.mcp.server", raising=False)
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    with pytest.raises(McpNotInstalled, match=r"context-gateway\[mcp\]"):
+        await asked()
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_s10_12_a_tool_tells_its_arguments_and_its_result(tool: Any) -> None:
+    for schema in (tool.input_schema(), dict(tool.result)):
+        assert schema["type"] == "object"
+        assert json.loads(json.dumps(schema)) == schema
+    assert tool.input_schema()["additionalProperties"] is False
+    assert all("description" in each for each in tool.input_schema()["properties"].values())
