@@ -45,6 +45,11 @@ def as_json(gateway: GatewayProcess, *arguments: str) -> Any:
     return exact(output(gateway, *arguments, "--json"))
 
 
+def _hears_interrupts() -> None:
+    """Also where the tests run in the background, which a shell lets ignore them."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Tail:
     """`gateway tail --json`, line by line, and its end by Ctrl-C."""
 
@@ -57,6 +62,7 @@ class Tail:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=_hears_interrupts,
         )
 
     def lines(self, count: int) -> list[Json]:
