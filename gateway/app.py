@@ -79,6 +79,7 @@ from gateway.upstream.openai.chat import HttpUpstream
 from gateway.upstream.openai.embeddings import UpstreamEmbedder
 from gateway.upstream.openai.resources import UpstreamFiles, UpstreamModels
 from gateway.upstream.openai.told_facts import ToldFacts
+from gateway.upstream.responses.adapter import ResponsesUpstream
 from gateway.upstream.routing.catalogue import Catalogue
 from gateway.upstream.routing.native import Natives
 from gateway.upstream.routing.providers import ProtocolUpstream, unsupported
@@ -158,8 +159,9 @@ class Gateway:
         self.router = ConfiguredRouter(settings, self.catalogue, self.told)
         self.over_http = self.telemetry.http(self.pool)
         self.library = Library(modify_params=modifies_params(settings))
+        own = {"openai": self.over_http, "responses": ResponsesUpstream(self.over_http)}
         through_litellm = LitellmUpstream(self.client, self.library)
-        self.upstream = self.telemetry.upstream(ProtocolUpstream(self.over_http, through_litellm))
+        self.upstream = self.telemetry.upstream(ProtocolUpstream(litellm=through_litellm, **own))
         self.margins = Margins(self.clock)
         self.counters = CounterRegistry(self.margins)
         self.calibrations = SqlCalibrations(self.transactions)

@@ -12,6 +12,8 @@ ON_EVERY_CHUNK = ("created", "model", "service_tier", "system_fingerprint")
 NOT_ENVELOPE = frozenset(("choices", "usage", "object"))
 MAX_ANSWER_CHARS = 64 * 2**20
 """Characters of a streamed answer, which is kept until it is stored; about the size that a whole one may have."""
+NUMBERED = ("annotations", "reasoning_items", "output_items")
+"""Lists of a delta whose entries may be numbered, as OpenAI's SDK demands to put a stream together."""
 SPLIT_CALLS = 1000
 """From here on are the indexes of calls that came under the index of another call, with an id of their own."""
 
@@ -215,7 +217,9 @@ class _Message:
 
 
 def _function_whole(call: dict[str, Any]) -> dict[str, Any]:
-    function = call["function"]
+    function = call.get("function")
+    if function is None:
+        return {k: v for k, v in call.items() if k != "split"}
     arguments = function["arguments"]
     whole = {**function, "arguments": "".join(arguments) if isinstance(arguments, list) else arguments}
     return {**{k: v for k, v in call.items() if k != "split"}, "function": whole}
@@ -227,6 +231,8 @@ def _merge(message: dict[str, Any], delta: dict[str, Any]) -> None:
             continue
         if key == "thinking_blocks" and isinstance(value, list):
             message[key] = _merge_thoughts(message.get(key) or [], value)
+        elif key in NUMBERED and isinstance(value, list):
+            message[key] = [*(message.get(key) or ()), *map(_without_number, value)]
         elif isinstance(value, str) and isinstance(message.get(key), str) and key != "role":
             message[key] += value
         elif isinstance(value, list) and isinstance(message.get(key), list):
@@ -237,6 +243,10 @@ def _merge(message: dict[str, Any], delta: dict[str, Any]) -> None:
             message[key] = merged
         else:
             message[key] = value
+
+
+def _without_number(entry: Any) -> Any:
+    return {k: v for k, v in entry.items() if k != "index"} if isinstance(entry, dict) else entry
 
 
 def _merge_thoughts(blocks: list[Any], fragments: list[Any]) -> list[Any]:
@@ -267,7 +277,7 @@ def _merge_calls(calls: dict[int, dict[str, Any]], fragments: list[dict[str, Any
             call = calls[index] = {"id": "", "type": "function", "function": {"name": "", "arguments": []}}
         for key, value in fragment.items():
             if key == "function" and isinstance(value, dict):
-                function = call["function"]
+                function = call.setdefault("function", {"name": "", "arguments": []})
                 for name, text in value.items():
                     if text is None:
                         continue
@@ -276,6 +286,9 @@ def _merge_calls(calls: dict[int, dict[str, Any]], fragments: list[dict[str, Any
                         known.append(text)
                         continue
                     function[name] = known + text if isinstance(known, str) and isinstance(text, str) else text
+            elif key == "custom" and isinstance(value, dict):
+                call.pop("function", None)
+                _merge(call.setdefault("custom", {}), value)
             elif key == "id":
                 call["id"] = value or call["id"]
             elif key != "index" and value is not None:

@@ -6,7 +6,6 @@ SMALL_WITH_REASON = {
     "__main__.py": "`python -m gateway`",
     "accounting/cost_table.py": "sums as CSV and JSON: written by a command and by the page alike",
     "base/clock.py": "the one clock, passed in everywhere",
-    "base/printing.py": "figures and CSV: written by commands and by the page alike",
     "base/ids.py": "ids and digests",
     "base/names.py": "names in messages, credentials among them: asked by the edge, the settings and the routes",
     "base/tasks.py": "background tasks and threads",
