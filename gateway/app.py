@@ -9,14 +9,11 @@ from starlette.routing import Route, Router
 from gateway.artifacts.files import FileReader
 from gateway.base.clock import SystemClock
 from gateway.config.exposure import has_page
-from gateway.config.loading import ConfigurationError
-from gateway.config.settings import LOCAL, Settings
+from gateway.config.settings import Settings
 from gateway.context.manager import ContextManager
 from gateway.context.planner import ContextPlanning
 from gateway.context.rolling_summary import TurnSummarizer
 from gateway.embeddings.meaning import Meaning
-from gateway.embeddings.minilm import MiniLM
-from gateway.errors import GatewayError
 from gateway.http.answering import Answering
 from gateway.http.auth import Authenticator
 from gateway.http.chat.endpoint import ChatCompletions
@@ -40,13 +37,11 @@ from gateway.http.relay.endpoint import Relay
 from gateway.http.statistics import Observed, Statistics
 from gateway.http.ui.entrance import Entrance, Parts
 from gateway.internal_models.calls import InternalModels
-from gateway.models.relevance import EmbeddingFault
 from gateway.operations.purge import sweep_for_ever, sweep_seconds
 from gateway.operations.storage_upkeep import add_older_for_ever, prepare_storage
-from gateway.operations.warm_up import WarmUp, pieces
+from gateway.operations.warm_up import WarmUp, open_embedder, pieces
 from gateway.planning.resting import PlannerRest
 from gateway.planning.summary_cache import SummaryCache
-from gateway.ports import Embedder
 from gateway.relevance.index_cache import ContentIndexes, IndexedCache
 from gateway.storage.cache.memory import open_cache
 from gateway.storage.calibrations import SqlCalibrations
@@ -68,6 +63,7 @@ from gateway.tokens.calibration import Margins, keep_calibrated
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.idempotency import IdempotencyGate
 from gateway.turn.pipeline import Pipeline
+from gateway.turn.relayed_bills import RelayedBills
 from gateway.turn.replay import Replayer
 from gateway.turn.rolling_summaries import RollingSummaries
 from gateway.turn.settlement import Settlement
@@ -75,8 +71,6 @@ from gateway.upstream.http.client import new_client
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.litellm.library import Library
 from gateway.upstream.litellm.provider import LitellmUpstream
-from gateway.upstream.openai.chat import HttpUpstream
-from gateway.upstream.openai.embeddings import UpstreamEmbedder
 from gateway.upstream.openai.resources import UpstreamFiles, UpstreamModels
 from gateway.upstream.openai.told_facts import ToldFacts
 from gateway.upstream.responses.adapter import ResponsesUpstream
@@ -239,7 +233,8 @@ class Gateway:
         self.imported = ImportedConversations(transfer, auth, max_bytes)
         self.memories = Memories(self.things, auth, max_bytes, settings.memory.things_days)
         self.models = Models(UpstreamModels(self.client, self.router), auth)
-        self.relay = Relay(self.router, self.telemetry.passthrough(self.pool), auth, settings)
+        self.relayed_bills = RelayedBills(store, self.router, self.counters, clock, self.metrics, self.hooks)
+        self.relay = Relay(self.router, self.telemetry.passthrough(self.pool), auth, settings, self.relayed_bills)
 
     def routes(self, draining: Draining) -> list[Route]:
         """Every path that the gateway serves itself; all others are relayed."""
@@ -367,7 +362,8 @@ class Gateway:
         if self.meaning is not None:
             await self.meaning.close()
         await self.replayer.close()
-        await self.settlement.drain(2 * self.settings.storage.timeout)
+        for bills in (self.relayed_bills, self.settlement):
+            await bills.drain(2 * self.settings.storage.timeout)
         await asyncio.to_thread(self.hooks.close, HOOKS_SECONDS)
         await self.planning.close()
         await self.idempotency.drain(self.settings.storage.timeout)
@@ -378,23 +374,3 @@ class Gateway:
         await self.cache.close()
         await self.transactions.close()
         await self.telemetry.close()
-
-
-def open_embedder(
-    settings: Settings, http: HttpUpstream, router: ConfiguredRouter, counters: CounterRegistry
-) -> Embedder | None:
-    """The embedder, not loaded or called yet; None where none is configured.
-
-    Raises:
-        ConfigurationError: it cannot be used.
-    """
-    name = settings.context.embedding_model
-    if name is None:
-        return None
-    try:
-        return MiniLM() if name == LOCAL else UpstreamEmbedder(http, router, counters.counter, name)
-    except EmbeddingFault as error:
-        hint = "; install context-gateway[embeddings]" if name == LOCAL else ""
-        raise ConfigurationError(f"context.embedding_model: {name}: {error}{hint}") from None
-    except GatewayError as error:
-        raise ConfigurationError(f"context.embedding_model: {name}: {error.message}") from None

@@ -74,6 +74,13 @@ class Material:
         return tuple(a for a in found if not a.pinned) if self.pinned else found
 
     @property
+    def pinned_contents(self) -> frozenset[str]:
+        """The contents that any window has in full, whichever artifact asks for them."""
+        if not self.pinned:
+            return frozenset()
+        return frozenset(a.content_id for a in (*self.artifacts, *self.recallable) if a.pinned)
+
+    @property
     def indexed(self) -> Iterator[tuple[int, ConversationMessage]]:
         """`earlier` and `messages` with their indexes."""
         first = LAST_EARLIER + 1 - len(self.earlier)

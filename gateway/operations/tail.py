@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, TextIO
 
 from gateway.base.printing import usd_text
@@ -175,11 +176,11 @@ def _more(metadata: Mapping[str, Any]) -> dict[str, Any]:
 def _pieces(line: RequestLine, metadata: Mapping[str, Any], *, of_all: bool) -> list[tuple[Piece, int]]:
     """The parts of a line, each with when it goes where the terminal is narrow."""
     more = _more(metadata)
-    took = f"{float(more['total_ms']) / 1000:.1f}s" if isinstance(more["total_ms"], int | float) else ""
+    took = f"{float(more['total_ms']) / 1000:.1f}s" if isinstance(more["total_ms"], int | float | Decimal) else ""
     tokens = f"{line.prompt_tokens}→{line.completion_tokens}"
     cached = f"{line.cached_tokens} cached" if line.cached_tokens else ""
     planning = f"planning {usd_text(line.planning_cost)}" if line.planning_cost else ""
-    style = STATUS_STYLES[line.status]
+    style = STATUS_STYLES.get(line.status, "")
     status = f"{line.status} {line.error_code}" if line.error_code else line.status
     parts: list[tuple[Piece, int]] = [
         ((when_text(line.created_at, "%H:%M:%S"), FAINT), 1),

@@ -115,7 +115,7 @@ def absent(material: Material, frozen: Fitted) -> tuple[list[Artifact], list[Tra
     in_blocks = {name for i in frozen.forwarded.indexes if i >= 0 for name in material.messages[i].shown_in_full}
     in_blocks |= set(frozen.forwarded.shown_in_full)
     known = (*material.artifacts, *material.recallable)
-    here = {a.content_id for a in known if a.pinned or _is_in_full(a, material, selection, in_blocks)}
+    here = {a.content_id for a in known if _is_in_full(a, material, selection, in_blocks)} | material.pinned_contents
     artifacts = of_each_content([a for a in material.searched if a.content_id not in here], material.current)
     left = selection.left_out
     return artifacts, [m for m in transcript(material, left) if m.index < selection.first or m.index in left]

@@ -171,7 +171,8 @@ class Reduction:
     def _ranked(self) -> tuple[list[Candidate], dict[int, Candidate]]:
         """The candidates that the window can show, best first; and all by `order`, scored for the plan's queries."""
         material, guide, relevance = self._material, self._guide, self._fitting.tools.relevance
-        artifacts = of_each_content(material.searched, material.current)
+        pinned = material.pinned_contents
+        artifacts = of_each_content([a for a in material.searched if a.content_id not in pinned], material.current)
         found = scored = candidates(material, artifacts, self._quotable, relevance)
         if guide.searches:
             scored = candidates(material, artifacts, self._quotable, relevance, guide.searches)

@@ -241,6 +241,23 @@ def test_s13_9_tables_are_as_wide_as_the_terminal(gateway: GatewayProcess, upstr
         assert max(map(len, without_colours(seen).splitlines())) <= width
 
 
+def test_s13_9_a_line_of_a_tail_tells_the_request(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """In plain words, where it is no JSON; a user's name is text here, too."""
+    upstream.reply(text="x")
+    bill = chat(one_gateway, model="gpt-4o", messages=[user("hi")], user=HOSTILE)["response_metadata"]
+    command_line = [sys.executable, "-m", "gateway", "tail", "--config", str(one_gateway.config_path), "--lines", "1"]
+    process = subprocess.Popen(command_line, cwd=one_gateway.directory, env=scrubbed_environment(),
+                               stdout=subprocess.PIPE, text=True)  # fmt: skip
+    with process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        process.kill()
+    cost = Decimal(str(bill["cost"]["total_cost"]))
+    for part in ("complete", bill["request_id"], "gpt-4o", f"{cost:.12f} USD", "s  passthrough", LOUD):
+        assert part in line
+    assert line.rstrip("\n").isprintable()
+
+
 def test_s13_9_tail_sees_every_request_of_every_replica(replicas: list[GatewayProcess], upstream: MockUpstream) -> None:
     """Once, in the order in which they end; those before are shown as far as is asked for."""
     asked = {"model": "gpt-4o", "messages": [user("hi")]}

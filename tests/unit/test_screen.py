@@ -7,7 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.explain import artifacts, prefix, request
+from gateway.history.past_turns import REASONS
 from gateway.operations.screen import MOST_CHARS, Column, Screen, ascii_json, one_line
+from gateway.operations.show.reasons import said, why_gone
 
 TEXTS = st.text() | st.sampled_from(["\x1b[31m", "\x9b1m", "\u202e", "\u2028", "[bold]x[/]", ":smile:", "\ud800", "\r"])
 
@@ -50,6 +53,15 @@ def test_s13_9_a_terminal_without_colours_gets_what_is_seen(rows: list[tuple[str
         screen.line(row[0], " ", (row[1], "bold"))
         screen.fitted([(row[0], 0), ((row[1], "red"), 1)])
     assert all(c.isprintable() or c == "\n" for c in out.getvalue())
+
+
+def test_s13_9_every_reason_has_words() -> None:
+    """Why something is not there is told in words, not as a code."""
+    codes = {request.NOT_STORED, request.RELAYED, request.DELETED, request.NO_MESSAGES, request.FAILED, *REASONS}
+    codes |= {prefix.SYSTEM_CHANGED, prefix.WINDOW_MOVED, prefix.MEMORY_CHANGED, prefix.REWORDED}
+    assert all(" " in said(code) for code in codes)
+    gone = (artifacts.EXCERPTS, artifacts.SUMMARY_OF_TURNS, artifacts.NOT_READ, artifacts.GONE)
+    assert all(" " in why_gone(code) for code in gone)
 
 
 def test_s13_9_markup_is_text() -> None:

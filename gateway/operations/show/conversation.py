@@ -156,7 +156,7 @@ def _branch(run: BranchRun) -> list[Piece]:
 
 
 def _bill(line: RequestLine) -> list[Piece]:
-    status = (line.status, STATUS_STYLES[line.status])
+    status = (line.status, STATUS_STYLES.get(line.status, ""))
     tokens = (str(line.prompt_tokens), str(line.completion_tokens))
     return [line.id, when_text(line.created_at), status, line.model, *tokens, request_cost(line),
             usd_text(line.planning_cost)]  # fmt: skip

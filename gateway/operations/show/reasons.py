@@ -4,9 +4,10 @@ from gateway.explain import artifacts, prefix, request
 from gateway.history import past_turns
 
 WORDS = {
-    request.NOT_STORED: "its words were not kept: store was false, or it came in mode off without a conversation",
+    request.NOT_STORED: "its words were not kept: store: false, a dry run, or mode off without a conversation",
+    request.RELAYED: "its words were not kept: it was relayed, and only its usage is metered",
     request.DELETED: "its conversation was deleted: the bill is left",
-    request.NO_MESSAGES: "none of its messages is stored: it was a dry run, or they were deleted",
+    request.NO_MESSAGES: "none of its messages is stored: they were deleted",
     request.FAILED: "it failed before an answer: what was forwarded is not stored",
     past_turns.NO_BILL: "there is no bill of it here: it came with an import",
     past_turns.NOT_COUNTED: "rebuilt, and not held against the bill: its context was not managed",

@@ -51,7 +51,7 @@ def write_request(screen: Screen, found: ExplainedRequest, *, sent: bool, why: b
 def _head(screen: Screen, found: ExplainedRequest) -> None:
     entry = found.entry
     status = f"{entry.status} ({entry.error_code})" if entry.error_code else entry.status
-    screen.line(("request ", "bold"), (entry.request_id, ID_STYLE), "  ", (status, STATUS_STYLES[entry.status]))
+    screen.line(("request ", "bold"), (entry.request_id, ID_STYLE), "  ", (status, STATUS_STYLES.get(entry.status, "")))
     where: list[Piece] = ["tenant ", (entry.tenant, WHO_STYLE)]
     named = (("user", entry.end_user), ("agent", entry.agent), ("completion", entry.completion_id))
     where += [f", {title} {name}" for title, name in named if name]
