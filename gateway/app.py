@@ -153,9 +153,12 @@ class Gateway:
         self.router = ConfiguredRouter(settings, self.catalogue, self.told)
         self.over_http = self.telemetry.http(self.pool)
         self.library = Library(modify_params=modifies_params(settings))
-        own = {"openai": self.over_http, "responses": ResponsesUpstream(self.over_http)}
         through_litellm = LitellmUpstream(self.client, self.library)
-        self.upstream = self.telemetry.upstream(ProtocolUpstream(litellm=through_litellm, **own))
+        self.upstream = self.telemetry.upstream(
+            ProtocolUpstream(
+                openai=self.over_http, responses=ResponsesUpstream(self.over_http), litellm=through_litellm
+            )
+        )
         self.margins = Margins(self.clock)
         self.counters = CounterRegistry(self.margins)
         self.calibrations = SqlCalibrations(self.transactions)
