@@ -52,7 +52,7 @@ class Natives:
             InvalidRequest: the request needs what no other API has.
         """
         says_so = refusal.status in NOT_SPOKEN and not OF_A_MODEL.search(jsons.dumps_text(refusal.original))
-        if not says_so or self._speaks(asked, native.protocol) != "perhaps":
+        if not says_so or self._speaks(asked, native.protocol) == "yes":
             raise refusal
         self._silent[asked.api_base, native.protocol] = self._clock.monotonic() + FORGET_SECONDS
         if fallback is None:
