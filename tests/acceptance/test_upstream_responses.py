@@ -168,6 +168,10 @@ FAULTS: dict[str, tuple[Json | None, int, str | None]] = {
     "a rate": ({"code": "rate_limit_exceeded", "message": "Slow down."}, 429, "rate_limit_exceeded"),
     "a fault of the server": ({"code": "server_error", "message": "Oh."}, 500, "server_error"),
     "a prompt that is none": ({"code": "invalid_prompt", "message": "No."}, 400, "invalid_prompt"),
+    "a picture": ({"code": "invalid_image", "message": "No."}, 400, "invalid_image"),
+    "too many": ({"type": "overloaded_error", "message": "Later."}, 503, None),
+    "a status": ({"code": "503", "message": "Later."}, 503, "503"),
+    "what nobody knows": ({"code": "new_code", "message": "Oh."}, 500, "new_code"),
     "no reason": (None, 500, "server_error"),
 }
 

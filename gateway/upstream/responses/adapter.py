@@ -14,9 +14,10 @@ from gateway.models.exchange import NATIVE, ChunkStream, Deployment, JsonAnswer,
 from gateway.upstream.http.connection import Connection
 from gateway.upstream.openai.answers import HttpChunkStream, event_object
 from gateway.upstream.openai.chat import HttpUpstream
+from gateway.upstream.openai.error_bodies import status_of
 from gateway.upstream.openai.faults import refusal, relayed_headers
-from gateway.wire.responses.chunks import FAULTS, ResponseChunks
-from gateway.wire.responses.receiving import completion_of, failure_of
+from gateway.wire.responses.chunks import ResponseChunks
+from gateway.wire.responses.receiving import Failure, completion_of, failure_of, failure_of_event
 from gateway.wire.responses.sending import SEALED, response_request
 
 Json = dict[str, Any]
@@ -46,8 +47,9 @@ class ResponsesUpstream:
             try:
                 answered = await self._http.whole(deployment, RESPONSES, request, headers)
                 response = answered.value
-                if isinstance(response, dict) and (failed := _failure(response, answered.status, deployment)):
-                    raise failed
+                failed = failure_of(response) if isinstance(response, dict) else None
+                if failed is not None:
+                    raise _fault(failed, answered.status, deployment)
                 break
             except UpstreamRefused as refused:
                 request = self._lighter(request, refused, deployment, body)
@@ -111,26 +113,17 @@ class ResponseStream(HttpChunkStream):
 
     def _add(self, chunks: list[Json], data: bytes) -> None:
         event = event_object(data)
-        kind = event.get("type")
-        if kind in FAULTS or (kind is None and event.get("error")):
-            response = event.get("response")
-            failed = response if isinstance(response, dict) else {"status": "failed", "error": event.get("error")}
-            if not failed.get("error") and event.get("message"):
-                failed = {
-                    "status": "failed",
-                    "error": {k: v for k, v in event.items() if k in ("code", "message", "param")},
-                }
-            raise _failure({"status": "failed", **failed}, 200, self._deployment) or UpstreamInvalidResponse("")
+        failed = failure_of_event(event)
+        if failed is not None:
+            raise _fault(failed, 200, self._deployment)
         chunks += self._events.of(event)
         self.done = self._events.ended
 
 
-def _failure(response: Json, status: int, deployment: Deployment) -> UpstreamError | None:
-    """The fault that a response tells of, if it does."""
-    failure = failure_of(response)
-    if failure is None:
-        return None
-    named, error = failure
+def _fault(failed: Failure, status: int, deployment: Deployment) -> UpstreamError:
+    """The fault that a response, or an event, tells of. A status that it names itself counts."""
+    named, error = failed
+    named = status_of(error) or named
     return refusal(status if status >= 400 else named, jsons.dumps(error), {}, deployment)
 
 

@@ -18,7 +18,6 @@ from gateway.wire.responses.receiving import (
 
 Json = dict[str, Any]
 ENDS = ("response.completed", "response.incomplete", "response.cancelled")
-FAULTS = ("error", "response.failed", "response.error")
 SUMMARY = "thoughts_are_summary"
 """The field of a choice that tells an edge of Responses that its thoughts are a summary of them."""
 

@@ -1,5 +1,6 @@
 """A response as a chat completion of the inner form; its events are read in `chunks`."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,8 +19,19 @@ OF_A_RESPONSE = frozenset(
 )
 """What a response says in a chat's words, or repeats of its request. All else is passed on."""
 FINISHED = {"content_filter": "content_filter", "max_output_tokens": "length"}
-FAILED = {"rate_limit_exceeded": 429, "server_error": 500}
-"""Statuses of what a failed response names; all other codes are faults of the request."""
+FAILED = {
+    **dict.fromkeys(("rate_limit_exceeded", "rate_limit_error", "insufficient_quota"), 429),
+    **dict.fromkeys(("overloaded", "overloaded_error", "slow_down"), 503),
+    "context_length_exceeded": 400,
+    "invalid_request_error": 400,
+    "invalid_api_key": 401,
+    "server_error": 500,
+}
+"""Statuses of what a failed response names by its code or its type."""
+OF_REQUEST = re.compile(r"invalid|image|policy|unsupported")
+"""Codes of faults of the request; all others are the server's, as it had taken the request."""
+FAULTS = ("error", "response.failed", "response.error")
+"""Events that tell of one."""
 OWN_CALLS = ("function_call", "custom_tool_call")
 """Calls that the client answers."""
 MOST = 10**15
@@ -78,16 +90,36 @@ def finish_reason(response: Mapping[str, Any], message: Mapping[str, Any]) -> st
     return "tool_calls" if message.get("tool_calls") else "stop"
 
 
-def failure_of(response: Mapping[str, Any]) -> tuple[int, Json] | None:
-    """The status and the error of a response that failed; None of one that did not."""
+Failure = tuple[int, Json]
+"""A status, and an error as OpenAI shapes it."""
+
+
+def failure_of_event(event: Mapping[str, Any]) -> Failure | None:
+    """What an event tells of, if it is a fault: in a response, in an object, or beside its type."""
+    kind, error, response = event.get("type"), event.get("error"), event.get("response")
+    if kind not in FAULTS and not (kind is None and error):
+        return None
+    if isinstance(response, dict):
+        error = response.get("error") or error
+    if not isinstance(error, dict):
+        error = {name: event[name] for name in ("code", "message", "param") if event.get(name) is not None}
+    return failure_of({"status": "failed", "error": error})
+
+
+def failure_of(response: Mapping[str, Any]) -> Failure | None:
+    """The same of a response; None of one that did not fail."""
     error = response.get("error")
     if response.get("status") != "failed" and not error:
         return None
-    found = error if isinstance(error, dict) else {"code": "server_error", "message": "The upstream's response failed."}
-    code = str(found.get("code"))
-    status = FAILED.get(code, 400 if found.get("code") else 502)
+    found = (
+        error
+        if isinstance(error, dict) and error
+        else {"code": "server_error", "message": "The upstream's response failed."}
+    )
+    names = [str(found.get(name)) for name in ("code", "type")]
+    status = next((FAILED[name] for name in names if name in FAILED), 400 if OF_REQUEST.search(names[0]) else 500)
     kind = {429: "rate_limit_error", 400: "invalid_request_error"}.get(status, "server_error")
-    return status, {"error": {"type": kind, "param": None, **found}}
+    return status, {"error": {"type": kind, "param": None, "code": None, **found}}
 
 
 def chat_usage(usage: Any) -> Json | None:

@@ -14,6 +14,8 @@ TRANSLATED = frozenset((*SPOKEN.split(), "logprobs", "stream_options", NATIVE))
 """Fields of a chat that a response has in other words. All others go up as they are; the upstream may refuse them."""
 NEUTRAL: Json = {"n": 1, "frequency_penalty": 0, "presence_penalty": 0, "logit_bias": {}, "stop": [], "functions": []}
 """What says nothing, where a response has no such field: SDKs send it all the same."""
+OURS = ("previous_response_id", "conversation")
+"""What names a history here says nothing to an upstream, which is sent all of it."""
 JOINED = ("text", "reasoning", "tools", "include")
 """Fields to which both a chat's words and the request's own add."""
 Calls = dict[str, bool]
@@ -28,7 +30,7 @@ def response_request(chat: Mapping[str, Any]) -> Json:
     """
     own: Json = chat.get(NATIVE) or {}
     request = {name: value for name, value in chat.items() if name not in TRANSLATED and not _says_nothing(name, value)}
-    request |= {name: value for name, value in own.items() if name not in JOINED}
+    request |= {name: value for name, value in own.items() if name not in (*JOINED, *OURS)}
     request.setdefault("store", False)
     keeps = bool(request["store"])
     request["input"] = input_items(chat["messages"], keeps=keeps)
