@@ -75,11 +75,13 @@ async def test_s10_4_an_upstream_without_it_gets_a_chat(house: InProcess, upstre
     """It is asked once; items that no chat knows stay behind."""
     sent = {"role": "assistant", "content": "x", "reasoning_items": [thought("", "s")], "phase": "final_answer"}
     for number in range(2):
-        body = {"model": "unknown", "messages": [user("a"), sent, user(f"b{number}")]}
+        silent = {"role": "assistant", "content": None, "output_items": [web_search("x")]}
+        body = {"model": "unknown", "messages": [user("a"), sent, user("b"), silent, user(f"b{number}")]}
         answer = await house.ask(body, native=PLAIN)
         assert answer["choices"][0]["message"]["content"] == f"echo: b{number}"
     assert paths(upstream) == ["responses", "chat/completions", "chat/completions"]
-    assert upstream.last.body["messages"][1] == {"role": "assistant", "content": "x"}
+    answers = [message for message in upstream.last.body["messages"] if message["role"] == "assistant"]
+    assert answers == [{"role": "assistant", "content": text} for text in ("x", "")]
     assert "max_tool_calls" not in upstream.last.body
 
 
@@ -125,6 +127,19 @@ async def test_s10_4_a_model_without_thoughts_is_asked_for_none(house: InProcess
         assert (len(mock.requests), "include" in mock.last) == (requests, False)
     with pytest.raises(UpstreamRefused, match="Encrypted content"):
         await house.ask(body, native=PLAIN)
+
+
+async def test_s10_4_what_says_nothing_of_thoughts_is_no_reason_to_leave_them_out(
+    house: InProcess, upstream: MockUpstream
+) -> None:
+    told = {"error": {"message": "The input must include the word json.", "param": "input", "code": None}}
+    upstream.routes[f"POST {PATH}"] = Reply(status=400, json=told)
+    with pytest.raises(UpstreamRefused, match="json"):
+        await house.ask({"model": "speaks", "messages": [user("a")]})
+    assert paths(upstream) == ["responses"]
+    mock = MockResponses(upstream)
+    await house.ask({"model": "speaks", "messages": [user("a")]})
+    assert mock.last["include"] == ["reasoning.encrypted_content"]
 
 
 async def test_s10_4_thoughts_that_cannot_be_read_are_left_out(house: InProcess, upstream: MockUpstream) -> None:

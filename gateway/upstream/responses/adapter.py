@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any
 
 from gateway.base import jsons
-from gateway.errors import UpstreamError, UpstreamInvalidResponse, UpstreamRefused
+from gateway.errors import UpstreamError, UpstreamInvalidResponse, UpstreamOverflow, UpstreamRefused
 from gateway.models.exchange import NATIVE, ChunkStream, Deployment, JsonAnswer, StreamOpener
 from gateway.upstream.http.connection import Connection
 from gateway.upstream.openai.answers import HttpChunkStream, event_object
 from gateway.upstream.openai.chat import HttpUpstream
-from gateway.upstream.openai.error_bodies import status_of
+from gateway.upstream.openai.error_bodies import error_object, status_of
 from gateway.upstream.openai.faults import refusal, relayed_headers
 from gateway.wire.responses.chunks import ResponseChunks
 from gateway.wire.responses.receiving import Failure, completion_of, failure_of, failure_of_event
@@ -90,8 +90,9 @@ class ResponsesUpstream:
         Raises:
             UpstreamRefused: this one, if it was something else.
         """
-        said = jsons.dumps_text(refused.original).lower()
-        if refused.status not in REFUSED or not ("encrypted" in said or "include" in said):
+        said = refused.message.lower()
+        names_it = "encrypted" in said or error_object(refused.original).get("param") == "include"
+        if isinstance(refused, UpstreamOverflow) or refused.status not in REFUSED or not names_it:
             raise refused
         lighter = _without_thoughts(request)
         if SEALED in request.get("include", ()) and not _asks(body) and "verif" not in said:
