@@ -9,6 +9,7 @@ import pytest
 from openai import OpenAI
 
 from tests.support.answers import Json, http, stored, user
+from tests.support.command import gateway_command
 from tests.support.factory import SMALL_MODEL_INFO, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_responses import MockResponses, call, custom_call, refusal, thought, web_search, words
@@ -257,6 +258,18 @@ def test_s10_4_the_bill_of_an_answer(codex: GatewayProcess, mock: MockResponses,
     cost = bill["cost"]
     assert (cost["prompt_cost"], cost["completion_cost"]) == (Decimal("0.00046"), Decimal("0.0002"))
     assert (cost["priced"], cost["estimated"]) == (True, False)
+
+
+def test_s10_4_all_bills_balance(codex: GatewayProcess, mock: MockResponses) -> None:
+    """§6: whole, streamed, refused and failed: the audit finds no difference."""
+    mock.reply(thought("", "s"), words("one"))
+    mock.reply(words("one"), status="incomplete", incomplete="max_output_tokens")
+    mock.reply(status="failed", error={"code": "server_error", "message": "Oh."}, usage=None)
+    with http(codex) as asked:
+        for streamed in (False, True, False, True):
+            asked.post("/chat/completions", json={"model": "priced", "messages": [user("a")], "stream": streamed})
+    done = gateway_command("audit", "--config", str(codex.config_path), directory=codex.directory)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @BOTH
