@@ -52,6 +52,8 @@ class ContextOptions:
     """The mode of the prompt profile; `off`: none; None: as the messages call for."""
     memory: str = EXTRACTS
     """What stands for old turns: `extracts`, `summary` or `both` (guarantee §11.13)."""
+    whole: bool = False
+    """Nothing may be left out: what does not fit as it is, is refused."""
     what_if: WhatIf | None = None
     """Of a dry run that the page makes; no client can set it."""
 

@@ -155,8 +155,8 @@ def called(message: ConversationMessage, item_id: str) -> str | None:
 
 def _said(message: ConversationMessage, status: str, parts: list[Any]) -> Item:
     item = {"id": message.message_id, "type": "message", "status": status, "role": message.role, "content": parts}
-    name = message.body.get("name")
-    return {**item, "name": name} if isinstance(name, str) else item
+    more = {name: said for name in ("name", "phase") if isinstance(said := message.body.get(name), str)}
+    return {**item, **more}
 
 
 def _answer(message: ConversationMessage, stem: str, status: str) -> list[Item]:

@@ -192,7 +192,7 @@ class Pipeline:
         """
         request = exchange.request
         if request.options.mode == "off":
-            request = replace(request, options=replace(request.options, mode="simple", planning="never"))
+            request = replace(request, options=replace(request.options, mode="simple", planning="never", whole=False))
         history = exchange.history or new_history(request)
         exchange.history = for_origin(history, exchange.deployment.origin)
         plan = exchange.built.plan if exchange.built else None

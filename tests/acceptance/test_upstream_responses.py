@@ -368,3 +368,21 @@ def test_s10_4_odd_items_are_no_fault_of_ours(
         answer = asked.post("/chat/completions", json={"model": "codex", "messages": [user("a")], "stream": streamed})
     assert answer.status_code == 200, answer.text
     assert answer.text.endswith("data: [DONE]\n\n") is streamed
+
+
+@BOTH
+def test_s10_4_from_edge_to_upstream_in_its_own_words(client: OpenAI, mock: MockResponses, streamed: bool) -> None:
+    """Hosted tools and unknown fields go up as they came; each item comes back in its place."""
+    made = [thought("hm", "s1"), web_search("x"), words("found")]
+    mock.reply(*made)
+    body: Json = {"model": "codex", "input": "q", "tools": [{"type": "web_search"}], "max_tool_calls": 2}
+    more: Json = {"extra_body": {"brand_new": 1}, "include": ["reasoning.encrypted_content"]}
+    if streamed:
+        with client.responses.stream(**body, **more) as stream:
+            answer: Any = stream.get_final_response()
+    else:
+        answer = client.responses.create(**body, **more)
+    assert (mock.last["tools"], mock.last["max_tool_calls"], mock.last["brand_new"]) == (body["tools"], 2, 1)
+    assert [item.type for item in answer.output] == ["reasoning", "web_search_call", "message"]
+    assert answer.output_text == "found"
+    assert answer.output[0].to_dict()["encrypted_content"] == "s1"

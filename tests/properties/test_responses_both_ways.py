@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.models.exchange import NATIVE
+from gateway.wire.responses.reading import read_request
 from gateway.wire.responses.sending import input_items, response_request
 
-reading: Any = pytest.importorskip("gateway.wire.responses.reading")
-"""The edge's, which another branch brings."""
 Json = dict[str, Any]
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 PARTS = st.sampled_from(
@@ -60,7 +59,7 @@ def turn(asked: Json, words: Json, kept: Json, kinds: list[str], silent: bool) -
 @given(st.lists(st.builds(turn, ASKED, WORDS, KEPT, KINDS, st.booleans()), min_size=1, max_size=3))
 def test_s10_4_messages_go_up_and_come_back(turns: list[list[Json]]) -> None:
     messages = [message for each in turns for message in each]
-    assert reading.read_request({"model": "m", "input": input_items(messages)}).chat["messages"] == messages
+    assert read_request({"model": "m", "input": input_items(messages)}).chat["messages"] == messages
 
 
 CHOICES: list[Any] = [
@@ -95,6 +94,6 @@ def test_s10_4_a_request_goes_up_as_it_came(choice: Any, strict: Json) -> None:
         "metadata": {"a": "b"},
         "brand_new": {"x": 1},
     }
-    read = reading.read_request(body)
+    read = read_request(body)
     sent = response_request({**read.chat, NATIVE: dict(read.native.fields)})
     assert sent == body
