@@ -70,6 +70,18 @@ class Dialect(Protocol):
         """
         ...
 
+    def refers(self, raw: bytes) -> bool:
+        """Whether a body may refer to what is stored, so that `look_up` is to be asked before it is read."""
+        ...
+
+    async def look_up(self, raw: bytes, caller: Caller) -> None:
+        """Reads what a body refers to.
+
+        Raises:
+            GatewayError: it is not there; or the body breaks a rule.
+        """
+        ...
+
     def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
         """Whatever is kept of a body while its request is answered."""
         ...
@@ -136,6 +148,8 @@ class Answering:
             headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"] if _is_told(k)}
             return dialect.read(raw, headers, caller, arrival)
 
+        if dialect.refers(raw):
+            await dialect.look_up(raw, caller)
         request = await offload_if(len(raw) >= LARGE_BODY, read)
         if caller.tenant == UNKNOWN and (request.keeps_content or request.conversation != ConversationRef()):
             raise StorageUnavailable("The storage cannot be reached.")

@@ -123,11 +123,13 @@ class BranchPoint:
 @dataclass(frozen=True, slots=True)
 class ConversationRef:
     """How a request names its conversation; at most one of the two is set (an id outranks a session). `branch`: of a
-    replay, where in it the request goes on; None: where its messages say."""
+    replay, where in it the request goes on; None: where its messages say. `behind`: the completion behind whose answer
+    it goes on, instead of all of these."""
 
     conversation_id: str | None = None
     session: str | None = None
     branch: BranchPoint | None = None
+    behind: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

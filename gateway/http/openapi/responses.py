@@ -20,6 +20,7 @@ def response_schemas() -> dict[str, Schema]:
                 truncation=or_null({"enum": ["auto", "disabled"]}),
                 max_output_tokens=or_null(WHOLE),
                 metadata=or_null(ANY_OBJECT),
+                previous_response_id={**or_null(TEXT), "description": "The response behind which it goes on."},
                 conversation={"anyOf": [TEXT, ANY_OBJECT, {"type": "null"}]},
                 attachments=or_null(many(ref("RequestAttachment"))),
                 context=or_null(ref("Context")),
@@ -43,6 +44,7 @@ def response_schemas() -> dict[str, Schema]:
             ),
             "additionalProperties": True,
         },
+        "DeletedResponse": obj("", "id object deleted", id=TEXT, object={"const": "response"}, deleted={"const": True}),
         "ResponseEvent": {
             **obj("OpenAI's event.", "type sequence_number", type=TEXT, sequence_number=WHOLE),
             "additionalProperties": True,

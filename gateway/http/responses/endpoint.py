@@ -6,28 +6,34 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.base import jsons
+from gateway.base.tasks import offload_if
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError
 from gateway.http.answering import Answering, StreamWriter
 from gateway.http.chat.validation import Arrival, parse_chat_request
 from gateway.http.edge import Receive, Scope, Send, named_event
-from gateway.http.receive import json_body
+from gateway.http.receive import LARGE_BODY, json_body
+from gateway.http.responses.references import MARKS, with_referred
+from gateway.models.conversation import ConversationRef
 from gateway.models.exchange import Caller, ChatRequest
+from gateway.storage.store import ConversationStore
 from gateway.turn.streaming import Chunks
 from gateway.wire.responses.events import ResponseEvents
 from gateway.wire.responses.reading import Reading, read_request, renamed
+from gateway.wire.responses.stored import asked_of
 from gateway.wire.responses.wording import echo, response_of
 
 
 class Responses:
     """The endpoint."""
 
-    def __init__(self, answering: Answering, settings: Settings) -> None:
+    def __init__(self, answering: Answering, settings: Settings, store: ConversationStore) -> None:
         self._answering = answering
         self._settings = settings
+        self._store = store
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        dialect = ResponsesDialect(self._settings)
+        dialect = ResponsesDialect(self._settings, self._store)
         try:
             await self._answering.answer(scope, receive, send, dialect)
         except GatewayError as error:
@@ -38,17 +44,32 @@ class Responses:
 class ResponsesDialect:
     """One request in the words of Responses (a `Dialect`)."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, store: ConversationStore) -> None:
         self._settings = settings
+        self._store = store
         self._body: dict[str, Any] = {}
+        self._resolved: dict[str, Any] | None = None
         self._reading: Reading | None = None
 
     def read(self, raw: bytes, headers: Mapping[str, str], caller: Caller, arrival: Arrival) -> ChatRequest:
         """The request as a chat."""
-        body = self._body = json_body(raw)
+        body = self._body = self._resolved or json_body(raw)
         reading = self._reading = read_request(body)
         request = parse_chat_request(reading.chat, headers, caller, self._settings, arrival)
-        return replace(request, api="responses", native=reading.native, include_usage=request.stream)
+        asked = asked_of(body, request.messages)
+        request = replace(request, api="responses", native=reading.native, include_usage=request.stream, asked=asked)
+        if reading.previous is None:
+            return request
+        return replace(request, conversation=ConversationRef(behind=reading.previous))
+
+    def refers(self, raw: bytes) -> bool:
+        """Whether an item may be a reference to a stored one."""
+        return any(mark in raw for mark in MARKS)
+
+    async def look_up(self, raw: bytes, caller: Caller) -> None:
+        """Puts stored items in the place of references to them."""
+        body = await offload_if(len(raw) >= LARGE_BODY, json_body, raw)
+        self._resolved = await with_referred(body, caller.tenant, self._store)
 
     def rename(self, error: GatewayError) -> None:
         """An error, in place, in the words of the request."""

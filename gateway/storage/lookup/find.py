@@ -7,6 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.base import jsons
+from gateway.base.ids import completion_of
 from gateway.models.artifacts import Artifact
 from gateway.models.conversation import (
     NOWHERE,
@@ -20,6 +21,7 @@ from gateway.models.conversation import (
 )
 from gateway.models.frames import Frame
 from gateway.models.notes import FormNotes
+from gateway.models.turn import ASKED, is_own
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.lookup.earlier import EarlierPath, kept_earlier
@@ -54,11 +56,19 @@ def find(
         if conversation_id is None:
             return None
         ref = ConversationRef(conversation_id)
+    answer = None
+    if ref.behind is not None:
+        answer = answer_of(connection, tenant, ref.behind)
+        if answer is None:
+            return None
+        ref = ConversationRef(answer.conversation_id)
     row = conversation_row(connection, tenant, ref)
     if row is None:
         return None
     point = resume_behind(row)
-    if ref.branch is not None:
+    if answer is not None:
+        point = resume_behind(answer)
+    elif ref.branch is not None:
         branched = _branch_point(connection, row.id, ref.branch)
         if branched is None:
             return None
@@ -68,6 +78,8 @@ def find(
     found = _load(connection, row, point, lookup, max_bytes, paths, framed=bool(row.framed) and model is not None)
     if ref.branch is not None:
         found = _as_of_branch(found, ref.branch)
+    if answer is not None:
+        found = replace(found, instructions=without_own(found.instructions, jsons.loads_stored(answer.completion)))
     if row.framed and model is not None:
         frame = read_frame(connection, row.id, model, found.path)
         if frame is not None and max_bytes is not None:
@@ -89,6 +101,32 @@ def _branch_point(connection: sa.Connection, conversation_id: str, branch: Branc
     where = (MESSAGES.c.id == branch.behind, MESSAGES.c.conversation_id == conversation_id)
     row = connection.execute(sa.select(*CHAIN_COLUMNS).where(*where)).first()
     return resume_behind(row) if row is not None else None
+
+
+def answer_of(connection: sa.Connection, tenant: str, completion_id: str) -> Any:
+    """The row of the first answer of a tenant's stored completion, with `CHAIN_COLUMNS`, its conversation and the body
+    of the completion; None where there is none, or it was deleted."""
+    if "\x00" in completion_id:
+        return None
+    ledger, kept, messages = schema.ledger, schema.completions, schema.messages
+    joined = ledger.join(kept, kept.c.request_id == ledger.c.request_id)
+    joined = joined.join(messages, messages.c.request_id == ledger.c.request_id)
+    columns = (*CHAIN_COLUMNS, messages.c.conversation_id, kept.c.body.label("completion"))
+    where = (
+        ledger.c.tenant == tenant,
+        ledger.c.completion_id == completion_of(completion_id),
+        messages.c.choice.is_not(None),
+        messages.c.conversation_id == kept.c.conversation_id,
+    )
+    return connection.execute(
+        sa.select(*columns).select_from(joined).where(*where).order_by(messages.c.choice).limit(1)
+    ).first()
+
+
+def without_own(stored: tuple[dict[str, Any], ...], completion: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    """The system messages without the `instructions` of the response that they were in force for: these hold for one
+    response alone."""
+    return stored[1:] if is_own(completion.get(ASKED), stored) else stored
 
 
 def _as_of_branch(found: StoredConversation, branch: BranchPoint) -> StoredConversation:

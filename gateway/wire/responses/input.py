@@ -5,7 +5,7 @@ from typing import Any
 from gateway.errors import invalid, missing
 from gateway.wire.responses.items import Item, ItemReader, ReadMessage
 
-NOT_YET = ("item_reference", "compaction", "compaction_trigger")
+NOT_YET = ("compaction", "compaction_trigger")
 """Items that name something which is stored, or ask for it."""
 
 

@@ -20,7 +20,7 @@ SAME = (
 """Fields that a chat has by the same name, the gateway's own among them."""
 TRANSLATED = (
     *("input", "instructions", "tools", "tool_choice", "text", "reasoning", "max_output_tokens", "top_logprobs"),
-    *("include", "stream_options", "truncation", "background"),
+    *("include", "stream_options", "truncation", "background", "previous_response_id"),
 )
 NAMED_HERE = {
     "messages": "input",
@@ -46,6 +46,7 @@ class Reading:
     native: Native
     places: tuple[Place, ...]
     truncation: str | None = None
+    previous: str | None = None
 
 
 def read_request(body: Mapping[str, Any]) -> Reading:
@@ -59,6 +60,7 @@ def read_request(body: Mapping[str, Any]) -> Reading:
     truncation = body.get("truncation")
     if truncation not in (None, *TRUNCATIONS):
         raise invalid("truncation", f"must be one of {', '.join(TRUNCATIONS)}")
+    previous = _previous(body)
     messages, needs = read_input(body.get("input"))
     bodies, places = [each.body for each in messages], [(each.where, str(each.body["role"])) for each in messages]
     instructions = body.get("instructions")
@@ -80,7 +82,18 @@ def read_request(body: Mapping[str, Any]) -> Reading:
         needs.append("prompt")
     needs += _tools(body, chat, native)
     _words(body, chat, native)
-    return Reading(chat, Native("responses", native, tuple(needs)), tuple(places), truncation)
+    return Reading(chat, Native("responses", native, tuple(needs)), tuple(places), truncation, previous)
+
+
+def _previous(body: Mapping[str, Any]) -> str | None:
+    """The response behind which the request goes on."""
+    previous = body.get("previous_response_id")
+    if previous is not None and not isinstance(previous, str):
+        raise invalid("previous_response_id", "must be a string")
+    if previous and body.get("conversation") is not None:
+        text = "previous_response_id and conversation cannot both be given: each names a history."
+        raise InvalidRequest(text, param="previous_response_id", code="invalid_value")
+    return previous or None
 
 
 def _tools(body: Mapping[str, Any], chat: Json, native: Json) -> list[str]:
