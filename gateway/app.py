@@ -37,8 +37,7 @@ from gateway.http.openapi.document import About, Description
 from gateway.http.operations import Live, MetricsPage, Models, Ready
 from gateway.http.organization.endpoint import organization_routes
 from gateway.http.relay.endpoint import Relay
-from gateway.http.responses.endpoint import Responses
-from gateway.http.responses.stored import StoredResponses, response_routes
+from gateway.http.responses.routes import response_routes
 from gateway.http.statistics import Observed, Statistics
 from gateway.http.ui.entrance import Entrance, Parts
 from gateway.internal_models.calls import InternalModels
@@ -219,7 +218,6 @@ class Gateway:
         self.auth = auth = Authenticator(settings.auth, store)
         self.answering = Answering(pipeline, self.idempotency, store, auth, settings, clock)
         self.chat = ChatCompletions(self.answering, settings, self.resends)
-        self.responses = Responses(self.answering, settings, store)
         self.completions = StoredCompletions(store, auth, max_bytes)
         records = ConversationRecords(self.transactions, clock, self.cache, self.paths)
         self.conversations = Conversations(records, store, auth, max_bytes, self.hooks)
@@ -290,7 +288,7 @@ class Gateway:
             Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["POST"]),
             Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["DELETE"]),
         ]
-        found += response_routes(self.responses, StoredResponses(self.store, self.auth), self.relay)
+        found += response_routes(self.answering, self.settings, self.store, self.auth, self.relay, self.clock)
         found += organization_routes(self.transactions, self.auth, self.clock)
         found += self._classic_routes(ready)
         page = Entrance(self._parts(ready))

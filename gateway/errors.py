@@ -284,7 +284,6 @@ class StorageUnavailable(GatewayError):
     """The storage cannot be reached or is not on the current schema (guarantee §3.6)."""
 
     status = 503
-    type = "server_error"
     code = "storage_unavailable"
 
 
@@ -311,8 +310,7 @@ class UpstreamError(GatewayError):
 
 
 class UpstreamUnreachable(UpstreamError):
-    """No connection, or a connection that broke before the first byte of an answer. The message names host and kind of
-    failure (guarantee §7)."""
+    """No connection, or one that broke before an answer's first byte. It names host and fault (guarantee §7)."""
 
     code = "upstream_unreachable"
     may_be_charged = False
@@ -347,7 +345,6 @@ class UpstreamInterrupted(UpstreamError):
 class UpstreamRefused(UpstreamError):
     """Upstream answered with an error: its status, `Retry-After` and body are kept (guarantee §7)."""
 
-    code: str | None = "upstream_error"
     may_be_charged = False
     is_logged = False
 
@@ -388,8 +385,7 @@ class UpstreamOverflow(UpstreamRefused):
         self.counted: int | None = None
 
     def explain(self, window: int | None, counted: int | None) -> None:
-        """Adds what the gateway knows itself, for a provider that does not say it: the model's window, and how many
-        tokens the messages take."""
+        """Adds what a provider may not say: the model's window, and how many tokens the messages take."""
         self.window, self.counted = window, counted
 
     def body(self) -> dict[str, Any]:

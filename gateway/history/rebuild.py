@@ -46,6 +46,8 @@ from gateway.ports import ConversationReader
 
 INLINE_BYTES = 2**20
 """A body of fewer bytes is compared and paired in less time than other requests would notice."""
+COMPACTED_BYTES = 8000
+"""Stored bytes of the path before a compaction that stay in the window, whole turns: the latest does in any case."""
 BYTES_PER_TOKEN = 8
 """Stored bytes that are read for each token of the budget: no text has longer tokens on average."""
 
@@ -85,16 +87,18 @@ async def build_llm_messages(request: ChatRequest, store: ConversationReader, op
     ref, tenant = request.conversation, request.caller.tenant
     lookup = await _lookup(request, sent, store, options)
     stored = None
-    if ref.conversation_id or ref.session or ref.behind or (lookup and lookup.keys):
+    if ref.conversation_id or ref.session or ref.is_point or (lookup and lookup.keys):
         if options.before_lookup is not None:
             await options.before_lookup(sent.digests)
-        stored = await store.find_conversation(
-            tenant, ref, max_bytes=options.max_bytes, lookup=lookup, model=request.model
-        )
+        most: int | None = options.max_bytes
+        model: str | None = request.model
+        if ref.at is not None:  # older turns leave the window, and what was frozen of it
+            most, model = COMPACTED_BYTES + request.size, None
+        stored = await store.find_conversation(tenant, ref, max_bytes=most, lookup=lookup, model=model)
         if stored is None and ref.conversation_id:
             raise ConversationNotFound("No such conversation.", param="conversation")
-        if stored is None and ref.behind:
-            text = f"Previous response with id '{ref.behind}' not found."
+        if stored is None and ref.is_point:
+            text = f"Previous response with id '{ref.behind or ref.at}' not found."
             raise InvalidRequest(text, param="previous_response_id", code="previous_response_not_found")
     small = small and len(stored.path if stored else ()) < INLINE_MESSAGES
     history = await offload_if(not small, _rebuilt, sent, lookup, stored, request, options)
@@ -157,7 +161,7 @@ async def _lookup(
 ) -> Lookup | None:
     """What to look up of a resend; None for a delta, and for a request that can continue nothing."""
     ref = request.conversation
-    if ref.behind or not (sent.answers or sent.prefilled):
+    if ref.behind is not None or not (sent.answers or sent.prefilled):
         return None
     found = Lookup(
         bodies=sent.bodies[: sent.matched],
@@ -168,6 +172,8 @@ async def _lookup(
     )
     if ref.conversation_id or ref.session:
         return found
+    if ref.at is not None:
+        return replace(found, instructed=False, fits_as_sent=False, maybe_delta=True)
     people = users_of(request.forward)
     if options.match == "off" or (options.match == "user" and not people):
         return None
@@ -191,7 +197,7 @@ def _rebuilt(
         return _new_conversation(request, sent, options)
     if request.conversation.branch is not None:
         return replace(_delta(sent, stored, options), at_head=False)
-    if request.conversation.behind is not None:
+    if request.conversation.is_point and not stored.resume_point.kept:
         kept = () if _says_more(request, sent) else stored.instructions
         return replace(_delta(sent, stored, options), at_head=False, instructions=(*sent.instructions, *kept))
     if lookup is None or (lookup.maybe_delta and not stored.resume_point.kept):

@@ -124,12 +124,19 @@ class BranchPoint:
 class ConversationRef:
     """How a request names its conversation; at most one of the two is set (an id outranks a session). `branch`: of a
     replay, where in it the request goes on; None: where its messages say. `behind`: the completion behind whose answer
-    it goes on, instead of all of these."""
+    it goes on, `at`: the message behind which it does, as the client has compacted all before; each instead of all of
+    these."""
 
     conversation_id: str | None = None
     session: str | None = None
     branch: BranchPoint | None = None
     behind: str | None = None
+    at: str | None = None
+
+    @property
+    def is_point(self) -> bool:
+        """Whether it names a place in a conversation."""
+        return self.behind is not None or self.at is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,8 @@ class ContextOptions:
     """What stands for old turns: `extracts`, `summary` or `both` (guarantee §11.13)."""
     what_if: WhatIf | None = None
     """Of a dry run that the page makes; no client can set it."""
+    whole: bool = False
+    """Nothing may be left out: what does not fit as it is, is refused."""
 
 
 @dataclass(frozen=True, slots=True)

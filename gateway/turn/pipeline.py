@@ -7,7 +7,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, TypeVar
 
-from gateway.assembly.body import request_body, with_output_limit
+from gateway.assembly.body import request_body, with_output_limit, without_items
 from gateway.assembly.cache_breakpoints import wants_breakpoints, with_breakpoints
 from gateway.config.settings import ContextSettings
 from gateway.context.manager import ContextManager, PlannerAccess
@@ -191,7 +191,7 @@ class Pipeline:
         """
         request = exchange.request
         if request.options.mode == "off":
-            request = replace(request, options=replace(request.options, mode="simple", planning="never"))
+            request = replace(request, options=replace(request.options, mode="simple", planning="never", whole=False))
         history = exchange.history or new_history(request)
         exchange.history = for_origin(history, exchange.deployment.origin)
         plan = exchange.built.plan if exchange.built else None
@@ -278,7 +278,7 @@ def _can_attach(request: ChatRequest) -> bool:
     """Documents enter through the block at the head of the current user message; a conversation may have one."""
     has_user = any(message["role"] == "user" for message in request.messages)
     ref = request.conversation
-    continues = ref.conversation_id or ref.session or ref.behind
+    continues = ref.conversation_id or ref.session or ref.is_point
     return request.options.mode != "off" and bool(has_user or continues)
 
 
@@ -300,6 +300,8 @@ def _body(exchange: Exchange) -> dict[str, Any]:
             reserved=budget.reserved_output,
             refitted=exchange.refused_budget is not None,
         )
+    if deployment.protocol != "responses":
+        messages = without_items(messages, request)
     body = request_body(forward, messages, deployment, stream=request.stream, ask_usage=exchange.ask_usage)
     if request.native is not None and request.native.protocol == deployment.protocol:
         body[NATIVE] = dict(request.native.fields)

@@ -195,6 +195,7 @@ def _responses() -> dict[str, Any]:
     paging = _paging("desc")
     return {
         "/v1/responses": {"post": _response()},
+        "/v1/responses/compact": {"post": _post("Compact a history", "CompactRequest", "CompactedResponse")},
         one: {
             "get": _get("A stored response with its bill", "Response", *named, include, *again),
             "delete": _get("Delete a stored response", "DeletedResponse", *named),

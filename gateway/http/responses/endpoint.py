@@ -13,6 +13,7 @@ from gateway.http.answering import Answering, StreamWriter
 from gateway.http.chat.validation import Arrival, parse_chat_request
 from gateway.http.edge import Receive, Scope, Send, named_event
 from gateway.http.receive import LARGE_BODY, json_body
+from gateway.http.responses.compact import Compaction, Triggered, triggered
 from gateway.http.responses.references import MARKS, with_referred
 from gateway.models.conversation import ConversationRef
 from gateway.models.exchange import Caller, ChatRequest
@@ -27,15 +28,20 @@ from gateway.wire.responses.wording import echo, response_of
 class Responses:
     """The endpoint."""
 
-    def __init__(self, answering: Answering, settings: Settings, store: ConversationStore) -> None:
+    def __init__(
+        self, answering: Answering, settings: Settings, store: ConversationStore, compaction: Compaction
+    ) -> None:
         self._answering = answering
         self._settings = settings
         self._store = store
+        self._compaction = compaction
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        dialect = ResponsesDialect(self._settings, self._store)
+        dialect = ResponsesDialect(self._settings, self._store, self._compaction)
         try:
             await self._answering.answer(scope, receive, send, dialect)
+        except Triggered as asked:
+            await self._compaction.answer(asked, scope, send)
         except GatewayError as error:
             dialect.rename(error)
             raise
@@ -44,9 +50,11 @@ class Responses:
 class ResponsesDialect:
     """One request in the words of Responses (a `Dialect`)."""
 
-    def __init__(self, settings: Settings, store: ConversationStore) -> None:
+    def __init__(self, settings: Settings, store: ConversationStore, compaction: Compaction) -> None:
         self._settings = settings
         self._store = store
+        self._compaction = compaction
+        self._at: str | None = None
         self._body: dict[str, Any] = {}
         self._resolved: dict[str, Any] | None = None
         self._reading: Reading | None = None
@@ -57,18 +65,41 @@ class ResponsesDialect:
         reading = self._reading = read_request(body)
         request = parse_chat_request(reading.chat, headers, caller, self._settings, arrival)
         asked = asked_of(body, request.messages)
-        request = replace(request, api="responses", native=reading.native, include_usage=request.stream, asked=asked)
-        if reading.previous is None:
-            return request
-        return replace(request, conversation=ConversationRef(behind=reading.previous))
+        options = request.options
+        if reading.whole:
+            options = replace(options, planning="never", whole=True)
+        if reading.threshold is not None:
+            limit = min(options.max_input_tokens or reading.threshold, reading.threshold)
+            options = replace(options, max_input_tokens=limit)
+        conversation = request.conversation
+        if reading.previous is not None:
+            conversation = ConversationRef(behind=reading.previous)
+        elif self._at is not None and conversation == ConversationRef():
+            conversation = ConversationRef(at=self._at)
+        return replace(
+            request,
+            api="responses",
+            native=reading.native,
+            include_usage=request.stream,
+            asked=asked,
+            options=options,
+            conversation=conversation,
+        )
 
     def refers(self, raw: bytes) -> bool:
-        """Whether an item may be a reference to a stored one."""
+        """Whether an item may stand for something else: a stored one, or all before it."""
         return any(mark in raw for mark in MARKS)
 
     async def look_up(self, raw: bytes, caller: Caller) -> None:
-        """Puts stored items in the place of references to them."""
+        """Puts what items stand for in their place.
+
+        Raises:
+            Triggered: a compaction is asked for, and no answer.
+        """
         body = await offload_if(len(raw) >= LARGE_BODY, json_body, raw)
+        if (rest := triggered(body)) is not None:
+            raise Triggered(rest, caller)
+        body, self._at = await self._compaction.expanded(body, caller.tenant)
         self._resolved = await with_referred(body, caller.tenant, self._store)
 
     def rename(self, error: GatewayError) -> None:

@@ -8,8 +8,8 @@ from gateway.storage.store import ConversationStore
 from gateway.wire.responses.stored import referred
 
 Json = dict[str, Any]
-MARKS = (b"item_reference", b'"id"')
-"""One of these stands in every body with a reference: its type may be left out."""
+MARKS = (b"item_reference", b'"id"', b"compaction")
+"""One of these stands in every body with an item that stands for something else: a reference's type may be left out."""
 
 
 def is_reference(item: Any) -> bool:

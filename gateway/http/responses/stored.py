@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from starlette.routing import Route
-
 from gateway.base.ids import RESPONSE, answer_id, completion_of
 from gateway.errors import CompletionNotFound, InvalidRequest, ItemNotFound, StorageUnavailable
 from gateway.http.auth import UNKNOWN, Authenticator
@@ -11,7 +9,7 @@ from gateway.http.chat.repeats import replayed_chunks
 from gateway.http.conversations.api_call import ApiCall, Endpoint
 from gateway.http.conversations.completions import as_completion
 from gateway.http.conversations.queries import check_named, included, limit_of, listed, newest_first, parameters
-from gateway.http.edge import EVENT_STREAM, App, Receive, Scope, Send, answer_headers, named_event, send_start
+from gateway.http.edge import EVENT_STREAM, Receive, Scope, Send, answer_headers, named_event, send_start
 from gateway.http.fields import invalid
 from gateway.models.turn import OWN_INSTRUCTIONS, StoredCompletion
 from gateway.storage.store import ConversationStore
@@ -20,7 +18,6 @@ from gateway.wire.responses.stored import echoed_of, input_of
 from gateway.wire.responses.wording import response_of
 
 Json = dict[str, Any]
-RESPONSES_PATH = "/v1/responses"
 OF_A_STORED_CHAT = ("status", "metadata")
 """Fields of a stored completion that a response has in other words."""
 
@@ -101,19 +98,6 @@ class StoredResponses:
             raise ItemNotFound("No such item.", param="after")
         rest = data[ids.index(after) + 1 :] if after is not None else data
         return listed(rest[:limit], has_more=len(rest) > limit)
-
-
-def response_routes(create: App, stored: StoredResponses, relay: App) -> list[Route]:
-    """Every path of responses that the gateway serves itself. Other methods are relayed, as any path that it does not
-    serve."""
-    return [
-        Route(RESPONSES_PATH, create, methods=["POST"]),
-        Route(RESPONSES_PATH, relay),
-        Route(RESPONSES_PATH + "/{response_id}", stored, methods=["GET", "DELETE"]),
-        Route(RESPONSES_PATH + "/{response_id}", relay),
-        Route(RESPONSES_PATH + "/{response_id}/cancel", stored.cancel, methods=["POST"]),
-        Route(RESPONSES_PATH + "/{response_id}/input_items", stored.input_items, methods=["GET"]),
-    ]
 
 
 def _completion(stored: StoredCompletion) -> Json:

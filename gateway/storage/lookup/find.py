@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from gateway.base import jsons
 from gateway.base.ids import completion_of
 from gateway.models.artifacts import Artifact
+from gateway.models.chain import chain_digests
 from gateway.models.conversation import (
     NOWHERE,
     BranchPoint,
@@ -57,8 +58,8 @@ def find(
             return None
         ref = ConversationRef(conversation_id)
     answer = None
-    if ref.behind is not None:
-        answer = answer_of(connection, tenant, ref.behind)
+    if ref.is_point:
+        answer = answer_of(connection, tenant, ref)
         if answer is None:
             return None
         ref = ConversationRef(answer.conversation_id)
@@ -68,6 +69,9 @@ def find(
     point = resume_behind(row)
     if answer is not None:
         point = resume_behind(answer)
+        if lookup is not None:
+            chain = tuple(chain_digests(lookup.bodies, point.digest))
+            point = locate(connection, row.id, row.head_id, replace(lookup, digests=chain)) or point
     elif ref.branch is not None:
         branched = _branch_point(connection, row.id, ref.branch)
         if branched is None:
@@ -78,7 +82,7 @@ def find(
     found = _load(connection, row, point, lookup, max_bytes, paths, framed=bool(row.framed) and model is not None)
     if ref.branch is not None:
         found = _as_of_branch(found, ref.branch)
-    if answer is not None:
+    if answer is not None and answer.completion is not None:
         found = replace(found, instructions=without_own(found.instructions, jsons.loads_stored(answer.completion)))
     if row.framed and model is not None:
         frame = read_frame(connection, row.id, model, found.path)
@@ -103,24 +107,25 @@ def _branch_point(connection: sa.Connection, conversation_id: str, branch: Branc
     return resume_behind(row) if row is not None else None
 
 
-def answer_of(connection: sa.Connection, tenant: str, completion_id: str) -> Any:
-    """The row of the first answer of a tenant's stored completion, with `CHAIN_COLUMNS`, its conversation and the body
-    of the completion; None where there is none, or it was deleted."""
-    if "\x00" in completion_id:
+def answer_of(connection: sa.Connection, tenant: str, ref: ConversationRef) -> Any:
+    """The row of the message that a point names, with `CHAIN_COLUMNS`, its conversation, and the body of its completion
+    where there is one: the first answer of a tenant's stored completion, or a message by its id. None where there is
+    none, or it was deleted."""
+    name = ref.behind if ref.behind is not None else ref.at or ""
+    if "\x00" in name:
         return None
-    ledger, kept, messages = schema.ledger, schema.completions, schema.messages
-    joined = ledger.join(kept, kept.c.request_id == ledger.c.request_id)
-    joined = joined.join(messages, messages.c.request_id == ledger.c.request_id)
+    kept, messages, owners = schema.completions, schema.messages, schema.conversations
     columns = (*CHAIN_COLUMNS, messages.c.conversation_id, kept.c.body.label("completion"))
-    where = (
-        ledger.c.tenant == tenant,
-        ledger.c.completion_id == completion_of(completion_id),
-        messages.c.choice.is_not(None),
-        messages.c.conversation_id == kept.c.conversation_id,
-    )
-    return connection.execute(
-        sa.select(*columns).select_from(joined).where(*where).order_by(messages.c.choice).limit(1)
-    ).first()
+    joined = messages.join(owners, owners.c.id == messages.c.conversation_id)
+    if ref.behind is None:
+        joined = joined.outerjoin(kept, kept.c.request_id == messages.c.request_id)
+        where = [messages.c.id == name, messages.c.status != "failed"]
+    else:
+        joined = joined.join(kept, kept.c.request_id == messages.c.request_id)
+        joined = joined.join(schema.ledger, schema.ledger.c.request_id == kept.c.request_id)
+        where = [schema.ledger.c.completion_id == completion_of(name), messages.c.choice.is_not(None)]
+    query = sa.select(*columns).select_from(joined).where(owners.c.tenant == tenant, *where)
+    return connection.execute(query.order_by(messages.c.choice).limit(1)).first()
 
 
 def without_own(stored: tuple[dict[str, Any], ...], completion: dict[str, Any]) -> tuple[dict[str, Any], ...]:

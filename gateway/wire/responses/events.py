@@ -31,6 +31,7 @@ class ResponseEvents:
         self._items: list[Open] = []
         self._calls: dict[int, Call] = {}
         """The call that a piece of an index belongs to."""
+        self._has_content = False
         self._finish: str | None = None
         self._usage: Any = None
 
@@ -51,7 +52,9 @@ class ResponseEvents:
         """What stands behind the last chunk: the ends of all items, and the whole response."""
         events: list[Json] = []
         if not self._items:
-            events += self._words()[1]
+            words, events = self._words()
+            if self._has_content:
+                events += words.empty()
         events += [event for item in self._items for event in item.close()]
         output = [self._shown(item.item()) for item in self._items]
         reason = INCOMPLETE.get(self._finish or "")
@@ -100,6 +103,7 @@ class ResponseEvents:
             events += [*begun_now, *thought.add(thoughts)]
         for whole in (*(delta.get("reasoning_items") or ()), *(delta.get("output_items") or ())):
             events += self._whole(whole)
+        self._has_content = self._has_content or isinstance(delta.get("content"), str)
         if _is_text(delta.get("content")):
             words, begun_now = self._words()
             logprobs = choice.get("logprobs")
@@ -113,6 +117,10 @@ class ResponseEvents:
             events += [*begun_now, *words.annotation(annotation)]
         for position, piece in enumerate(delta.get("tool_calls") or ()):
             events += self._call(position, piece)
+        if isinstance(delta.get("phase"), str):  # it comes with the end
+            for item in self._items:
+                if isinstance(item, Words):
+                    item.phase = delta["phase"]
         return events
 
     def _thought(self, *, is_summary: bool = False) -> tuple[Thought, list[Json]]:
@@ -166,6 +174,16 @@ class ResponseEvents:
         events = [event for each in self._items if not isinstance(each, Call) for event in each.close()]
         self._items.append(item)
         return [*events, *item.begin(len(self._items) - 1)]
+
+
+def whole_events(begins: Json, response: Json) -> list[Json]:
+    """The events of a response whose items are made at once."""
+    events = [{"type": f"response.{name}", "response": begins} for name in ("created", "in_progress")]
+    for index, item in enumerate(response["output"]):
+        place = {"output_index": index, "item": item}
+        events += [{"type": f"response.output_item.{name}", **place} for name in ("added", "done")]
+    events.append({"type": f"response.{response['status']}", "response": response})
+    return [{**event, "sequence_number": number} for number, event in enumerate(events)]
 
 
 def _is_text(value: Any) -> bool:
