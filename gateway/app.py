@@ -288,7 +288,7 @@ class Gateway:
             Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["POST"]),
             Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["DELETE"]),
         ]
-        found += response_routes(self.answering, self.settings, self.store, self.auth, self.relay, self.clock)
+        found += response_routes(self.answering, self.settings, self.resends, self.store, self.auth, self.relay)
         found += organization_routes(self.transactions, self.auth, self.clock)
         found += self._classic_routes(ready)
         page = Entrance(self._parts(ready))

@@ -114,7 +114,7 @@ class Answering:
         self._store = store
         self._auth = auth
         self._max_body_bytes = server.max_body_bytes
-        self._clock = clock
+        self.clock = clock
         self._unattended = BackgroundTasks()
 
     async def answer(self, scope: Scope, receive: Receive, send: Send, dialect: Dialect) -> None:
@@ -123,7 +123,7 @@ class Answering:
         Raises:
             GatewayError: as drawn in `errors.py`; nothing has been sent yet.
         """
-        at, started = self._clock.now(), self._clock.monotonic()
+        at, started = self.clock.now(), self.clock.monotonic()
         key = keyed(scope)
         caller = await self._auth.caller(scope)
         with self._large_bodies.place() as place:

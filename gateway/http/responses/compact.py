@@ -4,7 +4,7 @@ No model is called for it, so it costs nothing and leaves no bill.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway.base.ids import COMPLETION, RESPONSE, answer_id, new_id
 from gateway.base.tasks import offload_if
@@ -41,6 +41,14 @@ class Triggered(Exception):
         super().__init__(TRIGGER)
         self.body = body
         self.caller = caller
+
+
+class Resolved(NamedTuple):
+    """A body with what its items stand for in their place; and the stored message behind which it goes on, where that
+    was compacted."""
+
+    body: Json
+    at: str | None = None
 
 
 class Compaction:
@@ -97,8 +105,7 @@ class Compaction:
         Raises:
             InvalidRequest: a field breaks a rule, or names nothing that is there; `param` names it.
         """
-        body, at = await self.expanded(body, caller.tenant)
-        body = await with_referred(body, caller.tenant, self._store)
+        body, at = await self.resolved(body, caller.tenant)
         names_history = body.get("previous_response_id") is not None or body.get("conversation") is not None
         if names_history:
             at = await self._end_of(caller.tenant, body)
@@ -110,7 +117,16 @@ class Compaction:
             compacted = await self._compacted(request, at, is_known=not names_history)
         return compacted.sealed_for(caller.tenant, await self._store.secret())
 
-    async def expanded(self, body: Json, tenant: str) -> tuple[Json, str | None]:
+    async def resolved(self, body: Json, tenant: str) -> "Resolved":
+        """The body with what its items stand for in their place.
+
+        Raises:
+            GatewayError: it is not there, or not this tenant's; `param` names the field.
+        """
+        body, at = await self._expanded(body, tenant)
+        return Resolved(await with_referred(body, tenant, self._store), at)
+
+    async def _expanded(self, body: Json, tenant: str) -> tuple[Json, str | None]:
         """The body with what its last compaction item stands for in the place of that and of all that is before it; and
         the stored message behind which the rest goes on, if there is one.
 

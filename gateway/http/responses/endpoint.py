@@ -10,17 +10,17 @@ from gateway.base.tasks import offload_if
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError
 from gateway.http.answering import Answering, StreamWriter
+from gateway.http.chat.resends import LEAST_BYTES, Resends, read_chat_request
 from gateway.http.chat.validation import Arrival, parse_chat_request
 from gateway.http.edge import Receive, Scope, Send, named_event
 from gateway.http.receive import LARGE_BODY, json_body
-from gateway.http.responses.compact import Compaction, Triggered, triggered
-from gateway.http.responses.references import MARKS, with_referred
+from gateway.http.responses.compact import Compaction, Resolved, Triggered, triggered
+from gateway.http.responses.references import MARKS
 from gateway.models.conversation import ConversationRef
-from gateway.models.exchange import Caller, ChatRequest
-from gateway.storage.store import ConversationStore
+from gateway.models.exchange import Caller, ChatRequest, ContextOptions
 from gateway.turn.streaming import Chunks
 from gateway.wire.responses.events import ResponseEvents
-from gateway.wire.responses.reading import Reading, read_request, renamed
+from gateway.wire.responses.reading import Place, Reading, read_request, renamed
 from gateway.wire.responses.stored import asked_of
 from gateway.wire.responses.wording import echo, response_of
 
@@ -28,16 +28,14 @@ from gateway.wire.responses.wording import echo, response_of
 class Responses:
     """The endpoint."""
 
-    def __init__(
-        self, answering: Answering, settings: Settings, store: ConversationStore, compaction: Compaction
-    ) -> None:
+    def __init__(self, answering: Answering, settings: Settings, resends: Resends, compaction: Compaction) -> None:
         self._answering = answering
         self._settings = settings
-        self._store = store
+        self._resends = resends
         self._compaction = compaction
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        dialect = ResponsesDialect(self._settings, self._store, self._compaction)
+        dialect = ResponsesDialect(self._settings, self._resends, self._compaction)
         try:
             await self._answering.answer(scope, receive, send, dialect)
         except Triggered as asked:
@@ -50,40 +48,42 @@ class Responses:
 class ResponsesDialect:
     """One request in the words of Responses (a `Dialect`)."""
 
-    def __init__(self, settings: Settings, store: ConversationStore, compaction: Compaction) -> None:
+    def __init__(self, settings: Settings, resends: Resends, compaction: Compaction) -> None:
         self._settings = settings
-        self._store = store
+        self._resends = resends
         self._compaction = compaction
-        self._at: str | None = None
-        self._body: dict[str, Any] = {}
-        self._resolved: dict[str, Any] | None = None
-        self._reading: Reading | None = None
+        self._resolved: Resolved | None = None
+        self._chat = b""
+        """The request as the bytes of a chat, where it is long enough to be recognised in the next one."""
+        self._repeated: dict[str, Any] = {}
+        self._include: tuple[str, ...] = ()
+        self._places: tuple[Place, ...] = ()
 
     def read(self, raw: bytes, headers: Mapping[str, str], caller: Caller, arrival: Arrival) -> ChatRequest:
         """The request as a chat."""
-        body = self._body = self._resolved or json_body(raw)
-        reading = self._reading = read_request(body)
-        request = parse_chat_request(reading.chat, headers, caller, self._settings, arrival)
-        asked = asked_of(body, request.messages)
-        options = request.options
-        if reading.whole:
-            options = replace(options, planning="never", whole=True)
-        if reading.threshold is not None:
-            limit = min(options.max_input_tokens or reading.threshold, reading.threshold)
-            options = replace(options, max_input_tokens=limit)
+        body, at = self._resolved or Resolved(json_body(raw))
+        reading = read_request(body)
+        self._places = reading.places
+        self._include = tuple(body.get("include") or ())
+        if len(raw) < LEAST_BYTES:
+            request = parse_chat_request(reading.chat, headers, caller, self._settings, arrival)
+        else:
+            chat = self._chat = jsons.dumps({"messages": reading.chat["messages"], **reading.chat})
+            request = read_chat_request(self._resends, chat, headers, caller, self._settings, arrival)
+        self._repeated = echo(body, store=request.store)
         conversation = request.conversation
         if reading.previous is not None:
             conversation = ConversationRef(behind=reading.previous)
-        elif self._at is not None and conversation == ConversationRef():
-            conversation = ConversationRef(at=self._at)
+        elif at is not None and conversation == ConversationRef():
+            conversation = ConversationRef(at=at)
         return replace(
             request,
             api="responses",
             native=reading.native,
             include_usage=request.stream,
-            asked=asked,
-            options=options,
+            options=_options(request.options, reading),
             conversation=conversation,
+            asked=asked_of(body, request.messages),
         )
 
     def refers(self, raw: bytes) -> bool:
@@ -99,31 +99,34 @@ class ResponsesDialect:
         body = await offload_if(len(raw) >= LARGE_BODY, json_body, raw)
         if (rest := triggered(body)) is not None:
             raise Triggered(rest, caller)
-        body, self._at = await self._compaction.expanded(body, caller.tenant)
-        self._resolved = await with_referred(body, caller.tenant, self._store)
+        self._resolved = await self._compaction.resolved(body, caller.tenant)
 
     def rename(self, error: GatewayError) -> None:
         """An error, in place, in the words of the request."""
-        renamed(error, self._reading.places if self._reading is not None else ())
+        renamed(error, self._places)
 
     def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
-        """Nothing is kept of a body."""
-        return nullcontext()
+        """The chat that it is, is kept for later requests that begin with the same messages."""
+        chat, self._chat = self._chat, b""
+        return self._resends.holding(chat, request) if chat else nullcontext()
 
     def whole(self, body: dict[str, Any], request: ChatRequest) -> bytes:
         """The completion as a response."""
-        return jsons.dumps(response_of(body, self._echo(request), self._include))
+        return jsons.dumps(response_of(body, self._repeated, self._include))
 
     def writer(self, request: ChatRequest) -> StreamWriter:
         """Events with names."""
-        return _Writer(ResponseEvents(self._echo(request), self._include), self)
+        return _Writer(ResponseEvents(self._repeated, self._include), self)
 
-    @property
-    def _include(self) -> tuple[str, ...]:
-        return tuple(self._body.get("include") or ())
 
-    def _echo(self, request: ChatRequest) -> dict[str, Any]:
-        return echo(self._body, store=request.store)
+def _options(options: ContextOptions, reading: Reading) -> ContextOptions:
+    """With what the request says of its window in words of its own."""
+    if reading.whole:
+        options = replace(options, planning="never", whole=True)
+    if reading.threshold is not None:
+        limit = min(options.max_input_tokens or reading.threshold, reading.threshold)
+        options = replace(options, max_input_tokens=limit)
+    return options
 
 
 class _Writer:
