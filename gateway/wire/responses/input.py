@@ -7,8 +7,8 @@ from gateway.errors import invalid, missing
 from gateway.wire.responses.compaction import as_message
 from gateway.wire.responses.items import Item, ItemReader, ReadMessage
 
-COMPACTIONS = ("compaction", "compaction_trigger")
-"""Items that are answered or expanded before the rest is read."""
+STANDING = ("item_reference", "compaction", "compaction_trigger")
+"""Items that stand for something else: they are answered, or that is put in their place, before the rest is read."""
 COVERED = object()
 """Stands for an item that a compaction behind it stands for."""
 
@@ -34,7 +34,7 @@ class InputReader(ItemReader):
 
     def read_other(self, item: Item, kind: str, where: str) -> None:
         """Kept as it is on the assistant's message that it belongs to."""
-        if kind in COMPACTIONS:
+        if kind in STANDING:
             raise invalid(f"{where}.type", f"must not be {kind}: this is for responses alone")
         answer = self.open_answer
         if answer is None:
