@@ -308,8 +308,7 @@ class UpstreamError(GatewayError):
 
 
 class UpstreamUnreachable(UpstreamError):
-    """No connection, or a connection that broke before the first byte of an answer. The message names host and kind of
-    failure (guarantee §7)."""
+    """No connection, or one that broke before an answer's first byte. It names host and fault (guarantee §7)."""
 
     code = "upstream_unreachable"
     may_be_charged = False
@@ -384,8 +383,7 @@ class UpstreamOverflow(UpstreamRefused):
         self.counted: int | None = None
 
     def explain(self, window: int | None, counted: int | None) -> None:
-        """Adds what the gateway knows itself, for a provider that does not say it: the model's window, and how many
-        tokens the messages take."""
+        """Adds what a provider may not say: the model's window, and how many tokens the messages take."""
         self.window, self.counted = window, counted
 
     def body(self) -> dict[str, Any]:

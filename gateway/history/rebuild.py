@@ -41,10 +41,13 @@ from gateway.models.exchange import ChatRequest
 from gateway.models.frames import Frame
 from gateway.models.memory import EXTRACTS
 from gateway.models.tool_steps import RESULT_ROLES
+from gateway.models.turn import is_own
 from gateway.ports import ConversationReader
 
 INLINE_BYTES = 2**20
 """A body of fewer bytes is compared and paired in less time than other requests would notice."""
+COMPACTED_BYTES = 8000
+"""Stored bytes of the path before a compaction that stay in the window, whole turns: the latest does in any case."""
 BYTES_PER_TOKEN = 8
 """Stored bytes that are read for each token of the budget: no text has longer tokens on average."""
 
@@ -75,7 +78,8 @@ async def build_llm_messages(request: ChatRequest, store: ConversationReader, op
 
     Raises:
         ConversationNotFound: the id is unknown, deleted or another tenant's.
-        InvalidRequest: results and calls do not pair; names `messages[i]`. Or there is no message at all.
+        InvalidRequest: results and calls do not pair; names `messages[i]`. Or there is no message at all, or no such
+            answer as it is to go on from (status and words are OpenAI's).
         StorageUnavailable: it was needed and cannot be reached.
     """
     small = _is_small(request)
@@ -83,17 +87,22 @@ async def build_llm_messages(request: ChatRequest, store: ConversationReader, op
     ref, tenant = request.conversation, request.caller.tenant
     lookup = await _lookup(request, sent, store, options)
     stored = None
-    if ref.conversation_id or ref.session or (lookup and lookup.keys):
+    if ref.conversation_id or ref.session or ref.is_point or (lookup and lookup.keys):
         if options.before_lookup is not None:
             await options.before_lookup(sent.digests)
-        stored = await store.find_conversation(
-            tenant, ref, max_bytes=options.max_bytes, lookup=lookup, model=request.model
-        )
+        most: int | None = options.max_bytes
+        model: str | None = request.model
+        if ref.at is not None:  # older turns leave the window, and what was frozen of it
+            most, model = COMPACTED_BYTES + request.size, None
+        stored = await store.find_conversation(tenant, ref, max_bytes=most, lookup=lookup, model=model)
         if stored is None and ref.conversation_id:
             raise ConversationNotFound("No such conversation.", param="conversation")
         if stored is not None and ref.is_whole and not (lookup and stored.resume_point.kept):
             # Something else that is said in the same session, such as an agent's own conversation.
             return await build_llm_messages(replace(request, conversation=ConversationRef()), store, options)
+        if stored is None and ref.is_point:
+            text = f"Previous response with id '{ref.behind or ref.at}' not found."
+            raise InvalidRequest(text, param="previous_response_id", code="previous_response_not_found")
     small = small and len(stored.path if stored else ()) < INLINE_MESSAGES
     history = await offload_if(not small, _rebuilt, sent, lookup, stored, request, options)
     if history.segments and (request.options.memory == EXTRACTS or request.has_sections):
@@ -155,7 +164,7 @@ async def _lookup(
 ) -> Lookup | None:
     """What to look up of a resend; None for a delta, and for a request that can continue nothing."""
     ref = request.conversation
-    if not (sent.answers or sent.prefilled):
+    if ref.behind is not None or not (sent.answers or sent.prefilled):
         return None
     found = Lookup(
         bodies=sent.bodies[: sent.matched],
@@ -166,6 +175,8 @@ async def _lookup(
     )
     if ref.conversation_id or ref.session:
         return found
+    if ref.at is not None:
+        return replace(found, instructed=False, fits_as_sent=False, maybe_delta=True)
     people = users_of(request.forward)
     if options.match == "off" or (options.match == "user" and not people):
         return None
@@ -189,6 +200,9 @@ def _rebuilt(
         return _new_conversation(request, sent, options)
     if request.conversation.branch is not None:
         return replace(_delta(sent, stored, options), at_head=False)
+    if request.conversation.is_point and not stored.resume_point.kept:
+        kept = () if _says_more(request, sent) else stored.instructions
+        return replace(_delta(sent, stored, options), at_head=False, instructions=(*sent.instructions, *kept))
     if lookup is None or (lookup.maybe_delta and not stored.resume_point.kept):
         return _delta(sent, stored, options)
     point = stored.resume_point
@@ -279,6 +293,11 @@ def _delta(sent: SentChain, stored: StoredConversation, options: RebuildOptions)
         segments=stored.segments,
         older_pins=stored.older_pins,
     )
+
+
+def _says_more(request: ChatRequest, sent: SentChain) -> bool:
+    """Whether a response's request sends system messages beside its `instructions`."""
+    return len(sent.instructions) > is_own(request.asked, sent.instructions)
 
 
 def _resent(sent: SentChain, stored: StoredConversation, options: RebuildOptions, *, recognised: bool) -> History:

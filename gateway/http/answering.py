@@ -70,6 +70,18 @@ class Dialect(Protocol):
         """
         ...
 
+    def refers(self, raw: bytes) -> bool:
+        """Whether a body may refer to what is stored, so that `look_up` is to be asked before it is read."""
+        ...
+
+    async def look_up(self, raw: bytes, caller: Caller) -> None:
+        """Reads what a body refers to.
+
+        Raises:
+            GatewayError: it is not there; or the body breaks a rule.
+        """
+        ...
+
     def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
         """Whatever is kept of a body while its request is answered."""
         ...
@@ -102,7 +114,7 @@ class Answering:
         self._store = store
         self._auth = auth
         self._max_body_bytes = server.max_body_bytes
-        self._clock = clock
+        self.clock = clock
         self._unattended = BackgroundTasks()
 
     async def answer(
@@ -116,7 +128,7 @@ class Answering:
         Raises:
             GatewayError: as drawn in `errors.py`; nothing has been sent yet.
         """
-        at, started = self._clock.now(), self._clock.monotonic()
+        at, started = self.clock.now(), self.clock.monotonic()
         key = keyed(scope)
         caller = caller or await self._auth.caller(scope)
         with self._large_bodies.place() as place:
@@ -140,6 +152,8 @@ class Answering:
         def read() -> ChatRequest:
             return dialect.read(raw, told_headers(scope), caller, arrival)
 
+        if dialect.refers(raw):
+            await dialect.look_up(raw, caller)
         request = await offload_if(len(raw) >= LARGE_BODY, read)
         if caller.tenant == UNKNOWN and (request.keeps_content or request.conversation != ConversationRef()):
             raise StorageUnavailable("The storage cannot be reached.")

@@ -124,12 +124,21 @@ class BranchPoint:
 class ConversationRef:
     """How a request names its conversation; at most one of the two is set (an id outranks a session). `branch`: of a
     replay, where in it the request goes on; None: where its messages say. `is_whole`: the client sends the whole of the
-    conversation with each request, and may say other things in the same session: then the session names the first."""
+    conversation with each request, and may say other things in the same session: then the session names the first.
+    `behind`: the completion behind whose answer it goes on, `at`: the message behind which it does, as the client has
+    compacted all before; each instead of all of these."""
 
     conversation_id: str | None = None
     session: str | None = None
     branch: BranchPoint | None = None
     is_whole: bool = False
+    behind: str | None = None
+    at: str | None = None
+
+    @property
+    def is_point(self) -> bool:
+        """Whether it names a place in a conversation."""
+        return self.behind is not None or self.at is not None
 
 
 @dataclass(frozen=True, slots=True)

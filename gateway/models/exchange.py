@@ -127,7 +127,8 @@ class ChatRequest:
     field `context.memory` is `options.memory`); `claim` says that it is to be answered once; `log_facts` are the fields
     of its line in the log; `has_left` tells whether its client has closed the connection, and nobody else wants the
     answer; `known` is what an earlier request tells of its messages. `api` names the API that it came by, None for chat
-    completions; `native` is what it says in that API's words alone."""
+    completions; `native` is what it says in that API's words alone,
+    `asked` what its answer repeats of it: that is stored with the answer."""
 
     request_id: str
     caller: Caller
@@ -155,6 +156,7 @@ class ChatRequest:
     known: KnownMessages = field(default_factory=KnownMessages, repr=False, compare=False)
     api: Literal["responses", "messages"] | None = None
     native: Native | None = None
+    asked: Mapping[str, Any] | None = None
 
     @property
     def keeps_content(self) -> bool:

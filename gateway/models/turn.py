@@ -2,12 +2,13 @@
 read again."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Literal
 
+from gateway.base.ids import content_digest
 from gateway.models.artifacts import Artifact
 from gateway.models.bill import PICO, CallCost
 from gateway.models.chain import START, ChainDigest, ChainKey
@@ -194,18 +195,32 @@ class TurnCommit:
 
 @dataclass(frozen=True, slots=True)
 class StoredCompletion:
-    """A bill looked up afterwards, with the answer's body if that was stored."""
+    """A bill looked up afterwards, with the answer's body if that was stored. `asked`: `ChatRequest.asked`."""
 
     ledger: LedgerEntry
     completion: dict[str, Any] | None = None
     completion_metadata: dict[str, str] | None = None
     plan: dict[str, Any] | None = None
+    asked: dict[str, Any] | None = None
 
     @property
     def whole(self) -> bool:
         """Whether its client can be given it again: nothing of it was left out or has been deleted since."""
         choices = (self.completion or {}).get("choices")
         return bool(choices) and all("role" in (choice.get("message") or {}) for choice in choices or ())
+
+
+ASKED = "asked"
+"""The field of a stored completion's body that is `ChatRequest.asked`; no client is shown it."""
+OWN_INSTRUCTIONS = "instructions_digest"
+"""Its field with the digest of the `instructions` of a response; the words stand among the system messages."""
+
+
+def is_own(asked: Mapping[str, Any] | None, instructions: Sequence[dict[str, Any]]) -> bool:
+    """Whether the first of these system messages is the `instructions` of a response that was asked for so."""
+    digest = (asked or {}).get(OWN_INSTRUCTIONS)
+    first = instructions[0].get("content") if instructions else None
+    return isinstance(first, str) and digest is not None and content_digest(first) == digest
 
 
 LARGEST_KEPT = (2**63 - 1) * PICO

@@ -18,7 +18,7 @@ from gateway.storage.database.engine import Transactions, insert_if_new
 from gateway.storage.database.migrate import schema_state
 from gateway.storage.lookup.find import conversation_row, find, read_earlier
 from gateway.storage.lookup.path_cache import PathCache
-from gateway.storage.lookup.segments import read_messages, read_uncovered
+from gateway.storage.lookup.segments import read_messages, read_said, read_uncovered
 from gateway.storage.secret import Users, make_secret, read_secret, user_digest
 from gateway.storage.turns.bills import Amend, amend_bill
 from gateway.storage.turns.commit import CommitGroup, record
@@ -217,11 +217,18 @@ class ConversationStore:
             await self._transactions.wipe()
         return found
 
-    async def completion_input(self, tenant: str, completion_id: str) -> list[tuple[str, dict[str, Any]]] | None:
-        """The messages that a tenant's stored completion answers, with their ids; None if there is no such one."""
+    async def completion_input(
+        self, tenant: str, completion_id: str, *, said: bool = True
+    ) -> list[tuple[str, dict[str, Any]]] | None:
+        """The messages that a tenant's stored completion answers, with their ids, or (`said` False) the system messages
+        in force alone; None if there is no such one."""
         if "\x00" in completion_id:
             return None
-        return await self._transactions.run(lambda connection: read_input(connection, tenant, completion_id))
+        return await self._transactions.run(lambda connection: read_input(connection, tenant, completion_id, said=said))
+
+    async def said_anywhere(self, tenant: str, message_ids: Sequence[str]) -> dict[str, ConversationMessage]:
+        """A tenant's messages by their ids, of whichever conversations, as far as they are there."""
+        return await self._transactions.run(lambda connection: read_said(connection, tenant, message_ids))
 
     async def has_conversation(self, tenant: str, conversation_id: str) -> bool:
         """Whether this tenant has that conversation."""

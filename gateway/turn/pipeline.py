@@ -305,7 +305,8 @@ class Pipeline:
 def _can_attach(request: ChatRequest) -> bool:
     """Documents enter through the block at the head of the current user message; a conversation may have one."""
     has_user = any(message["role"] == "user" for message in request.messages)
-    continues = request.conversation.conversation_id or request.conversation.session
+    ref = request.conversation
+    continues = ref.conversation_id or ref.session or ref.is_point
     return request.options.mode != "off" and bool(has_user or continues)
 
 

@@ -40,6 +40,8 @@ class RunningTurns:
         request = exchange.request
         tenant = request.caller.tenant
         keys = [*_names(request), (tenant, "id", exchange.conversation_id), _said(request, chain_of(exchange).end)]
+        if request.api is not None:
+            keys.append((tenant, "answer", exchange.completion_id))
         self._running[tenant][request.request_id] = exchange, keys
         for key in keys:
             self._by_key[key][request.request_id] = exchange
@@ -94,7 +96,7 @@ def _is_leaving(exchange: Exchange) -> bool:
 def _names(request: ChatRequest) -> list[Key]:
     """The conversation as the request names it, if it does."""
     tenant, ref = request.caller.tenant, request.conversation
-    named = {"id": ref.conversation_id, "session": ref.session}
+    named = {"id": ref.conversation_id, "session": ref.session, "answer": ref.behind}
     return [(tenant, kind, name) for kind, name in named.items() if name is not None]
 
 

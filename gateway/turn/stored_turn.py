@@ -25,7 +25,7 @@ from gateway.models.conversation import ConversationMessage, History, TokenCount
 from gateway.models.exchange import ChatRequest
 from gateway.models.things import NotedThings
 from gateway.models.tool_steps import RESULT_ROLES, open_step, without_calls
-from gateway.models.turn import NewAnswer, StoredTurn
+from gateway.models.turn import ASKED, NewAnswer, StoredTurn
 from gateway.models.window import Material
 from gateway.things.rules import things_of_steps
 from gateway.turn.exchange import Exchange, Outcome
@@ -162,6 +162,8 @@ def _completion(exchange: Exchange, outcome: Outcome) -> dict[str, Any] | None:
     own = ("response_metadata", "conversation")
     completion = {k: v for k, v in outcome.completion.items() if k not in own}
     completion["id"] = exchange.completion_id
+    if exchange.request.asked is not None:
+        completion[ASKED] = exchange.request.asked
     return completion if outcome.usage is None else {**completion, "usage": outcome.usage}
 
 

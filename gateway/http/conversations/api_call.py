@@ -9,7 +9,7 @@ from gateway.errors import ConversationNotFound, StorageUnavailable
 from gateway.http.auth import UNKNOWN, Authenticator
 from gateway.http.chat.validation import CONVERSATION_ID
 from gateway.http.conversations.items import parse_items
-from gateway.http.conversations.queries import parameters
+from gateway.http.conversations.queries import included, parameters
 from gateway.http.edge import Receive, Scope, Send, answer_headers, send_json
 from gateway.http.fields import invalid
 from gateway.http.receive import LARGE_BODY, json_body, read_body
@@ -27,6 +27,8 @@ class ApiCall:
     path: Mapping[str, str]
     query: Mapping[str, str]
     raw: bytes
+    included: tuple[str, ...] = ()
+    """What the query's `include` names."""
 
     @property
     def conversation_id(self) -> str:
@@ -77,8 +79,9 @@ class Endpoint:
             raise StorageUnavailable("The storage cannot be reached.")
         log_facts = scope["gateway"]
         log_facts["tenant"] = caller.tenant
-        query = parameters(scope["query_string"].decode("latin-1"))
-        call = ApiCall(caller.tenant, log_facts["request_id"], scope["path_params"], query, raw)
+        text = scope["query_string"].decode("latin-1")
+        query, named = parameters(text), included(text)
+        call = ApiCall(caller.tenant, log_facts["request_id"], scope["path_params"], query, raw, named)
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         answer = await self._answers[method](call)
         conversation_id = call.path.get("conversation_id") or call.query.get("conversation") or conversation_of(answer)

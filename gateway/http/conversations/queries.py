@@ -18,6 +18,14 @@ def parameters(text: str) -> Query:
     return {name: values[0] for name, values in parse_qs(text, keep_blank_values=True).items()}
 
 
+def included(text: str) -> tuple[str, ...]:
+    """`include` of a query string, which may be there several times, with brackets or without."""
+    if "include" not in text:
+        return ()
+    found = parse_qs(text)
+    return (*found.get("include", ()), *found.get("include[]", ()))
+
+
 def check_named(query: Query, *names: str) -> None:
     """
     Raises:

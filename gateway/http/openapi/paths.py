@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gateway.http.openapi.messages import message_paths
-from gateway.http.openapi.schemas import TEXT, UNIX, WHOLE, Schema, ref
+from gateway.http.openapi.schemas import FLAG, TEXT, UNIX, WHOLE, Schema, ref
 from gateway.http.organization.parameters import COMPLETIONS, COSTS, EMBEDDINGS, LISTS, Kind
 
 ID = "{completion_id}"
@@ -34,7 +34,7 @@ def paths() -> dict[str, Any]:
         f"{CHATS}/{ID}/messages": {
             "get": _get("The messages that it answers", "StoreMessages", *_in_path("completion_id"), *_paging("asc"))
         },
-        "/v1/responses": {"post": _response()},
+        **_responses(),
         **message_paths(),
         **_conversations(),
         **_classic(),
@@ -186,6 +186,26 @@ def _replay(named: Iterable[Any]) -> dict[str, Any]:
 def _chat() -> dict[str, Any]:
     streamed = {"schema": ref("ChatCompletionChunk"), "description": "One chunk an event, then `[DONE]`."}
     return _asking("Ask a model", "ChatRequest", "ChatCompletion", streamed)
+
+
+def _responses() -> dict[str, Any]:
+    one, named = "/v1/responses/{response_id}", _in_path("response_id")
+    include = _query("include", {"type": "array", "items": TEXT}, "What is shown beside the usual.")
+    again = [
+        _query("stream", FLAG, "Its events again."),
+        _query("starting_after", WHOLE, "The number of the last event that was seen."),
+    ]
+    paging = _paging("desc")
+    return {
+        "/v1/responses": {"post": _response()},
+        "/v1/responses/compact": {"post": _post("Compact a history", "CompactRequest", "CompactedResponse")},
+        one: {
+            "get": _get("A stored response with its bill", "Response", *named, include, *again),
+            "delete": _get("Delete a stored response", "DeletedResponse", *named),
+        },
+        f"{one}/cancel": {"post": _get("Refused: no response is made in the background", "Response", *named)},
+        f"{one}/input_items": {"get": _get("What its request brought", "Items", *named, include, *paging)},
+    }
 
 
 def _response() -> dict[str, Any]:

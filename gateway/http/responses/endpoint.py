@@ -6,32 +6,40 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.base import jsons
+from gateway.base.tasks import offload_if
 from gateway.config.settings import Settings
-from gateway.errors import GatewayError, InvalidRequest
+from gateway.errors import GatewayError
 from gateway.http.answering import Answering, StreamWriter
 from gateway.http.chat.resends import LEAST_BYTES, Resends, read_chat_request
 from gateway.http.chat.validation import Arrival, parse_chat_request
 from gateway.http.edge import Receive, Scope, Send, named_event
-from gateway.http.receive import json_body
-from gateway.models.exchange import Caller, ChatRequest
+from gateway.http.receive import LARGE_BODY, json_body
+from gateway.http.responses.compact import Compaction, Resolved, Triggered, triggered
+from gateway.http.responses.references import MARKS
+from gateway.models.conversation import ConversationRef
+from gateway.models.exchange import Caller, ChatRequest, ContextOptions
 from gateway.turn.streaming import Chunks
 from gateway.wire.responses.events import ResponseEvents
-from gateway.wire.responses.reading import Place, read_request, renamed
+from gateway.wire.responses.reading import Place, Reading, read_request, renamed
+from gateway.wire.responses.stored import asked_of
 from gateway.wire.responses.wording import echo, response_of
 
 
 class Responses:
     """The endpoint."""
 
-    def __init__(self, answering: Answering, settings: Settings, resends: Resends) -> None:
+    def __init__(self, answering: Answering, settings: Settings, resends: Resends, compaction: Compaction) -> None:
         self._answering = answering
         self._settings = settings
         self._resends = resends
+        self._compaction = compaction
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        dialect = ResponsesDialect(self._settings, self._resends)
+        dialect = ResponsesDialect(self._settings, self._resends, self._compaction)
         try:
             await self._answering.answer(scope, receive, send, dialect)
+        except Triggered as asked:
+            await self._compaction.answer(asked, scope, send)
         except GatewayError as error:
             dialect.rename(error)
             raise
@@ -40,9 +48,11 @@ class Responses:
 class ResponsesDialect:
     """One request in the words of Responses (a `Dialect`)."""
 
-    def __init__(self, settings: Settings, resends: Resends) -> None:
+    def __init__(self, settings: Settings, resends: Resends, compaction: Compaction) -> None:
         self._settings = settings
         self._resends = resends
+        self._compaction = compaction
+        self._resolved: Resolved | None = None
         self._chat = b""
         """The request as the bytes of a chat, where it is long enough to be recognised in the next one."""
         self._repeated: dict[str, Any] = {}
@@ -51,7 +61,7 @@ class ResponsesDialect:
 
     def read(self, raw: bytes, headers: Mapping[str, str], caller: Caller, arrival: Arrival) -> ChatRequest:
         """The request as a chat."""
-        body = json_body(raw)
+        body, at = self._resolved or Resolved(json_body(raw))
         reading = read_request(body)
         self._places = reading.places
         self._include = tuple(body.get("include") or ())
@@ -61,12 +71,35 @@ class ResponsesDialect:
             chat = self._chat = jsons.dumps({"messages": reading.chat["messages"], **reading.chat})
             request = read_chat_request(self._resends, chat, headers, caller, self._settings, arrival)
         self._repeated = echo(body, store=request.store)
+        conversation = request.conversation
         if reading.previous is not None:
-            text = "previous_response_id is not served: send conversation, or all of the input."
-            raise InvalidRequest(text, param="previous_response_id", code="unsupported_parameter")
-        if reading.whole:
-            request = replace(request, options=replace(request.options, planning="never", whole=True))
-        return replace(request, api="responses", native=reading.native, include_usage=request.stream)
+            conversation = ConversationRef(behind=reading.previous)
+        elif at is not None and conversation == ConversationRef():
+            conversation = ConversationRef(at=at)
+        return replace(
+            request,
+            api="responses",
+            native=reading.native,
+            include_usage=request.stream,
+            options=_options(request.options, reading),
+            conversation=conversation,
+            asked=asked_of(body, request.messages),
+        )
+
+    def refers(self, raw: bytes) -> bool:
+        """Whether an item may stand for something else: a stored one, or all before it."""
+        return any(mark in raw for mark in MARKS)
+
+    async def look_up(self, raw: bytes, caller: Caller) -> None:
+        """Puts what items stand for in their place.
+
+        Raises:
+            Triggered: a compaction is asked for, and no answer.
+        """
+        body = await offload_if(len(raw) >= LARGE_BODY, json_body, raw)
+        if (rest := triggered(body)) is not None:
+            raise Triggered(rest, caller)
+        self._resolved = await self._compaction.resolved(body, caller.tenant)
 
     def rename(self, error: GatewayError) -> None:
         """An error, in place, in the words of the request."""
@@ -84,6 +117,16 @@ class ResponsesDialect:
     def writer(self, request: ChatRequest) -> StreamWriter:
         """Events with names."""
         return _Writer(ResponseEvents(self._repeated, self._include), self)
+
+
+def _options(options: ContextOptions, reading: Reading) -> ContextOptions:
+    """With what the request says of its window in words of its own."""
+    if reading.whole:
+        options = replace(options, planning="never", whole=True)
+    if reading.threshold is not None:
+        limit = min(options.max_input_tokens or reading.threshold, reading.threshold)
+        options = replace(options, max_input_tokens=limit)
+    return options
 
 
 class _Writer:

@@ -12,6 +12,7 @@ from gateway.models.chain import message_digest
 from gateway.models.conversation import ConversationMessage
 from gateway.models.items import INSTRUCTION_PREFIX, called, instruction_items, without
 from gateway.models.tool_steps import RESULT_ROLES
+from gateway.models.turn import ASKED
 from gateway.storage import rows
 from gateway.storage.conversations.delete import unheld_groups
 from gateway.storage.conversations.items import instructions_in_force, read_item, require_conversation, require_message
@@ -27,7 +28,7 @@ from gateway.storage.turns.steps import NO_CALL, text_of_step
 BATCH = 500
 CONVERSATIONS, MESSAGES, STEPS = schema.conversations, schema.messages, schema.reasoning_events
 WITHOUT_DERIVED = dict.fromkeys(("path_digest", "said_digest", "plain", "rendered", "standing", "tokens"))
-ENVELOPE = ("id", "object", "created", "model", "usage", "service_tier", "system_fingerprint", "choices")
+ENVELOPE = ("id", "object", "created", "model", "usage", "service_tier", "system_fingerprint", "choices", ASKED)
 
 
 def delete(

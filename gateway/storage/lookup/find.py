@@ -7,7 +7,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.base import jsons
+from gateway.base.ids import completion_of
 from gateway.models.artifacts import Artifact
+from gateway.models.chain import chain_digests
 from gateway.models.conversation import (
     NOWHERE,
     BranchPoint,
@@ -20,6 +22,7 @@ from gateway.models.conversation import (
 )
 from gateway.models.frames import Frame
 from gateway.models.notes import FormNotes
+from gateway.models.turn import ASKED, is_own
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.lookup.earlier import EarlierPath, kept_earlier
@@ -54,11 +57,22 @@ def find(
         if conversation_id is None:
             return None
         ref = ConversationRef(conversation_id)
+    answer = None
+    if ref.is_point:
+        answer = answer_of(connection, tenant, ref)
+        if answer is None:
+            return None
+        ref = ConversationRef(answer.conversation_id)
     row = conversation_row(connection, tenant, ref)
     if row is None:
         return None
     point = resume_behind(row)
-    if ref.branch is not None:
+    if answer is not None:
+        point = resume_behind(answer)
+        if lookup is not None:
+            chain = tuple(chain_digests(lookup.bodies, point.digest))
+            point = locate(connection, row.id, row.head_id, replace(lookup, digests=chain)) or point
+    elif ref.branch is not None:
         branched = _branch_point(connection, row.id, ref.branch)
         if branched is None:
             return None
@@ -68,6 +82,8 @@ def find(
     found = _load(connection, row, point, lookup, max_bytes, paths, framed=bool(row.framed) and model is not None)
     if ref.branch is not None:
         found = _as_of_branch(found, ref.branch)
+    if answer is not None and answer.completion is not None:
+        found = replace(found, instructions=without_own(found.instructions, jsons.loads_stored(answer.completion)))
     if row.framed and model is not None:
         frame = read_frame(connection, row.id, model, found.path)
         if frame is not None and max_bytes is not None:
@@ -89,6 +105,33 @@ def _branch_point(connection: sa.Connection, conversation_id: str, branch: Branc
     where = (MESSAGES.c.id == branch.behind, MESSAGES.c.conversation_id == conversation_id)
     row = connection.execute(sa.select(*CHAIN_COLUMNS).where(*where)).first()
     return resume_behind(row) if row is not None else None
+
+
+def answer_of(connection: sa.Connection, tenant: str, ref: ConversationRef) -> Any:
+    """The row of the message that a point names, with `CHAIN_COLUMNS`, its conversation, and the body of its completion
+    where there is one: the first answer of a tenant's stored completion, or a message by its id. None where there is
+    none, or it was deleted."""
+    name = ref.behind if ref.behind is not None else ref.at or ""
+    if "\x00" in name:
+        return None
+    kept, messages, owners = schema.completions, schema.messages, schema.conversations
+    columns = (*CHAIN_COLUMNS, messages.c.conversation_id, kept.c.body.label("completion"))
+    joined = messages.join(owners, owners.c.id == messages.c.conversation_id)
+    if ref.behind is None:
+        joined = joined.outerjoin(kept, kept.c.request_id == messages.c.request_id)
+        where = [messages.c.id == name, messages.c.status != "failed"]
+    else:
+        joined = joined.join(kept, kept.c.request_id == messages.c.request_id)
+        joined = joined.join(schema.ledger, schema.ledger.c.request_id == kept.c.request_id)
+        where = [schema.ledger.c.completion_id == completion_of(name), messages.c.choice.is_not(None)]
+    query = sa.select(*columns).select_from(joined).where(owners.c.tenant == tenant, *where)
+    return connection.execute(query.order_by(messages.c.choice).limit(1)).first()
+
+
+def without_own(stored: tuple[dict[str, Any], ...], completion: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    """The system messages without the `instructions` of the response that they were in force for: these hold for one
+    response alone."""
+    return stored[1:] if is_own(completion.get(ASKED), stored) else stored
 
 
 def _as_of_branch(found: StoredConversation, branch: BranchPoint) -> StoredConversation:

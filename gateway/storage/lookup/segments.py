@@ -67,6 +67,17 @@ def read_messages(
     return [found[each] for each in message_ids if each in found]
 
 
+def read_said(connection: sa.Connection, tenant: str, message_ids: Sequence[str]) -> dict[str, ConversationMessage]:
+    """A tenant's messages by their ids, of whichever conversations, as far as they are there; none of a failed turn."""
+    found: dict[str, ConversationMessage] = {}
+    table = schema.conversations
+    owned = sa.select(table.c.id).where(table.c.id == MESSAGES.c.conversation_id, table.c.tenant == tenant).exists()
+    for start in range(0, len(message_ids), 500):
+        of_them = (MESSAGES.c.id.in_(message_ids[start : start + 500]), MESSAGES.c.status != "failed", owned)
+        found |= {row.id: message_of(row) for row in connection.execute(whole_messages().where(*of_them))}
+    return found
+
+
 def all_segments(connection: sa.Connection, conversation_id: str) -> Segments:
     """Those of all branches."""
     query = sa.select(SUMMARIES).where(SUMMARIES.c.conversation_id == conversation_id)

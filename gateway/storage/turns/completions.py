@@ -6,8 +6,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.base import jsons
+from gateway.base.ids import completion_of
 from gateway.models.items import instruction_items
-from gateway.models.turn import CompletionPage, CompletionQuery, LedgerEntry, StoredCompletion
+from gateway.models.turn import ASKED, CompletionPage, CompletionQuery, LedgerEntry, StoredCompletion
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.lookup.walk import MESSAGES, messages_of, upwards
@@ -19,7 +20,7 @@ _CHAIN = messages_of(upwards())
 
 
 def read_completion(connection: sa.Connection, tenant: str, completion_id: str) -> StoredCompletion | None:
-    """By `chatcmpl-…` or `req_…`."""
+    """By `chatcmpl-…` (`resp_…`, `msg_…`) or `req_…`."""
     found = _read(connection, [_is(tenant, completion_id)], (), 1)
     return found[0] if found else None
 
@@ -77,9 +78,15 @@ def delete_completion(connection: sa.Connection, tenant: str, completion_id: str
     return True
 
 
-def read_input(connection: sa.Connection, tenant: str, completion_id: str) -> list[tuple[str, dict[str, Any]]] | None:
+def read_input(
+    connection: sa.Connection, tenant: str, completion_id: str, *, said: bool = True
+) -> list[tuple[str, dict[str, Any]]] | None:
     """The messages that a stored completion answers, with their ids, from the system messages in force to the last one
-    before the answer; None if the tenant has no such completion with content."""
+    before the answer; None if the tenant has no such completion with content.
+
+    Args:
+        said: False: the system messages alone.
+    """
     request_id = _stored(connection, tenant, completion_id)
     if request_id is None:
         return None
@@ -93,7 +100,7 @@ def read_input(connection: sa.Connection, tenant: str, completion_id: str) -> li
     instructions = list(jsons.loads_stored(text)) if text else []
     ids = (item["id"] for item in instruction_items(answer.conversation_id, instructions))
     found = list(zip(ids, instructions, strict=False))
-    chain = connection.execute(_CHAIN, {"from": answer.parent_id}).all()[::-1] if answer.parent_id else []
+    chain = connection.execute(_CHAIN, {"from": answer.parent_id}).all()[::-1] if answer.parent_id and said else []
     return found + [(row.id, rows.body_of(row)) for row in chain]
 
 
@@ -107,8 +114,9 @@ def _stored(connection: sa.Connection, tenant: str, completion_id: str) -> str |
 
 def _is(tenant: str, completion_id: str) -> Condition:
     table = schema.ledger.c
-    column = table.request_id if completion_id.startswith("req_") else table.completion_id
-    return sa.and_(table.tenant == tenant, column == completion_id)
+    if completion_id.startswith("req_"):
+        return sa.and_(table.tenant == tenant, table.request_id == completion_id)
+    return sa.and_(table.tenant == tenant, table.completion_id == completion_of(completion_id))
 
 
 def behind(columns: Sequence[sa.ColumnElement[Any]], last: Sequence[Any], *, newest_first: bool) -> Condition:
@@ -164,6 +172,6 @@ def _completion(row: Any, entry: LedgerEntry, messages: dict[int, Any]) -> Store
     body = jsons.loads_stored(row._mapping["body"])
     for choice in body.get("choices", ()):
         choice["message"] = {**messages.get(choice.get("index"), {}), **choice["message"]}
-    metadata, plan = row._mapping["metadata"], row._mapping["plan"]
+    metadata, plan, asked = row._mapping["metadata"], row._mapping["plan"], body.pop(ASKED, None)
     plan = jsons.loads_stored(plan) if plan else None
-    return StoredCompletion(entry, body, jsons.loads(metadata) if metadata else None, plan)
+    return StoredCompletion(entry, body, jsons.loads(metadata) if metadata else None, plan, asked)

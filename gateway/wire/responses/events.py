@@ -176,5 +176,15 @@ class ResponseEvents:
         return [*events, *item.begin(len(self._items) - 1)]
 
 
+def whole_events(begins: Json, response: Json) -> list[Json]:
+    """The events of a response whose items are made at once."""
+    events = [{"type": f"response.{name}", "response": begins} for name in ("created", "in_progress")]
+    for index, item in enumerate(response["output"]):
+        place = {"output_index": index, "item": item}
+        events += [{"type": f"response.output_item.{name}", **place} for name in ("added", "done")]
+    events.append({"type": f"response.{response['status']}", "response": response})
+    return [{**event, "sequence_number": number} for number, event in enumerate(events)]
+
+
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value)

@@ -1,12 +1,23 @@
 """`input` of a request: its items as chat messages, with what only an upstream that speaks Responses understands."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from gateway.errors import invalid, missing
+from gateway.wire.responses.compaction import as_message
 from gateway.wire.responses.items import Item, ItemReader, ReadMessage
 
-NOT_YET = ("item_reference", "compaction", "compaction_trigger")
-"""Items that name something which is stored, or ask for it."""
+STANDING = ("item_reference", "compaction", "compaction_trigger")
+"""Items that stand for something else: they are answered, or that is put in their place, before the rest is read."""
+COVERED = object()
+"""Stands for an item that a compaction behind it stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extract:
+    """Stands for a compaction item: what it holds of what was said before it."""
+
+    text: str
 
 
 class InputReader(ItemReader):
@@ -23,8 +34,8 @@ class InputReader(ItemReader):
 
     def read_other(self, item: Item, kind: str, where: str) -> None:
         """Kept as it is on the assistant's message that it belongs to."""
-        if kind in NOT_YET:
-            raise invalid(f"{where}.type", f"must not be {kind}: this is not served")
+        if kind in STANDING:
+            raise invalid(f"{where}.type", f"must not be {kind}: this is for responses alone")
         answer = self.open_answer
         if answer is None:
             answer = self.add_answer({"content": None}, "complete", where)
@@ -97,7 +108,10 @@ def read_input(value: Any) -> tuple[list[ReadMessage], list[str]]:
         raise invalid("input", "must be a string or a list of items")
     reader = InputReader()
     for index, item in enumerate(value):
-        reader.read(item, f"input[{index}]")
+        if isinstance(item, Extract):
+            reader.add(as_message(item.text), f"input[{index}]")
+        elif item is not COVERED:
+            reader.read(item, f"input[{index}]")
     reader.end()
     return reader.messages, reader.unheld
 

@@ -51,6 +51,8 @@ class Reading:
     """The client wants to be told if not all of it fits: `truncation: disabled`, in so many words."""
     previous: str | None = None
     """`previous_response_id`."""
+    threshold: int | None = None
+    """Tokens that a prompt may have before it is compacted (`context_management`)."""
 
 
 def read_request(body: Mapping[str, Any]) -> Reading:
@@ -92,7 +94,26 @@ def read_request(body: Mapping[str, Any]) -> Reading:
         text = "previous_response_id and conversation name two histories: send one of them."
         raise InvalidRequest(text, param="previous_response_id", code="invalid_value")
     native_words = Native("responses", native, tuple(needs))
-    return Reading(chat, native_words, tuple(places), truncation == "disabled", previous)
+    return Reading(chat, native_words, tuple(places), truncation == "disabled", previous, _threshold(body))
+
+
+def _threshold(body: Mapping[str, Any]) -> int | None:
+    """The least of the thresholds of `context_management`."""
+    given = body.get("context_management")
+    if given is None:
+        return None
+    if not isinstance(given, list):
+        raise invalid("context_management", "must be a list")
+    found: list[int] = []
+    for index, each in enumerate(given):
+        where = f"context_management[{index}]"
+        if not isinstance(each, dict) or each.get("type") != "compaction":
+            raise invalid(f"{where}.type", "must be compaction")
+        limit = each.get("compact_threshold")
+        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
+            raise invalid(f"{where}.compact_threshold", "must be a whole number of at least 1")
+        found += [limit] if limit is not None else []
+    return min(found, default=None)
 
 
 def read_as_chat(body: Mapping[str, Any]) -> Reading:

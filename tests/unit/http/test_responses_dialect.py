@@ -19,6 +19,8 @@ from tests.support.hand_clock import HandClock
 Json = dict[str, Any]
 SETTINGS = Settings()
 STEPS = 30
+NOBODY: Any = None
+"""Who looks up what items stand for: there are none here that do."""
 
 
 @pytest.fixture
@@ -39,7 +41,7 @@ def steps(count: int) -> list[Json]:
 def answered(resends: Resends, body: Json | bytes) -> ChatRequest:
     """A request that is read, answered and kept."""
     raw = body if isinstance(body, bytes) else json.dumps({"model": "m", **body}).encode()
-    dialect = ResponsesDialect(SETTINGS, resends)
+    dialect = ResponsesDialect(SETTINGS, resends, NOBODY)
     arrival = Arrival("req_1", datetime(2026, 11, 23, tzinfo=UTC), 0.0, len(raw))
     request = dialect.read(raw, {}, Caller("one"), arrival)
     sent_chain(request)

@@ -1,0 +1,129 @@
+"""`/v1/responses/{response_id}…`: what is stored of responses, which are the stored completions of chats (ADR 27)."""
+
+from typing import Any
+
+from gateway.base.ids import RESPONSE, answer_id, completion_of
+from gateway.errors import CompletionNotFound, InvalidRequest, ItemNotFound, StorageUnavailable
+from gateway.http.auth import UNKNOWN, Authenticator
+from gateway.http.chat.repeats import replayed_chunks
+from gateway.http.conversations.api_call import ApiCall, Endpoint
+from gateway.http.conversations.completions import as_completion
+from gateway.http.conversations.queries import check_named, included, limit_of, listed, newest_first, parameters
+from gateway.http.edge import EVENT_STREAM, Receive, Scope, Send, answer_headers, named_event, send_start
+from gateway.http.fields import invalid
+from gateway.models.turn import OWN_INSTRUCTIONS, StoredCompletion
+from gateway.storage.store import ConversationStore
+from gateway.wire.responses.events import ResponseEvents
+from gateway.wire.responses.stored import echoed_of, input_of
+from gateway.wire.responses.wording import response_of
+
+Json = dict[str, Any]
+OF_A_STORED_CHAT = ("status", "metadata")
+"""Fields of a stored completion that a response has in other words."""
+
+
+class StoredResponses:
+    """The endpoint of one response (read whole or as a stream, deleted), and those of `cancel` and `input_items`.
+    Completions of chats are found as responses, and the other way round."""
+
+    def __init__(self, store: ConversationStore, auth: Authenticator) -> None:
+        self._store = store
+        self._auth = auth
+        self._one = Endpoint(auth, 0, {"GET": self._find, "DELETE": self._delete})
+        self.cancel = Endpoint(auth, 0, {"POST": self._cancel})
+        self.input_items = Endpoint(auth, 0, {"GET": self._input_items})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """GET and DELETE."""
+        text = scope["query_string"].decode("latin-1")
+        query = parameters(text)
+        if scope["method"] == "GET" and _flag(query.get("stream")):
+            await self._stream(scope, send, included(text), _number(query.get("starting_after")))
+        else:
+            await self._one(scope, receive, send)
+
+    async def _stream(self, scope: Scope, send: Send, include: tuple[str, ...], after: int) -> None:
+        """The events of the response anew, those behind `starting_after`."""
+        caller = await self._auth.caller(scope)
+        if caller.tenant == UNKNOWN:
+            raise StorageUnavailable("The storage cannot be reached.")
+        scope["gateway"]["tenant"] = caller.tenant
+        stored, echoed = await self._stored(caller.tenant, scope["path_params"]["response_id"])
+        events = ResponseEvents(echoed, include)
+        found = events.of(replayed_chunks(_completion(stored), 1, include_usage=True)) + events.end()
+        if stored.ledger.status == "partial":
+            found[-1] = {**found[-1], "type": "response.incomplete", "response": _broken_off(found[-1]["response"])}
+        conversation_id = stored.ledger.conversation_id
+        scope["gateway"]["conversation_id"] = conversation_id
+        await send_start(send, 200, {**EVENT_STREAM, **answer_headers(conversation_id)})
+        body = b"".join(named_event(each) for each in found if each["sequence_number"] > after)
+        await send({"type": "http.response.body", "body": body})
+
+    async def _find(self, call: ApiCall) -> Json:
+        stored, echoed = await self._stored(call.tenant, call.path["response_id"])
+        found = response_of(_completion(stored), echoed, call.included)
+        return _broken_off(found) if stored.ledger.status == "partial" else found
+
+    async def _stored(self, tenant: str, name: str) -> tuple[StoredCompletion, Json]:
+        """The completion, and what its response repeats of its request."""
+        stored = await self._store.find_completion(tenant, completion_of(name))
+        if stored is None or stored.completion is None:
+            raise _unknown(name)
+        instructions: list[Json] = []
+        if OWN_INSTRUCTIONS in (stored.asked or {}):
+            found = await self._store.completion_input(tenant, completion_of(name), said=False)
+            instructions = [body for _, body in found or ()]
+        return stored, echoed_of(stored.asked, stored.completion_metadata, instructions)
+
+    async def _delete(self, call: ApiCall) -> Json:
+        name = call.path["response_id"]
+        if not await self._store.delete_completion(call.tenant, completion_of(name)):
+            raise _unknown(name)
+        return {"id": name, "object": "response", "deleted": True}
+
+    async def _cancel(self, call: ApiCall) -> Json:
+        await self._stored(call.tenant, call.path["response_id"])
+        raise InvalidRequest("Cannot cancel a synchronous response.", param="response_id")
+
+    async def _input_items(self, call: ApiCall) -> Json:
+        check_named(call.query, "after")
+        name, limit, after = call.path["response_id"], limit_of(call.query), call.query.get("after")
+        stored, _ = await self._stored(call.tenant, name)
+        found = await self._store.completion_input(call.tenant, completion_of(name))
+        data = input_of(stored.asked, found or (), call.included)
+        if newest_first(call.query, "desc"):
+            data.reverse()
+        ids = [each["id"] for each in data]
+        if after is not None and after not in ids:
+            raise ItemNotFound("No such item.", param="after")
+        rest = data[ids.index(after) + 1 :] if after is not None else data
+        return listed(rest[:limit], has_more=len(rest) > limit)
+
+
+def _completion(stored: StoredCompletion) -> Json:
+    found = as_completion(stored)
+    return {name: value for name, value in found.items() if name not in OF_A_STORED_CHAT}
+
+
+def _broken_off(response: Json) -> Json:
+    """A response whose stream ended before its answer did."""
+    return {**response, "status": "incomplete", "completed_at": None}
+
+
+def _unknown(name: str) -> CompletionNotFound:
+    shown = answer_id(name, RESPONSE)
+    return CompletionNotFound(f"Response with id '{shown}' not found.", param="response_id")
+
+
+def _flag(value: str | None) -> bool:
+    if value not in (None, "true", "false", "1", "0"):
+        raise invalid("stream", "must be true or false")
+    return value in ("true", "1")
+
+
+def _number(value: str | None) -> int:
+    if value is None:
+        return -1
+    if not (value.isascii() and value.isdigit() and len(value) <= 10):
+        raise invalid("starting_after", "must be a whole number")
+    return int(value)

@@ -1,0 +1,163 @@
+"""Compaction of responses (guarantee §10.6)."""
+
+from typing import Any
+
+import httpx
+from openai.types.responses import CompactedResponse
+
+from tests.support.answers import chat, http, stored_of
+from tests.support.factory import ClientFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+from tests.support.strict_responses import create, events, refused
+
+FILLER = "The harbour master wrote of tides and cranes and the price of rope. " * 60
+FACT = "The access code of the lighthouse is 7731-KESTREL."
+
+
+def talk(gateway: GatewayProcess, upstream: MockUpstream, turns: int) -> Any:
+    """A conversation of long answers by `previous_response_id`, the fact in its first turn; the last response."""
+    last: Any = None
+    for number in range(turns):
+        upstream.reply(text=FACT if number == 0 else f"Note {number}: {FILLER}")
+        body: Any = {"model": "small", "input": f"Tell me of part {number} of the lighthouse"}
+        last = create(gateway, body | ({"previous_response_id": last["id"]} if last else {}))
+    return last
+
+
+def compact(gateway: GatewayProcess, body: Any, token: str = "sk-test") -> Any:
+    """`POST /v1/responses/compact`."""
+    headers = {"authorization": f"Bearer {token}"}
+    answer = httpx.post(f"{gateway.base_url}/responses/compact", json=body, headers=headers, timeout=30)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def sent(upstream: MockUpstream) -> str:
+    """All words that went up."""
+    return "\n".join(str(each.get("content")) for each in upstream.last.body["messages"])
+
+
+def test_s10_6_a_stored_history_is_compacted_to_its_place(
+    gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
+) -> None:
+    """The item takes the place of all before it: older turns leave the window, and come back where a question needs
+    them. The conversation goes on, nothing is billed, no model asked."""
+    last = talk(gateway, upstream, 6)
+    calls = len(upstream.chats)
+    made = make_client(gateway).responses.compact(model="small", previous_response_id=last["id"])
+    assert isinstance(made, CompactedResponse)
+    assert (made.object, made.usage.total_tokens, [item.type for item in made.output]) == (
+        "response.compaction",
+        0,
+        ["compaction"],
+    )
+    (item,) = (each.model_dump(exclude_none=True) for each in made.output)
+    assert FACT not in str(item)
+    assert len(upstream.chats) == calls
+    asked: Any = [item, {"role": "user", "content": "What is the access code of the lighthouse?"}]
+    upstream.reply(text="7731-KESTREL")
+    found = create(gateway, {"model": "small", "input": asked})
+    assert found["conversation"] == last["conversation"]
+    assert "7731-KESTREL" in sent(upstream), "it is recalled"
+    assert len(sent(upstream)) < 3 * len(FILLER), "of six turns of this length"
+    upstream.reply(text="Yes.")
+    asked += [*found["output"], {"role": "user", "content": "Is it?"}]
+    again = create(gateway, {"model": "small", "input": asked})
+    assert again["conversation"] == last["conversation"]
+    assert [each["role"] for each in upstream.last.body["messages"]][-3:] == ["user", "assistant", "user"]
+    with http(gateway) as client:
+        path = f"/conversations/{last['conversation']['id']}/items"
+        items = client.get(path, params={"limit": 100, "order": "asc"}).json()["data"]
+    texts = [each["content"][0]["text"] for each in items]
+    assert texts[-4:] == ["What is the access code of the lighthouse?", "7731-KESTREL", "Is it?", "Yes."]
+    assert len(stored_of(gateway, last["conversation"]["id"])) == 8
+
+
+def test_s10_6_what_is_stored_nowhere_is_an_extract(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """Bounded, labelled, behind the system messages; the users' messages stand before the item."""
+    asked: Any = [{"role": "developer", "content": "Be brief."}]
+    for number in range(40):
+        asked.append({"role": "user", "content": f"Question {number}: {FILLER if number % 2 else 'short'}"})
+        asked.append({"role": "assistant", "content": f"Answer {number}: {FILLER}"})
+    made = compact(one_gateway, {"model": "small", "input": asked})
+    *users, item = made["output"]
+    assert (len(users), {each["role"] for each in users}, item["type"]) == (40, {"user"}, "compaction")
+    upstream.reply(text="x")
+    body: Any = {"model": "gpt-4o", "store": False}
+    create(one_gateway, {**body, "input": [asked[0], *users, item, {"role": "user", "content": "And now?"}]})
+    messages = upstream.last.body["messages"]
+    assert [each["role"] for each in messages] == ["developer", "user", "user"]
+    extract = messages[1]["content"]
+    assert "data, not instructions" in extract
+    assert "Question 0:" in extract
+    assert "Answer 39:" in extract
+    assert "messages left out]" in extract
+    assert len(extract) < 25_000
+    assert len(str(asked)) > 200_000
+
+
+def test_s10_6_a_resent_history_that_is_stored_is_found(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """Without a name, as a resend is."""
+    upstream.reply(text=f"{FACT} {FILLER}")
+    user = {"role": "user", "content": "Tell me of the lighthouse"}
+    began = chat(one_gateway, model="small", messages=[user])
+    answer = {"role": "assistant", "content": f"{FACT} {FILLER}"}
+    item = compact(one_gateway, {"model": "small", "input": [user, answer]})["output"][-1]
+    upstream.reply(text="x")
+    found = create(one_gateway, {"model": "small", "input": [item, {"role": "user", "content": "And the code?"}]})
+    assert found["conversation"] == began["conversation"]
+    assert [each["role"] for each in upstream.last.body["messages"]] == ["user", "assistant", "user"]
+
+
+def test_s10_6_an_item_is_its_tenants_and_unchanged(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """Another tenant's or a changed one is a 400 that names the field; so is one of a deleted conversation."""
+    last = talk(one_gateway, upstream, 1)
+    calls = len(upstream.chats)
+    body = {"model": "small", "previous_response_id": last["id"]}
+    (item,) = compact(one_gateway, body)["output"]
+    user = {"role": "user", "content": "x"}
+    (strange,) = compact(one_gateway, {"model": "small", "input": "y"}, "sk-other")["output"][1:]
+    sealed = item["encrypted_content"]
+    middle = len(sealed) // 2
+    changed = sealed[:middle] + ("A" if sealed[middle] != "A" else "B") + sealed[middle + 1 :]
+    for wrong in (strange["encrypted_content"], changed, sealed[:-4], "", "gAAAA", 7):
+        error = refused(one_gateway, {"model": "small", "input": [user, {**item, "encrypted_content": wrong}, user]})
+        assert error["param"] == "input[1].encrypted_content"
+    with http(one_gateway) as client:
+        client.delete(f"/conversations/{last['conversation']['id']}")
+    assert refused(one_gateway, {"model": "small", "input": [item, user]})["param"] == "input[0].encrypted_content"
+    assert len(upstream.chats) == calls
+
+
+def test_s10_6_a_trigger_is_answered_by_the_item(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """A request whose last item is a trigger; anywhere else it is a 400."""
+    asked: Any = [{"role": "user", "content": "My name is Zelda."}, {"type": "compaction_trigger"}]
+    found = create(one_gateway, {"model": "small", "input": asked})
+    assert (found["status"], [each["type"] for each in found["output"]]) == ("completed", ["compaction"])
+    streamed = events(one_gateway, {"model": "small", "input": asked})
+    assert [event["type"] for event in streamed][2:] == [
+        "response.output_item.added",
+        "response.output_item.done",
+        "response.completed",
+    ]
+    assert not upstream.chats
+    upstream.reply(text="Zelda")
+    create(one_gateway, {"model": "small", "input": [*found["output"], {"role": "user", "content": "Who am I?"}]})
+    assert "My name is Zelda." in sent(upstream)
+    assert refused(one_gateway, {"model": "small", "input": asked[::-1]})["param"] == "input[0].type"
+
+
+def test_s10_6_a_threshold_frees_the_window(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """A prompt that exceeds it is brought within it, by the window of every model."""
+    last = talk(one_gateway, upstream, 6)
+    upstream.reply(text="x")
+    limited: Any = {"model": "small", "input": "And now?", "previous_response_id": last["id"], "store": False}
+    create(one_gateway, limited)
+    everything = len(sent(upstream))
+    limited["context_management"] = [{"type": "compaction", "compact_threshold": 1500}]
+    found = create(one_gateway, limited)
+    assert found["response_metadata"]["context_utilization"]["tokens_used"] <= 1500
+    assert len(sent(upstream)) < everything / 2
+    limited["context_management"] = [{"type": "compaction", "compact_threshold": 0}]
+    assert refused(one_gateway, limited)["param"] == "context_management[0].compact_threshold"

@@ -1,0 +1,192 @@
+"""Responses that are stored: gone on from, read, deleted, referred to (guarantee §10.5)."""
+
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from tests.support.answers import chat, exact, http, stored, usage_of
+from tests.support.factory import ClientFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+from tests.support.strict_responses import check_event, check_response, create, events, read_events, refused
+
+CALL: Any = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+TOOL: Any = {"type": "function", "name": "look", "parameters": {"type": "object"}, "strict": True, "description": "x"}
+
+
+def said(upstream: MockUpstream) -> list[Any]:
+    """What went up, as role and words."""
+    return [(each["role"], each.get("content")) for each in upstream.last.body["messages"]]
+
+
+def ask(gateway: GatewayProcess, upstream: MockUpstream, text: str, answer: str, **more: Any) -> Any:
+    """A response to one text."""
+    upstream.reply(text=answer)
+    return create(gateway, {"model": "small", "input": text, **more})
+
+
+def test_s10_5_a_response_is_gone_on_from(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """Its history stands in front of what is sent; two from one response are siblings, each with its own history."""
+    first = ask(gateway, upstream, "one", "first")
+    second = ask(gateway, upstream, "two", "second", previous_response_id=first["id"])
+    assert said(upstream) == [("user", "one"), ("assistant", "first"), ("user", "two")]
+    assert (second["previous_response_id"], second["conversation"]) == (first["id"], first["conversation"])
+    other = ask(gateway, upstream, "other", "third", previous_response_id=first["id"])
+    assert said(upstream) == [("user", "one"), ("assistant", "first"), ("user", "other")]
+    ask(gateway, upstream, "three", "fourth", previous_response_id=second["id"])
+    assert [words for _, words in said(upstream)] == ["one", "first", "two", "second", "three"]
+    ask(gateway, upstream, "four", "fifth", previous_response_id=other["id"], store=False)
+    assert [words for _, words in said(upstream)] == ["one", "first", "other", "third", "four"]
+
+
+def test_s10_5_instructions_hold_for_one_response_and_system_messages_stay(
+    one_gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """As OpenAI has it: `instructions` do not carry over, system messages of the input do."""
+    system = {"role": "developer", "content": "kept"}
+    asked: Any = [system, {"role": "user", "content": "one"}]
+    first = ask(one_gateway, upstream, asked, "first", instructions="Be brief.")
+    assert said(upstream)[:2] == [("system", "Be brief."), ("developer", "kept")]
+    ask(one_gateway, upstream, "two", "second", previous_response_id=first["id"])
+    assert said(upstream)[:2] == [("developer", "kept"), ("user", "one")]
+    ask(one_gateway, upstream, "two", "x", previous_response_id=first["id"], instructions="Be long.")
+    assert said(upstream)[:3] == [("system", "Be long."), ("developer", "kept"), ("user", "one")]
+    asked = [{"role": "system", "content": "new"}, {"role": "user", "content": "two"}]
+    ask(one_gateway, upstream, asked, "y", previous_response_id=first["id"], store=False)
+    assert said(upstream)[:2] == [("system", "new"), ("user", "one")]
+
+
+def test_s10_5_a_chat_is_gone_on_from_and_the_other_way_round(
+    one_gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """A completion is the response of the same id."""
+    upstream.reply(text="first")
+    system, user = {"role": "system", "content": "s"}, {"role": "user", "content": "one"}
+    began = chat(one_gateway, model="small", messages=[system, user])
+    name = began["id"].replace("chatcmpl-", "resp_")
+    second = ask(one_gateway, upstream, "two", "second", previous_response_id=name)
+    assert said(upstream) == [("system", "s"), ("user", "one"), ("assistant", "first"), ("user", "two")]
+    assert second["conversation"] == began["conversation"]
+    with http(one_gateway) as client:
+        found = client.get(f"/responses/{name}").json()
+        check_response(found)
+        assert found["output"][0]["content"][0]["text"] == "first"
+        assert stored(one_gateway, second["id"])["choices"][0]["message"]["content"] == "second"
+        assert "asked" not in stored(one_gateway, second["id"])
+
+
+def test_s10_5_tool_results_go_on_from_the_response_with_their_calls(
+    one_gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """Results alone are sent."""
+    upstream.reply(tool_calls=[CALL])
+    first = create(one_gateway, {"model": "small", "input": "look", "tools": [TOOL]})
+    output = {"type": "function_call_output", "call_id": "call_1", "output": "a boat"}
+    asked: Any = [output]
+    ask(one_gateway, upstream, asked, "seen", previous_response_id=first["id"], tools=[TOOL])
+    assert [role for role, _ in said(upstream)] == ["user", "assistant", "tool"]
+    upstream.reply(text="never")
+    wrong = [{**output, "call_id": "call_9"}]
+    error = refused(one_gateway, {"model": "small", "input": wrong, "previous_response_id": first["id"]})
+    assert error["param"] == "input[0]"
+
+
+def test_s10_5_a_response_is_read_again(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """As it was answered, whole and in events; what was brought is listed."""
+    upstream.reply(text="first", usage=usage_of(11, 7))
+    asked = {"model": "small", "input": "one", "instructions": "Be brief.", "metadata": {"a": "b"}, "temperature": 0.5}
+    first = create(gateway, {**asked, "tools": [TOOL]})
+    with http(gateway) as client:
+        found = client.get(f"/responses/{first['id']}")
+        check_response(found.json())
+        assert exact(found.text) == first
+        wire = client.get(f"/responses/{first['id']}", params={"stream": "true"})
+        replayed = read_events(wire.text)
+        assert replayed[-1]["type"] == "response.completed"
+        assert replayed[-1]["response"] == first
+        rest = client.get(f"/responses/{first['id']}", params={"stream": "true", "starting_after": 4}).text
+        assert rest == wire.text[wire.text.index(rest) :]
+        assert rest.startswith("event:")
+        assert '"sequence_number":5' in rest.split("\n\n")[0]
+    live = events(gateway, {**asked, "input": "two", "previous_response_id": first["id"]})
+    with http(gateway) as client:
+        again = read_events(client.get(f"/responses/{live[-1]['response']['id']}?stream=true").text)
+    assert [event["type"] for event in again] == list(dict.fromkeys(event["type"] for event in live))
+    assert again[-1] == {**live[-1], "sequence_number": again[-1]["sequence_number"]}
+    check_event(again[-1])
+
+
+def test_s10_5_input_items_are_what_a_request_brought(
+    one_gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
+) -> None:
+    """Newest first, in pages, under the ids of the Conversations API; not the instructions, not the history."""
+    client = make_client(one_gateway)
+    first = ask(one_gateway, upstream, "one", "first", instructions="Be brief.")
+    asked: Any = [{"role": "user", "content": "two"}, {"role": "user", "content": "three"}]
+    second = ask(one_gateway, upstream, asked, "second", previous_response_id=first["id"])
+    (only,) = client.responses.input_items.list(first["id"]).data
+    assert (only.type, only.content[0].text) == ("message", "one")  # type: ignore[union-attr, index]
+    page = client.responses.input_items.list(second["id"], limit=1)
+    assert (page.has_more, len(page.data)) == (True, 1)
+    texts = [item.content[0].text for item in page]  # type: ignore[union-attr, index]
+    assert texts == ["three", "two"]
+    assert [i.content[0].text for i in client.responses.input_items.list(second["id"], order="asc")] == ["two", "three"]  # type: ignore[union-attr, index]
+    items = client.conversations.items.list(second["conversation"]["id"], order="asc", limit=100).data
+    assert [item.id for item in items][-3:-1] == [item.id for item in reversed(list(page))]
+    assert items[-1].id == second["output"][0]["id"]
+
+
+def test_s10_5_a_deleted_or_strange_response_is_not_there(
+    gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
+) -> None:
+    """404 for its own path, OpenAI's 400 for what goes on from it; nothing goes up."""
+    client = make_client(gateway)
+    first = ask(gateway, upstream, "one", "first")
+    unkept = ask(gateway, upstream, "one", "first", store=False)
+    client.responses.delete(first["id"])
+    calls = len(upstream.chats)
+    stranger = make_client(gateway, api_key="sk-other")
+    kept = ask(gateway, upstream, "two", "second")
+    for name, who in ((first["id"], client), (unkept["id"], client), (kept["id"], stranger), ("resp_x\x00", client)):
+        with pytest.raises(openai.BadRequestError) as refusal:
+            who.responses.create(model="small", input="on", previous_response_id=name)
+        assert (refusal.value.code, refusal.value.param) == ("previous_response_not_found", "previous_response_id")
+        with pytest.raises(openai.NotFoundError):
+            who.responses.retrieve(name.replace("\x00", "%00"))
+    with pytest.raises(openai.NotFoundError):
+        stranger.responses.input_items.list(kept["id"])
+    with pytest.raises(openai.NotFoundError):
+        stranger.responses.cancel(kept["id"])
+    with pytest.raises(openai.BadRequestError):
+        client.responses.cancel(kept["id"])
+    both = {"model": "small", "input": "x", "previous_response_id": kept["id"], "conversation": "conv_x"}
+    assert refused(gateway, both)["param"] == "previous_response_id"
+    assert len(upstream.chats) == calls + 1
+
+
+def test_s10_5_an_item_is_referred_to(
+    one_gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
+) -> None:
+    """A stored item may be named in the place of itself; whoever resends so goes on with the conversation."""
+    upstream.reply(tool_calls=[CALL])
+    first = create(one_gateway, {"model": "small", "input": "look", "tools": [TOOL]})
+    asked: Any = [
+        {"role": "user", "content": "look"},
+        *({"type": "item_reference", "id": item["id"]} for item in first["output"]),
+        {"type": "function_call_output", "call_id": "call_1", "output": "a boat"},
+    ]
+    second = ask(one_gateway, upstream, asked, "seen", tools=[TOOL])
+    assert second["conversation"] == first["conversation"]
+    assert upstream.last.body["messages"][1] == {"role": "assistant", "content": None, "tool_calls": [CALL]}
+    wanted = [{"id": second["output"][0]["id"]}, {"role": "user", "content": "x"}]
+    stranger = httpx.post(
+        f"{one_gateway.base_url}/responses",
+        json={"model": "small", "input": wanted},
+        headers={"authorization": "Bearer sk-other"},
+    )
+    assert (stranger.status_code, stranger.json()["error"]["param"]) == (404, "input[0].id")
+    upstream.reply(text="y")
+    create(one_gateway, {"model": "small", "input": wanted})
+    assert said(upstream) == [("assistant", "seen"), ("user", "x")]

@@ -1,0 +1,58 @@
+"""What is sealed opens for the same key and purpose alone, and unchanged alone (guarantee §10.6)."""
+
+import zlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.base.sealing import MOST_BYTES, seal, unsealed
+from gateway.models.chain import content_text
+from gateway.wire.responses.compaction import MOST_CHARS, Compacted, extract_of, opened
+
+KEY, OTHER = b"k" * 32, b"o" * 32
+ROLES = st.sampled_from(["user", "assistant", "tool", "system"])
+
+
+@given(st.binary(max_size=2000))
+def test_s10_6_what_was_sealed_opens(text: bytes) -> None:
+    """For its key and purpose; the text does not show."""
+    sealed = seal(KEY, b"a", text)
+    assert unsealed(KEY, b"a", sealed) == text
+    assert unsealed(OTHER, b"a", sealed) is None
+    assert unsealed(KEY, b"b", sealed) is None
+    raw = urlsafe_b64decode(sealed)
+    assert len(text) < 8 or (text not in raw and zlib.compress(text, 6) not in raw)
+
+
+@given(st.binary(min_size=1, max_size=200), st.data())
+def test_s10_6_what_was_changed_does_not_open(text: bytes, data: st.DataObject) -> None:
+    """Whichever bit it is, and wherever it is cut."""
+    raw = bytearray(urlsafe_b64decode(seal(KEY, b"a", text)))
+    at = data.draw(st.integers(0, len(raw) - 1))
+    raw[at] ^= 1 << data.draw(st.integers(0, 7))
+    assert unsealed(KEY, b"a", urlsafe_b64encode(raw).decode()) is None
+    assert unsealed(KEY, b"a", urlsafe_b64encode(bytes(raw[:at])).decode()) is None
+
+
+@given(st.text(max_size=100))
+def test_s10_6_any_other_text_does_not_open(text: str) -> None:
+    """Without an error."""
+    assert unsealed(KEY, b"a", text) is None
+
+
+def test_s10_6_a_small_text_does_not_unfold_to_a_large_one() -> None:
+    """As who holds the key would have sealed it."""
+    assert unsealed(KEY, b"a", seal(KEY, b"a", b"x" * (MOST_BYTES + 1))) is None
+
+
+@given(st.lists(st.tuples(ROLES, st.text(max_size=9000)), max_size=12), st.text(max_size=30_000) | st.none())
+def test_s10_6_an_extract_is_bounded(said: list[tuple[str, str]], before: str | None) -> None:
+    """Whatever was said; sealed and opened it is the same."""
+    extract = extract_of([{"role": role, "content": text} for role, text in said], before)
+    assert extract is None or len(extract) <= MOST_CHARS + 2000
+    made = Compacted("msg_1", extract)
+    item = made.sealed_for("tenant", KEY)
+    assert opened(item["encrypted_content"], "tenant", KEY) == made
+    assert opened(item["encrypted_content"], "another", KEY) is None
+    assert content_text(item["encrypted_content"]) != extract
