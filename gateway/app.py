@@ -71,6 +71,7 @@ from gateway.turn.pipeline import Pipeline
 from gateway.turn.replay import Replayer
 from gateway.turn.rolling_summaries import RollingSummaries
 from gateway.turn.settlement import Settlement
+from gateway.upstream.anthropic.adapter import AnthropicUpstream
 from gateway.upstream.http.client import new_client
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.litellm.library import Library
@@ -159,7 +160,13 @@ class Gateway:
         self.over_http = self.telemetry.http(self.pool)
         self.library = Library(modify_params=modifies_params(settings))
         through_litellm = LitellmUpstream(self.client, self.library)
-        self.upstream = self.telemetry.upstream(ProtocolUpstream(self.over_http, through_litellm))
+        self.upstream = self.telemetry.upstream(
+            ProtocolUpstream(
+                openai=self.over_http,
+                litellm=through_litellm,
+                anthropic=AnthropicUpstream(self.over_http, self.clock),
+            )
+        )
         self.margins = Margins(self.clock)
         self.counters = CounterRegistry(self.margins)
         self.calibrations = SqlCalibrations(self.transactions)

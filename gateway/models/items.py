@@ -76,7 +76,7 @@ INSTRUCTION_PREFIX = "msg_sys"
 THOUGHTS = frozenset(
     {
         *("reasoning_content", "reasoning", "reasoning_details", "reasoning_items", "thinking_blocks"),
-        *("thought_signature", "provider_specific_fields", "encrypted_content"),
+        *("thought_signature", "provider_specific_fields", "encrypted_content", "native_blocks"),
     }
 )
 WORDS = frozenset({"content", "refusal", "annotations", "audio"})

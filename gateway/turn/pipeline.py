@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from gateway.assembly.body import request_body, with_output_limit
-from gateway.assembly.cache_breakpoints import wants_breakpoints, with_breakpoints
+from gateway.assembly.cache_breakpoints import TRANSLATED, wants_breakpoints, with_breakpoints
 from gateway.config.settings import ContextSettings
 from gateway.context.manager import ContextManager, PlannerAccess
 from gateway.context.planner import plan_of_then
@@ -288,8 +288,9 @@ def _body(exchange: Exchange) -> dict[str, Any]:
     if built is not None and request.options.mode != "off":
         if wants_breakpoints(deployment, facts):
             goes_on = bool(exchange.conversation_id or any(message["role"] == "assistant" for message in messages))
-            translated = deployment.protocol == "litellm"
-            messages = with_breakpoints(messages, forward, goes_on=goes_on, translated=translated)
+            own = request.native.fields if request.native is not None else {}
+            translated = deployment.protocol in TRANSLATED
+            messages = with_breakpoints(messages, {**forward, **own}, goes_on=goes_on, translated=translated)
         forward = with_output_limit(
             forward,
             deployment,

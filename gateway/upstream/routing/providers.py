@@ -112,10 +112,10 @@ def origin_of(provider: str, name: str, api_base: str | None) -> str:
 
 
 class ProtocolUpstream:
-    """Calls each deployment by its protocol: OpenAI's directly, every other through litellm (an `Upstream`)."""
+    """Calls each deployment by its protocol (an `Upstream`)."""
 
-    def __init__(self, openai: Upstream, litellm: Upstream) -> None:
-        self._by_protocol: dict[str, Upstream] = {"openai": openai, "litellm": litellm}
+    def __init__(self, **by_protocol: Upstream) -> None:
+        self._by_protocol = by_protocol
 
     async def complete(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> JsonAnswer:
         """One whole answer."""
