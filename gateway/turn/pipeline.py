@@ -26,6 +26,7 @@ from gateway.models.exchange import NATIVE, Caller, ChatRequest, Deployment, Jso
 from gateway.models.memory import EXTRACTS
 from gateway.ports import FileStore, Spans, Upstream
 from gateway.storage.store import ConversationStore
+from gateway.turn.bound_thinking import bound_messages, with_possible_thinking
 from gateway.turn.echoes import StreamWithoutEchoes, without_echoes
 from gateway.turn.exchange import Exchange, Outcome
 from gateway.turn.rolling_summaries import RollingSummaries
@@ -283,7 +284,8 @@ def _can_attach(request: ChatRequest) -> bool:
 
 def _body(exchange: Exchange) -> dict[str, Any]:
     """The body that goes upstream. Providers that want it are told where to cache, and how long the answer may be."""
-    request, messages, forward = exchange.request, exchange.messages, exchange.request.forward
+    exchange.sent = messages = bound_messages(exchange)
+    request, forward = exchange.request, exchange.request.forward
     deployment, facts, budget, built = exchange.deployment, exchange.facts, exchange.budget, exchange.built
     if built is not None and request.options.mode != "off":
         if wants_breakpoints(deployment, facts):
@@ -303,4 +305,4 @@ def _body(exchange: Exchange) -> dict[str, Any]:
     body = request_body(forward, messages, deployment, stream=request.stream, ask_usage=exchange.ask_usage)
     if request.native is not None and request.native.protocol == deployment.protocol:
         body[NATIVE] = dict(request.native.fields)
-    return body
+    return with_possible_thinking(body, is_managed=built is not None and request.options.mode != "off")

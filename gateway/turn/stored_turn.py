@@ -28,6 +28,7 @@ from gateway.models.tool_steps import RESULT_ROLES, open_step, without_calls
 from gateway.models.turn import NewAnswer, StoredTurn
 from gateway.models.window import Material
 from gateway.things.rules import things_of_steps
+from gateway.turn.bound_thinking import with_binding
 from gateway.turn.exchange import Exchange, Outcome
 from gateway.turn.new_frame import new_frame
 from gateway.window.counting import PromptCounter
@@ -254,6 +255,7 @@ def _new_answer(
     exchange: Exchange,
 ) -> NewAnswer:
     body, answer, status = _messages(choice, outcome, chain.prefill)
+    body = with_binding(body, exchange)
     digest, *others = chain.digests_after(body, answer, status)
     agent = exchange.request.agent
     message = ConversationMessage(

@@ -104,6 +104,8 @@ class NoFiles:
 class InProcess:
     """`ask` is what `POST /v1/chat/completions` does, without HTTP. To be made and closed in one event loop."""
 
+    router = OneProvider
+
     def __init__(
         self, settings: Settings, facts: dict[str, ModelFacts], answers: Answers, *, remembers: bool = False
     ) -> None:
@@ -133,7 +135,7 @@ class InProcess:
         settlement = NotingSettlement(store, counters, clock, Metrics(()), match)
         self.computed = settlement.computed = {}
         """Bills by the request's id, as they were computed."""
-        router = OneProvider(facts)
+        router = self.router(facts)
         self._pipeline = Pipeline(
             router,
             self.upstream,
@@ -161,7 +163,7 @@ class InProcess:
         size = len(json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass"))
         plain = plain_messages(body["messages"])
         arrival = Arrival(new_id("req_"), datetime.now(UTC), time.monotonic(), size)
-        return await self._answer(parse_chat_request(body, {}, Caller(tenant), self.settings, arrival, plain))
+        return await self.answer(parse_chat_request(body, {}, Caller(tenant), self.settings, arrival, plain))
 
     async def send(self, raw: bytes, tenant: str = "tenant") -> Json:
         """The same of a body as it comes over HTTP.
@@ -172,9 +174,14 @@ class InProcess:
         arrival = Arrival(new_id("req_"), datetime.now(UTC), time.monotonic(), len(raw))
         request = read_chat_request(self.resends, raw, {}, Caller(tenant), self.settings, arrival)
         with self.resends.holding(raw, request):
-            return await self._answer(request)
+            return await self.answer(request)
 
-    async def _answer(self, request: ChatRequest) -> Json:
+    async def answer(self, request: ChatRequest) -> Json:
+        """The answer's body to a request of any API in the inner form.
+
+        Raises:
+            GatewayError: what an HTTP client would get as an error.
+        """
         if request.options.dry_run:
             return await self._pipeline.dry_run(request)
         answer = await self._pipeline.answer(replace(request, stream=False))
