@@ -4,6 +4,7 @@ import asyncio
 import random
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from tests.support.signing_anthropic import Refused, SigningAnthropic
 
 Json = dict[str, Any]
 TOOLS = [{"type": "function", "function": {"name": "search", "parameters": {"type": "object"}}}]
-WORDS = "lamp keeper ledger harbour winter copper signal bridge garden letter".split()
+WORDS = ["lamp", "keeper", "ledger", "harbour", "winter", "copper", "signal", "bridge", "garden", "letter"]
 ENABLED = {"type": "enabled", "budget_tokens": 1024}
 ADAPTIVE = {"type": "adaptive"}
 
@@ -168,7 +169,7 @@ def test_s10_10_thoughts_come_back_after_a_pass() -> None:
     talk = Talk(native=True, resends=False, keeps=True, thinking=ADAPTIVE)
     asyncio.run(tell(talk, 2500, [[300, 300, 300, 300, 300, 300, 5, 5, 5]]))
     found = talk.model.thoughts
-    assert any(later < earlier for earlier, later in zip(found, found[1:], strict=False)), found
+    assert any(later < earlier for earlier, later in pairwise(found)), found
     assert found[-1] > 0, found
 
 

@@ -48,6 +48,10 @@ class MockProvider(Closing):
         """Queues an answer in the wire format of whoever is asked; `stall_after` events a stream falls silent."""
         self._queue.append((answer, stall_after))
 
+    def script(self, *events: bytes, **timing: Any) -> None:
+        """Queues a stream of exactly these events, with the timing of `Answer`."""
+        self._queue.append((Answer(200, EVENTS, events, streamed=True, **timing), None))
+
     def fail(self, status: int, body: Json, **headers: str) -> None:
         """Queues an error."""
         named = tuple((name.replace("_", "-"), value) for name, value in headers.items())
