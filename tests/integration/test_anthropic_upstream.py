@@ -177,7 +177,7 @@ async def test_s10_9_a_request(provider: MockProvider, upstream: AnthropicUpstre
             },
         ],
         "stop_sequences": ["END"],
-        "tools": [{"name": "weather", "input_schema": TOOLS[0]["function"]["parameters"]}],
+        "tools": [{"name": "weather", "input_schema": {"type": "object", "properties": {}}}],
         "tool_choice": {"type": "any", "disable_parallel_tool_use": True},
         "metadata": {"user_id": "u1"},
         "thinking": {"type": "adaptive"},
