@@ -160,13 +160,9 @@ class Gateway:
         self.over_http = self.telemetry.http(self.pool)
         self.library = Library(modify_params=modifies_params(settings))
         through_litellm = LitellmUpstream(self.client, self.library)
-        self.upstream = self.telemetry.upstream(
-            ProtocolUpstream(
-                openai=self.over_http,
-                litellm=through_litellm,
-                anthropic=AnthropicUpstream(self.over_http, self.clock),
-            )
-        )
+        anthropic = AnthropicUpstream(self.over_http, self.clock)
+        upstream = ProtocolUpstream(openai=self.over_http, litellm=through_litellm, anthropic=anthropic)
+        self.upstream = self.telemetry.upstream(upstream)
         self.margins = Margins(self.clock)
         self.counters = CounterRegistry(self.margins)
         self.calibrations = SqlCalibrations(self.transactions)

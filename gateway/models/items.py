@@ -73,6 +73,8 @@ def _rest(part: Part, *names: str) -> Part:
 Item = dict[str, Any]
 ITEM_ID = re.compile(r"(msg|rs|fc|ctc|fco|ctco)_(sys)?([0-9A-Za-z-]{1,60})(_[0-9a-f]{12})?")
 INSTRUCTION_PREFIX = "msg_sys"
+SIGNED = "thinking_blocks"
+"""The field with thoughts that their provider signed."""
 BOUND = "thinking_bound"
 """The field of a stored answer with the digest of what its signed thoughts are bound to (guarantee §10.10). It is the
 gateway's own: no model and no client gets it."""

@@ -51,12 +51,12 @@ def with_binding(answer: Json, exchange: Exchange) -> Json:
     return {**answer, BOUND: _end(exchange, exchange.sent)}
 
 
-def with_possible_thinking(body: Json, *, is_managed: bool) -> Json:
+def with_possible_thinking(body: Json) -> Json:
     """A body with thinking left out where its provider would refuse it: in the middle of a tool loop whose last step
     has no thought, as it left, or as another model took that step."""
     native = body.get(NATIVE)
     asked = [body.get("thinking"), native.get("thinking") if isinstance(native, dict) else None]
-    if not (is_managed and any(map(is_enabled, asked)) and lacks_thoughts(body["messages"])):
+    if not (any(map(is_enabled, asked)) and lacks_thoughts(body["messages"])):
         return body
     found = without_thinking(body)
     return {**found, NATIVE: without_thinking(native)} if isinstance(native, dict) else found

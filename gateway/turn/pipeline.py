@@ -23,6 +23,7 @@ from gateway.history.rebuild import (
     starts_conversation,
 )
 from gateway.models.exchange import NATIVE, Caller, ChatRequest, Deployment, JsonAnswer
+from gateway.models.items import SIGNED
 from gateway.models.memory import EXTRACTS
 from gateway.ports import FileStore, Spans, Upstream
 from gateway.storage.store import ConversationStore
@@ -284,7 +285,9 @@ def _can_attach(request: ChatRequest) -> bool:
 
 def _body(exchange: Exchange) -> dict[str, Any]:
     """The body that goes upstream. Providers that want it are told where to cache, and how long the answer may be."""
-    exchange.sent = messages = bound_messages(exchange)
+    exchange.sent = messages = exchange.messages
+    if any(SIGNED in message for message in messages):
+        exchange.sent = messages = bound_messages(exchange)
     request, forward = exchange.request, exchange.request.forward
     deployment, facts, budget, built = exchange.deployment, exchange.facts, exchange.budget, exchange.built
     if built is not None and request.options.mode != "off":
@@ -305,4 +308,5 @@ def _body(exchange: Exchange) -> dict[str, Any]:
     body = request_body(forward, messages, deployment, stream=request.stream, ask_usage=exchange.ask_usage)
     if request.native is not None and request.native.protocol == deployment.protocol:
         body[NATIVE] = dict(request.native.fields)
-    return with_possible_thinking(body, is_managed=built is not None and request.options.mode != "off")
+    is_managed = built is not None and request.options.mode != "off"
+    return with_possible_thinking(body) if is_managed and ("thinking" in body or NATIVE in body) else body

@@ -23,6 +23,7 @@ from gateway.models.chain import (
 )
 from gateway.models.conversation import ConversationMessage, History, TokenCounts
 from gateway.models.exchange import ChatRequest
+from gateway.models.items import SIGNED
 from gateway.models.things import NotedThings
 from gateway.models.tool_steps import RESULT_ROLES, open_step, without_calls
 from gateway.models.turn import NewAnswer, StoredTurn
@@ -255,7 +256,7 @@ def _new_answer(
     exchange: Exchange,
 ) -> NewAnswer:
     body, answer, status = _messages(choice, outcome, chain.prefill)
-    body = with_binding(body, exchange)
+    body = with_binding(body, exchange) if SIGNED in body else body
     digest, *others = chain.digests_after(body, answer, status)
     agent = exchange.request.agent
     message = ConversationMessage(

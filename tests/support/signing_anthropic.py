@@ -71,7 +71,7 @@ class SigningAnthropic:
         used: set[str] = set()
         open_calls: list[str] = []
         for number, message in enumerate(body["messages"]):
-            blocks = message["content"]
+            blocks = _blocks(message)
             answered = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
             if sorted(answered) != sorted(open_calls):
                 raise Refused(f"messages.{number}: `tool_use` ids and `tool_result` blocks do not match.")
@@ -95,12 +95,17 @@ class SigningAnthropic:
     def _check_loop(self, body: Json) -> None:
         messages = body["messages"]
         last = max((i for i, message in enumerate(messages) if message["role"] == "assistant"), default=None)
-        is_loop = last is not None and any(b["type"] == "tool_use" for b in messages[last]["content"])
+        is_loop = last is not None and any(block["type"] == "tool_use" for block in _blocks(messages[last]))
         if last is None or not is_loop or (body.get("thinking") or {}).get("type") != "enabled":
             return
-        first = messages[last]["content"][0]["type"]
+        first = _blocks(messages[last])[0]["type"]
         if first not in THOUGHTS:
             raise Refused(EXPECTED.format(last, first))
+
+
+def _blocks(message: Json) -> list[Json]:
+    content = message["content"]
+    return [wire.text(content)] if isinstance(content, str) else content
 
 
 def _thinks(body: Json) -> bool:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gateway.base import jsons
-from gateway.wire.anthropic.receiving import ENVELOPE, STOPPED, ended, envelope_of, is_plain, usage_of
+from gateway.wire.anthropic.receiving import ENVELOPE, STOPPED, ended, envelope_of, is_plain, object_of, usage_of
 
 Json = dict[str, Any]
 PIECES = {
@@ -38,11 +38,11 @@ class MessageChunks:
         index = event.get("index")
         place = index if type(index) is int else 0
         if kind == "message_start":
-            return self._start(_object(event.get("message")))
+            return self._start(object_of(event.get("message")))
         if kind == "content_block_start":
-            return self._begin(place, _object(event.get("content_block")))
+            return self._begin(place, object_of(event.get("content_block")))
         if kind == "content_block_delta" and place in self._open:
-            return self._delta(self._open[place], _object(event.get("delta")))
+            return self._delta(self._open[place], object_of(event.get("delta")))
         if kind == "content_block_stop" and place in self._open:
             return self._stop(self._open.pop(place))
         if kind == "message_delta":
@@ -53,13 +53,15 @@ class MessageChunks:
 
     def _start(self, message: Json) -> list[Json]:
         self._envelope |= {"id": str(message.get("id")), "model": message.get("model")}
-        self._usage = _object(message.get("usage"))
+        self._usage = object_of(message.get("usage"))
         chunk = self._chunk({"role": "assistant", "content": ""})
         return [{**chunk, **envelope_of(message)}]
 
     def _begin(self, place: int, block: Json) -> list[Json]:
-        opened = self._open[place] = _Block(dict(block))
         kind = block.get("type")
+        if not isinstance(kind, str):
+            return []
+        opened = self._open[place] = _Block(dict(block))
         if kind == "tool_use":
             opened.call, self._calls = self._calls, self._calls + 1
             function = {"name": str(block.get("name")), "arguments": ""}
@@ -74,8 +76,8 @@ class MessageChunks:
     def _delta(self, block: "_Block", delta: Json) -> list[Json]:
         piece = delta.get(PIECES.get(str(delta.get("type")), ""))
         if delta.get("type") == "citations_delta":
-            block.said.setdefault("citations", [])
-            block.said["citations"] = [*(block.said["citations"] or ()), delta.get("citation")]
+            known = block.said.get("citations")
+            block.said["citations"] = [*(known if isinstance(known, list) else ()), delta.get("citation")]
         if not isinstance(piece, str):
             return []
         name = PIECES[delta["type"]]
@@ -105,8 +107,8 @@ class MessageChunks:
         return chunks
 
     def _finish(self, event: Json) -> list[Json]:
-        delta = _object(event.get("delta"))
-        self._usage = {**self._usage, **{k: v for k, v in _object(event.get("usage")).items() if v is not None}}
+        delta = object_of(event.get("delta"))
+        self._usage = {**self._usage, **{k: v for k, v in object_of(event.get("usage")).items() if v is not None}}
         said = {name: delta[name] for name in STOPPED if delta.get(name) is not None}
         told = {name: value for source in (delta, event) for name, value in source.items() if name in ENVELOPE}
         choice = {"index": 0, "delta": {}, **ended(said)}
@@ -148,7 +150,3 @@ def _parsed(text: str) -> Any:
         return jsons.loads_exact(text.encode("utf-8", "surrogatepass"))
     except jsons.JSONDecodeError:  # the answer was cut off
         return {}
-
-
-def _object(value: Any) -> Json:
-    return value if isinstance(value, dict) else {}

@@ -68,7 +68,7 @@ def completion_of(message: Json, created: int) -> Json:
 def envelope_of(message: Json) -> Json:
     """What an answer says beside its content."""
     found = {name: message[name] for name in ENVELOPE if message.get(name) is not None}
-    tier = (message.get("usage") or {}).get("service_tier")
+    tier = object_of(message.get("usage")).get("service_tier")
     return {**found, "service_tier": tier} if isinstance(tier, str) else found
 
 
@@ -123,7 +123,7 @@ def usage_of(usage: Any) -> Json | None:
     found: Json = {"prompt_tokens": prompt, "completion_tokens": answer, "total_tokens": prompt + answer}
     found["prompt_tokens_details"] = {"cached_tokens": read, "cache_creation_tokens": written}
     found |= {"cache_read_input_tokens": read, "cache_creation_input_tokens": written}
-    thought = (usage.get("output_tokens_details") or {}).get("thinking_tokens")
+    thought = object_of(usage.get("output_tokens_details")).get("thinking_tokens")
     if _count(thought):
         found["completion_tokens_details"] = {"reasoning_tokens": thought}
     for name in ("cache_creation", "server_tool_use"):
@@ -134,8 +134,12 @@ def usage_of(usage: Any) -> Json | None:
 
 def fault_status(event: Json) -> int:
     """The status of an error that came with none of its own."""
-    error = event.get("error")
-    return FAULTS.get(str(error.get("type")) if isinstance(error, dict) else "", 502)
+    return FAULTS.get(str(object_of(event.get("error")).get("type")), 502)
+
+
+def object_of(value: Any) -> Json:
+    """The object that a value is, else one that says nothing."""
+    return value if isinstance(value, dict) else {}
 
 
 def _count(value: Any) -> int:

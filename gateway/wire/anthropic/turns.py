@@ -172,7 +172,7 @@ def _part(part: Any) -> Iterator[Block]:
     elif kind == "refusal":
         yield {"type": "text", "text": str(part.get("refusal") or "")}
     elif kind == "input_audio":
-        raise InvalidRequest("This model takes no sound.", param="messages", code="unsupported_content")
+        raise InvalidRequest("This model takes no sound.", param="messages", code="unsupported_parameter")
     else:
         yield part
 
