@@ -24,9 +24,8 @@ from gateway.wire.anthropic.binding import (
 Json = dict[str, Any]
 
 
-def bound_messages(exchange: Exchange) -> list[Json]:
-    """What is forwarded, without thoughts that do not belong where they stand."""
-    messages = exchange.messages
+def bound_messages(exchange: Exchange, messages: list[Json]) -> list[Json]:
+    """What is forwarded, as it goes up, without thoughts that do not belong where they stand."""
     if exchange.built is None or not any(map(is_signed, messages)):
         return messages
     as_told = _as_told(exchange)

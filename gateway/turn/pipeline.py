@@ -287,7 +287,7 @@ def _body(exchange: Exchange) -> dict[str, Any]:
     """The body that goes upstream. Providers that want it are told where to cache, and how long the answer may be."""
     exchange.sent = messages = exchange.messages
     if any(SIGNED in message for message in messages):
-        exchange.sent = messages = bound_messages(exchange)
+        exchange.sent = messages = bound_messages(exchange, messages)
     request, forward = exchange.request, exchange.request.forward
     deployment, facts, budget, built = exchange.deployment, exchange.facts, exchange.budget, exchange.built
     if built is not None and request.options.mode != "off":
