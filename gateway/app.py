@@ -9,14 +9,11 @@ from starlette.routing import Route, Router
 from gateway.artifacts.files import FileReader
 from gateway.base.clock import SystemClock
 from gateway.config.exposure import has_page
-from gateway.config.loading import ConfigurationError
-from gateway.config.settings import LOCAL, Settings
+from gateway.config.settings import Settings
 from gateway.context.manager import ContextManager
 from gateway.context.planner import ContextPlanning
 from gateway.context.rolling_summary import TurnSummarizer
 from gateway.embeddings.meaning import Meaning
-from gateway.embeddings.minilm import MiniLM
-from gateway.errors import GatewayError
 from gateway.http.answering import Answering
 from gateway.http.auth import Authenticator
 from gateway.http.chat.endpoint import ChatCompletions
@@ -33,20 +30,21 @@ from gateway.http.conversations.transfer import ExportedConversation, ImportedCo
 from gateway.http.conversations.turns import Turns
 from gateway.http.cors import CrossOrigin, Preflights
 from gateway.http.edge import CHAT_PATH, App, Direct, Draining, Edge
+from gateway.http.messages.counting import CountTokens, ListedModels
+from gateway.http.messages.endpoint import Messages
 from gateway.http.openapi.document import About, Description
 from gateway.http.operations import Live, MetricsPage, Models, Ready
 from gateway.http.organization.endpoint import organization_routes
 from gateway.http.relay.endpoint import Relay
+from gateway.http.responses.endpoint import Responses
 from gateway.http.statistics import Observed, Statistics
 from gateway.http.ui.entrance import Entrance, Parts
 from gateway.internal_models.calls import InternalModels
-from gateway.models.relevance import EmbeddingFault
 from gateway.operations.purge import sweep_for_ever, sweep_seconds
 from gateway.operations.storage_upkeep import add_older_for_ever, prepare_storage
-from gateway.operations.warm_up import WarmUp, pieces
+from gateway.operations.warm_up import WarmUp, open_embedder, pieces
 from gateway.planning.resting import PlannerRest
 from gateway.planning.summary_cache import SummaryCache
-from gateway.ports import Embedder
 from gateway.relevance.index_cache import ContentIndexes, IndexedCache
 from gateway.storage.cache.memory import open_cache
 from gateway.storage.calibrations import SqlCalibrations
@@ -68,6 +66,7 @@ from gateway.tokens.calibration import Margins, keep_calibrated
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.idempotency import IdempotencyGate
 from gateway.turn.pipeline import Pipeline
+from gateway.turn.relayed_bills import RelayedBills
 from gateway.turn.replay import Replayer
 from gateway.turn.rolling_summaries import RollingSummaries
 from gateway.turn.settlement import Settlement
@@ -76,8 +75,6 @@ from gateway.upstream.http.client import new_client
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.litellm.library import Library
 from gateway.upstream.litellm.provider import LitellmUpstream
-from gateway.upstream.openai.chat import HttpUpstream
-from gateway.upstream.openai.embeddings import UpstreamEmbedder
 from gateway.upstream.openai.resources import UpstreamFiles, UpstreamModels
 from gateway.upstream.openai.told_facts import ToldFacts
 from gateway.upstream.routing.catalogue import Catalogue
@@ -88,6 +85,7 @@ from gateway.upstream.routing.router import ConfiguredRouter, modifies_params
 log = get_logger("gateway.app")
 MEMORY_PATH = "/v1/conversations/{conversation_id}/memory/{memory_id}"
 ATTACHMENT_PATH = "/v1/conversations/{conversation_id}/attachments/{attachment_id}"
+RESPONSES_PATH = "/v1/responses"
 EXPIRE_SECONDS = 60.0
 """Between two looks at what has been kept in memory for too long."""
 HOOKS_SECONDS = 5.0
@@ -220,6 +218,9 @@ class Gateway:
         self.auth = auth = Authenticator(settings.auth, store)
         self.answering = Answering(pipeline, self.idempotency, store, auth, settings, clock)
         self.chat = ChatCompletions(self.answering, settings, self.resends)
+        self.responses = Responses(self.answering, settings, self.resends)
+        self.messages = Messages(self.answering, settings)
+        self.count_tokens = CountTokens(pipeline, auth, settings, clock)
         self.completions = StoredCompletions(store, auth, max_bytes)
         records = ConversationRecords(self.transactions, clock, self.cache, self.paths)
         self.conversations = Conversations(records, store, auth, max_bytes, self.hooks)
@@ -239,8 +240,9 @@ class Gateway:
         self.exported = ExportedConversation(transfer, auth)
         self.imported = ImportedConversations(transfer, auth, max_bytes)
         self.memories = Memories(self.things, auth, max_bytes, settings.memory.things_days)
-        self.models = Models(UpstreamModels(self.client, self.router), auth)
-        self.relay = Relay(self.router, self.telemetry.passthrough(self.pool), auth, settings)
+        self.models = ListedModels(Models(UpstreamModels(self.client, self.router), auth))
+        self.relayed_bills = RelayedBills(store, self.router, self.counters, clock, self.metrics, self.hooks)
+        self.relay = Relay(self.router, self.telemetry.passthrough(self.pool), auth, settings, self.relayed_bills)
 
     def routes(self, draining: Draining) -> list[Route]:
         """Every path that the gateway serves itself; all others are relayed."""
@@ -257,11 +259,15 @@ class Gateway:
             Route("/v1/models/{model:path}", self.relay, methods=["DELETE"]),
             Route(CHAT_PATH, self.chat, methods=["POST"]),  # for completeness: `Direct` takes these requests
             Route(CHAT_PATH, self.completions.all, methods=["GET"]),
+            Route("/v1/messages", self.messages, methods=["POST"]),
+            Route("/v1/messages/count_tokens", self.count_tokens, methods=["POST"]),
             *(
                 Route(CHAT_PATH + "/{completion_id}", self.completions.one, methods=[method])
                 for method in ("GET", "POST", "DELETE")
             ),
             Route(CHAT_PATH + "/{completion_id}/messages", self.completions.messages, methods=["GET"]),
+            Route(RESPONSES_PATH, self.responses, methods=["POST"]),
+            Route(RESPONSES_PATH, self.relay),  # other methods, as any path that is not served here
             Route("/v1/conversations/import", self.imported, methods=["POST"]),
             Route("/v1/conversations/{conversation_id}/export", self.exported, methods=["GET"]),
             Route("/v1/conversations", conversations.all, methods=["GET"]),
@@ -368,7 +374,8 @@ class Gateway:
         if self.meaning is not None:
             await self.meaning.close()
         await self.replayer.close()
-        await self.settlement.drain(2 * self.settings.storage.timeout)
+        for bills in (self.relayed_bills, self.settlement):
+            await bills.drain(2 * self.settings.storage.timeout)
         await asyncio.to_thread(self.hooks.close, HOOKS_SECONDS)
         await self.planning.close()
         await self.idempotency.drain(self.settings.storage.timeout)
@@ -379,23 +386,3 @@ class Gateway:
         await self.cache.close()
         await self.transactions.close()
         await self.telemetry.close()
-
-
-def open_embedder(
-    settings: Settings, http: HttpUpstream, router: ConfiguredRouter, counters: CounterRegistry
-) -> Embedder | None:
-    """The embedder, not loaded or called yet; None where none is configured.
-
-    Raises:
-        ConfigurationError: it cannot be used.
-    """
-    name = settings.context.embedding_model
-    if name is None:
-        return None
-    try:
-        return MiniLM() if name == LOCAL else UpstreamEmbedder(http, router, counters.counter, name)
-    except EmbeddingFault as error:
-        hint = "; install context-gateway[embeddings]" if name == LOCAL else ""
-        raise ConfigurationError(f"context.embedding_model: {name}: {error}{hint}") from None
-    except GatewayError as error:
-        raise ConfigurationError(f"context.embedding_model: {name}: {error.message}") from None

@@ -17,14 +17,18 @@ MAX_NAMED = 1000
 """Rows that do not balance are named one by one up to this number, so that memory stays flat."""
 
 NOBODY = "(none)"
+CHATS = "chat"
+"""The API that the gateway serves itself."""
 GROUPS: dict[str, Callable[[LedgerRow], str]] = {
     "day": lambda row: row.entry.created_at.astimezone(UTC).date().isoformat(),
     "model": lambda row: row.entry.model,
     "tenant": lambda row: row.entry.tenant,
     "user": lambda row: row.entry.end_user or NOBODY,
     "agent": lambda row: row.entry.agent or NOBODY,
+    "endpoint": lambda row: row.entry.endpoint or CHATS,
 }
-"""What rows can be added up by. A day is one in UTC; the user is whom the request named."""
+"""What rows can be added up by. A day is one in UTC; the user is whom the request named; the endpoint is the API that
+was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +145,9 @@ def _compared(row: LedgerRow) -> Iterable[tuple[str, Any, Any]]:
     yield "ledger.completion_tokens", row.completion_tokens, usage.completion_tokens
     yield "ledger.total_cost", row.total_cost, _kept(cost.total_cost)
     yield "ledger.estimated", row.estimated, cost.estimated
-    parts = {"usage": asdict(usage), "cost": asdict(cost), "context_utilization.planning_cost": asdict(planning)}
+    parts = {"usage": asdict(usage), "cost": asdict(cost)}
+    if row.entry.metadata.get("managed") is not False:  # what is relayed uses no window
+        parts["context_utilization.planning_cost"] = asdict(planning)
     for path, found in parts.items():
         kept = figures(row, *path.split("."))
         for name, value in found.items():

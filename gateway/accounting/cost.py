@@ -34,6 +34,12 @@ CHEAPER_INPUT = ("cache_read_input_token_cost",)
 """Price that input may have at the least, in place of the usual one."""
 DEARER_INPUT = ("cache_creation_input_token_cost", "cache_creation_input_token_cost_above_1hr")
 """Prices that input may have at the most; so may output:"""
+UNITS = (
+    ("seconds", ("input_cost_per_second", "output_cost_per_second")),
+    ("characters", ("input_cost_per_character",)),
+    ("images", ("output_cost_per_image", "input_cost_per_image")),
+)
+"""What a call of another API than chats may be charged by in place of tokens, and the names of its price."""
 DEARER_OUTPUT = ("output_cost_per_reasoning_token",)
 
 
@@ -74,15 +80,19 @@ def price_call(
     """Prices one call by its usage (OpenAI's names; cached and cache-write tokens are part of the prompt's).
 
     Prompt and completion cost are each rounded to 12 decimals, half-even. A model without prices for both sides
-    costs None, never 0; a configured price of 0 is a price.
+    costs None, never 0; a configured price of 0 is a price. What the gateway notes as `units` (of `UNITS`) is charged
+    by these where the model has such a price.
 
     Args:
         lines: gets each product that is added up, for those who want to see the sum.
     """
     prompt, completion = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
     rates = Rates(prices, prompt, usage.get("service_tier"))
-    input_rate, output_rate = rates.find("input_cost_per_token"), rates.find("output_cost_per_token")
     recorded = dict(usage)
+    if "units" in usage and (whole := _cost_of_units(rates, usage["units"])) is not None:
+        return CallCost(purpose, model, recorded, rounded(whole), rounded(ZERO), estimated, rates.used)
+    input_rate = rates.find("input_cost_per_token")
+    output_rate = rates.find("output_cost_per_token", "output_cost_per_image_token")
     if input_rate is None or output_rate is None:
         return CallCost(purpose, model, recorded, None, None, estimated)
     details = usage.get("prompt_tokens_details") or {}
@@ -128,8 +138,15 @@ def _prompt_cost(rates: Rates, rate: Decimal, prompt: int, details: Any, usage: 
     named = details.get("cache_creation_token_details") if isinstance(details, dict) else None
     split = named or usage.get("cache_creation") or {}
     hour = min(written, _count(split, "ephemeral_1h_input_tokens"))
+    of_cached = details.get("cached_tokens_details") if isinstance(details, dict) else None
+    pictures = min(cached, _count(of_cached, "image_tokens"))
     kinds: Kinds = (
-        ("cached_input", cached, ("cache_read_input_token_cost",)),
+        (
+            "cached_image_input",
+            pictures,
+            ("cache_read_input_image_token_cost", "cache_read_input_token_cost"),
+        ),
+        ("cached_input", cached - pictures, ("cache_read_input_token_cost",)),
         ("cache_write", written - hour, ("cache_creation_input_token_cost",)),
         (
             "cache_write_1h",
@@ -137,6 +154,7 @@ def _prompt_cost(rates: Rates, rate: Decimal, prompt: int, details: Any, usage: 
             ("cache_creation_input_token_cost_above_1hr", "cache_creation_input_token_cost"),
         ),
         ("audio_input", _count(details, "audio_tokens"), ("input_cost_per_audio_token",)),
+        ("image_input", _count(details, "image_tokens") - pictures, ("input_cost_per_image_token",)),
     )
     return _cost_by_kind(rates, ("input", rate), prompt, kinds)
 
@@ -145,6 +163,7 @@ def _completion_cost(rates: Rates, rate: Decimal, completion: int, details: Any)
     kinds: Kinds = (
         ("reasoning", _count(details, "reasoning_tokens"), ("output_cost_per_reasoning_token",)),
         ("audio_output", _count(details, "audio_tokens"), ("output_cost_per_audio_token",)),
+        ("image_output", _count(details, "image_tokens"), ("output_cost_per_image_token",)),
     )
     return _cost_by_kind(rates, ("output", rate), completion, kinds)
 
@@ -154,7 +173,7 @@ def _cost_by_kind(rates: Rates, others: tuple[str, Decimal], tokens: int, kinds:
     rounded."""
     cost = ZERO
     for kind, count, names in kinds:
-        taken = min(count, tokens)
+        taken = max(0, min(count, tokens))
         price = rates.find(*names) if taken else None
         if price is not None:
             cost = EXACT.add(cost, _product(rates, kind, taken, price))
@@ -162,11 +181,20 @@ def _cost_by_kind(rates: Rates, others: tuple[str, Decimal], tokens: int, kinds:
     return EXACT.add(cost, _product(rates, others[0], tokens, others[1]))
 
 
-def _product(rates: Rates, kind: str, tokens: int, rate: Decimal) -> Decimal:
+def _product(rates: Rates, kind: str, tokens: int | Decimal, rate: Decimal) -> Decimal:
     cost = EXACT.multiply(rate, tokens)
     if rates.lines is not None:
         rates.lines.append(PriceLine(kind, tokens, rate, cost))
     return cost
+
+
+def _cost_of_units(rates: Rates, units: Any) -> Decimal | None:
+    """The cost by the first unit that has a count and a price; None if there is none. Not rounded."""
+    for name, names in UNITS:
+        count = units.get(name) if isinstance(units, dict) else None
+        if is_amount(count) and (price := rates.find(*names)) is not None:
+            return _product(rates, name, Decimal(str(count)), price)
+    return None
 
 
 def _reasoning_apart(usage: Mapping[str, Any], details: Any, sum_of_both: int) -> int:
@@ -234,6 +262,11 @@ def is_figure(value: Any) -> bool:
     """Whether it is a count of tokens: a whole number, be it written `12.0`, not below 0 and not absurd."""
     whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
     return whole and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS
+
+
+def is_amount(value: Any) -> bool:
+    """Whether it counts seconds or other units: a number not below 0 and not absurd."""
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS
 
 
 def _count(usage: Any, name: str) -> int:

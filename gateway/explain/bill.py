@@ -13,7 +13,7 @@ from gateway.accounting.cost import total_cost, usage_of
 from gateway.models.bill import CallCost, CostMetadata, PriceLine
 from gateway.models.turn import LARGEST_KEPT, LedgerEntry, LedgerRow
 
-OF_COMPLETION = ("output", "reasoning", "audio_output")
+OF_COMPLETION = ("output", "reasoning", "audio_output", "image_output")
 """Kinds of tokens on the completion's side; all others are on the prompt's."""
 
 

@@ -105,15 +105,20 @@ class Answering:
         self._clock = clock
         self._unattended = BackgroundTasks()
 
-    async def answer(self, scope: Scope, receive: Receive, send: Send, dialect: Dialect) -> None:
+    async def answer(
+        self, scope: Scope, receive: Receive, send: Send, dialect: Dialect, caller: Caller | None = None
+    ) -> None:
         """Answers one request.
+
+        Args:
+            caller: who asks, where that is known already.
 
         Raises:
             GatewayError: as drawn in `errors.py`; nothing has been sent yet.
         """
         at, started = self._clock.now(), self._clock.monotonic()
         key = keyed(scope)
-        caller = await self._auth.caller(scope)
+        caller = caller or await self._auth.caller(scope)
         with self._large_bodies.place() as place:
             raw = await read_body(scope, receive, self._max_body_bytes, place)
             facts, client = scope["gateway"], scope.get(CLIENT)
@@ -133,8 +138,7 @@ class Answering:
 
     async def _read(self, raw: bytes, scope: Scope, caller: Caller, arrival: Arrival, dialect: Dialect) -> ChatRequest:
         def read() -> ChatRequest:
-            headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"] if _is_told(k)}
-            return dialect.read(raw, headers, caller, arrival)
+            return dialect.read(raw, told_headers(scope), caller, arrival)
 
         request = await offload_if(len(raw) >= LARGE_BODY, read)
         if caller.tenant == UNKNOWN and (request.keeps_content or request.conversation != ConversationRef()):
@@ -209,6 +213,11 @@ class Answering:
             await _send_stream(answer, way)
         finally:
             await answer.aclose()
+
+
+def told_headers(scope: Scope) -> dict[str, str]:
+    """The headers that a dialect is shown, by their names in lower case."""
+    return {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"] if _is_told(k)}
 
 
 def _is_told(name: bytes) -> bool:

@@ -132,10 +132,11 @@ class UsageMetadata:
 @dataclass(frozen=True, slots=True)
 class PriceLine:
     """A product of a bill's arithmetic, in USD, not rounded. `kind`: `input`, `cached_input`, `cache_write`,
-    `cache_write_1h`, `audio_input`; `output`, `reasoning`, `audio_output`."""
+    `cache_write_1h`, `audio_input`, `image_input`, `cached_image_input`; `output`, `reasoning`, `audio_output`,
+    `image_output`; or `seconds`, `characters`, `images` in place of tokens."""
 
     kind: str
-    tokens: int
+    tokens: int | Decimal
     rate: Decimal
     cost: Decimal
 

@@ -15,11 +15,15 @@ from gateway.models.memory import EXTRACTS
 from gateway.models.things import Memory
 from gateway.models.turn import Claim
 
+ANTHROPICS_KEY = "sk-ant-"
+"""How keys and tokens of Anthropic's begin, so that they are known as such wherever they stand."""
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who asks: the tenant, and the client's own key if it may go upstream (guarantee §8). `key_id` names the key that
-    asks, and `project` what it is for; both None where they are not known. `roles` say what it may look at."""
+    asks, and `project` what it is for; both None where they are not known. `roles` say what it may look at.
+    `anthropic_key` is the client's own for Anthropic, and goes nowhere else."""
 
     tenant: str
     client_key: str | None = None
@@ -27,6 +31,7 @@ class Caller:
     key_id: str | None = None
     project: str | None = None
     roles: frozenset[str] = frozenset({"user"})
+    anthropic_key: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +57,13 @@ class ContextOptions:
     """The mode of the prompt profile; `off`: none; None: as the messages call for."""
     memory: str = EXTRACTS
     """What stands for old turns: `extracts`, `summary` or `both` (guarantee §11.13)."""
+    whole: bool = False
+    """Nothing may be left out: what does not fit as it is, is refused."""
     what_if: WhatIf | None = None
     """Of a dry run that the page makes; no client can set it."""
+    clear_above: int | None = None
+    """Tokens above which a client's API wants room to be made. What cannot be made to fit them may be more, unlike
+    `max_input_tokens`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +96,27 @@ NATIVE = "native"
 
 
 @dataclass(frozen=True, slots=True)
+class CacheMark:
+    """Where a client wants a prompt's cache to end: behind a part of a message's content, or behind the message.
+
+    A client moves its marks from request to request, so that they are no part of what is said and stored.
+    """
+
+    message: int
+    part: int | None
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Native:
     """What a request says in its own API's words alone (ADR 27). `fields` go up untouched where the upstream speaks
-    that API, and nowhere else. `needs` are the paths of those without which the request makes no sense."""
+    that API, and nowhere else. `needs` are the paths of those without which the request makes no sense. `marks` are set
+    on its messages wherever a provider takes such marks."""
 
     protocol: Literal["responses", "anthropic"]
     fields: Mapping[str, Any] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
+    marks: tuple[CacheMark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

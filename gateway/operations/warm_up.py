@@ -14,13 +14,16 @@ from functools import partial
 
 from gateway.artifacts.files import FileReader
 from gateway.base.ids import new_id
-from gateway.config.settings import Settings
+from gateway.config.loading import ConfigurationError
+from gateway.config.settings import LOCAL, Settings
 from gateway.context.manager import ContextManager
 from gateway.embeddings.minilm import MiniLM
+from gateway.errors import GatewayError
 from gateway.history.rebuild import new_history
 from gateway.http.chat.messages import plain_messages
 from gateway.http.chat.validation import Arrival, parse_chat_request
 from gateway.models.exchange import Caller, ModelFacts
+from gateway.models.relevance import EmbeddingFault
 from gateway.ports import Clock, Embedder
 from gateway.storage.cache.memory import MemoryCache
 from gateway.telemetry.logs import get_logger
@@ -28,6 +31,8 @@ from gateway.tokens.counter import CounterRegistry
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.litellm.library import Library
 from gateway.upstream.litellm.rehearsal import rehearse
+from gateway.upstream.openai.chat import HttpUpstream
+from gateway.upstream.openai.embeddings import UpstreamEmbedder
 from gateway.upstream.routing.catalogue import Catalogue
 from gateway.upstream.routing.providers import OPENAI_COMPATIBLE, THROUGH_LITELLM, named_base, provider_of, unsupported
 from gateway.upstream.routing.router import ConfiguredRouter
@@ -152,3 +157,23 @@ def _giving_way() -> Iterator[None]:
         gc.freeze()
         gc.set_threshold(*thresholds)
         sys.setswitchinterval(usual)
+
+
+def open_embedder(
+    settings: Settings, http: HttpUpstream, router: ConfiguredRouter, counters: CounterRegistry
+) -> Embedder | None:
+    """The embedder, not loaded or called yet; None where none is configured.
+
+    Raises:
+        ConfigurationError: it cannot be used.
+    """
+    name = settings.context.embedding_model
+    if name is None:
+        return None
+    try:
+        return MiniLM() if name == LOCAL else UpstreamEmbedder(http, router, counters.counter, name)
+    except EmbeddingFault as error:
+        hint = "; install context-gateway[embeddings]" if name == LOCAL else ""
+        raise ConfigurationError(f"context.embedding_model: {name}: {error}{hint}") from None
+    except GatewayError as error:
+        raise ConfigurationError(f"context.embedding_model: {name}: {error.message}") from None

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from gateway.base.ids import new_id
+from gateway.base.ids import answer_id, new_id
 from gateway.context.report import BuiltContext
 from gateway.history.recognition import sent_chain, users_of
 from gateway.models.chain import (
@@ -33,6 +33,7 @@ from gateway.turn.bound_thinking import with_binding
 from gateway.turn.exchange import Exchange, Outcome
 from gateway.turn.new_frame import new_frame
 from gateway.window.counting import PromptCounter
+from gateway.wire.anthropic.wording import canonical_calls
 
 
 def stored_turn(exchange: Exchange, outcome: Outcome, user_place: str | None = None) -> StoredTurn:
@@ -255,6 +256,8 @@ def _new_answer(
     chain: Chain,
     exchange: Exchange,
 ) -> NewAnswer:
+    if exchange.request.api == "messages":
+        choice = canonical_calls(choice)
     body, answer, status = _messages(choice, outcome, chain.prefill)
     body = with_binding(body, exchange) if SIGNED in body else body
     digest, *others = chain.digests_after(body, answer, status)
@@ -262,7 +265,7 @@ def _new_answer(
     message = ConversationMessage(
         "assistant",
         body,
-        message_id=new_id("msg_"),
+        message_id=answer_id(exchange.completion_id) if number == 0 else new_id("msg_"),
         status=status,
         digest=message_digest(body),
         origin=exchange.deployment.origin,

@@ -112,6 +112,16 @@ def test_s11_6_hooks_are_told_and_hold_nobody_up(gateway: GatewayProcess, upstre
     assert "hook_unknown" in log
 
 
+def test_s13_8_hooks_are_told_of_relayed_calls(gateway: GatewayProcess, upstream: MockUpstream, hooked: Path) -> None:
+    """§13.8: by their bill alone."""
+    with http(gateway, "sk-hooks") as client:
+        answer = client.post("/embeddings", json={"model": "gpt-4o", "input": "x"})
+    wait_until(lambda: len(events(hooked, "request_settled")) == 1, "the relayed call")
+    (told,) = events(hooked, "request_settled")
+    assert told["request_id"] == answer.headers["x-request-id"]
+    assert (told["response_metadata"]["endpoint"], told["completion_id"]) == ("embeddings", None)
+
+
 def test_s11_2_assemblers_of_third_parties(gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """§11.2: they are found by their type; one that fails, or cannot be loaded, costs its wording alone."""
     with http(gateway, "sk-types") as client:

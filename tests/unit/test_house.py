@@ -11,8 +11,10 @@ SMALL_WITH_REASON = {
     "base/tasks.py": "background tasks and threads",
     "base/printing.py": "figures and CSV: written by commands and by the page alike",
     "config/exposure.py": "where a server with an operator's key may listen: asked by `serve` and by `check`",
+    "http/conversations/items.py": "what the Conversations API asks of items beyond what wire/ reads",
     "http/cors.py": "which pages of other origins may be clients",
     "http/openapi/document.py": "two small endpoints that nothing else needs",
+    "http/openapi/responses.py": "schemas of one API, beside the others that are large already",
     "http/openapi/things.py": "schemas of one API, beside the others that are large already",
     "http/ui/routes.py": "the list of pages, which each of them is added to",
     "models/internal.py": "what goes to internal models and comes back",
@@ -27,6 +29,7 @@ SMALL_WITH_REASON = {
     "upstream/litellm/rehearsal.py": "a call that goes nowhere, beside the provider's that it is made with",
     "storage/turns/questions.py": "how a conversation begins: asked by the commit, by deletion, and of older bills",
     "storage/secret.py": "the key of keyed hashes and what is made with it: asked by the store, the ledger and purges",
+    "wire/anthropic/faults.py": "errors in Anthropic's shape: asked by the outer edge and by streams",
     "storage/lookup/walk.py": "the query that nine others are made of",
 }
 

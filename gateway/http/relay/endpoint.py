@@ -1,14 +1,18 @@
 """Every other path under `/v1/`: passed on to the upstream, streaming both ways (guarantee §1)."""
 
+from contextlib import nullcontext
+
 from gateway.config.settings import Settings
 from gateway.errors import MethodNotAllowed, NotFound, NotRelayed, UpstreamError
 from gateway.http.auth import Authenticator
 from gateway.http.edge import Receive, Scope, Send, note_fault
 from gateway.http.receive import header, until_disconnect
 from gateway.http.relay.destination import Call, Destinations
+from gateway.http.relay.metering import MANAGED, Meter, Metering, marked, readable_only
 from gateway.http.relay.rules import OWN, PREFIX, QUERY, headers_down, headers_up, is_plain_path, named_calls, query_up
 from gateway.http.relay.upload import Upload
 from gateway.models.exchange import RelayedCall
+from gateway.turn.relayed_bills import RelayedBills
 from gateway.upstream.openai.passthrough import Passthrough, RawAnswer
 from gateway.upstream.routing.router import ConfiguredRouter
 
@@ -22,11 +26,17 @@ class Relay:
     """Decides where a call goes and with whose key, then lets both bodies flow."""
 
     def __init__(
-        self, router: ConfiguredRouter, upstream: Passthrough, auth: Authenticator, settings: Settings
+        self,
+        router: ConfiguredRouter,
+        upstream: Passthrough,
+        auth: Authenticator,
+        settings: Settings,
+        bills: RelayedBills,
     ) -> None:
         self._destinations = Destinations(router, settings)
         self._upstream = upstream
         self._auth = auth
+        self._metering = Metering(bills)
         self._server = settings.server
         self._named = named_calls(settings.server.relay)
         self._has_keys = bool(settings.auth.keys)
@@ -47,6 +57,7 @@ class Relay:
 
     async def _relay(self, call: Call, send: Send, upload: Upload) -> None:
         scope = call.scope
+        meter = self._metering.meter(call, upload)
         found = await self._destinations.of(call, upload)
         headers = headers_up(scope["headers"], operator=found.deployment.operator_key or self._has_keys)
         if found.content_type is not None:
@@ -54,27 +65,38 @@ class Relay:
             headers.append((b"content-type", found.content_type))
         if upload.length is not None and not isinstance(found.body, bytes):
             headers.append((b"content-length", upload.length.encode()))
+        if meter is not None:
+            headers = readable_only(headers)
         try:
             relayed = RelayedCall(scope["method"], call.target, headers, found.body)
-            async with self._upstream.open(found.deployment, relayed) as answer:
-                await self._pass_down(scope, send, answer)
-        except UpstreamError:
+            with meter.sent(found.deployment) if meter is not None else nullcontext():
+                async with self._upstream.open(found.deployment, relayed) as answer:
+                    await self._pass_down(scope, send, answer, meter)
+        except UpstreamError as error:
             if upload.fault is not None:
                 raise upload.fault from None
+            error.headers = {**error.headers, MANAGED[0].decode(): MANAGED[1].decode()}
             raise
 
-    async def _pass_down(self, scope: Scope, send: Send, answer: RawAnswer) -> None:
-        headers = headers_down(answer.headers)
+    async def _pass_down(self, scope: Scope, send: Send, answer: RawAnswer, meter: Meter | None) -> None:
+        headers = marked(headers_down(answer.headers))
         if answer.status in WITHOUT_BODY:
             headers = [pair for pair in headers if pair[0] != b"content-length"]
+        take = meter.began(answer) if meter is not None else None
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         try:
             async for piece in answer.pieces():
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
+                if take is not None and (reading := take(piece)) is not None:
+                    await reading
         except UpstreamError as error:
             # The answer has begun. Without its end the server breaks the connection, so it cannot pass for a whole one.
             note_fault(scope["gateway"], error)
+            if meter is not None:
+                meter.broke(error)
             return
+        if meter is not None:
+            meter.ended()  # its bill begins behind this step, in which the client gets the end
         await send({"type": "http.response.body", "body": b""})
 
 

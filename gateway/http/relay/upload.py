@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from gateway.errors import GatewayError, RequestTimeout, RequestTooLarge
 from gateway.http.edge import ClientDisconnected, Message, Receive, Scope
 from gateway.http.receive import header
+from gateway.upstream.openai.glimpse import Glimpse
 
 
 class Upload:
@@ -18,8 +19,11 @@ class Upload:
 
     def __init__(self, scope: Scope, receive: Receive, max_bytes: int, seconds: float) -> None:
         self.fault: GatewayError | ClientDisconnected | None = None
+        self.seen: Glimpse | None = None
+        """What is kept of it, where somebody wants to know."""
         self.length = header(scope, b"content-length")
         self.present = self.length not in (None, "0") or header(scope, b"transfer-encoding") is not None
+        self.is_complete = not self.present
         self._receive = receive
         self._max_bytes = max_bytes
         self._seconds = seconds
@@ -72,7 +76,10 @@ class Upload:
             if size > self._max_bytes:
                 raise self._too_large()
             more = message.get("more_body", False)
+            self.is_complete = not more
             if piece:
+                if self.seen is not None:
+                    self.seen.add(piece)
                 yield piece
 
     def _too_large(self) -> RequestTooLarge:

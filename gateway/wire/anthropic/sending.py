@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.models.exchange import NATIVE
+from gateway.wire.anthropic.reading import BETA
 from gateway.wire.anthropic.turns import as_turns
 
 Json = dict[str, Any]
-BETA = "anthropic_beta"
-"""The field of `Native.fields` with the names that go up in the header `anthropic-beta`."""
 DEFAULT_MAX_TOKENS = 4096
 """Anthropic wants a limit; this is what every model of its can write."""
 SAME = ("model", "temperature", "top_p", "top_k", "thinking", "stream")

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from gateway.base import jsons
 from gateway.errors import InvalidRequest
 from gateway.models.conversation import INSTRUCTION_ROLES
+from gateway.wire.anthropic.wording import arguments_of
 
 Json = dict[str, Any]
 Block = dict[str, Any]
@@ -122,17 +122,6 @@ def _call(call: Json, ids: _CallIds) -> Block:
         name, given = function.get("name"), arguments_of(function.get("arguments"))
     made = {"type": "tool_use", "id": ids.of_call(str(call.get("id"))), "name": name, "input": given}
     return {**made, BREAKPOINT: call[BREAKPOINT]} if call.get(BREAKPOINT) else made
-
-
-def arguments_of(text: Any) -> Json:
-    """A call's arguments as an object. What is none stands in it as it came, so that nothing is lost."""
-    if not isinstance(text, str) or not text.strip():
-        return {}
-    try:
-        found = jsons.loads_exact(text.encode("utf-8", "surrogatepass"))
-    except jsons.JSONDecodeError:
-        return {"arguments": text}
-    return found if isinstance(found, dict) else {"arguments": text}
 
 
 def _result(message: Json, ids: _CallIds) -> Block:

@@ -293,6 +293,7 @@ def test_a_csv_row() -> None:
         "balanced": "true",
         "user": "",
         "agent": "",
+        "endpoint": "chat",
     }
 
 

@@ -1,0 +1,275 @@
+"""Bills of relayed calls: read off what flowed by, behind the answer (guarantee §13.8).
+
+Nothing here can delay or fail a call: its bill is made and written by a task of its own, and waits in memory while the
+storage is away.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+from gateway.accounting.cost import ledger_figures, total_cost, usage_of
+from gateway.accounting.metadata import response_metadata
+from gateway.accounting.relayed import ENDPOINTS, WRITES_NOTHING, chat_usage, input_tokens, price_relayed, units_of
+from gateway.base.tasks import BackgroundTasks, offload_if
+from gateway.errors import StorageUnavailable
+from gateway.history.recognition import end_user_of
+from gateway.models.bill import CallCost, ResponseMetadata
+from gateway.models.calibration import MESSAGE_TOKENS
+from gateway.models.exchange import Caller, Deployment, ModelFacts
+from gateway.models.turn import LedgerEntry, TurnCommit, TurnStatus
+from gateway.ports import Clock
+from gateway.storage.store import ConversationStore
+from gateway.telemetry.hooks import Hooks
+from gateway.telemetry.logs import get_logger
+from gateway.telemetry.metrics import Metrics
+from gateway.tokens.counter import CounterRegistry, TiktokenCounter
+from gateway.turn.late_bills import LateBills, named
+from gateway.upstream.openai.glimpse import Glimpse, Unpacking
+from gateway.upstream.openai.relayed import Asked, Told, asked, texts, told
+from gateway.upstream.routing.router import ConfiguredRouter
+
+log = get_logger("gateway.turn.relayed_bills")
+LARGE_BODY = 2**15
+"""Bytes from which bodies are read in a thread; of a stream, however long, the last event is read."""
+TOGETHER = 0.1
+"""Seconds for which a bill waits for others: a transaction of its own is dearer than all else that it takes."""
+MOST_OVER = 500
+"""Calls that wait for their bill with all that is kept of their bodies; of further ones nothing is kept of requests."""
+LONG_TEXT = 10_000
+"""Characters from which tokens are estimated by samples."""
+MODEL_CHARS = 256
+UNKNOWN = "unknown"
+"""Stands for the model of a call that names none which could be read."""
+WRITES_TEXT = ("completions", "responses")
+"""APIs whose output can be counted where it is not reported."""
+
+
+@dataclass(slots=True)
+class MeteredCall:
+    """A call that asked a model, as far as it has come. Times are those of the monotonic clock, in seconds."""
+
+    request_id: str
+    caller: Caller
+    path: str
+    """Below `/v1/`, one of `ENDPOINTS`."""
+    models_in_address: Callable[[], list[str]]
+    deployment: Deployment
+    arrived_at: datetime
+    started: float
+    request: Glimpse
+    is_form: bool
+    answer: Unpacking | None = None
+    """None until it begins."""
+    stream: bool = False
+    ended_at: float = 0.0
+    error_code: str | None = None
+    status: TurnStatus = "failed"
+    sent_at: float = 0.0
+
+
+class RelayedBills:
+    """Makes and writes them."""
+
+    def __init__(
+        self,
+        store: ConversationStore,
+        router: ConfiguredRouter,
+        counters: CounterRegistry,
+        clock: Clock,
+        metrics: Metrics,
+        hooks: Hooks,
+    ) -> None:
+        self.clock = clock
+        self._store = store
+        self._router = router
+        self._counters = counters
+        self._metrics = metrics
+        self._hooks = hooks
+        self._tasks = BackgroundTasks()
+        self._late = LateBills(store)
+        self._over: list[MeteredCall] = []
+        self._billing: asyncio.Task[None] | None = None
+        self._draining = asyncio.Event()
+        self._unwritten: dict[str, LedgerEntry] = {}
+
+    def add(self, call: MeteredCall) -> None:
+        """Bills a call that is over. Those that end within `TOGETHER` seconds share a transaction."""
+        if len(self._over) >= MOST_OVER:
+            call.request = Glimpse()
+        self._over.append(call)
+        if self._billing is None or self._billing.done():
+            self._billing = self._tasks.start(self._bill())
+
+    async def drain(self, seconds: float) -> None:
+        """Waits at shutdown for what is still being recorded; what the storage does not take by then goes to the
+        log."""
+        self._draining.set()
+        await self._late.stop()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._tasks.finish()
+                await self._late.record()
+        for entry in (*self._unwritten.values(), *self._late):
+            log.warning("bill_not_recorded", **named(entry))
+        for call in self._over:
+            log.warning("bill_not_recorded", request_id=call.request_id)
+
+    async def _bill(self) -> None:
+        """Makes the bills of all calls that are over, after which nothing is kept of their bodies."""
+        while self._over:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TOGETHER):
+                    await self._draining.wait()
+            for _ in range(len(self._over)):
+                call = self._over[0]
+                try:
+                    entry = await self._entry(call)
+                    self._unwritten[entry.request_id] = entry
+                    self._tasks.start(self._write(entry))
+                except Exception as fault:  # noqa: BLE001 - whatever is wrong with a body, the call was answered
+                    log.fault("bill_not_recorded", fault, request_id=call.request_id)
+                finally:
+                    del self._over[0], call
+
+    async def _write(self, entry: LedgerEntry) -> None:
+        commit = TurnCommit(entry)
+        try:
+            await self._store.commit(commit)
+            if self._hooks.is_listening:
+                self._hooks.settled(commit)
+        except StorageUnavailable:
+            self._late.add(replace(commit, again=True))
+            log.warning("bill_not_recorded_yet", request_id=entry.request_id, waiting=len(self._late))
+            return
+        except Exception as fault:  # noqa: BLE001 - nobody waits for it
+            log.fault("bill_not_recorded", fault, **named(entry))
+        finally:
+            del self._unwritten[entry.request_id]
+            self._metrics.billed(entry)
+        if self._late:
+            self._tasks.start(self._late.record())
+
+    async def _entry(self, call: MeteredCall) -> LedgerEntry:
+        large = call.request.size > LARGE_BODY or (not call.stream and _size(call.answer) > LARGE_BODY)
+        request, answer = await offload_if(large, _read, call)
+        model = _model(call, request, answer)
+        deployment = _served(call.deployment, model)
+        facts = self._router.facts(model, deployment)
+        usage = chat_usage(call.path, answer.usage) if answer.usage is not None else None
+        counted = usage is None
+        if usage is None:  # it may load a vocabulary, and texts may be long: streams of others must not wait for that
+            usage = await asyncio.to_thread(self._counted, call, request, answer, facts)
+        if "service_tier" in answer.named:
+            usage["service_tier"] = answer.named["service_tier"]
+        if counted or "input_cost_per_token" not in facts.prices:
+            units = units_of(call.path, request.fields)
+            usage = {**usage, "units": units} if units and "units" not in usage else usage
+        cost = price_relayed(call.path, deployment.route, usage, facts.prices, estimated=counted)
+        return _entry(call, request, answer, model, deployment, cost)
+
+    def _counted(self, call: MeteredCall, request: Asked, answer: Told, facts: ModelFacts) -> dict[str, Any]:
+        """Tokens as the gateway counts them; None where it cannot."""
+        count = partial(_count, self._counters.counter(facts))
+        prompt = input_tokens(call.path, request.fields, count) if request.is_whole else None
+        endpoint, completion = ENDPOINTS[call.path], None
+        if endpoint in WRITES_TEXT and not answer.is_pending:
+            completion = _written(call, count)
+        if prompt is None and completion is None:
+            return {}
+        usage = {"prompt_tokens": prompt, "completion_tokens": completion}
+        return usage if endpoint not in WRITES_NOTHING else {"prompt_tokens": prompt}
+
+
+def _count(counter: TiktokenCounter, text: str) -> int:
+    if len(text) < LONG_TEXT:
+        return counter.text(text)
+    return max(0, counter.estimate_texts([text], [len(text)])[0] - counter.with_margin(MESSAGE_TOKENS))
+
+
+def _written(call: MeteredCall, count: Callable[[str], int]) -> int | None:
+    """Tokens of what was delivered."""
+    if call.answer is None:
+        return 0
+    if not call.answer.readable:
+        return None
+    found = texts(call.answer.glimpse, stream=call.stream)
+    if found is None:
+        return 0 if call.status != "complete" else None
+    said, times = found
+    return int(Decimal(count("".join(said))) * Decimal(times))
+
+
+def _read(call: MeteredCall) -> tuple[Asked, Told]:
+    answer = call.answer
+    request = asked(call.request, form=call.is_form)
+    return request, told(answer.glimpse, stream=call.stream) if answer is not None and answer.readable else Told()
+
+
+def _size(answer: Unpacking | None) -> int:
+    return answer.glimpse.size if answer is not None else 0
+
+
+def _model(call: MeteredCall, request: Asked, answer: Told) -> str:
+    name = (
+        call.deployment.model
+        or request.model
+        or next(iter(call.models_in_address()), None)
+        or answer.named.get("model")
+        or UNKNOWN
+    )
+    return name[:MODEL_CHARS].encode("utf-8", "replace").decode()
+
+
+def _served(deployment: Deployment, model: str) -> Deployment:
+    """Where the model was asked: the default upstream is chosen before the name of a model is read."""
+    if deployment.model:
+        return deployment
+    return replace(deployment, model=model, provider_model=model, route=f"{deployment.route}{model}")
+
+
+def _entry(
+    call: MeteredCall, request: Asked, answer: Told, model: str, deployment: Deployment, cost: CallCost
+) -> LedgerEntry:
+    calls = (cost,)
+    sums = total_cost(calls)[0]
+    upstream = round(1000 * (call.ended_at - call.sent_at), 3)
+    timings = {"rebuild": 0.0, "plan": 0.0, "upstream": upstream}
+    timings["total"] = round(1000 * (call.ended_at - call.started), 3)
+    known = ResponseMetadata(
+        request_id=call.request_id,
+        conversation_id=None,
+        upstream_id=answer.named.get("id"),
+        model=model,
+        routing_path=[model, deployment.route],
+        usage=usage_of(cost.usage),
+        cost=sums,
+        context_utilization=None,
+        timings_ms=timings,
+    )
+    endpoint = ENDPOINTS[call.path]
+    metadata = {**response_metadata(known), "context_utilization": None, "managed": False, "endpoint": endpoint}
+    status: TurnStatus = "complete" if answer.is_ended else call.status
+    return LedgerEntry(
+        request_id=call.request_id,
+        tenant=call.caller.tenant,
+        conversation_id=None,
+        completion_id=None,
+        model=model,
+        status=status,
+        stream=call.stream,
+        created_at=call.arrived_at,
+        metadata=metadata,
+        calls=calls,
+        error_code=None if status == "complete" else call.error_code,
+        end_user=end_user_of(request.fields),
+        endpoint=endpoint,
+        key_id=call.caller.key_id,
+        project=call.caller.project,
+        figures=ledger_figures(metadata, calls),
+    )
