@@ -71,6 +71,7 @@ from gateway.turn.relayed_bills import RelayedBills
 from gateway.turn.replay import Replayer
 from gateway.turn.rolling_summaries import RollingSummaries
 from gateway.turn.settlement import Settlement
+from gateway.upstream.anthropic.adapter import AnthropicUpstream
 from gateway.upstream.http.client import new_client
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.litellm.library import Library
@@ -157,12 +158,11 @@ class Gateway:
         self.router = ConfiguredRouter(settings, self.catalogue, self.told)
         self.over_http = self.telemetry.http(self.pool)
         self.library = Library(modify_params=modifies_params(settings))
-        through_litellm = LitellmUpstream(self.client, self.library)
-        self.upstream = self.telemetry.upstream(
-            ProtocolUpstream(
-                openai=self.over_http, responses=ResponsesUpstream(self.over_http), litellm=through_litellm
-            )
-        )
+        litellm = LitellmUpstream(self.client, self.library)
+        responses = ResponsesUpstream(self.over_http)
+        anthropic = AnthropicUpstream(self.over_http, self.clock)
+        adapters = ProtocolUpstream(openai=self.over_http, responses=responses, anthropic=anthropic, litellm=litellm)
+        self.upstream = self.telemetry.upstream(adapters)
         self.margins = Margins(self.clock)
         self.counters = CounterRegistry(self.margins)
         self.calibrations = SqlCalibrations(self.transactions)

@@ -2,11 +2,12 @@
 
 from typing import Any
 
+from gateway.assembly.cache_breakpoints import TRANSLATED
 from gateway.models.exchange import ChatRequest, Deployment, ModelFacts
 from gateway.models.items import OF_RESPONSES
 from gateway.wire.anthropic.content import NATIVE_BLOCKS, NATIVE_PART
 
-LIMITS_FOR_LITELLM = ("max_completion_tokens", "max_tokens", "thinking", "reasoning_effort")
+LIMITS_FOR_ANTHROPIC = ("max_completion_tokens", "max_tokens", "thinking", "reasoning_effort")
 """Fields that limit the answer. For the last two litellm sets `max_tokens` itself."""
 ROUTES = ("anthropic/", "vertex_ai/claude", "azure_ai/claude")
 SPARE_SHARE = 0.05
@@ -35,9 +36,9 @@ def with_output_limit(
         refitted: the provider has refused the prompt once as too long; then no more than `reserved` is asked for.
     """
     named = {**deployment.parameters, **deployment.options, **forward}
-    if deployment.protocol != "litellm" or not deployment.route.startswith(ROUTES):
+    if deployment.protocol not in TRANSLATED or not deployment.route.startswith(ROUTES):
         return forward
-    if any(named.get(name) is not None for name in LIMITS_FOR_LITELLM):
+    if any(named.get(name) is not None for name in LIMITS_FOR_ANTHROPIC):
         return forward
     if window is None or facts.max_output_tokens is None or reserved <= 0:
         return forward

@@ -18,6 +18,8 @@ INJECTION_POINTS = "cache_control_injection_points"
 """LiteLLM's setting for the same purpose: with it the operator sets the breakpoints."""
 ROUTERS = ("openrouter/", "litellm_proxy/")
 ROUTER_ADDRESS = "openrouter.ai"
+TRANSLATED = ("litellm", "anthropic")
+"""Protocols in which the messages go up translated into Anthropic's."""
 LEAST_CHARS = 4 * 1024
 """Characters of a prompt worth caching: Anthropic caches no less than 1,024 tokens, of about four characters."""
 
@@ -28,7 +30,7 @@ def wants_breakpoints(deployment: Deployment, facts: ModelFacts) -> bool:
         return False
     if INJECTION_POINTS in deployment.options or INJECTION_POINTS in deployment.parameters:
         return False
-    if deployment.protocol == "litellm":
+    if deployment.protocol in TRANSLATED:
         known = facts.supports_prompt_caching
         return deployment.route.startswith("anthropic/") if known is None else known
     return deployment.route.startswith(ROUTERS) or ROUTER_ADDRESS in deployment.api_base
@@ -48,8 +50,8 @@ def with_breakpoints(
     Args:
         forward: the other fields of the body, with its tools.
         goes_on: whether another request may continue this one. If not, its end is not cached: writing costs more.
-        translated: the body goes through litellm, which expects a tool result's breakpoint on the message; routers
-            expect it on a part.
+        translated: the body becomes one of Anthropic's, for which a tool result's breakpoint is expected on the
+            message; routers expect it on a part.
     """
     tools = [each for name in ("tools", "functions") for each in forward.get(name) or ()]
     if BREAKPOINT in forward or any(map(_has_breakpoint, (*messages, *tools))):
@@ -93,7 +95,7 @@ def _marked(message: dict[str, Any], *, whole: bool = False) -> dict[str, Any] |
 
 def _has_breakpoint(value: dict[str, Any]) -> bool:
     """Whether a message or a tool has a breakpoint, itself or in one of its parts, calls or its function."""
-    inner = (value.get("content"), value.get("tool_calls"), [value.get("function")])
+    inner = (value.get("content"), value.get("tool_calls"), [value.get("function")], value.get("native_blocks"))
     parts = [part for each in inner if isinstance(each, list) for part in each]
     return BREAKPOINT in value or any(isinstance(part, dict) and BREAKPOINT in part for part in parts)
 

@@ -6,12 +6,13 @@ from typing import Any
 
 from gateway.models.conversation import ConversationMessage, History, StoredConversation, TokenCounts
 from gateway.models.frames import Form, Frame
+from gateway.models.items import BOUND
 
 PROVIDER_FIELDS = frozenset(
     {
         *("reasoning_content", "reasoning", "reasoning_details", "reasoning_items", "thinking_blocks"),
-        *("thought_signature", "provider_specific_fields", "extra_content", "encrypted_content"),
-        *("output_items", "phase"),
+        *("thought_signature", "provider_specific_fields", "extra_content", "encrypted_content", "native_blocks"),
+        *("output_items", "phase", BOUND),
     }
 )
 """Fields of assistant messages and tool calls that only the provider that made them understands (guarantee §1)."""

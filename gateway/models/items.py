@@ -73,10 +73,16 @@ def _rest(part: Part, *names: str) -> Part:
 Item = dict[str, Any]
 ITEM_ID = re.compile(r"(msg|rs|fc|ctc|fco|ctco)_(sys)?([0-9A-Za-z-]{1,60})(_[0-9a-f]{12})?")
 INSTRUCTION_PREFIX = "msg_sys"
+SIGNED = "thinking_blocks"
+"""The field with thoughts that their provider signed."""
+BOUND = "thinking_bound"
+"""The field of a stored answer with the digest of what its signed thoughts are bound to (guarantee §10.10). It is the
+gateway's own: no model and no client gets it."""
 THOUGHTS = frozenset(
     {
         *("reasoning_content", "reasoning", "reasoning_details", "reasoning_items", "thinking_blocks"),
-        *("thought_signature", "provider_specific_fields", "encrypted_content", "output_items"),
+        *("thought_signature", "provider_specific_fields", "encrypted_content", "output_items", "native_blocks"),
+        BOUND,
     }
 )
 OF_RESPONSES = frozenset({"reasoning_items", "output_items", "phase"})

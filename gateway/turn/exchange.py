@@ -33,6 +33,8 @@ class Exchange:
     upstream_id: str | None = None
     fallback: Deployment | None = None
     """The same deployment in the inner form's words, if it turns out not to speak the request's API."""
+    sent: list[dict[str, Any]] | None = None
+    """The messages as they went up last, without marks for caches; None before."""
     ask_usage: bool = True
     refused_budget: Budget | None = None
     """The budget of a first prompt that upstream refused as too long; the request was then fitted once more."""

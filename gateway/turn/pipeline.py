@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from gateway.assembly.body import has_natives, request_body, with_output_limit, without_items
-from gateway.assembly.cache_breakpoints import wants_breakpoints, with_breakpoints
+from gateway.assembly.cache_breakpoints import TRANSLATED, wants_breakpoints, with_breakpoints
 from gateway.assembly.translated import as_upstream_takes
 from gateway.config.settings import ContextSettings
 from gateway.context.manager import ContextManager, PlannerAccess
@@ -24,9 +24,11 @@ from gateway.history.rebuild import (
     starts_conversation,
 )
 from gateway.models.exchange import NATIVE, Caller, ChatRequest, Deployment, JsonAnswer
+from gateway.models.items import SIGNED
 from gateway.models.memory import EXTRACTS
 from gateway.ports import FileStore, Spans, Upstream
 from gateway.storage.store import ConversationStore
+from gateway.turn.bound_thinking import bound_messages, with_possible_thinking
 from gateway.turn.echoes import StreamWithoutEchoes, without_echoes
 from gateway.turn.exchange import Exchange, Outcome
 from gateway.turn.rolling_summaries import RollingSummaries
@@ -317,11 +319,15 @@ def _body(exchange: Exchange) -> dict[str, Any]:
     as_sent, native = built is None or built.is_as_sent, None
     if request.native is not None or (not as_sent and has_natives(messages)):
         messages, forward, native = as_upstream_takes(messages, forward, request, deployment)
+    if any(SIGNED in message for message in messages):
+        messages = bound_messages(exchange, messages)
+    exchange.sent = messages
     if built is not None and request.options.mode != "off":
         if wants_breakpoints(deployment, facts):
             goes_on = bool(exchange.conversation_id or any(message["role"] == "assistant" for message in messages))
-            translated = deployment.protocol == "litellm"
-            messages = with_breakpoints(messages, forward, goes_on=goes_on, translated=translated)
+            own = request.native.fields if request.native is not None else {}
+            translated = deployment.protocol in TRANSLATED
+            messages = with_breakpoints(messages, {**forward, **own}, goes_on=goes_on, translated=translated)
         forward = with_output_limit(
             forward,
             deployment,
@@ -336,4 +342,5 @@ def _body(exchange: Exchange) -> dict[str, Any]:
     body = request_body(forward, messages, deployment, stream=request.stream, ask_usage=exchange.ask_usage)
     if native is not None:
         body[NATIVE] = native
-    return body
+    is_managed = built is not None and request.options.mode != "off"
+    return with_possible_thinking(body) if is_managed and ("thinking" in body or NATIVE in body) else body

@@ -23,11 +23,13 @@ from gateway.models.chain import (
 )
 from gateway.models.conversation import ConversationMessage, History, TokenCounts
 from gateway.models.exchange import ChatRequest
+from gateway.models.items import SIGNED
 from gateway.models.things import NotedThings
 from gateway.models.tool_steps import RESULT_ROLES, open_step, without_calls
 from gateway.models.turn import ASKED, NewAnswer, StoredTurn
 from gateway.models.window import Material
 from gateway.things.rules import things_of_steps
+from gateway.turn.bound_thinking import with_binding
 from gateway.turn.exchange import Exchange, Outcome
 from gateway.turn.new_frame import new_frame
 from gateway.window.counting import PromptCounter
@@ -259,6 +261,7 @@ def _new_answer(
     if exchange.request.api == "messages":
         choice = canonical_calls(choice)
     body, answer, status = _messages(choice, outcome, chain.prefill)
+    body = with_binding(body, exchange) if SIGNED in body else body
     digest, *others = chain.digests_after(body, answer, status)
     agent = exchange.request.agent
     message = ConversationMessage(

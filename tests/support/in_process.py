@@ -115,6 +115,8 @@ class NoFiles:
 class InProcess:
     """`ask` is what `POST /v1/chat/completions` does, without HTTP. To be made and closed in one event loop."""
 
+    router = OneProvider
+
     def __init__(
         self,
         settings: Settings,
@@ -155,7 +157,7 @@ class InProcess:
         self.computed = settlement.computed = {}
         """Bills by the request's id, as they were computed."""
         self._pipeline = Pipeline(
-            OneProvider(facts) if upstream is None else ConfiguredRouter(settings, Catalogue()),
+            self.router(facts) if upstream is None else ConfiguredRouter(settings, Catalogue()),
             upstream or self.upstream,
             store,
             NoFiles(),
@@ -182,7 +184,7 @@ class InProcess:
         plain = plain_messages(body["messages"])
         arrival = Arrival(new_id("req_"), datetime.now(UTC), time.monotonic(), size)
         request = parse_chat_request(body, {}, Caller(tenant), self.settings, arrival, plain)
-        return await self._answer(replace(request, api="responses", native=native) if native else request)
+        return await self.answer(replace(request, api="responses", native=native) if native else request)
 
     async def send(self, raw: bytes, tenant: str = "tenant") -> Json:
         """The same of a body as it comes over HTTP.
@@ -193,9 +195,14 @@ class InProcess:
         arrival = Arrival(new_id("req_"), datetime.now(UTC), time.monotonic(), len(raw))
         request = read_chat_request(self.resends, raw, {}, Caller(tenant), self.settings, arrival)
         with self.resends.holding(raw, request):
-            return await self._answer(request)
+            return await self.answer(request)
 
-    async def _answer(self, request: ChatRequest) -> Json:
+    async def answer(self, request: ChatRequest) -> Json:
+        """The answer's body to a request of any API in the inner form.
+
+        Raises:
+            GatewayError: what an HTTP client would get as an error.
+        """
         if request.options.dry_run:
             return await self._pipeline.dry_run(request)
         answer = await self._pipeline.answer(replace(request, stream=False))

@@ -3,6 +3,7 @@
 import json
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from tests.support import anthropic_wire, gemini_wire
@@ -22,6 +23,8 @@ class MockProvider(Closing):
         self.requests: list[Record] = []
         self.cache: PromptCache | None = None
         """What Anthropic's usage says of its prompt cache, where nothing is queued."""
+        self.claude: Callable[[Json], Json | Answer] | None = None
+        """Answers requests of Anthropic's API for which nothing is queued."""
         self._queue: deque[tuple[Json | Answer, int | None]] = deque()
         self._stalled = threading.Event()
         self._server = ThreadedHttpServer(self._respond)
@@ -48,6 +51,10 @@ class MockProvider(Closing):
         """Queues an answer in the wire format of whoever is asked; `stall_after` events a stream falls silent."""
         self._queue.append((answer, stall_after))
 
+    def script(self, *events: bytes, **timing: Any) -> None:
+        """Queues a stream of exactly these events, with the timing of `Answer`."""
+        self._queue.append((Answer(200, EVENTS, events, streamed=True, **timing), None))
+
     def fail(self, status: int, body: Json, **headers: str) -> None:
         """Queues an error."""
         named = tuple((name.replace("_", "-"), value) for name, value in headers.items())
@@ -57,7 +64,7 @@ class MockProvider(Closing):
         """Forgets requests and answers."""
         self.requests.clear()
         self._queue.clear()
-        self.cache = None
+        self.cache = self.claude = None
 
     def _respond(self, record: Record) -> Answer:
         self.requests.append(record)
@@ -76,6 +83,8 @@ class MockProvider(Closing):
     def _unasked(self, record: Record) -> Json | Answer:
         if not _is_anthropic(record):
             return gemini_wire.answer(gemini_wire.text("ok"))
+        if self.claude is not None:
+            return self.claude(record.body)
         if self.cache is None:
             return anthropic_wire.message(anthropic_wire.text("ok"))
         try:

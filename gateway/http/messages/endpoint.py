@@ -55,6 +55,13 @@ class MessagesDialect:
         """An error that names the field as the client knows it."""
         return error if self._reading is None else self._reading.renamed(error)
 
+    def refers(self, raw: bytes) -> bool:
+        """A message says everything itself."""
+        return False
+
+    async def look_up(self, raw: bytes, caller: Caller) -> None:
+        """There is nothing to look up."""
+
     def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
         """Nothing of the body is kept."""
         return nullcontext()

@@ -17,7 +17,7 @@ MAX_ANSWER_BYTES = 64 * 2**20
 MAX_STREAM_BYTES = 4 * MAX_ANSWER_BYTES
 """Of a streamed answer, whose text is kept until it is stored: what frames it takes several times as much."""
 MAX_CHOICES = 128
-RELAYED_STARTS = (b"x-", b"op", b"re")
+RELAYED_STARTS = (b"x-", b"op", b"re", b"an")
 """How the names of headers begin that may go back to the client; most answers have many others."""
 DONE = b"[DONE]"
 

@@ -20,7 +20,7 @@ from gateway.upstream.openai.error_bodies import is_overflow, limit_alone, messa
 MAX_ERROR_BYTES = 2**20
 SHOWN_CHARS = 4000
 """Of a body that is no JSON, so much is passed on."""
-RELAYED = re.compile(r"^(x-ratelimit-.*|openai-.*|retry-after(-ms)?)$", re.IGNORECASE)
+RELAYED = re.compile(r"^(x-ratelimit-.*|anthropic-ratelimit-.*|openai-.*|retry-after(-ms)?)$", re.IGNORECASE)
 UNPRINTABLE = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
 
 WAITS = {"retry-after": 1, "retry-after-ms": 1000}

@@ -1,0 +1,96 @@
+"""Calls in the words of Anthropic's Messages: the inner form goes up as a request for a message and comes back as a
+completion, over the gateway's own connections.
+
+Connections, limits and faults are those of chat completions.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from gateway.base import jsons
+from gateway.errors import UpstreamError, UpstreamInvalidResponse
+from gateway.models.exchange import Deployment, JsonAnswer, StreamOpener
+from gateway.ports import Clock
+from gateway.upstream.http.connection import Connection
+from gateway.upstream.openai.answers import HttpChunkStream, event_object
+from gateway.upstream.openai.chat import HttpUpstream
+from gateway.upstream.openai.faults import refusal, relayed_headers
+from gateway.wire.anthropic.chunks import MessageChunks
+from gateway.wire.anthropic.receiving import completion_of, fault_status, is_message
+from gateway.wire.anthropic.sending import messages_request
+
+Json = dict[str, Any]
+MESSAGES = "messages"
+VERSION = "2023-06-01"
+"""Of the API; there has been no other since."""
+VERSION_HEADER = "anthropic-version"
+BETA_HEADER = "anthropic-beta"
+OPENAIS = "openai-"
+"""How headers of clients begin that say something to OpenAI alone."""
+
+
+class AnthropicUpstream:
+    """Calls Anthropic, and whoever speaks as it does (an `Upstream`)."""
+
+    def __init__(self, http: HttpUpstream, clock: Clock) -> None:
+        self._http = http
+        self._clock = clock
+
+    async def complete(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> JsonAnswer:
+        """One whole answer."""
+        request, betas = messages_request(body)
+        deployment, headers = _headed(deployment, headers, betas)
+        answered = await self._http.whole(deployment, MESSAGES, request, headers)
+        message = answered.value
+        if isinstance(message, dict) and message.get("error"):
+            raise _fault(message, answered.raw, answered.headers, deployment)
+        if not is_message(message):
+            raise UpstreamInvalidResponse("The upstream's answer is no message.")
+        return JsonAnswer(completion_of(message, self._now()), relayed_headers(answered.headers))
+
+    def stream(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> StreamOpener:
+        """An answer in chunks."""
+        request, betas = messages_request(body)
+        deployment, headers = _headed(deployment, headers, betas)
+        reader = partial(MessageStream, created=self._now())
+        return self._http.events(deployment, MESSAGES, request, headers, reader)
+
+    def _now(self) -> int:
+        return int(self._clock.now().timestamp())
+
+
+class MessageStream(HttpChunkStream):
+    """The events of a message as chunks. Its end is `message_stop`; a `ping` breaks the silence and says nothing."""
+
+    def __init__(self, connection: Connection, deployment: Deployment, *, created: int) -> None:
+        super().__init__(connection, deployment)
+        self._events = MessageChunks(created)
+
+    def _add(self, chunks: list[Json], data: bytes) -> None:
+        event = event_object(data)
+        if event.get("type") == "error" or event.get("error"):
+            raise _fault(event, data, {}, self._deployment)
+        if event.get("type") == "ping":
+            self._parser.comments += 1
+            return
+        chunks += self._events.of(event)
+        self.done = self._events.ended
+
+
+def _fault(said: Json, raw: bytes, headers: dict[str, str], deployment: Deployment) -> UpstreamError:
+    return refusal(fault_status(said), raw if raw else jsons.dumps(said), headers, deployment)
+
+
+def _headed(deployment: Deployment, headers: dict[str, str], betas: Iterable[str]) -> tuple[Deployment, dict[str, str]]:
+    """Where the call goes, and the client's headers. Betas that the operator configured stand before the client's."""
+    found = {name: value for name, value in headers.items() if not name.lower().startswith(OPENAIS)}
+    found.setdefault(VERSION_HEADER, VERSION)
+    configured = [value for name, value in deployment.headers.items() if name.lower() == BETA_HEADER]
+    named = [*(name for value in configured for name in value.split(",")), *betas]
+    unique = dict.fromkeys(name.strip() for name in named if name.strip())
+    if not unique:
+        return deployment, found
+    own = {name: value for name, value in deployment.headers.items() if name.lower() != BETA_HEADER}
+    return replace(deployment, headers={**own, BETA_HEADER: ",".join(unique)}), found

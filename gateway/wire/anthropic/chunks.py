@@ -1,0 +1,152 @@
+"""The events of a message of Anthropic's as chunks of a completion (ADR 27)."""
+
+from typing import Any
+
+from gateway.base import jsons
+from gateway.wire.anthropic.receiving import ENVELOPE, STOPPED, ended, envelope_of, is_plain, object_of, usage_of
+
+Json = dict[str, Any]
+PIECES = {
+    "text_delta": "text",
+    "thinking_delta": "thinking",
+    "signature_delta": "signature",
+    "input_json_delta": "partial_json",
+}
+"""Kinds of deltas, and the field that has the piece."""
+
+
+class MessageChunks:
+    """Makes chunks of events.
+
+    Blocks are put together beside: as soon as they say more than a chat has a place for, those that are complete, and
+    from then on each that is, go along in `native_blocks`.
+    """
+
+    def __init__(self, created: int) -> None:
+        self.ended = False
+        self._created = created
+        self._envelope: Json = {"id": "", "object": "chat.completion.chunk", "created": created}
+        self._usage: Json = {}
+        self._open: dict[int, _Block] = {}
+        self._complete: list[Json] = []
+        self._is_told = False
+        self._calls = 0
+
+    def of(self, event: Json) -> list[Json]:
+        """The chunks that an event is; none for what says nothing, and for kinds that are not known."""
+        kind = event.get("type")
+        index = event.get("index")
+        place = index if type(index) is int else 0
+        if kind == "message_start":
+            return self._start(object_of(event.get("message")))
+        if kind == "content_block_start":
+            return self._begin(place, object_of(event.get("content_block")))
+        if kind == "content_block_delta" and place in self._open:
+            return self._delta(self._open[place], object_of(event.get("delta")))
+        if kind == "content_block_stop" and place in self._open:
+            return self._stop(self._open.pop(place))
+        if kind == "message_delta":
+            return self._finish(event)
+        if kind == "message_stop":
+            self.ended = True
+        return []
+
+    def _start(self, message: Json) -> list[Json]:
+        self._envelope |= {"id": str(message.get("id")), "model": message.get("model")}
+        self._usage = object_of(message.get("usage"))
+        chunk = self._chunk({"role": "assistant", "content": ""})
+        return [{**chunk, **envelope_of(message)}]
+
+    def _begin(self, place: int, block: Json) -> list[Json]:
+        kind = block.get("type")
+        if not isinstance(kind, str):
+            return []
+        opened = self._open[place] = _Block(dict(block))
+        if kind == "tool_use":
+            opened.call, self._calls = self._calls, self._calls + 1
+            function = {"name": str(block.get("name")), "arguments": ""}
+            call = {"index": opened.call, "id": str(block.get("id")), "type": "function", "function": function}
+            return [self._chunk({"tool_calls": [call]})]
+        if kind == "text" and block.get("text"):
+            return [self._chunk({"content": str(block["text"])})]
+        if kind == "redacted_thinking":
+            return [self._chunk({"thinking_blocks": [block]})]
+        return []
+
+    def _delta(self, block: "_Block", delta: Json) -> list[Json]:
+        piece = delta.get(PIECES.get(str(delta.get("type")), ""))
+        if delta.get("type") == "citations_delta":
+            known = block.said.get("citations")
+            block.said["citations"] = [*(known if isinstance(known, list) else ()), delta.get("citation")]
+        if not isinstance(piece, str):
+            return []
+        name = PIECES[delta["type"]]
+        block.add(name, piece)
+        if name == "text":
+            return [self._chunk({"content": piece})] if piece else []
+        if name == "thinking":
+            thought = {"type": "thinking", "thinking": piece, "signature": None}
+            return [self._chunk({"reasoning_content": piece, "thinking_blocks": [thought]})] if piece else []
+        if name == "signature":
+            return [self._chunk({"thinking_blocks": [{"type": "thinking", "thinking": "", "signature": piece}]})]
+        if block.call is None or not piece:
+            return []
+        return [self._chunk({"tool_calls": [{"index": block.call, "function": {"arguments": piece}}]})]
+
+    def _stop(self, block: "_Block") -> list[Json]:
+        self._complete.append(block.whole())
+        chunks: list[Json] = []
+        if block.call is not None and not block.has("partial_json"):
+            given = {"index": block.call, "function": {"arguments": jsons.dumps_text(block.said.get("input") or {})}}
+            chunks.append(self._chunk({"tool_calls": [given]}))
+        if self._is_told:
+            chunks.append(self._chunk({"native_blocks": self._complete[-1:]}))
+        elif not is_plain(self._complete):
+            self._is_told = True
+            chunks.append(self._chunk({"native_blocks": list(self._complete)}))
+        return chunks
+
+    def _finish(self, event: Json) -> list[Json]:
+        delta = object_of(event.get("delta"))
+        self._usage = {**self._usage, **{k: v for k, v in object_of(event.get("usage")).items() if v is not None}}
+        said = {name: delta[name] for name in STOPPED if delta.get(name) is not None}
+        told = {name: value for source in (delta, event) for name, value in source.items() if name in ENVELOPE}
+        choice = {"index": 0, "delta": {}, **ended(said)}
+        told = {name: value for name, value in told.items() if value is not None}
+        return [{**self._envelope, **told, "choices": [choice], "usage": usage_of(self._usage)}]
+
+    def _chunk(self, delta: Json) -> Json:
+        return {**self._envelope, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+
+
+class _Block:
+    """A block of which pieces come. Texts are kept in pieces until they are asked for."""
+
+    def __init__(self, said: Json) -> None:
+        self.said = said
+        self.call: int | None = None
+        """Its number among the calls."""
+        self._pieces: dict[str, list[str]] = {}
+
+    def add(self, name: str, piece: str) -> None:
+        self._pieces.setdefault(name, []).append(piece)
+
+    def has(self, name: str) -> bool:
+        return any(self._pieces.get(name, ()))
+
+    def whole(self) -> Json:
+        found = dict(self.said)
+        for name, pieces in self._pieces.items():
+            text = "".join(pieces)
+            if name != "partial_json":
+                found[name] = f"{found.get(name) or ''}{text}"
+            elif text:
+                found["input"] = _parsed(text)
+        return found
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return jsons.loads_exact(text.encode("utf-8", "surrogatepass"))
+    except jsons.JSONDecodeError:  # the answer was cut off
+        return {}

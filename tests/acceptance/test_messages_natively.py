@@ -1,0 +1,124 @@
+"""Messages to a model of Anthropic's that looks at signatures: natively, without litellm (guarantee §10.9, §10.10)."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from anthropic import APIStatusError
+
+from tests.support import anthropic_wire as wire
+from tests.support.factory import GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.http_server import Answer
+from tests.support.messages import TOOL, ask, sdk
+from tests.support.mock_provider import JSON, MockProvider
+from tests.support.signing_anthropic import Refused, SigningAnthropic
+
+Json = dict[str, Any]
+WINDOW = 3000
+STEPS, LINES = 9, 40
+ENABLED: Any = {"type": "enabled", "budget_tokens": 1024}
+ADAPTIVE: Any = {"type": "adaptive"}
+USER: Json = {"role": "user", "content": "Which keeper signed the ledger?"}
+MARK = {"cache_control": {"type": "ephemeral"}}
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[MockProvider]:
+    with MockProvider() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def house(module_start_gateway: GatewayFactory, provider: MockProvider) -> GatewayProcess:
+    params = {"model": "anthropic/claude-sonnet-4-5", "api_base": provider.url, "api_key": "sk-ant"}
+    facts = {"max_input_tokens": WINDOW, "context_window": WINDOW}
+    models = [
+        {"model_name": "small", "litellm_params": params, "model_info": facts},
+        {"model_name": "claude", "litellm_params": params},
+    ]
+    return module_start_gateway({"model_list": models})
+
+
+def signing(provider: MockProvider, told: list[Json]) -> SigningAnthropic:
+    """The provider, which says from now on what is `told`, and signs its thoughts."""
+    model = SigningAnthropic()
+
+    def answer(body: Json) -> Json | Answer:
+        try:
+            return model.answer(body, *told)
+        except Refused as refused:
+            return Answer(400, JSON, (json.dumps(refused.body).encode(),))
+
+    provider.clear()
+    provider.claude = answer
+    return model
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("thinking", [ENABLED, ADAPTIVE], ids=["enabled", "adaptive"])
+@pytest.mark.parametrize("name", ["small", "claude"])
+def test_s10_10_a_tool_loop(
+    house: GatewayProcess, provider: MockProvider, name: str, thinking: Any, stream: bool
+) -> None:
+    """§10.10: a client that sends all of a tool loop again is never refused; where all fits, no thought is lost."""
+    told: list[Json] = []
+    model = signing(provider, told)
+    said: list[Json] = [{"role": "user", "content": [{**wire.text(str(USER["content"])), **MARK}]}]
+    most = 200 if name == "small" else 2000
+    body = {"model": name, "max_tokens": most, "tools": [TOOL], "thinking": thinking, "system": "Look it up."}
+    for step in range(STEPS):
+        told[:] = [wire.text("Let me look."), wire.tool_use(f"toolu_{step}", "weather", city=str(step))]
+        answer = ask(house, {**body, "messages": said}, stream=stream)
+        said.append({"role": "assistant", "content": answer["content"]})
+        page = "\n".join(f"Lamp {step}-{n} was lit by keeper number {step * LINES + n}." for n in range(LINES))
+        result = {"type": "tool_result", "tool_use_id": f"toolu_{step}", "content": page}
+        said.append({"role": "user", "content": [result]})
+    told[:] = [wire.text("Keeper 12.")]
+    answer = ask(house, {**body, "messages": said}, stream=stream)
+    assert answer["content"][-1]["text"] == "Keeper 12."
+    assert model.refused == []
+    if name == "claude":
+        assert model.thoughts == list(range(STEPS + 1))
+        assert model.requests[-1]["messages"][-1] == said[-1]
+        assert model.requests[-1]["system"] == [wire.text("Look it up.")]
+
+
+def test_s10_9_errors_are_as_they_came(house: GatewayProcess, provider: MockProvider) -> None:
+    """§10.9: an error of Anthropic's is the client's to read, word for word."""
+    for status, said in (
+        (529, wire.error("overloaded_error", "Overloaded")),
+        (400, wire.error("invalid_request_error", "messages: too odd")),
+        (429, wire.error("rate_limit_error", "Slow down")),
+    ):
+        provider.fail(status, said, retry_after="7")
+        with sdk(house) as client, pytest.raises(APIStatusError) as raised:
+            client.messages.create(model="claude", max_tokens=10, messages=[{"role": "user", "content": "hi"}])
+        assert raised.value.status_code == status
+        assert raised.value.body == said
+        assert raised.value.response.headers["retry-after"] == "7"
+
+
+def test_s10_9_blocks_of_its_own_and_betas(house: GatewayProcess, provider: MockProvider) -> None:
+    """§10.9: hosted tools, betas and unknown fields go up; their blocks come back and go up again as they came."""
+    provider.clear()
+    searched = [
+        wire.text("I look it up."),
+        {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "Bern"}},
+        {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
+        wire.text("It rains."),
+    ]
+    hosted = {"type": "web_search_20250305", "name": "web_search"}
+    for stream in (False, True):
+        provider.reply(wire.message(*searched))
+        body: Json = {"model": "claude", "max_tokens": 2000, "tools": [hosted], "messages": [USER], "top_k": 3}
+        answer = ask(house, body, stream=stream, anthropic_beta="new-2026")
+        assert provider.last.headers["anthropic-beta"] == "new-2026"
+        assert provider.last.headers["x-api-key"] == "sk-ant"
+        assert (provider.last.body["tools"], provider.last.body["top_k"]) == ([hosted], 3)
+        said = [USER, {"role": "assistant", "content": answer["content"]}, {"role": "user", "content": "And Basel?"}]
+        ask(house, {**body, "messages": said}, stream=stream)
+        found = provider.last.body["messages"][1]["content"]
+        assert [block["type"] for block in found] == [block["type"] for block in searched]
+        assert found == searched
