@@ -29,7 +29,8 @@ from gateway.http.conversations.replay import Replays
 from gateway.http.conversations.transfer import ExportedConversation, ImportedConversations
 from gateway.http.conversations.turns import Turns
 from gateway.http.cors import CrossOrigin, Preflights
-from gateway.http.edge import CHAT_PATH, App, Direct, Draining, Edge
+from gateway.http.edge import CHAT_PATH, MESSAGES_PATH, App, Direct, Draining, Edge
+from gateway.http.messages.endpoint import Messages
 from gateway.http.openapi.document import About, Description
 from gateway.http.operations import Live, MetricsPage, Models, Ready
 from gateway.http.organization.endpoint import organization_routes
@@ -211,6 +212,7 @@ class Gateway:
         self.auth = auth = Authenticator(settings.auth, store)
         self.answering = Answering(pipeline, self.idempotency, store, auth, settings, clock)
         self.chat = ChatCompletions(self.answering, settings, self.resends)
+        self.messages = Messages(self.answering, settings)
         self.completions = StoredCompletions(store, auth, max_bytes)
         records = ConversationRecords(self.transactions, clock, self.cache, self.paths)
         self.conversations = Conversations(records, store, auth, max_bytes, self.hooks)
@@ -249,6 +251,7 @@ class Gateway:
             Route("/v1/models/{model:path}", self.relay, methods=["DELETE"]),
             Route(CHAT_PATH, self.chat, methods=["POST"]),  # for completeness: `Direct` takes these requests
             Route(CHAT_PATH, self.completions.all, methods=["GET"]),
+            Route(MESSAGES_PATH, self.messages, methods=["POST"]),
             *(
                 Route(CHAT_PATH + "/{completion_id}", self.completions.one, methods=[method])
                 for method in ("GET", "POST", "DELETE")

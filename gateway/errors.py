@@ -95,6 +95,19 @@ class InvalidRequest(GatewayError):
     may_be_charged = False
 
 
+REQUIRED = "missing_required_parameter"
+
+
+def invalid(param: str, rule: str) -> InvalidRequest:
+    """A 400 that names the field and its rule."""
+    return InvalidRequest(f"{param} {rule}.", param=param, code="invalid_value")
+
+
+def missing(param: str) -> InvalidRequest:
+    """A 400 that names the field that is not there."""
+    return InvalidRequest(f"{param} is required.", param=param, code=REQUIRED)
+
+
 class ContextLengthExceeded(InvalidRequest):
     """What must be forwarded cannot be made to fit the budget (guarantee §4 I1). The message is in OpenAI's words."""
 

@@ -91,6 +91,9 @@ async def build_llm_messages(request: ChatRequest, store: ConversationReader, op
         )
         if stored is None and ref.conversation_id:
             raise ConversationNotFound("No such conversation.", param="conversation")
+        if stored is not None and ref.is_whole and not (lookup and stored.resume_point.kept):
+            # Something else that is said in the same session, such as an agent's own conversation.
+            return await build_llm_messages(replace(request, conversation=ConversationRef()), store, options)
     small = small and len(stored.path if stored else ()) < INLINE_MESSAGES
     history = await offload_if(not small, _rebuilt, sent, lookup, stored, request, options)
     if history.segments and (request.options.memory == EXTRACTS or request.has_sections):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from gateway.config.auth_settings import USER, ApiKey, AuthSettings
 from gateway.errors import Forbidden, InvalidRequest, StorageUnavailable, Unauthorized
-from gateway.http.edge import Scope
+from gateway.http.edge import Scope, speaks_anthropics
 from gateway.http.receive import header
 from gateway.models.exchange import Caller
 from gateway.storage.store import ConversationStore
@@ -18,6 +18,8 @@ UNKNOWN = "unknown"
 """Tenant of a request while the storage, and with it the secret of the hashes, cannot be reached."""
 MAX_TENANTS = 10_000
 """Hashes in the cache; some 200 bytes each."""
+ANTHROPIC_PREFIX = "sk-ant-"
+"""With which keys and tokens of Anthropic's begin, so that they are known as such also as a bearer's."""
 FORWARDED_HEADERS = (b"openai-organization", b"openai-project", b"openai-beta")
 READS = ("GET", "HEAD", "OPTIONS")
 ASK_AGAIN = 5.0
@@ -63,7 +65,9 @@ class Authenticator:
             Forbidden: its key may only look, and this is no request that looks.
             InvalidRequest: a header that goes upstream is not ASCII.
         """
-        token = _bearer(scope)
+        token, anthropics = _bearer(scope), None
+        if speaks_anthropics(scope) and (token is None or token.startswith(ANTHROPIC_PREFIX)):
+            anthropics = token = token or _anthropics(scope)
         headers = {k.decode(): _plain(k, v) for k, v in scope["headers"] if k in FORWARDED_HEADERS}
         if self._keys:
             key = self._key_of(token)
@@ -79,9 +83,9 @@ class Authenticator:
             secret = await self._store.secret()
         except StorageUnavailable:
             # A request that needs the storage fails later; the others must work without it (guarantee §3.6).
-            return Caller(UNKNOWN, token, headers)
+            return Caller(UNKNOWN, token if anthropics is None else None, headers, anthropic_key=anthropics)
         key_id = self._keyed(secret, _digest(token), token)
-        return Caller(key_id, token, headers, key_id)
+        return Caller(key_id, token if anthropics is None else None, headers, key_id, anthropic_key=anthropics)
 
     async def holder(self, token: str) -> Holder:
         """Whose a configured key is.
@@ -157,6 +161,11 @@ def _bearer(scope: Scope) -> str | None:
     scheme, _, token = value.partition(" ")
     token = token.strip()
     return token if scheme.lower() == "bearer" and token else None
+
+
+def _anthropics(scope: Scope) -> str | None:
+    """The key as clients of Anthropic's API send it. It goes to no other upstream (guarantee §1)."""
+    return (header(scope, b"x-api-key") or "").strip() or None
 
 
 def _digest(key: str) -> bytes:

@@ -13,6 +13,7 @@ from gateway.base.ids import new_id
 from gateway.errors import GatewayError, InternalError, MethodNotAllowed, NotFound, ShuttingDown, UpstreamError
 from gateway.telemetry.logs import get_logger
 from gateway.telemetry.metrics import Metrics
+from gateway.wire.anthropic.faults import error_body
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -24,6 +25,10 @@ log = get_logger("gateway.http")
 EVENT_STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 STREAM_END = b"data: [DONE]\n\n"
 CHAT_PATH = "/v1/chat/completions"
+MESSAGES_PATH = "/v1/messages"
+MODELS_PATH = "/v1/models"
+ANTHROPIC_VERSION = b"anthropic-version"
+"""The header that every client of Anthropic's API sends."""
 CLIENT = "gateway.client"
 """The key of the scope under which a request finds its `Client`, if the server has one."""
 NOTHING_SENT = 499
@@ -121,7 +126,7 @@ class Edge:
                 raise
             if not begun:  # an answer that has begun stays without its end, and the connection is broken
                 late = ShuttingDown()
-                await send_json(marked, late.status, late.body(), late.headers)
+                await send_json(marked, late.status, _worded(late, scope), late.headers)
         except ClientDisconnected:
             log_facts["error_code"] = "client_disconnected"
         except Exception as error:  # the last place where a fault can still become an answer
@@ -129,13 +134,26 @@ class Edge:
             note_fault(log_facts, fault)
             if begun:
                 raise  # the answer has begun: all that is left is to break the connection
-            await send_json(marked, fault.status, fault.body(), fault.headers)
+            await send_json(marked, fault.status, _worded(fault, scope), fault.headers)
         finally:
             seconds = time.perf_counter() - started
             self._metrics.ended(scope["method"], scope["path"], status, seconds, log_facts)
             duration = round(1000 * seconds, 1)
             line = {"method": scope["method"], "path": scope["path"], "status": status, "duration_ms": duration}
             log.info("request", **line, **log_facts)
+
+
+def speaks_anthropics(scope: Scope) -> bool:
+    """Whether a request is one of Anthropic's API: by its path, or at a path that both have by its header."""
+    path = scope["path"]
+    if path.startswith(MODELS_PATH):
+        return any(name == ANTHROPIC_VERSION for name, _ in scope["headers"])
+    return bool(path == MESSAGES_PATH or path.startswith(MESSAGES_PATH + "/"))
+
+
+def _worded(fault: GatewayError, scope: Scope) -> dict[str, Any]:
+    """An error in the words of the API that the request came by."""
+    return error_body(fault, scope["gateway"]["request_id"]) if speaks_anthropics(scope) else fault.body()
 
 
 def note_fault(log_facts: dict[str, Any], fault: GatewayError) -> None:
@@ -186,6 +204,11 @@ def event(data: object) -> bytes:
     if not content.isascii() or b"\x7f" in content:
         content = jsons.SEPARATORS.sub(jsons.escaped, content)
     return b"data: " + content + b"\n\n"
+
+
+def named_event(data: dict[str, Any]) -> bytes:
+    """A server-sent event under the name of its `type`, as Responses and Messages have them; never on a chat."""
+    return b"event: " + str(data["type"]).encode() + b"\n" + event(data)
 
 
 def answer_headers(conversation_id: str | None, cost: Decimal | None = None) -> dict[str, str]:

@@ -123,11 +123,13 @@ class BranchPoint:
 @dataclass(frozen=True, slots=True)
 class ConversationRef:
     """How a request names its conversation; at most one of the two is set (an id outranks a session). `branch`: of a
-    replay, where in it the request goes on; None: where its messages say."""
+    replay, where in it the request goes on; None: where its messages say. `is_whole`: the client sends the whole of the
+    conversation with each request, and may say other things in the same session: then the session names the first."""
 
     conversation_id: str | None = None
     session: str | None = None
     branch: BranchPoint | None = None
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from gateway.models.turn import Claim
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who asks: the tenant, and the client's own key if it may go upstream (guarantee §8). `key_id` names the key that
-    asks, and `project` what it is for; both None where they are not known. `roles` say what it may look at."""
+    asks, and `project` what it is for; both None where they are not known. `roles` say what it may look at.
+    `anthropic_key` is the client's own for Anthropic, and goes nowhere else."""
 
     tenant: str
     client_key: str | None = None
@@ -27,6 +28,7 @@ class Caller:
     key_id: str | None = None
     project: str | None = None
     roles: frozenset[str] = frozenset({"user"})
+    anthropic_key: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

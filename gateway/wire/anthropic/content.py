@@ -1,0 +1,230 @@
+"""Anthropic's messages as chat messages: each block where a chat has it, others verbatim (ADR 27).
+
+A user's block that a chat has no words for stays in the content as it is. An answer's blocks stand on the assistant's
+message: thoughts in `thinking_blocks`, text in `content`, calls in `tool_calls`; where that is not all, or not in their
+order, all of them as they came in `native_blocks`.
+"""
+
+import base64
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.base import jsons
+from gateway.errors import invalid, missing
+
+Block = dict[str, Any]
+ROLES = ("user", "assistant", "system")
+TEXT_FIELDS = frozenset(("type", "text"))
+CALL_FIELDS = frozenset(("type", "id", "name", "input"))
+ORDER = {"thinking": 0, "redacted_thinking": 0, "text": 1, "tool_use": 2}
+"""In which an answer's blocks stand where `native_blocks` need not say so."""
+AT_HOME = ("search_result", "tool_reference")
+"""Blocks of a user that a chat shows as text (`plain.py`), so that other upstreams get them, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a chat message stands in what the client sent: its own path, and those of the parts of its content."""
+
+    path: str
+    parts: tuple[str, ...] = ()
+
+
+class MessageReader:
+    """Puts Anthropic's messages together as chat messages, one after the other. `places` says of each where it came
+    from, `needs` which blocks only Anthropic's own models understand."""
+
+    def __init__(self) -> None:
+        self.messages: list[dict[str, Any]] = []
+        self.places: list[Place] = []
+        self.needs: list[str] = []
+
+    def read(self, message: Any, where: str) -> None:
+        """
+        Raises:
+            InvalidRequest: it breaks a rule; names the field, which is at or under `where`.
+        """
+        if not isinstance(message, dict):
+            raise invalid(where, "must be an object")
+        role, content = message.get("role"), message.get("content")
+        if role not in ROLES:
+            raise invalid(f"{where}.role", f"must be one of {', '.join(ROLES)}")
+        if content is None:
+            raise missing(f"{where}.content")
+        if isinstance(content, str):
+            self._add({"role": role, "content": content}, where)
+            return
+        blocks = checked_blocks(content, f"{where}.content")
+        if role == "assistant":
+            self._add(assistant_message(blocks, f"{where}.content"), where)
+        else:
+            self._said(role, blocks, where)
+
+    def system(self, value: Any) -> None:
+        """The top-level field `system`: a string, or text blocks."""
+        if isinstance(value, str):
+            self._add({"role": "system", "content": value}, "system")
+            return
+        blocks = checked_blocks(value, "system")
+        for index, block in enumerate(blocks):
+            if block["type"] != "text":
+                raise invalid(f"system[{index}].type", "must be text")
+        if blocks:
+            self._said("system", blocks, "system")
+
+    def _said(self, role: str, blocks: list[Block], where: str) -> None:
+        """Results first, as chats have them right behind their calls; then what else the user says."""
+        parts: list[Block] = []
+        paths: list[str] = []
+        under = where if where == "system" else f"{where}.content"
+        for index, block in enumerate(blocks):
+            path = f"{under}[{index}]"
+            if block["type"] == "tool_result":
+                self._add(self._result(block, path), path)
+                continue
+            found = self._parts(block, path)
+            parts += found
+            paths += [path] * len(found)
+        if parts or not any(block["type"] == "tool_result" for block in blocks):
+            self._add({"role": role, "content": shortest(parts)}, where, paths)
+
+    def _result(self, block: Block, where: str) -> dict[str, Any]:
+        call_id = block.get("tool_use_id")
+        if not isinstance(call_id, str) or not call_id:
+            raise missing(f"{where}.tool_use_id")
+        content = block.get("content")
+        if content is None:
+            content = ""
+        elif not isinstance(content, str):
+            inner = checked_blocks(content, f"{where}.content")
+            parts = [part for i, each in enumerate(inner) for part in self._parts(each, f"{where}.content[{i}]")]
+            content = shortest(parts)
+        kept = {k: v for k, v in block.items() if k in ("is_error", "cache_control") and v}
+        return {"role": "tool", "tool_call_id": call_id, "content": content, **kept}
+
+    def _parts(self, block: Block, where: str) -> list[Block]:
+        """A block as parts of a chat's content."""
+        kind = block["type"]
+        if kind == "text":
+            return [{k: v for k, v in block.items() if v is not None}]
+        if kind in ("image", "document"):
+            source = block.get("source")
+            if not isinstance(source, dict):
+                raise missing(f"{where}.source")
+            found = _image(block, source) if kind == "image" else _document(block, source)
+            if found is not None:
+                return [found]
+        if kind not in AT_HOME:
+            self.needs.append(where)
+        return [block]
+
+    def _add(self, message: dict[str, Any], path: str, parts: list[str] | None = None) -> None:
+        self.messages.append(message)
+        self.places.append(Place(path, tuple(parts or ())))
+
+
+def checked_blocks(value: Any, where: str) -> list[Block]:
+    """
+    Raises:
+        InvalidRequest: not a list of blocks with a type; names the field.
+    """
+    if not isinstance(value, list):
+        raise invalid(where, "must be a string or a list of blocks")
+    for index, block in enumerate(value):
+        if not isinstance(block, dict) or not isinstance(block.get("type"), str):
+            raise invalid(f"{where}[{index}]", "must be an object with a type")
+        if block["type"] == "text" and not isinstance(block.get("text"), str):
+            raise invalid(f"{where}[{index}].text", "must be a string")
+    return value
+
+
+def shortest(parts: list[Block]) -> Any:
+    """A content of parts; one text that says nothing else is a string, as most chats have it."""
+    if not parts:
+        return ""
+    return parts[0]["text"] if len(parts) == 1 and parts[0].keys() == TEXT_FIELDS else parts
+
+
+def assistant_message(blocks: list[Block], where: str) -> dict[str, Any]:
+    """An answer as a chat's message.
+
+    Thoughts without a signature were made of `reasoning_content`, and are that again.
+
+    Raises:
+        InvalidRequest: a call breaks a rule; names the field.
+    """
+    texts: list[Block] = []
+    thoughts: list[Block] = []
+    unsigned: list[str] = []
+    calls: list[dict[str, Any]] = []
+    exact, last = True, 0
+    for index, block in enumerate(blocks):
+        place = ORDER.get(block["type"])
+        exact = exact and place is not None and place >= last
+        last = last if place is None else place
+        if block["type"] == "text":
+            texts.append({k: v for k, v in block.items() if v is not None})
+        elif block["type"] == "thinking" and not block.get("signature"):
+            unsigned.append(str(block.get("thinking") or ""))
+        elif place == ORDER["thinking"]:
+            thoughts.append(block)
+        elif block["type"] == "tool_use":
+            calls.append(_call(block, f"{where}[{index}]"))
+            exact = exact and block.keys() <= CALL_FIELDS
+    message: dict[str, Any] = {"role": "assistant", "content": shortest(texts)}
+    if calls:
+        message |= {"content": message["content"] or None, "tool_calls": calls}
+    if thoughts:
+        message["thinking_blocks"] = thoughts
+    if any(unsigned):
+        message["reasoning_content"] = "\n\n".join(filter(None, unsigned))
+    if not exact:
+        message["native_blocks"] = blocks
+    return message
+
+
+def _call(block: Block, where: str) -> dict[str, Any]:
+    for name in ("id", "name"):
+        if not isinstance(block.get(name), str) or not block[name]:
+            raise missing(f"{where}.{name}")
+    given = block.get("input")
+    if not isinstance(given, dict):
+        raise invalid(f"{where}.input", "must be an object")
+    function = {"name": block["name"], "arguments": jsons.dumps_text(given)}
+    return {"id": block["id"], "type": "function", "function": function}
+
+
+def _image(block: Block, source: Block) -> Block | None:
+    url = source.get("url") if source.get("type") == "url" else None
+    if source.get("type") == "base64" and isinstance(source.get("data"), str):
+        url = f"data:{source.get('media_type')};base64,{source['data']}"
+    return {"type": "image_url", "image_url": {"url": url}, **_kept(block)} if isinstance(url, str) else None
+
+
+def _document(block: Block, source: Block) -> Block | None:
+    """A document as a `file` part; None where only Anthropic can tell what it holds: no address is ever fetched."""
+    kind, title = source.get("type"), block.get("title")
+    if kind == "base64" and isinstance(source.get("data"), str):
+        data, name = f"data:{source.get('media_type')};base64,{source['data']}", "document.pdf"
+    else:
+        text = source.get("data") if kind == "text" else _text_of(source.get("content")) if kind == "content" else None
+        if not isinstance(text, str):
+            return None
+        encoded = base64.b64encode(text.encode("utf-8", "surrogatepass")).decode()
+        data, name = f"data:text/plain;base64,{encoded}", "document.txt"
+    file = {"file_data": data, "filename": title if isinstance(title, str) and title else name}
+    return {"type": "file", "file": file, **_kept(block)}
+
+
+def _text_of(content: Any) -> str | None:
+    """The text of a document that is given as content; None if it holds anything else."""
+    if isinstance(content, str):
+        return content
+    blocks = content if isinstance(content, list) else [None]
+    texts = [block.get("text") if isinstance(block, dict) else None for block in blocks]
+    return "\n\n".join(map(str, texts)) if all(isinstance(text, str) for text in texts) else None
+
+
+def _kept(block: Block) -> Block:
+    """What else is said of a picture or a document."""
+    return {k: v for k, v in block.items() if k in ("cache_control", "citations", "context") and v is not None}

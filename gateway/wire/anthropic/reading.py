@@ -1,0 +1,198 @@
+"""A request of Anthropic's Messages as one of chat completions, and what a chat has no words for (ADR 27)."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gateway.base import jsons
+from gateway.errors import InvalidRequest, invalid, missing
+from gateway.models.exchange import Native
+from gateway.wire.anthropic.content import MessageReader, Place
+
+Json = dict[str, Any]
+SAME = ("model", "max_tokens", "temperature", "top_p", "stream")
+"""Fields that a chat has by the same name."""
+OWN = ("context", "conversation", "attachments", "agent", "memory", "store")
+"""The gateway's own (guarantee §2)."""
+SAID = frozenset((*SAME, *OWN, "messages", "system", "tools", "tool_choice", "stop_sequences"))
+"""Fields that a chat says in full. All others go up untouched to Anthropic, and nowhere else."""
+NEEDED = ("mcp_servers",)
+"""Fields without which a request makes no sense."""
+CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+NAMES = {"stop": "stop_sequences", "user": "metadata.user_id", "response_format": "output_config.format"}
+"""What errors of a chat name, by what they are called here."""
+BETA = "anthropic_beta"
+"""The field under which the header `anthropic-beta` goes up: a list of names."""
+MAX_USER_CHARS = 64
+"""OpenAI's limit for `user`. A longer name is told by its digest."""
+SESSION_OF_USER = re.compile(r"_session_([0-9a-zA-Z-]{8,64})\Z")
+"""As Claude Code ends `metadata.user_id`."""
+SESSION_HEADER = "x-claude-code-session-id"
+MESSAGE = re.compile(r"messages\[(\d+)\](?:\.content\[(\d+)\])?")
+TOOL = re.compile(r"(tools\[\d+\])\.function\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A request in the inner form. `session` is what its client calls the conversation by itself; `places` say of each
+    chat message where it stands in what was sent."""
+
+    chat: Json
+    native: Native
+    places: list[Place] = field(default_factory=list)
+    session: str | None = None
+
+    def renamed(self, error: InvalidRequest) -> InvalidRequest:
+        """An error of the chat that names the field as the client knows it."""
+        return renamed(error, self.places)
+
+
+def read_request(body: Json, headers: Mapping[str, str], *, counted: bool = False) -> Reading:
+    """
+    Args:
+        headers: in lower case.
+        counted: its tokens are asked for, and no answer: then it need not say how long that may be.
+
+    Raises:
+        InvalidRequest: a field breaks a rule; `param` names it.
+    """
+    if body.get("max_tokens") is None and not counted:
+        raise missing("max_tokens")
+    messages = body.get("messages")
+    if messages is None:
+        raise missing("messages")
+    if not isinstance(messages, list) or not messages:
+        raise invalid("messages", "must be a list of at least one message")
+    reader = MessageReader()
+    if body.get("system") is not None:
+        reader.system(body["system"])
+    for index, message in enumerate(messages):
+        reader.read(message, f"messages[{index}]")
+    chat: Json = {name: body[name] for name in (*SAME, *OWN) if body.get(name) is not None}
+    chat["messages"] = reader.messages
+    if chat.get("stream") is True:
+        chat["stream_options"] = {"include_usage": True}
+    if body.get("stop_sequences"):
+        chat["stop"] = body["stop_sequences"]
+    user, session = _user(body.get("metadata"))
+    if user is not None:
+        chat["user"] = user
+    fields = {name: value for name, value in body.items() if name not in SAID and value is not None}
+    needs = [*reader.needs, *(name for name in NEEDED if fields.get(name))]
+    _read_tools(body, chat, fields, needs)
+    _read_format(body, chat)
+    if headers.get("anthropic-beta"):
+        fields[BETA] = [name.strip() for name in headers["anthropic-beta"].split(",") if name.strip()]
+    named = headers.get(SESSION_HEADER) or session
+    return Reading(chat, Native("anthropic", fields, tuple(needs)), reader.places, named)
+
+
+def _read_tools(body: Json, chat: Json, fields: Json, needs: list[str]) -> None:
+    """Tools that a client runs are a chat's functions. Where any says more than those can, all of them go up as they
+    came, too."""
+    tools = body.get("tools")
+    if tools is None:
+        return
+    if not isinstance(tools, list):
+        raise invalid("tools", "must be a list")
+    functions: list[Json] = []
+    exact = True
+    for index, tool in enumerate(tools):
+        where = f"tools[{index}]"
+        if not isinstance(tool, dict):
+            raise invalid(where, "must be an object")
+        if tool.get("type") not in (None, "custom"):
+            needs.append(where)
+            exact = False
+            continue
+        if not isinstance(tool.get("name"), str) or not tool["name"]:
+            raise missing(f"{where}.name")
+        if not isinstance(tool.get("input_schema"), dict):
+            raise missing(f"{where}.input_schema")
+        function = {"name": tool["name"], "description": tool.get("description"), "parameters": tool["input_schema"]}
+        function |= {"strict": tool.get("strict")}
+        function = {name: value for name, value in function.items() if value is not None}
+        kept = {"cache_control": tool["cache_control"]} if tool.get("cache_control") else {}
+        functions.append({"type": "function", "function": function, **kept})
+        said = {"type", "name", "description", "input_schema", "strict", "cache_control"}
+        exact = exact and tool.keys() <= said
+    if not exact:
+        fields["tools"] = tools
+    if functions:
+        chat["tools"] = functions
+        _read_choice(body.get("tool_choice"), chat)
+    elif body.get("tool_choice") is not None:
+        fields["tool_choice"] = body["tool_choice"]
+
+
+def _read_choice(choice: Any, chat: Json) -> None:
+    if choice is None:
+        return
+    kind = choice.get("type") if isinstance(choice, dict) else None
+    if kind == "tool":
+        if not isinstance(choice.get("name"), str):
+            raise missing("tool_choice.name")
+        chat["tool_choice"] = {"type": "function", "function": {"name": choice["name"]}}
+    elif isinstance(kind, str) and kind in CHOICES:
+        chat["tool_choice"] = CHOICES[kind]
+    else:
+        raise invalid("tool_choice.type", f"must be one of {', '.join((*CHOICES, 'tool'))}")
+    if choice.get("disable_parallel_tool_use") is not None:
+        chat["parallel_tool_calls"] = not choice["disable_parallel_tool_use"]
+
+
+def _read_format(body: Json, chat: Json) -> None:
+    """Structured output, as it is asked for today and as it was in its beta."""
+    config = body.get("output_config")
+    asked = (config.get("format") if isinstance(config, dict) else None) or body.get("output_format")
+    if isinstance(asked, dict) and asked.get("type") == "json_schema" and isinstance(asked.get("schema"), dict):
+        schema = {"name": "output", "schema": asked["schema"], "strict": True}
+        chat["response_format"] = {"type": "json_schema", "json_schema": schema}
+
+
+def _user(metadata: Any) -> tuple[str | None, str | None]:
+    """Who asks, and in which session of Claude Code: it says both in `metadata.user_id`, in one text or as JSON."""
+    given = metadata.get("user_id") if isinstance(metadata, dict) else None
+    if given is None:
+        return None, None
+    if not isinstance(given, str):
+        raise invalid("metadata.user_id", "must be a string")
+    user, session = given, None
+    if ended := SESSION_OF_USER.search(given):
+        user, session = given[: ended.start()], ended.group(1)
+    elif given.startswith("{"):
+        user, session = _user_as_json(given)
+    if len(user) > MAX_USER_CHARS:
+        user = f"user_{hashlib.sha256(user.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
+    return user or None, session
+
+
+def _user_as_json(given: str) -> tuple[str, str | None]:
+    try:
+        said = jsons.loads(given.encode("utf-8", "surrogatepass"))
+    except jsons.JSONDecodeError:
+        return given, None
+    session = said.pop("session_id", None)
+    return jsons.dumps_text(said), session if isinstance(session, str) and session else None
+
+
+def renamed(error: InvalidRequest, places: list[Place]) -> InvalidRequest:
+    """An error of the chat that names the field as the client of this API knows it."""
+    param = error.param
+    if param is None:
+        return error
+    name = NAMES.get(param, TOOL.sub(r"\1", param))
+    found = MESSAGE.match(param)
+    if found and int(found.group(1)) < len(places):
+        place = places[int(found.group(1))]
+        name = place.path + param[found.end() :]
+        part = found.group(2)
+        if part is not None:
+            known = int(part) < len(place.parts)
+            name = (place.parts[int(part)] if known else f"{place.path}.content[{part}]") + param[found.end() :]
+    if name != param:
+        error.message = error.message.replace(param, name)
+        error.param = name
+    return error

@@ -1,0 +1,152 @@
+"""A completion as a message of Anthropic's (ADR 27)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from gateway.base import jsons
+
+Json = dict[str, Any]
+STOP_REASONS = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "content_filter": "refusal",
+}
+ANTHROPICS = frozenset(
+    {
+        *("end_turn", "max_tokens", "stop_sequence", "tool_use", "pause_turn", "refusal"),
+        "model_context_window_exceeded",
+    }
+)
+"""Reasons in Anthropic's own words, which a choice may say beside its `finish_reason`, in `stop_reason`."""
+GATEWAYS = ("response_metadata", "conversation", "agent")
+"""What the gateway says of an answer (guarantee §6)."""
+ENVELOPE = ("container", "context_management", "diagnostics", "input_transformations", *GATEWAYS)
+"""Fields of a completion that stand on the message under the same name: those that Anthropic has, and the gateway's."""
+TIERS = ("standard", "priority", "batch")
+BILLED = ("cost", "cost_details")
+
+
+def message_id(completion_id: str) -> str:
+    """The name of the completion with that id as a message."""
+    return f"msg_{completion_id.removeprefix('chatcmpl-')}"
+
+
+def as_message(completion: Json, model: str, stops: Sequence[str] = ()) -> Json:
+    """
+    Args:
+        model: the one that was asked for.
+        stops: the request's stop sequences.
+    """
+    choice: Json = next(iter(completion.get("choices") or ()), {})
+    said = choice.get("message") or {}
+    content = content_blocks(said)
+    reason, sequence = stopped(choice, stops, calls=any(block["type"] == "tool_use" for block in content))
+    if said.get("refusal"):
+        reason = "refusal"
+    message = {
+        "id": message_id(str(completion.get("id"))),
+        "type": "message",
+        "role": "assistant",
+        "model": completion.get("model") or model,
+        "content": content,
+        "stop_reason": reason,
+        "stop_sequence": sequence,
+        "usage": as_usage(completion.get("usage"), completion.get("service_tier")),
+    }
+    if choice.get("stop_details"):
+        message["stop_details"] = choice["stop_details"]
+    return {**message, **{name: completion[name] for name in ENVELOPE if completion.get(name) is not None}}
+
+
+def content_blocks(said: Json) -> list[Json]:
+    """The blocks of an assistant's message: thoughts, text, calls; or all of them as they came."""
+    if said.get("native_blocks"):
+        return list(said["native_blocks"])
+    blocks = _thoughts(said)
+    texts = (text_of(said.get("content")), said.get("refusal"))
+    blocks += [{"type": "text", "text": text} for text in texts if isinstance(text, str) and text]
+    for call in said.get("tool_calls") or ():
+        function = call.get("function") or {}
+        given = arguments_of(function.get("arguments"))
+        blocks.append(
+            {"type": "tool_use", "id": str(call.get("id")), "name": str(function.get("name")), "input": given}
+        )
+    return blocks
+
+
+def _thoughts(said: Json) -> list[Json]:
+    signed = said.get("thinking_blocks")
+    if isinstance(signed, list) and signed:
+        return [_thought(block) for block in signed if isinstance(block, dict)]
+    text = reasoning_of(said)
+    return [{"type": "thinking", "thinking": text, "signature": ""}] if text else []
+
+
+def _thought(block: Json) -> Json:
+    if block.get("type") != "thinking":
+        return block
+    return {**block, "thinking": block.get("thinking") or "", "signature": block.get("signature") or ""}
+
+
+def reasoning_of(said: Json) -> str:
+    """Plain thoughts of a message or a delta, by either of their names."""
+    text = said.get("reasoning_content") or said.get("reasoning")
+    return text if isinstance(text, str) else ""
+
+
+def text_of(content: Any) -> str:
+    """The text of a content."""
+    if isinstance(content, list):
+        return "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
+    return content if isinstance(content, str) else ""
+
+
+def arguments_of(text: Any) -> Json:
+    """A call's arguments as an object. What is none stands in it as it came, so that nothing is lost."""
+    if not isinstance(text, str) or not text.strip():
+        return {}
+    try:
+        found = jsons.loads_exact(text.encode("utf-8", "surrogatepass"))
+    except jsons.JSONDecodeError:
+        return {"arguments": text}
+    return found if isinstance(found, dict) else {"arguments": text}
+
+
+def stopped(choice: Json, stops: Sequence[str], *, calls: bool) -> tuple[str, str | None]:
+    """Why an answer ended, and by which stop sequence, where its upstream says so."""
+    said = choice.get("stop_reason")
+    if isinstance(said, str) and said in ANTHROPICS:
+        return said, choice.get("stop_sequence")
+    if isinstance(said, str) and said in stops:  # as vLLM says it
+        return "stop_sequence", said
+    reason = STOP_REASONS.get(str(choice.get("finish_reason")), "end_turn")
+    return ("tool_use" if calls and reason == "end_turn" else reason), None
+
+
+def as_usage(usage: Any, tier: Any = None) -> Json:
+    """Usage by Anthropic's names: `input_tokens` are those that no cache had a part in."""
+    usage = usage if isinstance(usage, dict) else {}
+    details = usage.get("prompt_tokens_details") or {}
+    read = _count(usage.get("cache_read_input_tokens")) or _count(details.get("cached_tokens"))
+    made = _count(usage.get("cache_creation_input_tokens")) or _count(details.get("cache_creation_tokens"))
+    found: Json = {
+        "input_tokens": max(0, _count(usage.get("prompt_tokens")) - read - made),
+        "cache_creation_input_tokens": made,
+        "cache_read_input_tokens": read,
+        "output_tokens": _count(usage.get("completion_tokens")),
+    }
+    thought = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens")
+    if thought:
+        found["output_tokens_details"] = {"thinking_tokens": _count(thought)}
+    for name in ("server_tool_use", "cache_creation"):
+        if isinstance(usage.get(name), dict):
+            found[name] = usage[name]
+    if tier in TIERS:
+        found["service_tier"] = tier
+    return {**found, **{name: usage[name] for name in BILLED if name in usage}}
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and value > 0 else 0
