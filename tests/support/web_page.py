@@ -47,7 +47,8 @@ class WebPage(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)
-        self.tags[f"svg {tag}" if "svg" in self._open else tag] += 1  # the title of a rectangle is not the page's
+        if tag != "title" or "svg" not in self._open:  # a picture's parts have titles of their own
+            self.tags[tag] += 1
         if tag not in VOID:
             self._open.append(tag)
         self._check(tag, given)

@@ -10,6 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from gateway.base.tasks import offload_if
 from gateway.models.costs import CostQuery, CostReport, CostRow, Sums, in_order, joined
 from gateway.storage import rows
 from gateway.storage.database import schema
@@ -22,6 +23,8 @@ LEDGER, DAYS, CONVERSATIONS = schema.ledger, schema.usage_days, schema.conversat
 IN_LEDGER_ALONE = frozenset(("hour", "minute", "conversation"))
 STRETCH = timedelta(days=31)
 """Of the ledger that one transaction adds up: no statement takes endless."""
+MANY = 2000
+"""Rows that are put in order in a thread: streams run meanwhile."""
 Period = tuple[datetime | None, datetime | None]
 Found = tuple[tuple[str | None, ...], dict[str, int]]
 
@@ -43,7 +46,8 @@ class CostReports:
             found = await self._transactions.run(partial(_by_days, query))
         else:
             found = await self._by_stretches(query)
-        return CostReport(in_order(joined(found), query.by), missing, query.by)
+        rows_in_order = await offload_if(len(found) > MANY, lambda: in_order(joined(found), query.by))
+        return CostReport(rows_in_order, missing, query.by)
 
     async def dearest_conversations(
         self, tenant: str | None, since: datetime | None, limit: int

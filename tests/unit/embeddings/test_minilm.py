@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from gateway.app import open_embedder
 from gateway.config.loading import ConfigurationError
 from gateway.config.settings import ContextSettings, Settings
 from gateway.embeddings.minilm import MiniLM
 from gateway.models.exchange import Caller
 from gateway.models.relevance import similarities
+from gateway.operations.warm_up import open_embedder
 
 CALLER = Caller("t")
 
