@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from gateway.http.fields import invalid
+from gateway.errors import invalid
 
 Part = dict[str, Any]
 TEXT_TYPES = ("input_text", "text")

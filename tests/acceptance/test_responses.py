@@ -1,0 +1,110 @@
+"""`POST /v1/responses` for every model, by translation (guarantee §10.1)."""
+
+from typing import Any
+
+from tests.support.answers import stored, usage_of
+from tests.support.factory import ClientFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+from tests.support.strict_responses import create, events, refused
+
+TEXT = "The sea is wide."
+TOOL: Any = {"type": "function", "name": "look", "parameters": {"type": "object"}, "strict": True, "description": "x"}
+CALL: Any = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}
+
+
+def test_s10_1_a_response_is_the_answer_of_a_chat_with_its_bill(
+    gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """What is asked goes up as a chat; what comes back is a response with every field, and the same bill."""
+    upstream.reply(text=TEXT, usage=usage_of(11, 7))
+    body = {
+        "model": "small",
+        "input": "Tell me of the sea",
+        "instructions": "Be brief.",
+        "max_output_tokens": 99,
+        "temperature": 0.5,
+        "metadata": {"a": "b"},
+    }
+    found = create(gateway, body)
+    sent = upstream.last.body
+    assert sent["messages"] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Tell me of the sea"},
+    ]
+    assert (sent["max_completion_tokens"], sent["temperature"]) == (99, 0.5)
+    assert not {"input", "instructions", "max_output_tokens", "stream_options"} & sent.keys()
+    assert found["id"].startswith("resp_")
+    (item,) = found["output"]
+    assert item["content"] == [{"type": "output_text", "text": TEXT, "annotations": [], "logprobs": []}]
+    assert (found["status"], found["instructions"], found["metadata"]) == ("completed", "Be brief.", {"a": "b"})
+    assert (found["usage"]["input_tokens"], found["usage"]["output_tokens"]) == (11, 7)
+    kept = stored(gateway, found["id"].replace("resp_", "chatcmpl-"))
+    assert kept["response_metadata"] == found["response_metadata"]
+    assert kept["conversation"] == found["conversation"]
+    assert found["usage"]["cost"] == found["response_metadata"]["cost"]["total_cost"]
+
+
+def test_s10_1_tools_over_two_steps_by_resend(
+    gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
+) -> None:
+    """The SDK's loop: what was answered is sent again with the result, and the conversation goes on."""
+    client = make_client(gateway)
+    upstream.reply(tool_calls=[CALL], usage=usage_of(5, 5))
+    asked: Any = [{"role": "user", "content": "look please"}]
+    first = client.responses.create(model="small", input=asked, tools=[TOOL])
+    (call,) = first.output
+    assert call.type == "function_call"
+    assert (call.name, call.arguments, call.call_id) == ("look", '{"at": 1}', "call_1")
+    assert upstream.last.body["tools"] == [
+        {
+            "type": "function",
+            "function": {"name": "look", "parameters": {"type": "object"}, "strict": True, "description": "x"},
+        }
+    ]
+    upstream.reply(text="seen")
+    asked += [item.model_dump(exclude_none=True) for item in first.output]
+    asked.append({"type": "function_call_output", "call_id": "call_1", "output": "a boat"})
+    second = client.responses.create(model="small", input=asked, tools=[TOOL])
+    assert second.output_text == "seen"
+    assert second.conversation == first.conversation
+    assert upstream.last.body["messages"] == [
+        {"role": "user", "content": "look please"},
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "a boat"},
+    ]
+
+
+def test_s10_2_a_stream_says_the_same_in_events(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """Each event is one of the SDK's, in OpenAI's order; the last has the response with its bill."""
+    upstream.reply(text=TEXT, usage=usage_of(11, 7))
+    found = events(one_gateway, {"model": "small", "input": "Tell me of the sea"})
+    kinds = [event["type"] for event in found]
+    assert list(dict.fromkeys(kinds)) == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.output_text.delta",
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.completed",
+    ]
+    assert "".join(event["delta"] for event in found if event["type"] == "response.output_text.delta") == TEXT
+    response = found[-1]["response"]
+    assert response["output"] == [found[-2]["item"]]
+    kept = stored(one_gateway, response["id"].replace("resp_", "chatcmpl-"))
+    assert kept["response_metadata"] == response["response_metadata"]
+    assert response["usage"]["input_tokens"] == 11
+
+
+def test_s10_1_errors_name_the_field_of_the_request(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """`input[i]…`, never `messages[i]…`."""
+    body: Any = {"model": "small", "input": [{"role": "user", "content": "x"}]}
+    orphan = {"type": "function_call_output", "call_id": "call_9", "output": "y"}
+    assert refused(one_gateway, {**body, "input": [*body["input"], orphan]})["param"] == "input[1]"
+    assert refused(one_gateway, {**body, "background": True})["param"] == "background"
+    assert refused(one_gateway, {**body, "max_output_tokens": -1})["param"] == "max_output_tokens"
+    assert refused(one_gateway, {**body, "tools": [{"type": "web_search"}]}, 400)["param"] == "tools[0]"
+    assert not upstream.chats
