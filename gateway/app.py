@@ -29,7 +29,8 @@ from gateway.http.conversations.replay import Replays
 from gateway.http.conversations.transfer import ExportedConversation, ImportedConversations
 from gateway.http.conversations.turns import Turns
 from gateway.http.cors import CrossOrigin, Preflights
-from gateway.http.edge import CHAT_PATH, MESSAGES_PATH, App, Direct, Draining, Edge
+from gateway.http.edge import CHAT_PATH, App, Direct, Draining, Edge
+from gateway.http.messages.counting import CountTokens, ListedModels
 from gateway.http.messages.endpoint import Messages
 from gateway.http.openapi.document import About, Description
 from gateway.http.operations import Live, MetricsPage, Models, Ready
@@ -216,6 +217,7 @@ class Gateway:
         self.chat = ChatCompletions(self.answering, settings, self.resends)
         self.messages = Messages(self.answering, settings)
         self.responses = Responses(self.answering, settings)
+        self.count_tokens = CountTokens(pipeline, auth, settings, clock)
         self.completions = StoredCompletions(store, auth, max_bytes)
         records = ConversationRecords(self.transactions, clock, self.cache, self.paths)
         self.conversations = Conversations(records, store, auth, max_bytes, self.hooks)
@@ -235,7 +237,7 @@ class Gateway:
         self.exported = ExportedConversation(transfer, auth)
         self.imported = ImportedConversations(transfer, auth, max_bytes)
         self.memories = Memories(self.things, auth, max_bytes, settings.memory.things_days)
-        self.models = Models(UpstreamModels(self.client, self.router), auth)
+        self.models = ListedModels(Models(UpstreamModels(self.client, self.router), auth))
         self.relayed_bills = RelayedBills(store, self.router, self.counters, clock, self.metrics, self.hooks)
         self.relay = Relay(self.router, self.telemetry.passthrough(self.pool), auth, settings, self.relayed_bills)
 
@@ -254,7 +256,8 @@ class Gateway:
             Route("/v1/models/{model:path}", self.relay, methods=["DELETE"]),
             Route(CHAT_PATH, self.chat, methods=["POST"]),  # for completeness: `Direct` takes these requests
             Route(CHAT_PATH, self.completions.all, methods=["GET"]),
-            Route(MESSAGES_PATH, self.messages, methods=["POST"]),
+            Route("/v1/messages", self.messages, methods=["POST"]),
+            Route("/v1/messages/count_tokens", self.count_tokens, methods=["POST"]),
             *(
                 Route(CHAT_PATH + "/{completion_id}", self.completions.one, methods=[method])
                 for method in ("GET", "POST", "DELETE")

@@ -34,6 +34,12 @@ def wants_breakpoints(deployment: Deployment, facts: ModelFacts) -> bool:
     return deployment.route.startswith(ROUTERS) or ROUTER_ADDRESS in deployment.api_base
 
 
+def takes_breakpoints(deployment: Deployment) -> bool:
+    """Whether a deployment is told by `cache_control` where to cache: others may refuse the field."""
+    routed = deployment.route.startswith(ROUTERS) or ROUTER_ADDRESS in deployment.api_base
+    return deployment.protocol == "litellm" or routed
+
+
 def with_breakpoints(
     messages: list[dict[str, Any]], forward: dict[str, Any], *, goes_on: bool, translated: bool
 ) -> list[dict[str, Any]]:

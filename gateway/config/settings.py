@@ -267,6 +267,11 @@ class UpstreamSettings(Timeouts):
 
     api_base: str = Field("https://api.openai.com/v1", description="Default upstream (`OPENAI_API_BASE`).")
     api_key: SecretStr | None = Field(None, description="Operator's key for it (`OPENAI_API_KEY`).")
+    anthropic_api_base: str = Field(
+        "https://api.anthropic.com",
+        description="Where requests for `claude-…` go that come by `/v1/messages` with a client's own key of "
+        "Anthropic's, and that no entry serves.",
+    )
     max_connections: int = Field(1000, ge=1, description="Most connections to upstreams.")
     forward_store: bool = Field(False, description="Send `store` and `metadata` upstream.")
     unlisted: Literal["refuse", "relay"] = Field(

@@ -43,7 +43,7 @@ from gateway.ports import ConversationReader, FileStore, Spans, ThingReader
 from gateway.relevance.index_cache import ContentIndexes, PassageFinder
 from gateway.tokens.counter import CounterRegistry
 from gateway.window.budget import Budget
-from gateway.window.counting import REPLY_TOKENS
+from gateway.window.counting import REPLY_TOKENS, prompt_tokens
 
 __all__ = ["BuiltContext", "ContextManager", "PlannerAccess"]
 
@@ -150,6 +150,13 @@ class ContextManager:
         if request.is_worded or request.remembers or self._is_profiled(request):
             return None
         return context_as_sent(request, budget, self._counters.counter(facts), self._settings)
+
+    async def count(self, request: ChatRequest, facts: ModelFacts) -> int:
+        """Tokens of a request as it was sent, as its budget is kept (guarantee §4 I1)."""
+        if not self._counters.is_loaded(facts):
+            await asyncio.to_thread(self._counters.load, facts)
+        counter = self._counters.counter(facts)
+        return await offload_if(request.size >= INLINE_CHARS, prompt_tokens, counter, request.messages, request.forward)
 
     async def with_things(self, request: ChatRequest, history: History) -> History:
         """The conversation with the remembered things that its question names, where the request has its memory on."""

@@ -133,8 +133,7 @@ class Answering:
 
     async def _read(self, raw: bytes, scope: Scope, caller: Caller, arrival: Arrival, dialect: Dialect) -> ChatRequest:
         def read() -> ChatRequest:
-            headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"] if _is_told(k)}
-            return dialect.read(raw, headers, caller, arrival)
+            return dialect.read(raw, told_headers(scope), caller, arrival)
 
         request = await offload_if(len(raw) >= LARGE_BODY, read)
         if caller.tenant == UNKNOWN and (request.keeps_content or request.conversation != ConversationRef()):
@@ -209,6 +208,11 @@ class Answering:
             await _send_stream(answer, way)
         finally:
             await answer.aclose()
+
+
+def told_headers(scope: Scope) -> dict[str, str]:
+    """The headers that a dialect is shown, by their names in lower case."""
+    return {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"] if _is_told(k)}
 
 
 def _is_told(name: bytes) -> bool:

@@ -86,13 +86,15 @@ class Models:
         self._auth = auth
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send_json(send, 200, await self.found(scope))
+
+    async def found(self, scope: Scope) -> dict[str, Any]:
+        """The list, or the model that the path names, as OpenAI has them."""
         caller = await self._auth.caller(scope)
         wanted = scope["path_params"].get("model")
         if wanted is None:
-            found: Any = {"object": "list", "data": await self._directory.models(caller)}
-        else:
-            found = await self._directory.model(wanted, caller)
-        await send_json(send, 200, found)
+            return {"object": "list", "data": await self._directory.models(caller)}
+        return await self._directory.model(wanted, caller)
 
 
 class MetricsPage:

@@ -56,6 +56,9 @@ class ContextOptions:
     """What stands for old turns: `extracts`, `summary` or `both` (guarantee §11.13)."""
     what_if: WhatIf | None = None
     """Of a dry run that the page makes; no client can set it."""
+    clear_above: int | None = None
+    """Tokens above which a client's API wants room to be made. What cannot be made to fit them may be more, unlike
+    `max_input_tokens`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +91,27 @@ NATIVE = "native"
 
 
 @dataclass(frozen=True, slots=True)
+class CacheMark:
+    """Where a client wants a prompt's cache to end: behind a part of a message's content, or behind the message.
+
+    A client moves its marks from request to request, so that they are no part of what is said and stored.
+    """
+
+    message: int
+    part: int | None
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Native:
     """What a request says in its own API's words alone (ADR 27). `fields` go up untouched where the upstream speaks
-    that API, and nowhere else. `needs` are the paths of those without which the request makes no sense."""
+    that API, and nowhere else. `needs` are the paths of those without which the request makes no sense. `marks` are set
+    on its messages wherever a provider takes such marks."""
 
     protocol: Literal["responses", "anthropic"]
     fields: Mapping[str, Any] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
+    marks: tuple[CacheMark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The way of a request: rebuild, collect, plan, fit, assemble, send, account, commit. Streams take the same road."""
 
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, nullcontext
+from contextlib import AsyncExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 
 from gateway.assembly.body import request_body, with_output_limit
 from gateway.assembly.cache_breakpoints import wants_breakpoints, with_breakpoints
+from gateway.assembly.translated import as_upstream_takes
 from gateway.config.settings import ContextSettings
 from gateway.context.manager import ContextManager, PlannerAccess
 from gateway.context.planner import plan_of_then
 from gateway.context.report import BuiltContext
-from gateway.errors import InvalidRequest, UpstreamOverflow, UpstreamRefused
+from gateway.errors import ContextLengthExceeded, InvalidRequest, UpstreamOverflow, UpstreamRefused
 from gateway.history.frames import for_origin
 from gateway.history.rebuild import (
     RebuildOptions,
@@ -33,7 +34,7 @@ from gateway.turn.settlement import Settlement
 from gateway.turn.streaming import Receiver, StreamedAnswer, relay
 from gateway.upstream.routing.native import NOT_SPOKEN, Natives
 from gateway.upstream.routing.router import ConfiguredRouter
-from gateway.window.budget import Budget, budget_for, tightened
+from gateway.window.budget import Budget, budget_for, cleared_above, tightened
 
 T = TypeVar("T")
 USAGE_REFUSALS = (400, 404, 422)
@@ -122,6 +123,16 @@ class Pipeline:
         """
         self._router.deployment(model, caller)
 
+    async def count(self, request: ChatRequest) -> int:
+        """Tokens of a request's prompt as it was sent.
+
+        Raises:
+            ModelNotFound, Unauthorized: this caller cannot be answered by its model.
+        """
+        deployment = self._router.deployment(request.model, request.caller)
+        await self._router.learn(request.model, deployment)
+        return await self._context.count(request, self._router.facts(request.model, deployment))
+
     async def dry_run(self, request: ChatRequest) -> dict[str, Any]:
         """What would be forwarded and what it would cost. The primary model is not called; nothing is stored but the
         bill of internal models (guarantee §5)."""
@@ -144,7 +155,7 @@ class Pipeline:
                 await self._rebuild(exchange)
             rebuilt = clock.monotonic()
             if exchange.built is None:
-                exchange.built = await self._build(exchange, exchange.budget)
+                exchange.built = await self._first_build(exchange)
             exchange.timings = {"rebuild": rebuilt - started, "plan": clock.monotonic() - rebuilt}
             exchange.conversation_id = exchange.history.conversation_id if exchange.history else None
             await self._reserve(exchange)
@@ -167,7 +178,8 @@ class Pipeline:
     async def _rebuild(self, exchange: Exchange) -> None:
         """Step 1. If the request surely fits and its client sent all of the conversation, this also sets `built`: its
         messages are forwarded as they came, and steps 2 to 5 are skipped."""
-        request, budget = exchange.request, exchange.budget
+        request = exchange.request
+        budget = cleared_above(exchange.budget, request.options.clear_above)
         as_sent = await self._context.as_sent(request, exchange.facts, budget)
         if as_sent is None or request.store or not starts_conversation(request, self._match):
             exchange.request = request = await self._context.with_content(request, self._files)
@@ -183,6 +195,16 @@ class Pipeline:
             exchange.history = await self._context.with_things(request, history)
         if exchange.history is None or exchange.history.as_sent:
             exchange.built = as_sent
+
+    async def _first_build(self, exchange: Exchange) -> BuiltContext:
+        """Steps 2 to 5, with room made above `clear_above` where that can be done."""
+        wanted = cleared_above(exchange.budget, exchange.request.options.clear_above)
+        if wanted is not exchange.budget:
+            with suppress(ContextLengthExceeded):
+                built = await self._build(exchange, wanted)
+                exchange.budget = wanted
+                return built
+        return await self._build(exchange, exchange.budget)
 
     async def _build(self, exchange: Exchange, budget: Budget) -> BuiltContext:
         """Steps 2 to 5. `exchange.history` stays without frames: `new_frame` compares against it.
@@ -285,6 +307,8 @@ def _body(exchange: Exchange) -> dict[str, Any]:
     """The body that goes upstream. Providers that want it are told where to cache, and how long the answer may be."""
     request, messages, forward = exchange.request, exchange.messages, exchange.request.forward
     deployment, facts, budget, built = exchange.deployment, exchange.facts, exchange.budget, exchange.built
+    as_sent = built is None or built.is_as_sent
+    messages, forward, native = as_upstream_takes(messages, forward, request, deployment, as_sent=as_sent)
     if built is not None and request.options.mode != "off":
         if wants_breakpoints(deployment, facts):
             goes_on = bool(exchange.conversation_id or any(message["role"] == "assistant" for message in messages))
@@ -300,6 +324,6 @@ def _body(exchange: Exchange) -> dict[str, Any]:
             refitted=exchange.refused_budget is not None,
         )
     body = request_body(forward, messages, deployment, stream=request.stream, ask_usage=exchange.ask_usage)
-    if request.native is not None and request.native.protocol == deployment.protocol:
-        body[NATIVE] = dict(request.native.fields)
+    if native is not None:
+        body[NATIVE] = native
     return body

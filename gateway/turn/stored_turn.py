@@ -31,6 +31,7 @@ from gateway.things.rules import things_of_steps
 from gateway.turn.exchange import Exchange, Outcome
 from gateway.turn.new_frame import new_frame
 from gateway.window.counting import PromptCounter
+from gateway.wire.anthropic.wording import canonical_calls
 
 
 def stored_turn(exchange: Exchange, outcome: Outcome, user_place: str | None = None) -> StoredTurn:
@@ -253,6 +254,8 @@ def _new_answer(
     chain: Chain,
     exchange: Exchange,
 ) -> NewAnswer:
+    if exchange.request.api == "messages":
+        choice = canonical_calls(choice)
     body, answer, status = _messages(choice, outcome, chain.prefill)
     digest, *others = chain.digests_after(body, answer, status)
     agent = exchange.request.agent

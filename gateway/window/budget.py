@@ -66,6 +66,13 @@ class Limits:
         return min(self.low_water or usable, usable)
 
 
+def cleared_above(budget: Budget, tokens: int | None) -> Budget:
+    """The budget if room is to be made above so many tokens already."""
+    if tokens is None or (budget.tokens is not None and budget.tokens <= tokens):
+        return budget
+    return replace(budget, tokens=tokens)
+
+
 def budget_for(facts: ModelFacts, forward: dict[str, Any], requested: int | None, settings: ContextSettings) -> Budget:
     """min(model's maximum input, window - reserved output, `max_input_tokens`).
 

@@ -325,6 +325,19 @@ class PromptCounter:
         return len(jsons.dumps({**message, "content": rest})), self._counter.message({"content": media})
 
 
+def prompt_tokens(counter: TokenCounter, messages: Sequence[dict[str, Any]], forward: dict[str, Any]) -> int:
+    """What a prompt of these messages takes, counted as by a `PromptCounter`."""
+    total = REPLY_TOKENS + counter.tools(forward)
+    saved = counter.saved(sum(map(_calls, messages)))
+    for message in messages:
+        plain = counter.plain(message)
+        if plain is None:
+            total += counter.message(message)
+        else:
+            total += counter.with_margin(plain - saved * _calls(message))
+    return total
+
+
 def _calls(message: dict[str, Any]) -> int:
     """Its tool calls."""
     return len(message.get("tool_calls") or ())

@@ -1,16 +1,21 @@
 """`/v1/messages` by Anthropic's SDK, with nothing changed but the base URL (guarantee §10.7)."""
 
+import base64
+import re
 from typing import Any
 
 import anthropic
 import httpx
 import pytest
+from anthropic.types import ModelInfo
 
+from tests.support.answers import http, used, user
 from tests.support.gateway_process import GatewayProcess
-from tests.support.messages import TOOL, ask, asked, post, sdk, whole
+from tests.support.messages import TOOL, ask, asked, post, sdk, streamed, whole
 from tests.support.mock_upstream import MockUpstream
 
 Json = dict[str, Any]
+PIXEL = "iVBORw0KGgo="
 
 
 def test_s10_7_a_message(gateway: GatewayProcess, upstream: MockUpstream) -> None:
@@ -107,3 +112,169 @@ def test_s10_8_other_paths_have_it_too(one_gateway: GatewayProcess) -> None:
     told.append(httpx.get(f"{one_gateway.base_url}/messages").json())
     assert [each["type"] for each in told] == ["error"] * 3
     assert [each["error"]["type"] for each in told] == ["not_found_error", "not_found_error", "invalid_request_error"]
+
+
+def test_s10_7_thoughts_come_and_go_back(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """Plain thoughts of another provider's model are a thinking block without a signature, and go back as they came."""
+    upstream.reply(message={"role": "assistant", "reasoning_content": "Hm.", "content": "Yes."})
+    answer = whole(one_gateway, asked(thinking={"type": "enabled", "budget_tokens": 1024}))
+    thought, said = answer["content"]
+    assert thought == {"type": "thinking", "thinking": "Hm.", "signature": ""}
+    assert said["text"] == "Yes."
+    assert "thinking" not in upstream.last.body
+    turns = [
+        *asked()["messages"],
+        {"role": "assistant", "content": answer["content"]},
+        {"role": "user", "content": "Sure?"},
+    ]
+    whole(one_gateway, asked(messages=turns))
+    assert upstream.last.body["messages"][1] == {"role": "assistant", "content": "Yes.", "reasoning_content": "Hm."}
+
+
+def test_s10_7_what_a_chat_cannot_say(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """What only Anthropic knows is left out elsewhere: betas, marks for caches, knobs. A tool that Anthropic runs, and
+    a block that it alone can read, are a 400 that names them."""
+    mark = {"cache_control": {"type": "ephemeral"}}
+    body = asked(
+        system=[{"type": "text", "text": "Be brief.", **mark}],
+        top_k=5,
+        service_tier="auto",
+        metadata={"user_id": "ada"},
+        stop_sequences=["END"],
+        tools=[{**TOOL, **mark, "input_examples": []}],
+        messages=[{"role": "user", "content": [{"type": "text", "text": "hello", **mark}]}],
+    )
+    whole(one_gateway, body, anthropic_beta="some-beta-2026-01-01")
+    sent = upstream.last.body
+    assert sent["messages"] == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hello"}]
+    assert (sent["stop"], sent["user"], sent["max_tokens"]) == (["END"], "ada", 100)
+    assert "cache_control" not in str(sent)
+    assert not {"top_k", "service_tier", "metadata", "native", "anthropic_beta"} & sent.keys()
+    refused = post(one_gateway, asked(tools=[TOOL, {"type": "web_search_20250305", "name": "web_search"}]))
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tools[1]")
+    part = {"type": "document", "source": {"type": "url", "url": "https://example.com/a.pdf"}}
+    refused = post(one_gateway, asked(messages=[{"role": "user", "content": [part]}]))
+    assert refused.json()["error"]["param"] == "messages[0].content[0]"
+
+
+def test_s10_7_pictures_and_documents(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """A picture of a tool is shown to models whose results are texts; a document's text is given; what a search has
+    found is text."""
+    data = base64.b64encode(b"Revenue was 12.").decode()
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}
+    found = {"type": "search_result", "source": "s", "title": "T", "content": [{"type": "text", "text": "found it"}]}
+    source = {"type": "base64", "media_type": "text/plain", "data": data}
+    turns: list[Json] = [
+        {"role": "user", "content": [{"type": "document", "title": "q.txt", "source": source}, found]},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "look", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": [picture]}]},
+    ]
+    whole(one_gateway, asked(messages=turns))
+    first, call, result, shown = upstream.last.body["messages"]
+    assert "Revenue was 12." in str(first["content"]) or data in str(first["content"])
+    assert "found it" in str(first["content"])
+    assert call["tool_calls"][0]["function"] == {"name": "look", "arguments": "{}"}
+    assert isinstance(result["content"], str)
+    assert shown["content"][0]["image_url"]["url"] == f"data:image/png;base64,{PIXEL}"
+
+
+def test_s10_7_tokens_are_counted_as_the_budget_is(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """`count_tokens` says what the bill of the same request says; no model is asked."""
+    body = asked(system="Be brief.", tools=[TOOL])
+    with sdk(one_gateway) as client:
+        counted = client.messages.count_tokens(**{k: v for k, v in body.items() if k != "max_tokens"})
+    assert not upstream.chats
+    assert counted.input_tokens == used(whole(one_gateway, body))["tokens_used"]
+    failed = post(one_gateway, {"model": "gpt-4o", "messages": [{"role": "user"}]}, "messages/count_tokens")
+    assert failed.json()["error"]["param"] == "messages[0].content"
+
+
+def test_s10_7_a_session_of_claude_code(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """Its header names the session, by which any API goes on. What else is said in that session is a conversation of
+    its own, and is sent nothing of the first."""
+    named = {"x_claude_code_session_id": "5d1f0a52-1111"}
+    first = whole(one_gateway, asked("one"), **named)
+    aside = whole(one_gateway, asked("a title, please"), **named)
+    assert [m["content"] for m in upstream.last.body["messages"]] == ["a title, please"]
+    assert aside["conversation"] != first["conversation"]
+    turns = [*asked("one")["messages"], {"role": "assistant", "content": first["content"]}]
+    second = whole(one_gateway, asked(messages=[*turns, {"role": "user", "content": "two"}]), **named)
+    assert second["conversation"] == first["conversation"]
+    turns = [*asked("a title, please")["messages"], {"role": "assistant", "content": aside["content"]}]
+    again = whole(one_gateway, asked(messages=[*turns, {"role": "user", "content": "more"}]), **named)
+    assert again["conversation"] == aside["conversation"]
+    other = whole(one_gateway, asked("one", metadata={"user_id": "user_ab_account__session_5d1f0a52-2222"}))
+    assert other["conversation"] != first["conversation"]
+    assert upstream.last.body["user"] == "user_ab_account_"
+    with http(one_gateway) as client:
+        chat = {"model": "gpt-4o", "messages": [user("three")], "context": {"session": "5d1f0a52-1111"}}
+        told = client.post("/chat/completions", json=chat).json()
+    assert told["conversation"] == first["conversation"]
+    assert [m["content"] for m in upstream.last.body["messages"]][::2] == ["one", "two", "three"]
+
+
+def test_s10_8_a_prompt_that_is_too_long(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """In Anthropic's words, by which clients know that it is time to compact."""
+    told = post(one_gateway, asked(system="word " * 6000, model="small")).json()
+    assert re.match(r"prompt is too long: \d+ tokens > 4096 maximum", told["error"]["message"])
+    assert told["error"]["type"] == "invalid_request_error"
+
+
+def test_s10_8_a_stream_that_breaks_off(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """Ends with an event `error`, of which the SDK makes its exception."""
+    upstream.reply(text="one two three", cut_after=3)
+    events = streamed(one_gateway, asked())
+    assert events[0]["type"] == "message_start"
+    assert events[-1]["type"] == "error"
+    assert events[-1]["error"]["type"] == "api_error"
+    upstream.reply(text="one two three", cut_after=3)
+    with sdk(one_gateway) as client, pytest.raises(anthropic.APIStatusError):
+        list(client.messages.create(**asked(), stream=True))
+
+
+def test_s10_7_models_as_each_client_lists_them(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """Anthropic's objects for its clients, OpenAI's for all others."""
+    with sdk(one_gateway) as client:
+        listed = list(client.models.list())
+        one = client.models.retrieve("gpt-4o")
+    assert [each.id for each in listed][:2] == ["gpt-4o", "gpt-4o-mini"]
+    assert (one.id, one.type) == ("gpt-4o", "model")
+    ModelInfo.model_validate_json(one.to_json(), strict=True)
+    with http(one_gateway) as plain:
+        assert plain.get("/models").json()["object"] == "list"
+
+
+def test_s10_7_a_key_of_anthropics_goes_nowhere_else(own_key_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """It names the tenant, and is no key for the default upstream."""
+    whole(own_key_gateway, asked())
+    assert "authorization" not in upstream.last.headers
+    assert "sk-test" not in str(upstream.last.headers)
+    with sdk(own_key_gateway, api_key=None, auth_token="sk-own") as client:
+        client.messages.create(**asked())
+    assert upstream.last.headers["authorization"] == "Bearer sk-own"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_s10_7_tool_results_are_cleared_above_a_trigger(
+    one_gateway: GatewayProcess, upstream: MockUpstream, stream: bool
+) -> None:
+    """`clear_tool_uses`: above its trigger the window makes room, as above its budget, for a model of any provider; the
+    answer says what was cleared. A trigger that cannot be kept to is no error."""
+    long = "\n\n".join(f"Paragraph {n} of the report says little of note about {n * 7}." for n in range(120))
+    turns: list[Json] = [{"role": "user", "content": "Read the reports."}]
+    for n in range(4):
+        call = {"type": "tool_use", "id": f"t{n}", "name": "weather", "input": {"city": str(n)}}
+        result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": long}
+        turns += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    edit = {"type": "clear_tool_uses_20250919", "trigger": {"type": "input_tokens", "value": 3000}}
+    body = asked(messages=turns, tools=[TOOL], context_management={"edits": [edit]})
+    answer = ask(one_gateway, body, stream=stream)
+    (told,) = answer["context_management"]["applied_edits"]
+    assert told["cleared_tool_uses"] >= 2
+    assert told["cleared_input_tokens"] > 1000
+    assert used(answer)["tokens_used"] <= 3000
+    assert "context_management" not in upstream.last.body
+    low = {**edit, "trigger": {"type": "input_tokens", "value": 20}}
+    assert ask(one_gateway, {**body, "context_management": {"edits": [low]}}, stream=stream)["content"]
+    untouched = ask(one_gateway, asked(context_management={"edits": [edit]}), stream=stream)
+    assert untouched["context_management"] == {"applied_edits": []}

@@ -30,20 +30,7 @@ TITLE = "Errors of the logs"
 TOOLS = {"exec_command": "cmd", "Bash": "command"}
 """The shell as each client calls it, and the argument that has the command."""
 _CODE = re.compile(r"ERROR payment of order \d+ failed with code (E\d{4})")
-_WORDS = [
-    "order",
-    "basket",
-    "stock",
-    "parcel",
-    "address",
-    "invoice",
-    "coupon",
-    "account",
-    "session",
-    "worker",
-    "queue",
-    "shelf",
-]
+_WORDS = ("order", "basket", "stock", "parcel", "address", "invoice", "coupon", "account", "worker", "queue", "shelf")
 
 
 @dataclass

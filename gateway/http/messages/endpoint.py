@@ -9,6 +9,7 @@ from gateway.base import jsons
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.http.answering import Answering, StreamWriter
+from gateway.http.chat.messages import plain_messages
 from gateway.http.chat.validation import Arrival, parse_chat_request
 from gateway.http.edge import Receive, Scope, Send, named_event
 from gateway.http.fields import MAX_SESSION_CHARS
@@ -16,6 +17,7 @@ from gateway.http.receive import json_body
 from gateway.models.conversation import ConversationRef
 from gateway.models.exchange import Caller, ChatRequest
 from gateway.turn.streaming import Chunks
+from gateway.wire.anthropic.edits import edits_of, limit_of
 from gateway.wire.anthropic.events import Events, MessageEvents
 from gateway.wire.anthropic.faults import error_body
 from gateway.wire.anthropic.reading import Reading, read_request
@@ -59,7 +61,7 @@ class MessagesDialect:
 
     def whole(self, body: dict[str, Any], request: ChatRequest) -> bytes:
         """The completion as a message."""
-        return jsons.dumps(as_message(body, request.model, stops_of(request)))
+        return jsons.dumps(as_message(body, request.model, stops_of(request), edits_asked(request)))
 
     def writer(self, request: ChatRequest) -> StreamWriter:
         """Chunks as events."""
@@ -70,7 +72,7 @@ class _EventWriter:
     """Events with their names, as Anthropic sends them."""
 
     def __init__(self, request: ChatRequest) -> None:
-        self._events = MessageEvents(request.model, stops_of(request))
+        self._events = MessageEvents(request.model, stops_of(request), edits_asked(request))
         self._request_id = request.request_id
 
     def events(self, chunks: Chunks) -> bytes:
@@ -92,12 +94,21 @@ def chat_request(
     Raises:
         InvalidRequest: a field breaks a rule.
     """
-    request = parse_chat_request(reading.chat, headers, caller, settings, arrival)
+    plain = plain_messages(reading.chat["messages"])
+    request = parse_chat_request(reading.chat, headers, caller, settings, arrival, plain)
+    limit = limit_of(reading.edits)
+    if limit is not None:
+        request = replace(request, options=replace(request.options, clear_above=limit))
     session = reading.session
     is_name = session is not None and len(session) <= MAX_SESSION_CHARS and session.isprintable()
     if is_name and request.conversation == ConversationRef():
         request = replace(request, conversation=ConversationRef(session=session, is_whole=True))
     return replace(request, api="messages", native=reading.native)
+
+
+def edits_asked(request: ChatRequest) -> list[dict[str, Any]]:
+    """What the client wants to be cleared of its context."""
+    return edits_of(request.native.fields.get("context_management")) if request.native is not None else []
 
 
 def stops_of(request: ChatRequest) -> tuple[str, ...]:

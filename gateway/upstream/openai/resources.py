@@ -12,15 +12,16 @@ from gateway.errors import GatewayError, ModelNotFound, NotFound, UpstreamInvali
 from gateway.models.exchange import Caller, Deployment, StoredFile
 from gateway.upstream.http.client import get
 from gateway.upstream.openai.faults import refusal
-from gateway.upstream.routing.router import ConfiguredRouter
+from gateway.upstream.routing.router import ANTHROPICS, ConfiguredRouter
 
 MODELS_SECONDS = 30.0
 FILE_SECONDS = 60.0
 PROBE_SECONDS = 10.0
 """Of `gateway check`, for which somebody waits before a screen."""
 FILE_ID = re.compile(r"[\w-]{1,128}\Z")
+ANTHROPIC_VERSION = {"anthropic-version": "2023-06-01"}
 PROBES = {
-    "anthropic": ("https://api.anthropic.com", "/v1", "x-api-key", {"anthropic-version": "2023-06-01"}),
+    "anthropic": ("https://api.anthropic.com", "/v1", "x-api-key", ANTHROPIC_VERSION),
     "gemini": ("https://generativelanguage.googleapis.com/v1beta", "", "x-goog-api-key", {}),
 }
 """Of providers that litellm calls: address, the folder of its list of models, the key's header, further headers."""
@@ -43,7 +44,9 @@ class UpstreamModels:
         if self._router.lists(name):
             return _listed(name)
         if self._router.serves_unlisted:
-            for model in await self._of_default(caller):
+            of_anthropic = caller.anthropic_key is not None and name.startswith(ANTHROPICS)
+            known = self._of(self._anthropic(caller)) if of_anthropic else self._of_default(caller)
+            for model in await known:
                 if model.get("id") == name:
                     return model
         raise self._router.unknown(name)
@@ -56,6 +59,8 @@ class UpstreamModels:
         """
         if self._router.names:
             return [_listed(name) for name in self._router.names]
+        if caller.anthropic_key is not None and self._router.serves_unlisted:
+            return await self._of(self._anthropic(caller))
         if self._router.serves_unlisted:
             return await self._of_default(caller)
         try:  # patterns alone: what the default upstream has of them
@@ -63,8 +68,15 @@ class UpstreamModels:
         except ModelNotFound:
             return []
 
+    def _anthropic(self, caller: Caller) -> Deployment:
+        """Where a client of Anthropic's, with its own key, gets Anthropic's own list."""
+        found = self._router.anthropic("", caller)
+        return replace(found, api_base=f"{found.api_base}/v1", key_header="x-api-key", headers=ANTHROPIC_VERSION)
+
     async def _of_default(self, caller: Caller) -> list[dict[str, Any]]:
-        deployment = self._router.default("", caller)
+        return await self._of(self._router.default("", caller))
+
+    async def _of(self, deployment: Deployment) -> list[dict[str, Any]]:
         response = await get(self._client, deployment, "models", MODELS_SECONDS)
         if response.status_code >= 400:
             raise refusal(response.status_code, response.content, response.headers, deployment)

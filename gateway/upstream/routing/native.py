@@ -8,6 +8,8 @@ from gateway.models.exchange import Deployment, Native
 from gateway.ports import Clock
 
 ANTHROPIC_BASE = "https://api.anthropic.com"
+BEARERS = ("sk-ant-oat",)
+"""With which the tokens of a subscription begin; they go in another header than keys."""
 OPENAI_BASES = ("https://api.openai.com/v1", "https://eu.api.openai.com/v1", "https://us.api.openai.com/v1")
 NOT_SPOKEN = (404, 405, 501)
 """Statuses by which an upstream says that it has no such endpoint."""
@@ -57,8 +59,9 @@ class Natives:
 def _called_natively(deployment: Deployment, protocol: Literal["responses", "anthropic"]) -> Deployment:
     if protocol == "responses":
         return replace(deployment, protocol="responses")
+    header = "authorization" if (deployment.api_key or "").startswith(BEARERS) else "x-api-key"
     base = (deployment.api_base or ANTHROPIC_BASE).rstrip("/").removesuffix("/v1")
-    return replace(deployment, protocol="anthropic", api_base=f"{base}/v1", key_header="x-api-key")
+    return replace(deployment, protocol="anthropic", api_base=f"{base}/v1", key_header=header)
 
 
 def _check_needs(native: Native) -> None:

@@ -19,6 +19,8 @@ from gateway.upstream.routing.providers import (
 )
 
 ACCOUNT = ("openai-organization", "openai-project")
+ANTHROPICS = "claude-"
+"""How the names of Anthropic's models begin."""
 MAX_REMEMBERED = 1000
 """Models whose deployment or facts are remembered: names come from clients where there are patterns."""
 
@@ -74,6 +76,8 @@ class ConfiguredRouter:
         if entry is None:
             if not self.serves_unlisted:
                 raise self.unknown(model)
+            if caller.anthropic_key is not None and model.startswith(ANTHROPICS):
+                return self.anthropic(model, caller)
             return self.default(model, caller)
         provider, name = provider_of(entry)
         base = self._base(entry, provider)
@@ -105,6 +109,25 @@ class ConfiguredRouter:
             first_byte_timeout=upstream.first_byte,
             idle_timeout=upstream.idle,
             origin=origin_of("openai", model, upstream.api_base.rstrip("/")),
+        )
+
+    def anthropic(self, model: str, caller: Caller) -> Deployment:
+        """Anthropic, with the client's own key for it: the default upstream of models by its names."""
+        upstream = self._settings.upstream
+        base = upstream.anthropic_api_base.rstrip("/")
+        return Deployment(
+            model=model,
+            provider_model=model,
+            route=f"anthropic/{model}",
+            api_base=base,
+            api_key=caller.anthropic_key,
+            operator_key=False,
+            connect_timeout=upstream.connect,
+            first_byte_timeout=upstream.first_byte,
+            idle_timeout=upstream.idle,
+            protocol="litellm",
+            origin=origin_of("anthropic", model, base),
+            provider="anthropic",
         )
 
     def internal(self, name: str, chosen: bool, primary: Deployment, caller: Caller) -> Deployment | None:
@@ -183,10 +206,11 @@ class ConfiguredRouter:
             return Access(upstream.api_key.get_secret_value(), operator=True)  # its own address alone gets that key
         if params.has_credentials:
             return Access(None, operator=True)
-        if caller.client_key is None and provider in THROUGH_LITELLM and not base:
+        own = caller.anthropic_key or caller.client_key if provider == "anthropic" else caller.client_key
+        if own is None and provider in THROUGH_LITELLM and not base:
             text = f"The model {entry.model_name!r} needs a key: none is configured, and the request has none."
             raise Unauthorized(text)
-        return Access(caller.client_key, operator=False)
+        return Access(own, operator=False)
 
     def _entry(self, model: str) -> ModelEntry | None:
         """The entry of that name, else the first whose pattern matches (`*`, `openai/*`: LiteLLM's wildcards), with

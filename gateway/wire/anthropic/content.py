@@ -1,8 +1,8 @@
 """Anthropic's messages as chat messages: each block where a chat has it, others verbatim (ADR 27).
 
-A user's block that a chat has no words for stays in the content as it is. An answer's blocks stand on the assistant's
-message: thoughts in `thinking_blocks`, text in `content`, calls in `tool_calls`; where that is not all, or not in their
-order, all of them as they came in `native_blocks`.
+A user's block that a chat has no words for stays in the content as a part `native_block`. An answer's blocks stand on
+the assistant's message: thoughts in `thinking_blocks`, text in `content`, calls in `tool_calls`; where that is not all,
+or not in their order, all of them as they came in `native_blocks`.
 """
 
 import base64
@@ -11,8 +11,12 @@ from typing import Any
 
 from gateway.base import jsons
 from gateway.errors import invalid, missing
+from gateway.models.exchange import CacheMark
 
 Block = dict[str, Any]
+BREAKPOINT = "cache_control"
+NATIVE_PART = "native_block"
+"""The type of a part that holds a block as it came, under the same name."""
 ROLES = ("user", "assistant", "system")
 TEXT_FIELDS = frozenset(("type", "text"))
 CALL_FIELDS = frozenset(("type", "id", "name", "input"))
@@ -32,12 +36,13 @@ class Place:
 
 class MessageReader:
     """Puts Anthropic's messages together as chat messages, one after the other. `places` says of each where it came
-    from, `needs` which blocks only Anthropic's own models understand."""
+    from, `needs` which blocks only Anthropic's own models understand, `marks` where the client's `cache_control` is."""
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
         self.places: list[Place] = []
         self.needs: list[str] = []
+        self.marks: list[CacheMark] = []
 
     def read(self, message: Any, where: str) -> None:
         """
@@ -56,6 +61,7 @@ class MessageReader:
             return
         blocks = checked_blocks(content, f"{where}.content")
         if role == "assistant":
+            self._mark(blocks, only_last=True)
             self._add(assistant_message(blocks, f"{where}.content"), where)
         else:
             self._said(role, blocks, where)
@@ -76,15 +82,20 @@ class MessageReader:
         """Results first, as chats have them right behind their calls; then what else the user says."""
         parts: list[Block] = []
         paths: list[str] = []
+        marks: list[tuple[int, Any]] = []
         under = where if where == "system" else f"{where}.content"
         for index, block in enumerate(blocks):
             path = f"{under}[{index}]"
             if block["type"] == "tool_result":
+                self._mark([block])
                 self._add(self._result(block, path), path)
                 continue
             found = self._parts(block, path)
             parts += found
             paths += [path] * len(found)
+            if block.get(BREAKPOINT):
+                marks.append((len(parts) - 1, block[BREAKPOINT]))
+        self.marks += [CacheMark(len(self.messages), part, value) for part, value in marks]
         if parts or not any(block["type"] == "tool_result" for block in blocks):
             self._add({"role": role, "content": shortest(parts)}, where, paths)
 
@@ -99,14 +110,14 @@ class MessageReader:
             inner = checked_blocks(content, f"{where}.content")
             parts = [part for i, each in enumerate(inner) for part in self._parts(each, f"{where}.content[{i}]")]
             content = shortest(parts)
-        kept = {k: v for k, v in block.items() if k in ("is_error", "cache_control") and v}
-        return {"role": "tool", "tool_call_id": call_id, "content": content, **kept}
+        failed = {"is_error": True} if block.get("is_error") else {}
+        return {"role": "tool", "tool_call_id": call_id, "content": content, **failed}
 
     def _parts(self, block: Block, where: str) -> list[Block]:
         """A block as parts of a chat's content."""
         kind = block["type"]
         if kind == "text":
-            return [{k: v for k, v in block.items() if v is not None}]
+            return [_without_mark(block)]
         if kind in ("image", "document"):
             source = block.get("source")
             if not isinstance(source, dict):
@@ -116,7 +127,12 @@ class MessageReader:
                 return [found]
         if kind not in AT_HOME:
             self.needs.append(where)
-        return [block]
+        return [{"type": NATIVE_PART, NATIVE_PART: _without_mark(block)}]
+
+    def _mark(self, blocks: list[Block], *, only_last: bool = False) -> None:
+        """Notes the marks of the message that comes next: those on its blocks count as one behind it."""
+        marks = [block[BREAKPOINT] for block in (blocks[-1:] if only_last else blocks) if block.get(BREAKPOINT)]
+        self.marks += [CacheMark(len(self.messages), None, value) for value in marks[-1:]]
 
     def _add(self, message: dict[str, Any], path: str, parts: list[str] | None = None) -> None:
         self.messages.append(message)
@@ -163,14 +179,14 @@ def assistant_message(blocks: list[Block], where: str) -> dict[str, Any]:
         exact = exact and place is not None and place >= last
         last = last if place is None else place
         if block["type"] == "text":
-            texts.append({k: v for k, v in block.items() if v is not None})
+            texts.append(_without_mark(block))
         elif block["type"] == "thinking" and not block.get("signature"):
             unsigned.append(str(block.get("thinking") or ""))
         elif place == ORDER["thinking"]:
             thoughts.append(block)
         elif block["type"] == "tool_use":
             calls.append(_call(block, f"{where}[{index}]"))
-            exact = exact and block.keys() <= CALL_FIELDS
+            exact = exact and block.keys() <= CALL_FIELDS | {BREAKPOINT}
     message: dict[str, Any] = {"role": "assistant", "content": shortest(texts)}
     if calls:
         message |= {"content": message["content"] or None, "tool_calls": calls}
@@ -179,7 +195,7 @@ def assistant_message(blocks: list[Block], where: str) -> dict[str, Any]:
     if any(unsigned):
         message["reasoning_content"] = "\n\n".join(filter(None, unsigned))
     if not exact:
-        message["native_blocks"] = blocks
+        message["native_blocks"] = list(map(_without_mark, blocks))
     return message
 
 
@@ -227,4 +243,8 @@ def _text_of(content: Any) -> str | None:
 
 def _kept(block: Block) -> Block:
     """What else is said of a picture or a document."""
-    return {k: v for k, v in block.items() if k in ("cache_control", "citations", "context") and v is not None}
+    return {k: v for k, v in block.items() if k in ("citations", "context") and v is not None}
+
+
+def _without_mark(block: Block) -> Block:
+    return {k: v for k, v in block.items() if v is not None and k != BREAKPOINT}

@@ -4,7 +4,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gateway.base import jsons
-from gateway.wire.anthropic.wording import ENVELOPE, GATEWAYS, as_usage, message_id, reasoning_of, stopped, text_of
+from gateway.wire.anthropic.wording import (
+    ENVELOPE,
+    GATEWAYS,
+    as_usage,
+    message_id,
+    reasoning_of,
+    stopped,
+    text_of,
+    with_applied,
+)
 
 Json = dict[str, Any]
 Events = list[Json]
@@ -19,8 +28,9 @@ class MessageEvents:
     are complete.
     """
 
-    def __init__(self, model: str, stops: Sequence[str] = ()) -> None:
+    def __init__(self, model: str, stops: Sequence[str] = (), edits: Sequence[Json] = ()) -> None:
         self._model = model
+        self._edits = edits
         self._stops = stops
         self._begun = False
         self._next = 0
@@ -67,7 +77,8 @@ class MessageEvents:
             delta["container"] = self._said["container"]
         usage = as_usage(self._usage)
         rest = {name: value for name, value in self._said.items() if name != "container"}
-        events.append({"type": "message_delta", "delta": delta, "usage": usage, **rest})
+        ended = {"type": "message_delta", "delta": delta, "usage": usage, **rest}
+        events.append(with_applied(ended, self._edits))
         events.append({"type": "message_stop"})
         return events
 
@@ -78,7 +89,8 @@ class MessageEvents:
 
     def _start(self, chunk: Json) -> Events:
         """What the prompt takes is by our own count until upstream has told its usage."""
-        used = (chunk.get("response_metadata") or {}).get("context_utilization") or {}
+        known = chunk.get("response_metadata")
+        used = (known.get("context_utilization") if isinstance(known, dict) else None) or {}
         message: Json = {
             "id": message_id(str(chunk.get("id"))),
             "type": "message",

@@ -10,6 +10,7 @@ from gateway.base import jsons
 from gateway.errors import InvalidRequest, invalid, missing
 from gateway.models.exchange import Native
 from gateway.wire.anthropic.content import MessageReader, Place
+from gateway.wire.anthropic.edits import edits_of
 
 Json = dict[str, Any]
 SAME = ("model", "max_tokens", "temperature", "top_p", "stream")
@@ -37,12 +38,13 @@ TOOL = re.compile(r"(tools\[\d+\])\.function\b")
 @dataclass(frozen=True, slots=True)
 class Reading:
     """A request in the inner form. `session` is what its client calls the conversation by itself; `places` say of each
-    chat message where it stands in what was sent."""
+    chat message where it stands in what was sent; `edits` what is to be cleared of its context."""
 
     chat: Json
     native: Native
     places: list[Place] = field(default_factory=list)
     session: str | None = None
+    edits: list[Json] = field(default_factory=list)
 
     def renamed(self, error: InvalidRequest) -> InvalidRequest:
         """An error of the chat that names the field as the client knows it."""
@@ -86,7 +88,8 @@ def read_request(body: Json, headers: Mapping[str, str], *, counted: bool = Fals
     if headers.get("anthropic-beta"):
         fields[BETA] = [name.strip() for name in headers["anthropic-beta"].split(",") if name.strip()]
     named = headers.get(SESSION_HEADER) or session
-    return Reading(chat, Native("anthropic", fields, tuple(needs)), reader.places, named)
+    native = Native("anthropic", fields, tuple(needs), tuple(reader.marks))
+    return Reading(chat, native, reader.places, named, edits_of(fields.get("context_management")))
 
 
 def _read_tools(body: Json, chat: Json, fields: Json, needs: list[str]) -> None:

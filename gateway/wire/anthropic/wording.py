@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.base import jsons
+from gateway.wire.anthropic.edits import applied
 
 Json = dict[str, Any]
 STOP_REASONS = {
@@ -24,6 +25,7 @@ GATEWAYS = ("response_metadata", "conversation", "agent")
 """What the gateway says of an answer (guarantee §6)."""
 ENVELOPE = ("container", "context_management", "diagnostics", "input_transformations", *GATEWAYS)
 """Fields of a completion that stand on the message under the same name: those that Anthropic has, and the gateway's."""
+METADATA = "response_metadata"
 TIERS = ("standard", "priority", "batch")
 BILLED = ("cost", "cost_details")
 
@@ -33,11 +35,12 @@ def message_id(completion_id: str) -> str:
     return f"msg_{completion_id.removeprefix('chatcmpl-')}"
 
 
-def as_message(completion: Json, model: str, stops: Sequence[str] = ()) -> Json:
+def as_message(completion: Json, model: str, stops: Sequence[str] = (), edits: Sequence[Json] = ()) -> Json:
     """
     Args:
         model: the one that was asked for.
         stops: the request's stop sequences.
+        edits: what it wants to be cleared of its context.
     """
     choice: Json = next(iter(completion.get("choices") or ()), {})
     said = choice.get("message") or {}
@@ -57,7 +60,16 @@ def as_message(completion: Json, model: str, stops: Sequence[str] = ()) -> Json:
     }
     if choice.get("stop_details"):
         message["stop_details"] = choice["stop_details"]
-    return {**message, **{name: completion[name] for name in ENVELOPE if completion.get(name) is not None}}
+    message |= {name: completion[name] for name in ENVELOPE if completion.get(name) is not None}
+    return with_applied(message, edits)
+
+
+def with_applied(told: Json, edits: Sequence[Json]) -> Json:
+    """A message, or the event that ends one, with what was cleared of its context, where the request asks for that."""
+    if not edits:
+        return told
+    reported = (told.get("context_management") or {}).get("applied_edits") or ()
+    return {**told, "context_management": {"applied_edits": [*reported, *applied(edits, told.get(METADATA))]}}
 
 
 def content_blocks(said: Json) -> list[Json]:
@@ -112,6 +124,20 @@ def arguments_of(text: Any) -> Json:
     except jsons.JSONDecodeError:
         return {"arguments": text}
     return found if isinstance(found, dict) else {"arguments": text}
+
+
+def canonical_calls(choice: Json) -> Json:
+    """A choice whose calls have their arguments as a client of this API sends them again: it has them as objects."""
+    message = choice.get("message") or {}
+    calls = message.get("tool_calls")
+    if not calls:
+        return choice
+    written = []
+    for call in calls:
+        function = call.get("function") or {}
+        text = jsons.dumps_text(arguments_of(function.get("arguments")))
+        written.append({**call, "function": {**function, "arguments": text}})
+    return {**choice, "message": {**message, "tool_calls": written}}
 
 
 def stopped(choice: Json, stops: Sequence[str], *, calls: bool) -> tuple[str, str | None]:

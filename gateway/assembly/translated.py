@@ -1,0 +1,113 @@
+"""A request of Anthropic's API as its upstream takes it: in a chat's words, with the client's marks for caches where a
+provider takes them (ADR 27)."""
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from gateway.assembly.cache_breakpoints import BREAKPOINT, takes_breakpoints
+from gateway.models.conversation import INSTRUCTION_ROLES
+from gateway.models.exchange import CacheMark, ChatRequest, Deployment, Native
+from gateway.wire.anthropic.edits import edits_of, thinking_turns, without_old_thoughts
+from gateway.wire.anthropic.plain import plain_messages, without_natives
+
+Message = dict[str, Any]
+EDITS = "context_management"
+REASONING = re.compile(r"(?:^|/)(?:o\d|gpt-[5-9])")
+"""Models of OpenAI's that think: they take `max_completion_tokens` alone, and an effort."""
+OPENAIS = ("openai", "azure")
+EFFORTS = ((4096, "low"), (16384, "medium"))
+"""Up to which tokens of thoughts an effort is meant; more are `high`."""
+LEVELS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
+
+
+class Translated(NamedTuple):
+    """Messages and fields in the words of a deployment's protocol, and what only that says, where it is the request's
+    own."""
+
+    messages: list[Message]
+    forward: dict[str, Any]
+    native: dict[str, Any] | None
+
+
+def as_upstream_takes(
+    messages: list[Message], forward: dict[str, Any], request: ChatRequest, deployment: Deployment, *, as_sent: bool
+) -> Translated:
+    """A request as its deployment takes it. Of a request of another API only what was stored by this one changes.
+
+    Args:
+        as_sent: nothing that was stored is among the messages.
+    """
+    native = request.native
+    speaks = native is not None and native.protocol == deployment.protocol
+    fields = dict(native.fields) if native is not None and speaks else None
+    if native is None or request.api != "messages":
+        if not as_sent and deployment.protocol != "anthropic":
+            messages = [without_natives(message) for message in messages]
+        return Translated(messages, forward, fields)
+    if EDITS in native.fields:
+        relayed = fields is not None and messages == list(request.messages)
+        turns = None if relayed else thinking_turns(edits_of(native.fields[EDITS]))
+        if fields is not None and not relayed:  # the window has made room already
+            del fields[EDITS]
+        if turns is not None:
+            messages = without_old_thoughts(messages, turns)
+    takes = speaks or takes_breakpoints(deployment)
+    if not speaks:
+        messages = plain_messages(messages, thoughts=takes)
+        forward = _plain_fields(forward, native, deployment, marked=takes)
+    if takes and native.marks:
+        messages = with_marks(messages, request.messages, native.marks)
+    return Translated(messages, forward, fields)
+
+
+def with_marks(messages: Sequence[Message], sent: Sequence[Message], marks: Sequence[CacheMark]) -> list[Message]:
+    """The forwarded messages with the client's marks: system messages stand in front, all others count from the end."""
+    marked = list(messages)
+    for mark in marks:
+        role = sent[mark.message].get("role")
+        leads = all(each.get("role") in INSTRUCTION_ROLES for each in sent[: mark.message + 1])
+        at = mark.message if leads else mark.message + len(messages) - len(sent)
+        if 0 <= at < len(marked) and marked[at].get("role") == role:
+            marked[at] = _marked(marked[at], mark)
+    return marked
+
+
+def _marked(message: Message, mark: CacheMark) -> Message:
+    content = message.get("content")
+    if mark.part is None:
+        return {**message, BREAKPOINT: mark.value}
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
+    at = min(mark.part, len(parts) - 1)
+    if at < 0 or not isinstance(parts[at], dict):
+        return message
+    parts[at] = {**parts[at], BREAKPOINT: mark.value}
+    return {**message, "content": parts}
+
+
+def _plain_fields(forward: dict[str, Any], native: Native, deployment: Deployment, *, marked: bool) -> dict[str, Any]:
+    found = dict(forward)
+    if not marked and found.get("tools"):
+        found["tools"] = [{k: v for k, v in tool.items() if k != BREAKPOINT} for tool in found["tools"]]
+    thinking = native.fields.get("thinking")
+    if deployment.protocol == "litellm" and "claude" in deployment.route.lower():
+        if thinking is not None:
+            found["thinking"] = thinking
+    elif deployment.provider in OPENAIS and REASONING.search(deployment.provider_model):
+        if "max_tokens" in found:
+            found["max_completion_tokens"] = found.pop("max_tokens")
+        effort = _effort(thinking, native.fields.get("output_config"))
+        if effort is not None:
+            found.setdefault("reasoning_effort", effort)
+    return found
+
+
+def _effort(thinking: Any, config: Any) -> str | None:
+    """How much is to be thought, as OpenAI's models are told it; None where nothing is said."""
+    said = config.get("effort") if isinstance(config, dict) else None
+    if isinstance(said, str) and said in LEVELS:
+        return LEVELS[said]
+    budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
+    if not isinstance(budget, int):
+        return None
+    return next((name for most, name in EFFORTS if budget <= most), "high")
