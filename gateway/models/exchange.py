@@ -59,6 +59,8 @@ class ContextOptions:
     clear_above: int | None = None
     """Tokens above which a client's API wants room to be made. What cannot be made to fit them may be more, unlike
     `max_input_tokens`."""
+    whole: bool = False
+    """Nothing may be left out: what does not fit as it is, is refused."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,8 @@ THOUGHTS = frozenset(
         *("thought_signature", "provider_specific_fields", "encrypted_content", "output_items"),
     }
 )
+OF_RESPONSES = frozenset({"reasoning_items", "output_items", "phase"})
+"""Fields of an assistant's message that only an upstream that speaks Responses takes back."""
 WORDS = frozenset({"content", "refusal", "annotations", "audio"})
 
 
@@ -153,8 +155,8 @@ def called(message: ConversationMessage, item_id: str) -> str | None:
 
 def _said(message: ConversationMessage, status: str, parts: list[Any]) -> Item:
     item = {"id": message.message_id, "type": "message", "status": status, "role": message.role, "content": parts}
-    name = message.body.get("name")
-    return {**item, "name": name} if isinstance(name, str) else item
+    more = {name: said for name in ("name", "phase") if isinstance(said := message.body.get(name), str)}
+    return {**item, **more}
 
 
 def _answer(message: ConversationMessage, stem: str, status: str) -> list[Item]:

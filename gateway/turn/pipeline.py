@@ -7,7 +7,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, TypeVar
 
-from gateway.assembly.body import request_body, with_output_limit
+from gateway.assembly.body import request_body, with_output_limit, without_items
 from gateway.assembly.cache_breakpoints import wants_breakpoints, with_breakpoints
 from gateway.assembly.translated import as_upstream_takes
 from gateway.config.settings import ContextSettings
@@ -213,7 +213,7 @@ class Pipeline:
         """
         request = exchange.request
         if request.options.mode == "off":
-            request = replace(request, options=replace(request.options, mode="simple", planning="never"))
+            request = replace(request, options=replace(request.options, mode="simple", planning="never", whole=False))
         history = exchange.history or new_history(request)
         exchange.history = for_origin(history, exchange.deployment.origin)
         plan = exchange.built.plan if exchange.built else None
@@ -323,6 +323,8 @@ def _body(exchange: Exchange) -> dict[str, Any]:
             reserved=budget.reserved_output,
             refitted=exchange.refused_budget is not None,
         )
+    if deployment.protocol != "responses":
+        messages = without_items(messages, request)
     body = request_body(forward, messages, deployment, stream=request.stream, ask_usage=exchange.ask_usage)
     if native is not None:
         body[NATIVE] = native

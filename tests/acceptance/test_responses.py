@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from tests.support.answers import stored, usage_of
+import httpx
+
+from tests.support.answers import chat, stored, usage_of, user
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -102,9 +104,109 @@ def test_s10_2_a_stream_says_the_same_in_events(one_gateway: GatewayProcess, ups
 def test_s10_1_errors_name_the_field_of_the_request(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """`input[i]…`, never `messages[i]…`."""
     body: Any = {"model": "small", "input": [{"role": "user", "content": "x"}]}
+    upstream.reply(text="known", usage=usage_of(1, 1))
+    create(one_gateway, body)  # from here on it is known that the upstream has no responses
     orphan = {"type": "function_call_output", "call_id": "call_9", "output": "y"}
     assert refused(one_gateway, {**body, "input": [*body["input"], orphan]})["param"] == "input[1]"
     assert refused(one_gateway, {**body, "background": True})["param"] == "background"
     assert refused(one_gateway, {**body, "max_output_tokens": -1})["param"] == "max_output_tokens"
     assert refused(one_gateway, {**body, "tools": [{"type": "web_search"}]}, 400)["param"] == "tools[0]"
+    assert len(upstream.chats) == 1
+
+
+def test_s10_1_one_history_told_by_two_apis(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """A conversation that began by chat goes on by a response, by id with what is new alone, and the other way."""
+    upstream.reply(text="Blue.", usage=usage_of(1, 1))
+    began = chat(gateway, model="small", messages=[user("Which colour is the sea?")])
+    conversation = began["conversation"]["id"]
+    upstream.reply(tool_calls=[CALL], usage=usage_of(1, 1))
+    called = create(gateway, {"model": "small", "input": "Look.", "conversation": conversation, "tools": [TOOL]})
+    assert called["conversation"] == {"id": conversation}
+    assert len(upstream.last.body["messages"]) == 3
+    upstream.reply(text="Grey today.", usage=usage_of(1, 1))
+    output: Any = [
+        {"type": "function_call_output", "call_id": "call_1", "output": [{"type": "input_text", "text": "g"}]}
+    ]
+    body = {"model": "small", "input": output, "conversation": {"id": conversation}, "tools": [TOOL]}
+    seen = create(gateway, body)
+    assert [message["role"] for message in upstream.last.body["messages"]] == [
+        *("user", "assistant", "user", "assistant", "tool")
+    ]
+    upstream.reply(text="Thank you.", usage=usage_of(1, 1))
+    tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
+    again = chat(gateway, model="small", messages=[user("Thanks")], conversation=conversation, tools=tools)
+    assert again["conversation"] == seen["conversation"]
+    assert len(upstream.last.body["messages"]) == 7
+
+
+def test_s10_1_what_does_not_fit(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """Our window is the rule; `truncation: disabled`, in so many words, asks for an error instead."""
+    turns: Any = []
+    for number in range(12):
+        turns.append({"role": "user", "content": f"{number} " + "many words of an old question " * 60})
+        turns.append({"role": "assistant", "content": f"answer {number}"})
+    body: Any = {"model": "small", "input": [*turns, {"role": "user", "content": "And now?"}], "store": False}
+    for truncation in (None, "auto"):
+        upstream.reply(text="Now.", usage=usage_of(1, 1))
+        found = create(one_gateway, {**body, "truncation": truncation})
+        assert found["truncation"] == "auto"
+        assert len(upstream.last.body["messages"]) < len(body["input"])
+    asked = len(upstream.chats)
+    error = refused(one_gateway, {**body, "truncation": "disabled"})
+    assert (error["code"], error["param"]) == ("context_length_exceeded", "input")
+    assert error["message"].startswith("This model's maximum context length is 4096 tokens")
+    assert len(upstream.chats) == asked
+    upstream.reply(text="Now.", usage=usage_of(1, 1))
+    found = create(one_gateway, {"model": "small", "input": "short", "truncation": "disabled"})
+    assert found["truncation"] == "disabled"
+
+
+def test_s10_1_store_false_keeps_nothing(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    upstream.reply(text=TEXT, usage=usage_of(1, 1))
+    found = create(gateway, {"model": "small", "input": "Hush", "store": False})
+    assert found["store"] is False
+    assert found.get("conversation") is None
+    kept = stored(gateway, found["id"].replace("resp_", "chatcmpl-"))
+    assert not kept.get("choices")
+
+
+def test_s10_1_thoughts_and_custom_calls_come_back(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """What was answered is sent again as it was shown, and is the message that it was."""
+    custom: Any = {"id": "call_7", "type": "custom", "custom": {"name": "run", "input": "ls"}}
+    shape = {"type": "grammar", "syntax": "lark", "definition": "start: /.+/"}
+    body: Any = {
+        "model": "small",
+        "tools": [TOOL, {"type": "custom", "name": "run", "format": shape}],
+        "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "custom", "name": "run"}]},
+        "store": False,
+        "input": [{"role": "user", "content": "list"}],
+    }
+    message = {"content": None, "reasoning_content": "Run it.", "tool_calls": [custom]}
+    upstream.reply(message=message, usage=usage_of(1, 1))
+    found = create(one_gateway, body)
+    sent = upstream.last.body
+    grammar = {"type": "grammar", "grammar": {"syntax": "lark", "definition": "start: /.+/"}}
+    assert sent["tools"][1] == {"type": "custom", "custom": {"name": "run", "format": grammar}}
+    chosen = {"mode": "auto", "tools": [{"type": "custom", "custom": {"name": "run"}}]}
+    assert sent["tool_choice"] == {"type": "allowed_tools", "allowed_tools": chosen}
+    assert [item["type"] for item in found["output"]] == ["reasoning", "custom_tool_call"]
+    upstream.reply(text="done", usage=usage_of(1, 1))
+    result: Any = {"type": "custom_tool_call_output", "call_id": "call_7", "output": "a.txt"}
+    create(one_gateway, {**body, "input": [*body["input"], *found["output"], result]})
+    assert upstream.last.body["messages"][1] == {
+        "role": "assistant",
+        "content": None,
+        "reasoning_content": "Run it.",
+        "tool_calls": [custom],
+    }
+
+
+def test_s10_1_a_dry_run_asks_no_model(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    answer = httpx.post(
+        f"{one_gateway.base_url}/responses",
+        json={"model": "small", "input": "hi", "context": {"dry_run": True}},
+        headers={"authorization": "Bearer sk-test"},
+        timeout=30,
+    )
+    assert answer.json()["object"] == "context.dry_run"
     assert not upstream.chats

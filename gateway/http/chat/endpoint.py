@@ -52,7 +52,8 @@ class ChatDialect:
 
     def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
         """The body is kept for later requests that begin with the same bytes."""
-        return self._resends.holding(raw, request) if self._translated is None else nullcontext()
+        is_as_it_came = self._translated is None and request.native is None
+        return self._resends.holding(raw, request) if is_as_it_came else nullcontext()
 
     def whole(self, body: dict[str, Any], request: ChatRequest) -> bytes:
         """The completion as it is."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.base import jsons
 from gateway.config.settings import Settings
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, InvalidRequest
 from gateway.http.answering import Answering, StreamWriter
 from gateway.http.chat.validation import Arrival, parse_chat_request
 from gateway.http.edge import Receive, Scope, Send, named_event
@@ -48,6 +48,11 @@ class ResponsesDialect:
         body = self._body = json_body(raw)
         reading = self._reading = read_request(body)
         request = parse_chat_request(reading.chat, headers, caller, self._settings, arrival)
+        if reading.previous is not None:
+            text = "previous_response_id is not served: send conversation, or all of the input."
+            raise InvalidRequest(text, param="previous_response_id", code="unsupported_parameter")
+        if reading.whole:
+            request = replace(request, options=replace(request.options, planning="never", whole=True))
         return replace(request, api="responses", native=reading.native, include_usage=request.stream)
 
     def rename(self, error: GatewayError) -> None:

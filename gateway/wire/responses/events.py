@@ -31,6 +31,7 @@ class ResponseEvents:
         self._items: list[Open] = []
         self._calls: dict[int, Call] = {}
         """The call that a piece of an index belongs to."""
+        self._has_content = False
         self._finish: str | None = None
         self._usage: Any = None
 
@@ -51,7 +52,9 @@ class ResponseEvents:
         """What stands behind the last chunk: the ends of all items, and the whole response."""
         events: list[Json] = []
         if not self._items:
-            events += self._words()[1]
+            words, events = self._words()
+            if self._has_content:
+                events += words.empty()
         events += [event for item in self._items for event in item.close()]
         output = [self._shown(item.item()) for item in self._items]
         reason = INCOMPLETE.get(self._finish or "")
@@ -100,6 +103,7 @@ class ResponseEvents:
             events += [*begun_now, *thought.add(thoughts)]
         for whole in (*(delta.get("reasoning_items") or ()), *(delta.get("output_items") or ())):
             events += self._whole(whole)
+        self._has_content = self._has_content or isinstance(delta.get("content"), str)
         if _is_text(delta.get("content")):
             words, begun_now = self._words()
             logprobs = choice.get("logprobs")
@@ -113,6 +117,10 @@ class ResponseEvents:
             events += [*begun_now, *words.annotation(annotation)]
         for position, piece in enumerate(delta.get("tool_calls") or ()):
             events += self._call(position, piece)
+        if isinstance(delta.get("phase"), str):  # it comes with the end
+            for item in self._items:
+                if isinstance(item, Words):
+                    item.phase = delta["phase"]
         return events
 
     def _thought(self, *, is_summary: bool = False) -> tuple[Thought, list[Json]]:

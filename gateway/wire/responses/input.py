@@ -30,7 +30,7 @@ class InputReader(ItemReader):
         kept = answer.get("output_items")
         if kept is None:  # from here on thoughts and hosted items stand in one order
             kept = answer["output_items"] = answer.pop("reasoning_items", [])
-        kept += [*self.taken_items(), item]
+        kept += [*map(_without_id, self.taken_items()), item]
         self.needs.append(where)
 
     def end(self) -> None:
@@ -70,7 +70,7 @@ class InputReader(ItemReader):
 
     def _add_thoughts(self, answer: dict[str, Any]) -> None:
         if "output_items" in answer:
-            answer["output_items"] += self.taken_items()
+            answer["output_items"] += map(_without_id, self.taken_items())
             return
         more = self.taken_thoughts()
         if more:

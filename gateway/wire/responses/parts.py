@@ -117,6 +117,7 @@ class Words(Open):
 
     def __init__(self, item_id: str) -> None:
         super().__init__(item_id)
+        self.phase: str | None = None
         self._parts: list[_Part] = []
         self._ended = 0
 
@@ -125,7 +126,8 @@ class Words(Open):
 
     def item(self, status: str = "completed") -> Json:
         parts = [part.whole() for part in self._parts]
-        return {**self.first(), "status": status, "content": parts}
+        item = {**self.first(), "status": status, "content": parts}
+        return {**item, "phase": self.phase} if self.phase else item
 
     def text(self, text: str, logprobs: Any) -> Events:
         """More of its text, with its tokens' log probabilities."""
@@ -135,6 +137,10 @@ class Words(Open):
         said = [_token(each) for each in logprobs or ()]
         place = {"content_index": part.index}
         return [*events, self.event("output_text.delta", **place, delta=text, logprobs=said)]
+
+    def empty(self) -> Events:
+        """A text of which nothing came."""
+        return self._part("output_text")[1]
 
     def refusal(self, text: str) -> Events:
         """More of its refusal."""

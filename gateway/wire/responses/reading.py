@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.errors import GatewayError, InvalidRequest, UpstreamOverflow, invalid
@@ -20,7 +20,7 @@ SAME = (
 """Fields that a chat has by the same name, the gateway's own among them."""
 TRANSLATED = (
     *("input", "instructions", "tools", "tool_choice", "text", "reasoning", "max_output_tokens", "top_logprobs"),
-    *("include", "stream_options", "truncation", "background"),
+    *("include", "stream_options", "truncation", "background", "previous_response_id", "context_management"),
 )
 NAMED_HERE = {
     "messages": "input",
@@ -31,6 +31,8 @@ NAMED_HERE = {
 }
 """What errors of a chat name, by what they are called here."""
 PATH = re.compile(r"messages\[(\d+)\]((?:\.\w+|\[\d+\])*)")
+NO_CHATS = ("tools", "tool_choice", "text", "reasoning", "include", "max_tool_calls", "prompt")
+"""Fields that a chat cannot have in these words."""
 TRUNCATIONS = ("auto", "disabled")
 OUTPUT_FIELDS = {".content": ".output", ".tool_call_id": ".call_id"}
 Place = tuple[str, str]
@@ -45,7 +47,10 @@ class Reading:
     chat: Json
     native: Native
     places: tuple[Place, ...]
-    truncation: str | None = None
+    whole: bool = False
+    """The client wants to be told if not all of it fits: `truncation: disabled`, in so many words."""
+    previous: str | None = None
+    """`previous_response_id`."""
 
 
 def read_request(body: Mapping[str, Any]) -> Reading:
@@ -80,7 +85,30 @@ def read_request(body: Mapping[str, Any]) -> Reading:
         needs.append("prompt")
     needs += _tools(body, chat, native)
     _words(body, chat, native)
-    return Reading(chat, Native("responses", native, tuple(needs)), tuple(places), truncation)
+    previous = body.get("previous_response_id")
+    if previous is not None and not isinstance(previous, str):
+        raise invalid("previous_response_id", "must be a string")
+    if previous is not None and body.get("conversation") is not None:
+        text = "previous_response_id and conversation name two histories: send one of them."
+        raise InvalidRequest(text, param="previous_response_id", code="invalid_value")
+    native_words = Native("responses", native, tuple(needs))
+    return Reading(chat, native_words, tuple(places), truncation == "disabled", previous)
+
+
+def read_as_chat(body: Mapping[str, Any]) -> Reading:
+    """A body that has the words of Responses and is answered as a chat, as some clients send them: whatever else it
+    says is said to a chat.
+
+    Raises:
+        InvalidRequest: a field breaks a rule; `param` names it.
+    """
+    reading = read_request({name: value for name, value in body.items() if name != "background"})
+    others = {name: value for name, value in reading.native.fields.items() if name not in NO_CHATS}
+    native = {name: value for name, value in reading.native.fields.items() if name in NO_CHATS}
+    if body.get("stream_options") is not None:
+        others["stream_options"] = body["stream_options"]
+    chat = {**others, **reading.chat}
+    return replace(reading, chat=chat, native=replace(reading.native, fields=native))
 
 
 def _tools(body: Mapping[str, Any], chat: Json, native: Json) -> list[str]:
