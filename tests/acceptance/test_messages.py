@@ -38,12 +38,19 @@ def test_s10_7_the_sdks_own_methods(one_gateway: GatewayProcess, upstream: MockU
     with sdk(one_gateway) as client:
         plain = client.messages.create(**asked())
         with client.messages.stream(**asked()) as stream:
-            text = "".join(stream.text_stream)
+            told = list(stream)
             final = stream.get_final_message()
+    text = "".join(event.text for event in told if event.type == "text")
     assert text == "echo: hello there"
     assert [block.type for block in final.content] == [block.type for block in plain.content] == ["text"]
     assert final.stop_reason == plain.stop_reason == "end_turn"
     assert final.usage.input_tokens == plain.usage.input_tokens > 0
+    (ended,) = [event for event in told if event.type == "message_delta"]
+    bill: Any = (ended.model_extra or {})["response_metadata"]
+    assert bill["cost"]["total_cost"] > 0
+    with http(one_gateway) as client_of_chats:
+        stored = client_of_chats.get(f"/chat/completions/{final.id}").json()
+    assert (stored["id"], stored["response_metadata"]) == (f"chatcmpl-{final.id[4:]}", bill)
     assert final.usage.output_tokens == plain.usage.output_tokens > 0
 
 

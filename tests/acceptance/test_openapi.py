@@ -109,6 +109,15 @@ def test_s9_answers_are_as_described(one_gateway: GatewayProcess, upstream: Mock
         check(described, "DeletedCompletion", client.delete(one).json())
 
 
+def test_s9_messages_are_as_described(one_gateway: GatewayProcess, upstream: MockUpstream, described: Json) -> None:
+    body: Json = {"model": "small", "max_tokens": 9, "messages": [user("Who keeps lamp 7?")]}
+    check(described, "MessagesRequest", body)
+    with http(one_gateway) as client:
+        check(described, "Message", client.post("/messages", json=body).json())
+        check(described, "CountedTokens", client.post("/messages/count_tokens", json=body).json())
+        check(described, "MessagesError", client.post("/messages", json={"model": "small"}).json())
+
+
 def test_s9_windows_and_the_classic_api_are_as_described(one_gateway: GatewayProcess, described: Json) -> None:
     with http(one_gateway) as client:
         site = one_gateway.base_url.removesuffix("/v1")

@@ -21,6 +21,7 @@ LINKS = {
 @cache
 def document() -> bytes:
     """The description as JSON. It is made when it is first asked for: nothing else needs it."""
+    from gateway.http.openapi.messages import message_schemas
     from gateway.http.openapi.organization import organization_schemas
     from gateway.http.openapi.paths import paths
     from gateway.http.openapi.responses import response_schemas
@@ -37,6 +38,7 @@ def document() -> bytes:
         "components": {
             "schemas": {
                 **schemas(),
+                **message_schemas(),
                 **windows(),
                 **thing_schemas(),
                 **turn_schemas(),

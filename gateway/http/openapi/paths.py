@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from gateway.http.openapi.messages import message_paths
 from gateway.http.openapi.schemas import TEXT, UNIX, WHOLE, Schema, ref
 from gateway.http.organization.parameters import COMPLETIONS, COSTS, EMBEDDINGS, LISTS, Kind
 
@@ -33,6 +34,7 @@ def paths() -> dict[str, Any]:
             "get": _get("The messages that it answers", "StoreMessages", *_in_path("completion_id"), *_paging("asc"))
         },
         "/v1/responses": {"post": _response()},
+        **message_paths(),
         **_conversations(),
         **_classic(),
         **_memory(),

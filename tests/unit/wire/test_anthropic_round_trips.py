@@ -1,0 +1,124 @@
+"""Answers go out as Anthropic's blocks and come back as the chat's message that they were; events say what the whole
+message says (guarantee §10.7, §10.8)."""
+
+import itertools
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.wire.anthropic.content import assistant_message
+from gateway.wire.anthropic.events import MessageEvents
+from gateway.wire.anthropic.wording import as_message, content_blocks
+from tests.support.messages import EVENT, MESSAGE, put_together
+
+Json = dict[str, Any]
+TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=30)
+NAME = st.text("abcdefgh_", min_size=1, max_size=8)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAME, inner, max_size=3),
+    max_leaves=8,
+)
+INPUT = st.dictionaries(NAME, VALUES, max_size=4)
+SIGNED = st.builds(lambda text, sign: {"type": "thinking", "thinking": text, "signature": sign}, TEXT, TEXT)
+REDACTED = st.builds(lambda data: {"type": "redacted_thinking", "data": data}, TEXT)
+SAID = st.builds(lambda text: {"type": "text", "text": text}, TEXT)
+CALL = st.builds(lambda name, given: {"type": "tool_use", "id": "", "name": name, "input": given}, NAME, INPUT)
+SERVER = st.builds(lambda name: {"type": "server_tool_use", "id": "s1", "name": name, "input": {}}, NAME)
+
+
+def numbered(blocks: list[Json]) -> list[Json]:
+    """The blocks with ids for the calls among them."""
+    return [{**block, "id": f"t{n}"} if block["type"] == "tool_use" else block for n, block in enumerate(blocks)]
+
+
+@given(st.lists(SIGNED | REDACTED, max_size=2), SAID, st.lists(CALL, max_size=3))
+def test_an_answer_comes_back_as_the_message_that_it_was(thoughts: list[Json], said: Json, calls: list[Json]) -> None:
+    blocks = numbered([*thoughts, said, *calls])
+    message = assistant_message(blocks, "messages[1].content")
+    assert "native_blocks" not in message
+    assert message["content"] == said["text"]
+    assert content_blocks(message) == blocks
+    assert assistant_message(content_blocks(message), "") == message
+
+
+@given(st.lists(SIGNED | REDACTED | SAID | CALL | SERVER, min_size=1, max_size=6))
+def test_blocks_in_any_order_come_back_in_theirs(blocks: list[Json]) -> None:
+    """What a chat cannot hold, or not in this order, is kept as it came; several texts are still one answer's."""
+    blocks = numbered(blocks)
+    message = assistant_message(blocks, "messages[1].content")
+    if "native_blocks" in message:
+        assert content_blocks(message) == blocks
+    else:
+        texts = [block["text"] for block in blocks if block["type"] == "text"]
+        back = content_blocks(message)
+        assert [block for block in back if block["type"] != "text"] == [b for b in blocks if b["type"] != "text"]
+        assert [block["text"] for block in back if block["type"] == "text"] == (["".join(texts)] if texts else [])
+
+
+def pieces(text: str, cuts: list[int]) -> list[str]:
+    """A text in pieces, which may be empty."""
+    at = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
+    return [text[start:end] for start, end in itertools.pairwise(at)] or [""]
+
+
+@given(
+    st.one_of(st.none(), TEXT),
+    st.lists(SIGNED | REDACTED, max_size=2),
+    st.one_of(st.none(), TEXT),
+    st.lists(st.tuples(NAME, INPUT), max_size=3),
+    st.lists(st.integers(0, 60), max_size=5),
+    st.randoms(use_true_random=False),
+)
+def test_events_say_what_the_whole_message_says(
+    plain: str | None, signed: list[Json], text: str | None, calls: list[Any], cuts: list[int], random: Any
+) -> None:
+    """However the chunks are cut, and however the pieces of calls that come at once are mixed."""
+    deltas: list[Json] = [{"role": "assistant", "content": ""}]
+    message: Json = {"role": "assistant", "content": text}
+    if signed:
+        message["thinking_blocks"] = signed
+        for block in signed:
+            if block["type"] == "thinking":
+                begun = {"type": "thinking"}
+                told = [{**begun, "thinking": piece} for piece in pieces(block["thinking"], cuts)]
+                told.append({**begun, "thinking": "", "signature": block["signature"]})
+                deltas += [{"thinking_blocks": [each]} for each in told]
+            else:
+                deltas.append({"thinking_blocks": [block]})
+    elif plain:
+        message["reasoning_content"] = plain
+        deltas += [{"reasoning_content": piece} for piece in pieces(plain, cuts)]
+    deltas += [{"content": piece} for piece in pieces(text or "", cuts)]
+    message["tool_calls"] = []
+    queues: list[list[Json]] = []
+    for n, (name, arguments) in enumerate(calls):
+        written = json.dumps(arguments)
+        message["tool_calls"].append({"id": f"c{n}", "function": {"name": name, "arguments": written}})
+        first = {"index": n, "id": f"c{n}", "function": {"name": name, "arguments": ""}}
+        queues.append([first, *({"index": n, "function": {"arguments": p}} for p in pieces(written, cuts))])
+    while any(queues):
+        queue = random.choice([each for each in queues if each])
+        deltas.append({"tool_calls": [queue.pop(0)]})
+    usage = {"prompt_tokens": 9, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 5}}
+    finish = {"index": 0, "delta": {}, "finish_reason": "tool_calls" if calls else "stop"}
+    whole = as_message(
+        {"id": "chatcmpl-1", "model": "m", "usage": usage, "choices": [{"message": message, **finish}]}, "m"
+    )
+    MESSAGE.validate_json(json.dumps(whole), strict=True)
+    shared = {"id": "chatcmpl-1", "model": "m"}
+    chunks: list[Json] = [{**shared, "choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    chunks += [{**shared, "choices": [finish]}, {**shared, "choices": [], "usage": usage}]
+    writer = MessageEvents("m")
+    events = [event for chunk in chunks for event in writer.of([chunk])] + writer.end()
+    for event in events:
+        if event["type"] != "ping":
+            EVENT.validate_json(json.dumps(event), strict=True)
+    assert by_id(put_together(events)) == by_id(whole)
+
+
+def by_id(message: Json) -> Json:
+    """The message with its calls in the order of their ids: those that come at once may be told in another."""
+    return {**message, "content": sorted(message["content"], key=lambda block: block.get("id", ""))}
