@@ -13,33 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.compat.running import KEY, NODE_PROJECT, node
-from tests.support.gateway_process import GatewayProcess
+from tests.support.gateway_process import REPOSITORY, GatewayProcess
 from tests.support.http_server import Answer, Record, ThreadedHttpServer
 
 SECONDS = 300
-CODEX_CONFIG = """\
-model = "{model}"
-model_provider = "gateway"
-model_context_window = 272000
-check_for_update_on_startup = false
-web_search = "disabled"
-tool_output_token_limit = 20000
-{more}
-[model_providers.gateway]
-name = "context-gateway"
-base_url = "{base_url}"
-env_key = "OPENAI_API_KEY"
-wire_api = "responses"
-
-[analytics]
-enabled = false
-
-[features]
-plugins = false
-
-[agents]
-enabled = false
-"""
+PAGE = (REPOSITORY / "docs/clients.md").read_text("utf-8")
 INSTRUCTIONS = "You are a coding agent. Work in the current folder with the shell, step by step, and end with a report."
 
 
@@ -52,11 +30,11 @@ class Ended:
 
 
 def run_codex(gateway: GatewayProcess, model: str, folder: Path, home: Path, task: str) -> Ended:
-    """One `codex exec`."""
+    """One `codex exec`, with instructions that leave room in a small window."""
     home.mkdir()
     (home / "instructions.md").write_text(INSTRUCTIONS, "utf-8")
-    more = f"model_instructions_file = {json.dumps(str(home / 'instructions.md'))}"
-    (home / "config.toml").write_text(CODEX_CONFIG.format(model=model, base_url=gateway.base_url, more=more), "utf-8")
+    more = f"model_instructions_file = {json.dumps(str(home / 'instructions.md'))}\n"
+    (home / "config.toml").write_text(more + _settings("Codex CLI", "toml", gateway, model), "utf-8")
     program = NODE_PROJECT / "node_modules/@openai/codex/bin/codex.js"
     options = ["--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
     environment = {"CODEX_HOME": str(home), "OPENAI_API_KEY": KEY}
@@ -64,19 +42,21 @@ def run_codex(gateway: GatewayProcess, model: str, folder: Path, home: Path, tas
 
 
 def run_claude(gateway: GatewayProcess, model: str, folder: Path, home: Path, task: str) -> Ended:
-    """One `claude --print`."""
+    """One `claude --print`, with one tool, which leaves room in a small window."""
     home.mkdir()
     program = NODE_PROJECT / "node_modules/@anthropic-ai/claude-code/cli-wrapper.cjs"
     options = ["--output-format", "stream-json", "--verbose", "--tools", "Bash", "--allowedTools", "Bash"]
-    environment = {
-        "ANTHROPIC_BASE_URL": gateway.url,
-        "ANTHROPIC_AUTH_TOKEN": KEY,
-        "ANTHROPIC_MODEL": model,
-        "ANTHROPIC_SMALL_FAST_MODEL": model,
-        "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "1000",
-        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-    }
+    lines = _settings("Claude Code", "bash", gateway, model).splitlines()
+    environment = dict(line.removeprefix("export ").split("=", 1) for line in lines)
     return _run([str(node()), str(program), "--print", task, *options], environment, folder, home)
+
+
+def _settings(heading: str, language: str, gateway: GatewayProcess, model: str) -> str:
+    """What the page tells users of a client to set, for this gateway."""
+    found = PAGE.partition(f"## {heading}\n\n```{language}\n")[2].partition("```")[0]
+    for ours, theirs in (("http://127.0.0.1:8000", gateway.url), ("gpt-4o-mini", model), ("sk-gateway", KEY)):
+        found = found.replace(ours, theirs)
+    return found
 
 
 def _run(command: list[str], environment: dict[str, str], folder: Path, home: Path) -> Ended:

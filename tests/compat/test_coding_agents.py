@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -28,6 +29,7 @@ INFO = {
     "output_cost_per_token": 2e-06,
 }
 APIS = {"codex": "responses", "claude": "messages"}
+NOBODY = "01a20d63-c5d0-7801-8574-c1491255f920"
 RUNS: dict[str, Callable[..., Ended]] = {"codex": run_codex, "claude": run_claude}
 
 
@@ -139,3 +141,16 @@ def test_s10_13_the_history_holds_all_that_was_said(run: Run) -> None:
 def test_s10_13_it_asks_nobody_else(run: Run) -> None:
     """The settings of docs/clients.md keep the client from calling out."""
     assert run.ended.strangers == []
+
+
+def test_s10_1_codex_knows_its_own_tools_again(
+    module_upstream: MockUpstream, module_start_gateway: GatewayFactory, tmp_path: Path
+) -> None:
+    """§10: its tools of sub-agents stand in a namespace; a model that has them by one name calls the right one."""
+    module_upstream.clear()
+    module_upstream.reply(tool_calls=[("multi_agent_v1__close_agent", {"target": NOBODY})])
+    module_upstream.reply(text=DONE)
+    (tmp_path / "repository").mkdir()
+    gateway = module_start_gateway({"auth": {"keys": [{"key": KEY, "tenant": "compat"}]}})
+    run_codex(gateway, "gpt-4o", tmp_path / "repository", tmp_path / "home", "Close it.")
+    assert module_upstream.last.body["messages"][-1]["content"] == f"agent with id {NOBODY} not found"
