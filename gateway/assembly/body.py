@@ -4,6 +4,7 @@ from typing import Any
 
 from gateway.models.exchange import ChatRequest, Deployment, ModelFacts
 from gateway.models.items import OF_RESPONSES
+from gateway.wire.anthropic.content import NATIVE_BLOCKS, NATIVE_PART
 
 LIMITS_FOR_LITELLM = ("max_completion_tokens", "max_tokens", "thinking", "reasoning_effort")
 """Fields that limit the answer. For the last two litellm sets `max_tokens` itself."""
@@ -57,6 +58,17 @@ def without_items(messages: list[dict[str, Any]], request: ChatRequest) -> list[
 
 def _without_items(message: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in message.items() if name not in OF_RESPONSES}
+
+
+def has_natives(messages: list[dict[str, Any]]) -> bool:
+    """Whether a message holds what only Anthropic's API can be sent as it is."""
+    for message in messages:
+        content = message.get("content")
+        if NATIVE_BLOCKS in message or (
+            type(content) is list and any(part.get("type") == NATIVE_PART for part in content)
+        ):
+            return True
+    return False
 
 
 def request_body(

@@ -31,18 +31,14 @@ class Translated(NamedTuple):
 
 
 def as_upstream_takes(
-    messages: list[Message], forward: dict[str, Any], request: ChatRequest, deployment: Deployment, *, as_sent: bool
+    messages: list[Message], forward: dict[str, Any], request: ChatRequest, deployment: Deployment
 ) -> Translated:
-    """A request as its deployment takes it. Of a request of another API only what was stored by this one changes.
-
-    Args:
-        as_sent: nothing that was stored is among the messages.
-    """
+    """A request as its deployment takes it. Of a request of another API only what was stored by this one changes."""
     native = request.native
     speaks = native is not None and native.protocol == deployment.protocol
     fields = dict(native.fields) if native is not None and speaks else None
     if native is None or request.api != "messages":
-        if not as_sent and deployment.protocol != "anthropic":
+        if deployment.protocol != "anthropic":
             messages = [without_natives(message) for message in messages]
         return Translated(messages, forward, fields)
     if EDITS in native.fields:

@@ -9,7 +9,7 @@ from gateway.config.auth_settings import USER, ApiKey, AuthSettings
 from gateway.errors import Forbidden, InvalidRequest, StorageUnavailable, Unauthorized
 from gateway.http.edge import Scope, speaks_anthropics
 from gateway.http.receive import header
-from gateway.models.exchange import Caller
+from gateway.models.exchange import ANTHROPICS_KEY, Caller
 from gateway.storage.store import ConversationStore
 
 ANONYMOUS = "anonymous"
@@ -18,8 +18,6 @@ UNKNOWN = "unknown"
 """Tenant of a request while the storage, and with it the secret of the hashes, cannot be reached."""
 MAX_TENANTS = 10_000
 """Hashes in the cache; some 200 bytes each."""
-ANTHROPIC_PREFIX = "sk-ant-"
-"""With which keys and tokens of Anthropic's begin, so that they are known as such also as a bearer's."""
 FORWARDED_HEADERS = (b"openai-organization", b"openai-project", b"openai-beta")
 READS = ("GET", "HEAD", "OPTIONS")
 ASK_AGAIN = 5.0
@@ -66,7 +64,7 @@ class Authenticator:
             InvalidRequest: a header that goes upstream is not ASCII.
         """
         token, anthropics = _bearer(scope), None
-        if speaks_anthropics(scope) and (token is None or token.startswith(ANTHROPIC_PREFIX)):
+        if speaks_anthropics(scope) and (token is None or token.startswith(ANTHROPICS_KEY)):
             anthropics = token = token or _anthropics(scope)
         headers = {k.decode(): _plain(k, v) for k, v in scope["headers"] if k in FORWARDED_HEADERS}
         if self._keys:

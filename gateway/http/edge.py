@@ -145,7 +145,7 @@ class Edge:
 
 def speaks_anthropics(scope: Scope) -> bool:
     """Whether a request is one of Anthropic's API: by its path, or at a path that both have by its header."""
-    path = scope["path"]
+    path = scope.get("path", "")
     if path.startswith(MODELS_PATH):
         return any(name == ANTHROPIC_VERSION for name, _ in scope["headers"])
     return bool(path == MESSAGES_PATH or path.startswith(MESSAGES_PATH + "/"))

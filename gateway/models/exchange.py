@@ -15,6 +15,9 @@ from gateway.models.memory import EXTRACTS
 from gateway.models.things import Memory
 from gateway.models.turn import Claim
 
+ANTHROPICS_KEY = "sk-ant-"
+"""How keys and tokens of Anthropic's begin, so that they are known as such wherever they stand."""
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:

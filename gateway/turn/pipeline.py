@@ -7,7 +7,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, TypeVar
 
-from gateway.assembly.body import request_body, with_output_limit, without_items
+from gateway.assembly.body import has_natives, request_body, with_output_limit, without_items
 from gateway.assembly.cache_breakpoints import wants_breakpoints, with_breakpoints
 from gateway.assembly.translated import as_upstream_takes
 from gateway.config.settings import ContextSettings
@@ -309,8 +309,9 @@ def _body(exchange: Exchange) -> dict[str, Any]:
     """The body that goes upstream. Providers that want it are told where to cache, and how long the answer may be."""
     request, messages, forward = exchange.request, exchange.messages, exchange.request.forward
     deployment, facts, budget, built = exchange.deployment, exchange.facts, exchange.budget, exchange.built
-    as_sent = built is None or built.is_as_sent
-    messages, forward, native = as_upstream_takes(messages, forward, request, deployment, as_sent=as_sent)
+    as_sent, native = built is None or built.is_as_sent, None
+    if request.native is not None or (not as_sent and has_natives(messages)):
+        messages, forward, native = as_upstream_takes(messages, forward, request, deployment)
     if built is not None and request.options.mode != "off":
         if wants_breakpoints(deployment, facts):
             goes_on = bool(exchange.conversation_id or any(message["role"] == "assistant" for message in messages))

@@ -10,8 +10,9 @@ import pytest
 from anthropic.types import ModelInfo
 
 from tests.support.answers import http, used, user
+from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
-from tests.support.messages import TOOL, ask, asked, post, sdk, streamed, whole
+from tests.support.messages import TOOL, ask, asked, post, put_together, sdk, streamed, whole
 from tests.support.mock_upstream import MockUpstream
 
 Json = dict[str, Any]
@@ -57,7 +58,7 @@ def test_s10_7_the_sdks_own_methods(one_gateway: GatewayProcess, upstream: MockU
 @pytest.mark.parametrize("stream", [False, True])
 def test_s10_7_a_tool_loop(one_gateway: GatewayProcess, upstream: MockUpstream, stream: bool) -> None:
     """Parallel calls, their results, and the answer: each step continues the conversation."""
-    upstream.reply(text="Let me see.", tool_calls=[("weather", {"city": "Ulm"}), ("weather", {"city": "Bonn"})])
+    upstream.reply(text="Let me see.", tool_calls=[("weather", '{ "city":  "Ulm" }'), ("weather", {"city": "Bonn"})])
     body = asked("And the weather?", tools=[TOOL], tool_choice={"type": "auto", "disable_parallel_tool_use": False})
     first = ask(one_gateway, body, stream=stream)
     assert first["stop_reason"] == "tool_use"
@@ -81,6 +82,18 @@ def test_s10_7_a_tool_loop(one_gateway: GatewayProcess, upstream: MockUpstream, 
     assert [each["role"] for each in sent] == ["user", "assistant", "tool", "tool", "user"]
     assert [each["content"] for each in sent[2:]] == ["rain", "sun", "Go on."]
     assert upstream.last.body["tools"][0]["function"]["parameters"] == TOOL["input_schema"]
+    with http(one_gateway) as client:
+        items = client.get(f"/conversations/{first['conversation']['id']}/items", params={"order": "asc"}).json()
+    kinds = [
+        "message",
+        "message",
+        "function_call",
+        "function_call",
+        *["function_call_output"] * 2,
+        "message",
+        "message",
+    ]
+    assert [each["type"] for each in items["data"]] == kinds, "each message is stored once, as it was sent again"
 
 
 ERRORS: list[tuple[Json, Json, type[anthropic.APIStatusError], str]] = [
@@ -185,6 +198,38 @@ def test_s10_7_pictures_and_documents(one_gateway: GatewayProcess, upstream: Moc
     assert shown["content"][0]["image_url"]["url"] == f"data:image/png;base64,{PIXEL}"
 
 
+def test_s10_7_a_conversation_goes_on_as_a_chat(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """What only Anthropic's API has words for is text to others, whoever goes on."""
+    found = {"type": "search_result", "source": "s", "title": "T", "content": [{"type": "text", "text": "found it"}]}
+    server = [
+        {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}},
+        {"type": "text", "text": "I have looked."},
+    ]
+    turns: list[Json] = [
+        {"role": "user", "content": [found]},
+        {"role": "assistant", "content": server},
+        {"role": "user", "content": "So?"},
+    ]
+    first = whole(one_gateway, asked(messages=turns))
+    with http(one_gateway) as client:
+        again = {"model": "gpt-4o", "messages": [user("And?")], "conversation": first["conversation"]["id"]}
+        told = client.post("/chat/completions", json=again).json()
+    assert told["conversation"] == first["conversation"]
+    assert not upstream.violations
+    sent = upstream.last.body["messages"]
+    assert "found it" in sent[0]["content"][0]["text"]
+    assert sent[1] == {"role": "assistant", "content": "I have looked."}
+
+
+def test_s10_7_keys_of_the_gateways_own(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
+    """Anthropic's header is as good as the other; it names the tenant, and goes nowhere."""
+    gateway = start_gateway({"auth": {"keys": [{"key": "sk-gateway-key", "tenant": "a"}]}})
+    assert post(gateway, asked(), x_api_key="sk-gateway-key").status_code == 200
+    assert "sk-gateway-key" not in str(upstream.last.headers)
+    refused = post(gateway, asked(), x_api_key="sk-other")
+    assert (refused.status_code, refused.json()["error"]["type"]) == (401, "authentication_error")
+
+
 def test_s10_7_tokens_are_counted_as_the_budget_is(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """`count_tokens` says what the bill of the same request says; no model is asked."""
     body = asked(system="Be brief.", tools=[TOOL])
@@ -285,3 +330,17 @@ def test_s10_7_tool_results_are_cleared_above_a_trigger(
     assert ask(one_gateway, {**body, "context_management": {"edits": [low]}}, stream=stream)["content"]
     untouched = ask(one_gateway, asked(context_management={"edits": [edit]}), stream=stream)
     assert untouched["context_management"] == {"applied_edits": []}
+
+
+def test_s10_7_a_message_is_answered_once(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """With an `Idempotency-Key`, the same message again, also as a stream."""
+    named = {"idempotency_key": "messages-once"}
+    body = asked()
+    first = whole(one_gateway, body, **named)
+    again = whole(one_gateway, body, **named)
+    assert (again["id"], again["content"], again["usage"]) == (first["id"], first["content"], first["usage"])
+    assert len(upstream.chats) == 1
+    told = put_together(streamed(one_gateway, body, idempotency_key="messages-once-streamed"))
+    same = put_together(streamed(one_gateway, body, idempotency_key="messages-once-streamed"))
+    assert (same["id"], same["content"], same["usage"]) == (told["id"], told["content"], told["usage"])
+    assert len(upstream.chats) == 2

@@ -250,9 +250,9 @@ def test_s8_an_operators_model_beside_the_clients_own_upstream(
 def test_s1_another_way_to_say_who_asks(own_key_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """A client that names its key in a header of another provider's: it was not meant for the default upstream, and
     no other is made of it."""
-    upstream.routes["POST /v1/messages"] = Reply(json={"type": "message"})
+    upstream.routes["POST /v1/messages/batches"] = Reply(json={"type": "message"})
     with http(own_key_gateway, None) as plain:
-        assert plain.post("/messages", json={}, headers={"x-api-key": "sk-ant"}).json() == {"type": "message"}
+        assert plain.post("/messages/batches", json={}, headers={"x-api-key": "sk-ant"}).json() == {"type": "message"}
     assert "sk-ant" not in str(upstream.requests[-1].headers)
     assert "authorization" not in upstream.requests[-1].headers
 

@@ -44,7 +44,7 @@ class UpstreamModels:
         if self._router.lists(name):
             return _listed(name)
         if self._router.serves_unlisted:
-            of_anthropic = caller.anthropic_key is not None and name.startswith(ANTHROPICS)
+            of_anthropic = name.startswith(ANTHROPICS) and self._router.asks_anthropic(caller)
             known = self._of(self._anthropic(caller)) if of_anthropic else self._of_default(caller)
             for model in await known:
                 if model.get("id") == name:
@@ -59,7 +59,7 @@ class UpstreamModels:
         """
         if self._router.names:
             return [_listed(name) for name in self._router.names]
-        if caller.anthropic_key is not None and self._router.serves_unlisted:
+        if self._router.serves_unlisted and self._router.asks_anthropic(caller):
             return await self._of(self._anthropic(caller))
         if self._router.serves_unlisted:
             return await self._of_default(caller)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from gateway.config.model_list import ModelEntry
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError, ModelNotFound, Unauthorized
-from gateway.models.exchange import Caller, Deployment, ModelFacts
+from gateway.models.exchange import ANTHROPICS_KEY, Caller, Deployment, ModelFacts
 from gateway.upstream.openai.told_facts import ToldFacts, completed, lacks
 from gateway.upstream.routing.catalogue import Catalogue
 from gateway.upstream.routing.deployments import Access, deployment_of
@@ -76,7 +76,7 @@ class ConfiguredRouter:
         if entry is None:
             if not self.serves_unlisted:
                 raise self.unknown(model)
-            if caller.anthropic_key is not None and model.startswith(ANTHROPICS):
+            if model.startswith(ANTHROPICS) and self.asks_anthropic(caller):
                 return self.anthropic(model, caller)
             return self.default(model, caller)
         provider, name = provider_of(entry)
@@ -110,6 +110,12 @@ class ConfiguredRouter:
             idle_timeout=upstream.idle,
             origin=origin_of("openai", model, upstream.api_base.rstrip("/")),
         )
+
+    def asks_anthropic(self, caller: Caller) -> bool:
+        """Whether Anthropic's models are asked for at Anthropic, with the client's own key. One that is not surely
+        Anthropic's is none beside an operator's key for the default upstream: clients have to name some."""
+        key = caller.anthropic_key
+        return key is not None and (key.startswith(ANTHROPICS_KEY) or self._settings.upstream.api_key is None)
 
     def anthropic(self, model: str, caller: Caller) -> Deployment:
         """Anthropic, with the client's own key for it: the default upstream of models by its names."""

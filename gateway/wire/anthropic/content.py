@@ -15,6 +15,8 @@ from gateway.models.exchange import CacheMark
 
 Block = dict[str, Any]
 BREAKPOINT = "cache_control"
+NATIVE_BLOCKS = "native_blocks"
+"""The field of an assistant's message that holds all of its blocks as they came."""
 NATIVE_PART = "native_block"
 """The type of a part that holds a block as it came, under the same name."""
 ROLES = ("user", "assistant", "system")
@@ -195,7 +197,7 @@ def assistant_message(blocks: list[Block], where: str) -> dict[str, Any]:
     if any(unsigned):
         message["reasoning_content"] = "\n\n".join(filter(None, unsigned))
     if not exact:
-        message["native_blocks"] = list(map(_without_mark, blocks))
+        message[NATIVE_BLOCKS] = list(map(_without_mark, blocks))
     return message
 
 

@@ -4,14 +4,19 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gateway.base import jsons
+from gateway.wire.anthropic.content import NATIVE_BLOCKS
 from gateway.wire.anthropic.wording import (
     ENVELOPE,
     GATEWAYS,
+    an_object,
     as_usage,
+    blocks_in,
     message_id,
     reasoning_of,
+    refusal_details,
     stopped,
     text_of,
+    thoughts_in,
     with_applied,
 )
 
@@ -71,8 +76,8 @@ class MessageEvents:
             self._stop(events)
         reason, sequence = stopped(self._choice, self._stops, calls=self._called)
         delta: Json = {"stop_reason": "refusal" if self._refused else reason, "stop_sequence": sequence}
-        if self._choice.get("stop_details"):
-            delta["stop_details"] = self._choice["stop_details"]
+        if details := refusal_details(self._choice):
+            delta["stop_details"] = details
         if self._said.get("container") is not None:
             delta["container"] = self._said["container"]
         usage = as_usage(self._usage)
@@ -105,15 +110,13 @@ class MessageEvents:
         return [{"type": "message_start", "message": message}, {"type": "ping"}]
 
     def _delta(self, delta: Json, events: Events) -> None:
-        signed = delta.get("thinking_blocks")
-        if isinstance(signed, list) and signed:
+        if signed := thoughts_in(delta):
             for block in signed:
-                if isinstance(block, dict):
-                    self._thought(block, events)
+                self._thought(block, events)
         elif text := reasoning_of(delta):
             self._thought({"type": "thinking", "thinking": text}, events)
-        for block in delta.get("native_blocks") or ():
-            if isinstance(block, dict) and block.get("type") not in COMMON:
+        for block in blocks_in(delta.get(NATIVE_BLOCKS)):
+            if block["type"] not in COMMON:
                 self._whole(block, events)
         if text := text_of(delta.get("content")):
             self._text(text, events)
@@ -129,9 +132,9 @@ class MessageEvents:
             return
         text, signature = block.get("thinking"), block.get("signature")
         self._ensure("thinking", {"type": "thinking", "thinking": "", "signature": ""}, events)
-        if text:
+        if isinstance(text, str) and text:
             events.append(self._changed({"type": "thinking_delta", "thinking": text}))
-        if signature:  # it stands at the end of a thought
+        if isinstance(signature, str) and signature:  # it stands at the end of a thought
             events.append(self._changed({"type": "signature_delta", "signature": signature}))
             self._stop(events)
 
@@ -146,7 +149,7 @@ class MessageEvents:
 
     def _fragment(self, fragment: Json, position: int, events: Events) -> None:
         index, call_id = fragment.get("index"), fragment.get("id")
-        function = fragment.get("function") or {}
+        function = an_object(fragment.get("function"))
         place = index if isinstance(index, int) else position
         call = self._calls.get(place)
         if call is None or (call_id and call.id and call_id != call.id):

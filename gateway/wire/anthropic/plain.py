@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from gateway.wire.anthropic.content import NATIVE_PART
+from gateway.wire.anthropic.content import NATIVE_BLOCKS, NATIVE_PART
 
 Message = dict[str, Any]
 PARTS = {
@@ -57,8 +57,8 @@ def plain_messages(messages: Iterable[Message], *, thoughts: bool) -> list[Messa
 def without_natives(message: Message) -> Message:
     """A message without what only Anthropic's own API can be sent: blocks verbatim, and parts of kinds that no chat
     has. The same message where there is nothing of them."""
-    if "native_blocks" in message:
-        message = {name: value for name, value in message.items() if name != "native_blocks"}
+    if NATIVE_BLOCKS in message:
+        message = {name: value for name, value in message.items() if name != NATIVE_BLOCKS}
     content = message.get("content")
     if not isinstance(content, list) or all(_is_known(part) for part in content):
         return message

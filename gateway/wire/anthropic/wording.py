@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.base import jsons
+from gateway.wire.anthropic.content import NATIVE_BLOCKS
 from gateway.wire.anthropic.edits import applied
 
 Json = dict[str, Any]
@@ -58,8 +59,8 @@ def as_message(completion: Json, model: str, stops: Sequence[str] = (), edits: S
         "stop_sequence": sequence,
         "usage": as_usage(completion.get("usage"), completion.get("service_tier")),
     }
-    if choice.get("stop_details"):
-        message["stop_details"] = choice["stop_details"]
+    if details := refusal_details(choice):
+        message["stop_details"] = details
     message |= {name: completion[name] for name in ENVELOPE if completion.get(name) is not None}
     return with_applied(message, edits)
 
@@ -68,19 +69,19 @@ def with_applied(told: Json, edits: Sequence[Json]) -> Json:
     """A message, or the event that ends one, with what was cleared of its context, where the request asks for that."""
     if not edits:
         return told
-    reported = (told.get("context_management") or {}).get("applied_edits") or ()
+    reported = blocks_in(an_object(told.get("context_management")).get("applied_edits"))
     return {**told, "context_management": {"applied_edits": [*reported, *applied(edits, told.get(METADATA))]}}
 
 
 def content_blocks(said: Json) -> list[Json]:
     """The blocks of an assistant's message: thoughts, text, calls; or all of them as they came."""
-    if said.get("native_blocks"):
-        return list(said["native_blocks"])
+    if natives := blocks_in(said.get(NATIVE_BLOCKS)):
+        return natives
     blocks = _thoughts(said)
     texts = (text_of(said.get("content")), said.get("refusal"))
     blocks += [{"type": "text", "text": text} for text in texts if isinstance(text, str) and text]
     for call in said.get("tool_calls") or ():
-        function = call.get("function") or {}
+        function = an_object(call.get("function"))
         given = arguments_of(function.get("arguments"))
         blocks.append(
             {"type": "tool_use", "id": str(call.get("id")), "name": str(function.get("name")), "input": given}
@@ -89,17 +90,26 @@ def content_blocks(said: Json) -> list[Json]:
 
 
 def _thoughts(said: Json) -> list[Json]:
-    signed = said.get("thinking_blocks")
-    if isinstance(signed, list) and signed:
-        return [_thought(block) for block in signed if isinstance(block, dict)]
+    if signed := thoughts_in(said):
+        return [_thought(block) for block in signed]
     text = reasoning_of(said)
     return [{"type": "thinking", "thinking": text, "signature": ""}] if text else []
+
+
+def thoughts_in(said: Json) -> list[Json]:
+    """Signed thoughts of a message or a delta."""
+    found = blocks_in(said.get("thinking_blocks"))
+    return [block for block in found if block["type"] == "thinking" or _is_redacted(block)]
+
+
+def _is_redacted(block: Json) -> bool:
+    return block["type"] == "redacted_thinking" and isinstance(block.get("data"), str)
 
 
 def _thought(block: Json) -> Json:
     if block.get("type") != "thinking":
         return block
-    return {**block, "thinking": block.get("thinking") or "", "signature": block.get("signature") or ""}
+    return {**block, **{name: str(block.get(name) or "") for name in ("thinking", "signature")}}
 
 
 def reasoning_of(said: Json) -> str:
@@ -134,7 +144,10 @@ def canonical_calls(choice: Json) -> Json:
         return choice
     written = []
     for call in calls:
-        function = call.get("function") or {}
+        function = call.get("function")
+        if not isinstance(function, dict):
+            written.append(call)
+            continue
         text = jsons.dumps_text(arguments_of(function.get("arguments")))
         written.append({**call, "function": {**function, "arguments": text}})
     return {**choice, "message": {**message, "tool_calls": written}}
@@ -151,10 +164,16 @@ def stopped(choice: Json, stops: Sequence[str], *, calls: bool) -> tuple[str, st
     return ("tool_use" if calls and reason == "end_turn" else reason), None
 
 
+def refusal_details(choice: Json) -> Json | None:
+    """Why a model refused, where Anthropic says so."""
+    found = an_object(choice.get("stop_details"))
+    return found if found.get("type") == "refusal" else None
+
+
 def as_usage(usage: Any, tier: Any = None) -> Json:
     """Usage by Anthropic's names: `input_tokens` are those that no cache had a part in."""
     usage = usage if isinstance(usage, dict) else {}
-    details = usage.get("prompt_tokens_details") or {}
+    details = an_object(usage.get("prompt_tokens_details"))
     read = _count(usage.get("cache_read_input_tokens")) or _count(details.get("cached_tokens"))
     made = _count(usage.get("cache_creation_input_tokens")) or _count(details.get("cache_creation_tokens"))
     found: Json = {
@@ -163,9 +182,9 @@ def as_usage(usage: Any, tier: Any = None) -> Json:
         "cache_read_input_tokens": read,
         "output_tokens": _count(usage.get("completion_tokens")),
     }
-    thought = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens")
+    thought = _count(an_object(usage.get("completion_tokens_details")).get("reasoning_tokens"))
     if thought:
-        found["output_tokens_details"] = {"thinking_tokens": _count(thought)}
+        found["output_tokens_details"] = {"thinking_tokens": thought}
     for name in ("server_tool_use", "cache_creation"):
         if isinstance(usage.get(name), dict):
             found[name] = usage[name]
@@ -174,5 +193,15 @@ def as_usage(usage: Any, tier: Any = None) -> Json:
     return {**found, **{name: usage[name] for name in BILLED if name in usage}}
 
 
+def an_object(value: Any) -> Json:
+    """What an upstream says where an object is to be; an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def blocks_in(value: Any) -> list[Json]:
+    """What of a value are blocks."""
+    return [each for each in value if isinstance(an_object(each).get("type"), str)] if isinstance(value, list) else []
+
+
 def _count(value: Any) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

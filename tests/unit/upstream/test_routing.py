@@ -1,15 +1,18 @@
 """Which deployment serves a model, with whose key (guarantee §1, §8)."""
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
+from gateway.base.clock import SystemClock
 from gateway.config.model_list import ModelEntry
 from gateway.config.settings import Settings
 from gateway.errors import ModelNotFound
-from gateway.models.exchange import Caller, Deployment
+from gateway.models.exchange import Caller, Deployment, Native
 from gateway.upstream.routing.catalogue import Catalogue
+from gateway.upstream.routing.native import Natives
 from gateway.upstream.routing.providers import split_provider, unsupported
 from gateway.upstream.routing.router import ConfiguredRouter
 
@@ -306,3 +309,25 @@ def test_s5_what_an_internal_model_reads_stays_in_the_clients_project() -> None:
         "same": {"openai-project": "proj-1", "OpenAI-Organization": "org-2"},
         "other": {},
     }
+
+
+def test_a_key_of_anthropics_goes_to_anthropic_alone() -> None:
+    """§10.7: for its models that no entry serves, and for entries of its own that name no key."""
+    routes = router()
+    caller = Caller("t", None, anthropic_key="sk-ant-own")
+    found = routes.deployment("claude-sonnet-4-5", caller)
+    assert (found.provider, found.api_base, found.api_key) == ("anthropic", "https://api.anthropic.com", "sk-ant-own")
+    assert routes.deployment("gpt-4o", caller).api_key is None
+    assert routes.deployment("claude-sonnet-4-5", Caller("t", "sk-own")).api_base == "https://api.openai.com/v1"
+    spoken, _ = Natives(SystemClock()).of(found, Native("anthropic"))
+    assert (spoken.protocol, spoken.url("messages")) == ("anthropic", "https://api.anthropic.com/v1/messages")
+    assert spoken.authorization == {"x-api-key": "sk-ant-own"}
+    subscribed = Natives(SystemClock()).of(replace(found, api_key="sk-ant-oat01-x"), Native("anthropic"))[0]
+    assert subscribed.authorization == {"authorization": "Bearer sk-ant-oat01-x"}
+    kept = router(upstream={"api_key": "sk-operator"})
+    assert kept.deployment("claude-sonnet-4-5", caller).api_key == "sk-ant-own"
+    unsure = Caller("t", None, anthropic_key="sk-any")
+    assert kept.deployment("claude-sonnet-4-5", unsure).api_key == "sk-operator"
+    listed = router(entry("c", "anthropic/claude-sonnet-4-5"), entry("g", "groq/x"))
+    assert listed.deployment("c", caller).api_key == "sk-ant-own"
+    assert listed.deployment("g", caller).api_key is None

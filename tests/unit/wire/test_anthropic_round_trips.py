@@ -8,9 +8,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.errors import UpstreamInvalidResponse
+from gateway.upstream.openai.answers import check_choices
 from gateway.wire.anthropic.content import assistant_message
 from gateway.wire.anthropic.events import MessageEvents
-from gateway.wire.anthropic.wording import as_message, content_blocks
+from gateway.wire.anthropic.wording import as_message, canonical_calls, content_blocks
 from tests.support.messages import EVENT, MESSAGE, put_together
 
 Json = dict[str, Any]
@@ -122,3 +124,33 @@ def test_events_say_what_the_whole_message_says(
 def by_id(message: Json) -> Json:
     """The message with its calls in the order of their ids: those that come at once may be told in another."""
     return {**message, "content": sorted(message["content"], key=lambda block: block.get("id", ""))}
+
+
+KEYS = ("type", "text", "thinking", "signature", "id", "index", "function", "name", "arguments", "content")
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+    max_leaves=6,
+)
+FUNCTION = ODD | st.fixed_dictionaries({}, optional={"name": ODD, "arguments": ODD})
+CALLS = st.lists(st.fixed_dictionaries({}, optional={"id": ODD, "index": ODD, "function": FUNCTION}), max_size=3)
+SPOKEN = ("content", "reasoning_content", "reasoning", "thinking_blocks", "refusal")
+ANY_MESSAGE = st.fixed_dictionaries({}, optional={**dict.fromkeys(SPOKEN, ODD), "tool_calls": ODD | CALLS})
+ENDED = {"index": st.just(0), "finish_reason": ODD, "stop_reason": ODD, "stop_details": ODD}
+
+
+@given(st.fixed_dictionaries({"message": ANY_MESSAGE}, optional=ENDED), ODD)
+def test_nothing_that_an_upstream_says_breaks_an_answer(choice: Json, usage: Any) -> None:
+    """Whatever passes as a completion, or as chunks, is a message or events that Anthropic's own models take."""
+    try:
+        check_choices([choice], "message")
+    except UpstreamInvalidResponse:
+        return
+    canonical_calls(choice)
+    whole = as_message({"id": "chatcmpl-1", "choices": [choice], "usage": usage}, "m", ["x"])
+    MESSAGE.validate_json(json.dumps(whole), strict=True)
+    chunk = {"id": "chatcmpl-1", "choices": [{**choice, "delta": choice["message"]}], "usage": usage}
+    writer = MessageEvents("m", ["x"])
+    for event in writer.of([chunk]) + writer.end():
+        if event["type"] != "ping":
+            EVENT.validate_json(json.dumps(event), strict=True)
