@@ -1,10 +1,11 @@
 """`POST /v1/responses` for every model, by translation (guarantee §10.1)."""
 
+import json
 from typing import Any
 
 import httpx
 
-from tests.support.answers import chat, stored, usage_of, user
+from tests.support.answers import chat, exact, stored, usage_of, user
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -210,3 +211,66 @@ def test_s10_1_a_dry_run_asks_no_model(one_gateway: GatewayProcess, upstream: Mo
     )
     assert answer.json()["object"] == "context.dry_run"
     assert not upstream.chats
+
+
+def test_s10_1_a_response_repeats_its_request(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """Each field that OpenAI's has, as it was asked; the SDK's models validate all of them."""
+    schema = {"type": "object", "properties": {}, "additionalProperties": False}
+    asked: Any = {
+        "instructions": "Be brief.",
+        "tools": [TOOL, {"type": "custom", "name": "run", "format": {"type": "text"}}],
+        "tool_choice": {"type": "function", "name": "look"},
+        "text": {"format": {"type": "json_schema", "name": "x", "schema": schema, "strict": True}, "verbosity": "low"},
+        "reasoning": {"effort": "low", "summary": "auto"},
+        "parallel_tool_calls": False,
+        "max_tool_calls": 3,
+        "max_output_tokens": 20,
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "top_logprobs": 1,
+        "prompt_cache_key": "k",
+        "safety_identifier": "s",
+        "user": "u",
+        "service_tier": "default",
+        "truncation": "auto",
+        "metadata": {"a": "b"},
+    }
+    upstream.reply(text="{}", usage=usage_of(1, 1))
+    found = create(one_gateway, {"model": "small", "input": "x", **asked})
+    assert {name: found[name] for name in asked} == exact(json.dumps(asked))
+    assert not {"reasoning", "text", "max_tool_calls", "instructions", "truncation"} & upstream.last.body.keys()
+    response = events(one_gateway, {"model": "small", "input": "x", **asked})[0]["response"]
+    assert {name: response[name] for name in asked} == exact(json.dumps(asked))
+
+
+def test_s10_1_a_plain_proxy_with_a_bill(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """`context.mode: off`: nothing is managed or kept; the bill is there."""
+    upstream.reply(text=TEXT, usage=usage_of(11, 7))
+    body: Any = {"model": "small", "input": "x", "context": {"mode": "off"}}
+    found = create(one_gateway, body)
+    assert found["output"][0]["content"][0]["text"] == TEXT
+    assert found["response_metadata"]["context_utilization"]["tokens_used"] is None
+    upstream.reply(text=TEXT, usage=usage_of(11, 7))
+    assert events(one_gateway, body)[-1]["response"]["usage"]["input_tokens"] == 11
+
+
+def test_s10_1_an_upstreams_refusal_is_relayed(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """Status, body and `Retry-After` of an upstream, also where a stream was asked for; overflow in OpenAI's words."""
+    slow = {"error": {"message": "slow down", "type": "rate_limit", "param": None, "code": "rate_limit_exceeded"}}
+    long = {"error": {"message": "prompt is too long: 9000 tokens > 4096 maximum", "type": "x", "param": None}}
+    for stream in (False, True):
+        upstream.reply(status=429, json=slow, headers={"retry-after": "7"})
+        answer = httpx.post(
+            f"{one_gateway.base_url}/responses",
+            json={"model": "small", "input": "x", "stream": stream},
+            headers={"authorization": "Bearer sk-test"},
+            timeout=30,
+        )
+        assert (answer.status_code, answer.json(), answer.headers["retry-after"]) == (429, slow, "7")
+    for _ in range(2):
+        upstream.reply(status=400, json=long)
+    error = refused(one_gateway, {"model": "small", "input": "x"})
+    assert (error["code"], error["message"][:39]) == (
+        "context_length_exceeded",
+        "This model's maximum context length is ",
+    )

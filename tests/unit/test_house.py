@@ -9,6 +9,7 @@ SMALL_WITH_REASON = {
     "base/ids.py": "ids and digests",
     "base/names.py": "names in messages, credentials among them: asked by the edge, the settings and the routes",
     "base/tasks.py": "background tasks and threads",
+    "base/printing.py": "figures and CSV: written by commands and by the page alike",
     "config/exposure.py": "where a server with an operator's key may listen: asked by `serve` and by `check`",
     "http/conversations/items.py": "what the Conversations API asks of items beyond what wire/ reads",
     "http/cors.py": "which pages of other origins may be clients",

@@ -9,25 +9,27 @@ from gateway.base import jsons
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.http.answering import Answering, StreamWriter
+from gateway.http.chat.resends import LEAST_BYTES, Resends, read_chat_request
 from gateway.http.chat.validation import Arrival, parse_chat_request
 from gateway.http.edge import Receive, Scope, Send, named_event
 from gateway.http.receive import json_body
 from gateway.models.exchange import Caller, ChatRequest
 from gateway.turn.streaming import Chunks
 from gateway.wire.responses.events import ResponseEvents
-from gateway.wire.responses.reading import Reading, read_request, renamed
+from gateway.wire.responses.reading import Place, read_request, renamed
 from gateway.wire.responses.wording import echo, response_of
 
 
 class Responses:
     """The endpoint."""
 
-    def __init__(self, answering: Answering, settings: Settings) -> None:
+    def __init__(self, answering: Answering, settings: Settings, resends: Resends) -> None:
         self._answering = answering
         self._settings = settings
+        self._resends = resends
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        dialect = ResponsesDialect(self._settings)
+        dialect = ResponsesDialect(self._settings, self._resends)
         try:
             await self._answering.answer(scope, receive, send, dialect)
         except GatewayError as error:
@@ -38,16 +40,27 @@ class Responses:
 class ResponsesDialect:
     """One request in the words of Responses (a `Dialect`)."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, resends: Resends) -> None:
         self._settings = settings
-        self._body: dict[str, Any] = {}
-        self._reading: Reading | None = None
+        self._resends = resends
+        self._chat = b""
+        """The request as the bytes of a chat, where it is long enough to be recognised in the next one."""
+        self._repeated: dict[str, Any] = {}
+        self._include: tuple[str, ...] = ()
+        self._places: tuple[Place, ...] = ()
 
     def read(self, raw: bytes, headers: Mapping[str, str], caller: Caller, arrival: Arrival) -> ChatRequest:
         """The request as a chat."""
-        body = self._body = json_body(raw)
-        reading = self._reading = read_request(body)
-        request = parse_chat_request(reading.chat, headers, caller, self._settings, arrival)
+        body = json_body(raw)
+        reading = read_request(body)
+        self._places = reading.places
+        self._include = tuple(body.get("include") or ())
+        if len(raw) < LEAST_BYTES:
+            request = parse_chat_request(reading.chat, headers, caller, self._settings, arrival)
+        else:
+            chat = self._chat = jsons.dumps({"messages": reading.chat["messages"], **reading.chat})
+            request = read_chat_request(self._resends, chat, headers, caller, self._settings, arrival)
+        self._repeated = echo(body, store=request.store)
         if reading.previous is not None:
             text = "previous_response_id is not served: send conversation, or all of the input."
             raise InvalidRequest(text, param="previous_response_id", code="unsupported_parameter")
@@ -57,26 +70,20 @@ class ResponsesDialect:
 
     def rename(self, error: GatewayError) -> None:
         """An error, in place, in the words of the request."""
-        renamed(error, self._reading.places if self._reading is not None else ())
+        renamed(error, self._places)
 
     def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
-        """Nothing is kept of a body."""
-        return nullcontext()
+        """The chat that it is, is kept for later requests that begin with the same messages."""
+        chat, self._chat = self._chat, b""
+        return self._resends.holding(chat, request) if chat else nullcontext()
 
     def whole(self, body: dict[str, Any], request: ChatRequest) -> bytes:
         """The completion as a response."""
-        return jsons.dumps(response_of(body, self._echo(request), self._include))
+        return jsons.dumps(response_of(body, self._repeated, self._include))
 
     def writer(self, request: ChatRequest) -> StreamWriter:
         """Events with names."""
-        return _Writer(ResponseEvents(self._echo(request), self._include), self)
-
-    @property
-    def _include(self) -> tuple[str, ...]:
-        return tuple(self._body.get("include") or ())
-
-    def _echo(self, request: ChatRequest) -> dict[str, Any]:
-        return echo(self._body, store=request.store)
+        return _Writer(ResponseEvents(self._repeated, self._include), self)
 
 
 class _Writer:

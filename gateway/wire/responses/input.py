@@ -10,7 +10,7 @@ NOT_YET = ("item_reference", "compaction", "compaction_trigger")
 
 
 class InputReader(ItemReader):
-    """Reads the items of a request. `needs` are the paths of those that no chat can hold.
+    """Reads the items of a request.
 
     The assistant's thoughts are kept as `reasoning_items`, for whoever wrote them, and as `reasoning_content` where
     they are text. Hosted calls and what belongs to them are kept as `output_items`, thoughts among them in their order.
@@ -18,7 +18,8 @@ class InputReader(ItemReader):
 
     def __init__(self) -> None:
         super().__init__()
-        self.needs: list[str] = []
+        self.unheld: list[str] = []
+        self.needs = self.unheld
 
     def read_other(self, item: Item, kind: str, where: str) -> None:
         """Kept as it is on the assistant's message that it belongs to."""
@@ -31,7 +32,7 @@ class InputReader(ItemReader):
         if kept is None:  # from here on thoughts and hosted items stand in one order
             kept = answer["output_items"] = answer.pop("reasoning_items", [])
         kept += [*map(_without_id, self.taken_items()), item]
-        self.needs.append(where)
+        self.unheld.append(where)
 
     def end(self) -> None:
         """Thoughts that led to nothing are left out: an answer was cut, or its rest deleted."""
@@ -47,15 +48,17 @@ class InputReader(ItemReader):
         return {**found, "reasoning_content": "\n\n".join(texts)} if texts else found
 
     def answer(self, where: str) -> dict[str, Any]:
-        """Calls without a result in between belong to one message, also where thoughts stand between them."""
+        """What stands between two results, or between what others said, is one message: that is how it is stored."""
         answer = self.open_answer
-        if answer is None or not (self.has_thoughts and answer.get("tool_calls")):
+        if answer is None:
             return super().answer(where)
         self._add_thoughts(answer)
         return answer
 
     def add_words(self, content: dict[str, Any], item: Item, status: str, where: str) -> None:
         """A text; one between calls and their results becomes part of the message with the calls."""
+        if content["content"] is None and not content.get("refusal"):
+            content = {**content, "content": ""}  # of an answer that says nothing
         if isinstance(item.get("phase"), str):
             content = {**content, "phase": item["phase"]}
         answer = self.open_answer
@@ -81,7 +84,7 @@ class InputReader(ItemReader):
 
 
 def read_input(value: Any) -> tuple[list[ReadMessage], list[str]]:
-    """The chat messages that `input` is, and the paths of the items that no chat can hold.
+    """The chat messages that `input` is, and the paths of what no chat can hold.
 
     Raises:
         InvalidRequest: an item breaks a rule; names `input[i]…`.
@@ -96,7 +99,7 @@ def read_input(value: Any) -> tuple[list[ReadMessage], list[str]]:
     for index, item in enumerate(value):
         reader.read(item, f"input[{index}]")
     reader.end()
-    return reader.messages, reader.needs
+    return reader.messages, reader.unheld
 
 
 def _texts(item: Item, where: str) -> list[str]:

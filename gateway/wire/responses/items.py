@@ -32,6 +32,8 @@ class ItemReader:
 
     def __init__(self) -> None:
         self.messages: list[ReadMessage] = []
+        self.needs: list[str] | None = None
+        """Takes the paths of what no chat can hold; None where that is refused."""
         self._answer: dict[str, Any] | None = None
         """The assistant's message, if it is the last one: calls that follow become part of it."""
         self._reasoning: list[Item] = []
@@ -105,10 +107,12 @@ class ItemReader:
         name = {"name": text_of(item, "name", where)} if item.get("name") is not None else {}
         if role == "assistant":
             partial = item.get("status") == "incomplete"
-            answer = answer_content(item["content"], f"{where}.content", may_be_empty=partial)
+            may_be_empty = partial or self.needs is not None
+            answer = answer_content(item["content"], f"{where}.content", may_be_empty=may_be_empty)
             self.add_words({**answer, **name}, item, "partial" if partial else "complete", where)
         else:
-            self.add({"role": role, "content": input_content(item["content"], f"{where}.content"), **name}, where)
+            content = input_content(item["content"], f"{where}.content", self.needs)
+            self.add({"role": role, "content": content, **name}, where)
 
     def _function_call(self, item: Item, where: str) -> None:
         function = {"name": tool_name(item, where), "arguments": text_of(item, "arguments", where)}
@@ -133,16 +137,11 @@ class ItemReader:
         """The assistant's message, if it is the last one."""
         return self._answer
 
-    @property
-    def has_thoughts(self) -> bool:
-        """Whether there is reasoning whose message has not come yet."""
-        return bool(self._reasoning)
-
     def _output(self, item: Item, where: str) -> None:
         call_id = filled(item, "call_id", where)
         if item.get("output") is None:
             raise missing(f"{where}.output")
-        content = chat_content(item["output"], f"{where}.output")
+        content = chat_content(item["output"], f"{where}.output", self.needs)
         self.add({"role": "tool", "tool_call_id": call_id, "content": content}, where)
 
     def _thought(self, item: Item, where: str) -> None:

@@ -67,15 +67,22 @@ def called(*names: str) -> list[Json]:
             ],
         ),
         ([SAID, THOUGHT], [{"role": "assistant", "content": "t"}]),
+        (
+            [SAID, SEALED, CALL],
+            [
+                {
+                    "role": "assistant",
+                    "content": "t",
+                    "reasoning_items": [{"type": "reasoning", "summary": THOUGHT["summary"], "encrypted_content": "e"}],
+                    "tool_calls": called("c1"),
+                }
+            ],
+        ),
+        ([{**SAID, "content": []}], [{"role": "assistant", "content": ""}]),
     ],
     ids=[
-        "text",
-        "parallel calls",
-        "thoughts between calls",
-        "text behind a call",
-        "two texts",
-        "hosted",
-        "led nowhere",
+        *("text", "parallel", "thoughts between calls", "text behind a call", "two texts", "hosted", "led nowhere"),
+        *("thoughts behind a text", "an empty answer"),
     ],
 )
 def test_items_are_messages(items: Any, expected: list[Json]) -> None:
@@ -160,3 +167,19 @@ def test_errors_of_a_chat_are_told_in_the_words_of_the_request() -> None:
         error = InvalidRequest(f"{param} must be another.", param=param)
         renamed(error, found.places)
         assert (error.param, error.message) == (own, f"{own} must be another.")
+
+
+def test_parts_that_name_what_only_such_an_upstream_can_get() -> None:
+    """They are kept as they are, and named."""
+    parts = [
+        {"type": "input_text", "text": "see"},
+        {"type": "input_image", "file_id": "file-1", "detail": "low"},
+        {"type": "input_file", "file_url": "https://example.com/a.pdf"},
+        {"type": "input_file", "file_id": "file-2"},
+    ]
+    found = read([{"role": "user", "content": parts}])
+    assert found.native.needs == ("input[0].content[1]", "input[0].content[2]")
+    text, image, url, file = found.chat["messages"][0]["content"]
+    assert text == {"type": "text", "text": "see"}
+    assert (image, url) == (parts[1], parts[2])
+    assert file == {"type": "file", "file": {"file_id": "file-2"}}
