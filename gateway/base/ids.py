@@ -48,6 +48,12 @@ def answer_id(completion_id: str, prefix: str = MESSAGE) -> str:
     return prefix + completion_id.removeprefix(COMPLETION)
 
 
+def completion_of(name: str) -> str:
+    """The id of the completion that an answer's id under any of the prefixes stands for."""
+    prefix = next((each for each in (RESPONSE, MESSAGE) if name.startswith(each)), "")
+    return COMPLETION + name.removeprefix(prefix) if prefix else name
+
+
 def artifact_id(content: str) -> str:
     """Stable for the same content (guarantee §4): `art_` and 64 bits of the SHA-256 of all but outer white space, which
     is lost and won as a text is pasted, attached, or read from a file."""
