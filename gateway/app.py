@@ -76,6 +76,7 @@ from gateway.upstream.litellm.library import Library
 from gateway.upstream.litellm.provider import LitellmUpstream
 from gateway.upstream.openai.resources import UpstreamFiles, UpstreamModels
 from gateway.upstream.openai.told_facts import ToldFacts
+from gateway.upstream.responses.adapter import ResponsesUpstream
 from gateway.upstream.routing.catalogue import Catalogue
 from gateway.upstream.routing.native import Natives
 from gateway.upstream.routing.providers import ProtocolUpstream, unsupported
@@ -157,7 +158,11 @@ class Gateway:
         self.over_http = self.telemetry.http(self.pool)
         self.library = Library(modify_params=modifies_params(settings))
         through_litellm = LitellmUpstream(self.client, self.library)
-        self.upstream = self.telemetry.upstream(ProtocolUpstream(self.over_http, through_litellm))
+        self.upstream = self.telemetry.upstream(
+            ProtocolUpstream(
+                openai=self.over_http, responses=ResponsesUpstream(self.over_http), litellm=through_litellm
+            )
+        )
         self.margins = Margins(self.clock)
         self.counters = CounterRegistry(self.margins)
         self.calibrations = SqlCalibrations(self.transactions)

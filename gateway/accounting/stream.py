@@ -12,6 +12,8 @@ ON_EVERY_CHUNK = ("created", "model", "service_tier", "system_fingerprint")
 NOT_ENVELOPE = frozenset(("choices", "usage", "object"))
 MAX_ANSWER_CHARS = 64 * 2**20
 """Characters of a streamed answer, which is kept until it is stored; about the size that a whole one may have."""
+NUMBERED = ("annotations", "reasoning_items", "output_items")
+"""Lists of a delta whose entries may be numbered, as OpenAI's SDK demands to put a stream together."""
 SPLIT_CALLS = 1000
 """From here on are the indexes of calls that came under the index of another call, with an id of their own."""
 
@@ -229,6 +231,8 @@ def _merge(message: dict[str, Any], delta: dict[str, Any]) -> None:
             continue
         if key == "thinking_blocks" and isinstance(value, list):
             message[key] = _merge_thoughts(message.get(key) or [], value)
+        elif key in NUMBERED and isinstance(value, list):
+            message[key] = [*(message.get(key) or ()), *map(_without_number, value)]
         elif isinstance(value, str) and isinstance(message.get(key), str) and key != "role":
             message[key] += value
         elif isinstance(value, list) and isinstance(message.get(key), list):
@@ -239,6 +243,10 @@ def _merge(message: dict[str, Any], delta: dict[str, Any]) -> None:
             message[key] = merged
         else:
             message[key] = value
+
+
+def _without_number(entry: Any) -> Any:
+    return {k: v for k, v in entry.items() if k != "index"} if isinstance(entry, dict) else entry
 
 
 def _merge_thoughts(blocks: list[Any], fragments: list[Any]) -> list[Any]:

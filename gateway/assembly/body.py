@@ -57,7 +57,10 @@ def without_items(messages: list[dict[str, Any]], request: ChatRequest) -> list[
 
 
 def _without_items(message: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in message.items() if name not in OF_RESPONSES}
+    found = {name: value for name, value in message.items() if name not in OF_RESPONSES}
+    if found.keys() == {"role", "content"} and found["content"] is None:  # which no chat takes
+        found["content"] = ""
+    return found
 
 
 def has_natives(messages: list[dict[str, Any]]) -> bool:

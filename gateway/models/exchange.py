@@ -196,6 +196,8 @@ class ModelFacts:
     supports_pdf_input: bool = False
     supports_prompt_caching: bool | None = None
     """None: nothing is known of the model."""
+    mode: str | None = None
+    """The API that it is served by, by LiteLLM's names: `chat`, `responses` …; None: nobody says."""
     served_at: str = ""
     """The address that was configured for it: one name may stand for other models elsewhere."""
 

@@ -205,6 +205,12 @@ class TiktokenCounter:
         return count
 
 
+SEALED_CHARS = 6
+"""Characters of a sealed thought that hold about one token: four and a bit, in base64."""
+UNREAD = ("encrypted_content", "result", "id", "status", "summary")
+"""Fields of items that no model reads as text: what is sealed, pictures, a summary of what is sealed."""
+
+
 def _parts_of(message: dict[str, Any], model: str) -> tuple[int, list[str], list[int]]:
     """The tokens that frame a message and its parts, its texts, and the tokens of its pictures and sounds."""
     frame, texts, media = MESSAGE_TOKENS, [], []
@@ -227,6 +233,12 @@ def _parts_of(message: dict[str, Any], model: str) -> tuple[int, list[str], list
         value = message.get(key)
         if value:
             texts.append(value if isinstance(value, str) else jsons.dumps_text(value))
+    for key in ("reasoning_items", "output_items"):
+        for item in message.get(key) or ():
+            if isinstance(item, dict):
+                sealed = item.get("encrypted_content")
+                frame += len(sealed) // SEALED_CHARS if isinstance(sealed, str) else 0
+                texts.append(jsons.dumps_text({k: v for k, v in item.items() if k not in UNREAD}))
     return frame, texts, media
 
 

@@ -32,6 +32,7 @@ from gateway.turn.exchange import Exchange, Outcome
 from gateway.turn.rolling_summaries import RollingSummaries
 from gateway.turn.settlement import Settlement
 from gateway.turn.streaming import Receiver, StreamedAnswer, relay
+from gateway.upstream.routing.deployments import RESPONSES
 from gateway.upstream.routing.native import NOT_SPOKEN, Natives
 from gateway.upstream.routing.router import ConfiguredRouter
 from gateway.window.budget import Budget, budget_for, cleared_above, tightened, writable
@@ -261,9 +262,14 @@ class Pipeline:
                 self._settlement.metrics.upstream_failed(exchange.request.model, overflow)
                 await self._refit(exchange, exchange.built, overflow)
             except UpstreamRefused as refusal:
-                if exchange.fallback is not None and refusal.status in NOT_SPOKEN:
-                    self._natives.refused(exchange.deployment)
-                    exchange.deployment, exchange.fallback = exchange.fallback, None
+                native = exchange.request.native
+                if (
+                    native is not None
+                    and native.protocol == exchange.deployment.protocol
+                    and refusal.status in NOT_SPOKEN
+                ):
+                    exchange.deployment = self._natives.instead(exchange.deployment, exchange.fallback, native, refusal)
+                    exchange.fallback = None
                     continue
                 asked = exchange.request.stream and exchange.ask_usage
                 if not asked or refusal.status not in USAGE_REFUSALS or "stream_options" not in str(refusal.original):
@@ -326,7 +332,7 @@ def _body(exchange: Exchange) -> dict[str, Any]:
             reserved=budget.reserved_output,
             refitted=exchange.refused_budget is not None,
         )
-    if deployment.protocol != "responses":
+    if deployment.protocol != RESPONSES:
         messages = without_items(messages, request)
     body = request_body(forward, messages, deployment, stream=request.stream, ask_usage=exchange.ask_usage)
     if native is not None:

@@ -21,7 +21,17 @@ from gateway.http.chat.messages import plain_messages
 from gateway.http.chat.resends import Resends, read_chat_request
 from gateway.http.chat.validation import Arrival, parse_chat_request
 from gateway.models.bill import ResponseMetadata
-from gateway.models.exchange import Caller, ChatRequest, ChunkStream, Deployment, JsonAnswer, ModelFacts, StoredFile
+from gateway.models.exchange import (
+    Caller,
+    ChatRequest,
+    ChunkStream,
+    Deployment,
+    JsonAnswer,
+    ModelFacts,
+    Native,
+    StoredFile,
+)
+from gateway.ports import Upstream
 from gateway.relevance.index_cache import ContentIndexes, IndexedCache
 from gateway.storage.cache.memory import MemoryCache
 from gateway.storage.database.engine import open_transactions
@@ -34,6 +44,7 @@ from gateway.tokens.counter import CounterRegistry
 from gateway.turn.exchange import Exchange
 from gateway.turn.pipeline import Pipeline
 from gateway.turn.settlement import Settlement
+from gateway.upstream.routing.catalogue import Catalogue
 from gateway.upstream.routing.native import Natives
 from gateway.upstream.routing.router import ConfiguredRouter
 
@@ -105,9 +116,19 @@ class InProcess:
     """`ask` is what `POST /v1/chat/completions` does, without HTTP. To be made and closed in one event loop."""
 
     def __init__(
-        self, settings: Settings, facts: dict[str, ModelFacts], answers: Answers, *, remembers: bool = False
+        self,
+        settings: Settings,
+        facts: dict[str, ModelFacts],
+        answers: Answers,
+        *,
+        remembers: bool = False,
+        upstream: Upstream | None = None,
     ) -> None:
-        """`remembers`: it keeps conversations in the process, as a server does."""
+        """
+        Args:
+            remembers: it keeps conversations in the process, as a server does.
+            upstream: is asked in place of `answers`, where `settings` say that models are served.
+        """
         clock, counters = SystemClock(), CounterRegistry()
         self.resends = Resends(settings.cache.conversation_bytes // 2 if remembers else 1, clock)
         self.paths = PathCache(settings.cache.conversation_bytes // 2 if remembers else 1, clock)
@@ -133,10 +154,9 @@ class InProcess:
         settlement = NotingSettlement(store, counters, clock, Metrics(()), match)
         self.computed = settlement.computed = {}
         """Bills by the request's id, as they were computed."""
-        router = OneProvider(facts)
         self._pipeline = Pipeline(
-            router,
-            self.upstream,
+            OneProvider(facts) if upstream is None else ConfiguredRouter(settings, Catalogue()),
+            upstream or self.upstream,
             store,
             NoFiles(),
             self.context,
@@ -152,8 +172,8 @@ class InProcess:
         await migrate(self.transactions, 10.0)
         return self
 
-    async def ask(self, body: Json, tenant: str = "tenant") -> Json:
-        """The answer's body.
+    async def ask(self, body: Json, tenant: str = "tenant", native: Native | None = None) -> Json:
+        """The answer's body. `native`: what the request says in the words of Responses alone, which it came by.
 
         Raises:
             GatewayError: what an HTTP client would get as an error.
@@ -161,7 +181,8 @@ class InProcess:
         size = len(json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass"))
         plain = plain_messages(body["messages"])
         arrival = Arrival(new_id("req_"), datetime.now(UTC), time.monotonic(), size)
-        return await self._answer(parse_chat_request(body, {}, Caller(tenant), self.settings, arrival, plain))
+        request = parse_chat_request(body, {}, Caller(tenant), self.settings, arrival, plain)
+        return await self._answer(replace(request, api="responses", native=native) if native else request)
 
     async def send(self, raw: bytes, tenant: str = "tenant") -> Json:
         """The same of a body as it comes over HTTP.

@@ -13,6 +13,7 @@ from gateway.http.relay.bodies import Body, understood
 from gateway.http.relay.rules import is_operators, only_stores_files
 from gateway.http.relay.upload import Upload
 from gateway.models.exchange import Caller, Deployment
+from gateway.upstream.routing.providers import OPENAIS
 from gateway.upstream.routing.router import ConfiguredRouter
 
 BEFORE_A_MODEL = ("engines", "deployments")
@@ -128,7 +129,7 @@ class Destinations:
     async def _listed(self, call: Call, model: str, body: Body | None, size: int) -> Destination:
         deployment = self._router.deployment(model, call.caller)
         call.scope["gateway"]["model"] = model
-        if deployment.protocol != "openai":
+        if deployment.protocol not in OPENAIS:
             raise NotRelayed(f"The provider of {model!r} does not speak OpenAI's protocol; it serves chats alone.")
         if deployment.operator_key and not call.named:
             raise NotRelayed("This path is not relayed with the gateway's own key; server.relay could name it.")
@@ -151,5 +152,5 @@ class Destinations:
             found = self._router.deployment(name, call.caller)
             default = self.default(call.caller, named=call.named)
             there = (default.api_base, default.api_key, name)
-            if (found.api_base, found.api_key, found.provider_model) != there or found.protocol != "openai":
+            if (found.api_base, found.api_key, found.provider_model) != there or found.protocol not in OPENAIS:
                 raise NotRelayed("This path is not relayed: its model is not served at the default upstream.")

@@ -171,7 +171,9 @@ class HttpChunkStream:
                     self.done = True
                     break
                 if data and not data.isspace():
-                    chunks.append(self._chunk(data))
+                    self._add(chunks, data)
+                    if self.done:
+                        break
             if chunks:
                 self._patience.event_came()
             elif not self.done:
@@ -180,19 +182,34 @@ class HttpChunkStream:
             self._fault = fault
         return chunks
 
-    def _chunk(self, data: bytes) -> dict[str, Any]:
-        try:
-            chunk = jsons.loads_answer(data)
-        except jsons.JSONDecodeError as error:
-            raise UpstreamInvalidResponse("The upstream sent an event that is not JSON.") from error
-        if not isinstance(chunk, dict):
-            raise UpstreamInvalidResponse("The upstream sent an event that is no object.")
+    def _add(self, chunks: list[dict[str, Any]], data: bytes) -> None:
+        """Adds what an event is; an API of other events sets `done` where one of them ends the answer.
+
+        Raises:
+            UpstreamInvalidResponse, UpstreamRefused: as `batches`.
+        """
+        chunk = event_object(data)
         choices = chunk.get("choices")
         if chunk.get("error") and not choices:
             raise refusal(200, data, {}, self._deployment)
         if choices:
             check_choices(choices, "delta")
-        return chunk
+        chunks.append(chunk)
+
+
+def event_object(data: bytes) -> dict[str, Any]:
+    """The object that an event is.
+
+    Raises:
+        UpstreamInvalidResponse: it is none.
+    """
+    try:
+        found = jsons.loads_answer(data)
+    except jsons.JSONDecodeError as error:
+        raise UpstreamInvalidResponse("The upstream sent an event that is not JSON.") from error
+    if not isinstance(found, dict):
+        raise UpstreamInvalidResponse("The upstream sent an event that is no object.")
+    return found
 
 
 class _Patience:

@@ -1,12 +1,13 @@
 """Chat calls to an OpenAI-compatible provider."""
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from typing import Any
 
 from gateway.base import jsons
 from gateway.errors import UpstreamError, UpstreamInvalidResponse, UpstreamUnreachable
-from gateway.models.exchange import Deployment, JsonAnswer
+from gateway.models.exchange import Deployment, JsonAnswer, StreamOpener
 from gateway.upstream.http.client import address, answering, request_head
 from gateway.upstream.http.connection import Connection
 from gateway.upstream.http.faults import Origin, translated
@@ -24,6 +25,16 @@ OWN_HEADERS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A whole answer as it came: its JSON, its bytes, its status and those headers that may be relayed."""
+
+    value: Any
+    raw: bytes
+    status: int
+    headers: dict[str, str]
+
+
 class HttpUpstream:
     """Calls providers (an `Upstream`). A connection that failed before any byte is tried once more, nothing else is."""
 
@@ -32,21 +43,31 @@ class HttpUpstream:
 
     async def complete(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> JsonAnswer:
         """One whole answer."""
-        connection = await self._open(deployment, CHAT, body, headers)
+        answered = await self.whole(deployment, CHAT, body, headers)
+        answer = answered.value
+        if not isinstance(answer, dict) or not answer.get("choices"):
+            if isinstance(answer, dict) and answer.get("error"):
+                raise refusal(answered.status, answered.raw, answered.headers, deployment)
+            raise UpstreamInvalidResponse("The upstream's answer holds no choices.")
+        check_choices(answer["choices"], "message")
+        return JsonAnswer(answer, relayed_headers(answered.headers))
+
+    async def whole(self, deployment: Deployment, path: str, body: dict[str, Any], headers: dict[str, str]) -> Answered:
+        """The JSON of a whole answer of any endpoint.
+
+        Raises:
+            UpstreamError: as drawn in `errors.py`.
+        """
+        connection = await self._open(deployment, path, body, headers)
         try:
             raw = await read_body(connection, deployment)
         finally:
             connection.close()
         try:
-            answer = jsons.loads_answer(raw.removeprefix(BYTE_ORDER_MARK))
+            value = jsons.loads_answer(raw.removeprefix(BYTE_ORDER_MARK))
         except jsons.JSONDecodeError as error:
             raise UpstreamInvalidResponse("The upstream's answer is not JSON.") from error
-        if not isinstance(answer, dict) or not answer.get("choices"):
-            if isinstance(answer, dict) and answer.get("error"):
-                raise refusal(connection.status, raw, relayable_headers(connection), deployment)
-            raise UpstreamInvalidResponse("The upstream's answer holds no choices.")
-        check_choices(answer["choices"], "message")
-        return JsonAnswer(answer, relayed_headers(relayable_headers(connection)))
+        return Answered(value, raw, connection.status, relayable_headers(connection))
 
     async def post(self, deployment: Deployment, path: str, body: dict[str, Any], max_bytes: int) -> bytes:
         """The answer of another endpoint beside the completions, as it came.
@@ -60,18 +81,31 @@ class HttpUpstream:
         finally:
             connection.close()
 
-    @contextlib.asynccontextmanager
-    async def stream(
-        self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]
-    ) -> AsyncIterator["HttpChunkStream"]:
+    def stream(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> StreamOpener:
         """An answer in chunks."""
-        connection = await self._open(deployment, CHAT, body, headers)
+        return self.events(deployment, CHAT, body, headers, HttpChunkStream)
+
+    @contextlib.asynccontextmanager
+    async def events(
+        self,
+        deployment: Deployment,
+        path: str,
+        body: dict[str, Any],
+        headers: dict[str, str],
+        reader: Callable[[Connection, Deployment], HttpChunkStream],
+    ) -> AsyncIterator[HttpChunkStream]:
+        """The stream of any endpoint, which `reader` reads.
+
+        Raises:
+            UpstreamError: as drawn in `errors.py`, also where there is no stream.
+        """
+        connection = await self._open(deployment, path, body, headers)
         done = False
         try:
             if header(connection, b"content-type").partition(b";")[0].strip() in NO_STREAM:
                 raw = await read_body(connection, deployment, within=deployment.idle_timeout)
                 raise _no_stream(raw, connection, deployment)
-            stream = HttpChunkStream(connection, deployment)
+            stream = reader(connection, deployment)
             await stream.begin()
             try:
                 yield stream

@@ -52,6 +52,7 @@ class Catalogue:
             token_margin=info.token_margin if info else 1.0,
             supports_pdf_input=bool(extra.get("supports_pdf_input", known.get("supports_pdf_input", False))),
             supports_prompt_caching=_caches(extra, known),
+            mode=_mode(extra, known),
         )
 
     def _names(self, model: str, entry: ModelEntry | None) -> list[str]:
@@ -125,6 +126,11 @@ def _caches(configured: dict[str, Any], known: dict[str, Any]) -> bool | None:
     """Whether the model's prompts can be cached: as configured, else as the map has it, if it knows the model."""
     found = configured.get(CACHING, known.get(CACHING, False if known else None))
     return None if found is None else bool(found)
+
+
+def _mode(configured: dict[str, Any], known: dict[str, Any]) -> str | None:
+    found = configured.get("mode", known.get("mode"))
+    return found if isinstance(found, str) else None
 
 
 def _first(*values: Any) -> int | None:

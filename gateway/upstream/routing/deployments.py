@@ -1,7 +1,7 @@
 """An entry of `model_list` as the deployment that calls go to."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 from urllib.parse import quote
 
 from gateway.config.fields import Timeouts
@@ -10,6 +10,7 @@ from gateway.config.model_list import ModelEntry
 from gateway.models.exchange import Deployment
 from gateway.upstream.routing.providers import AZURE, THROUGH_LITELLM, origin_of
 
+RESPONSES: Literal["responses"] = "responses"
 AZURE_API_VERSION = "2025-02-01-preview"
 AZURE_V1 = ("v1", "latest", "preview")
 """Values of `api_version` that mean Azure's second API, whose paths are OpenAI's."""
@@ -87,10 +88,18 @@ def deployment_of(
 def _has_responses(entry: ModelEntry) -> bool | None:
     """What an entry says of OpenAI's API for responses, as LiteLLM's map does."""
     info = entry.model_info.model_extra or {}
-    if info.get("mode") == "responses":
+    if info.get("mode") == RESPONSES:
         return True
     served = info.get("supported_endpoints")
-    return "/v1/responses" in served if isinstance(served, list) else None
+    return f"/v1/{RESPONSES}" in served if isinstance(served, list) else None
+
+
+def by_responses(deployment: Deployment) -> Deployment:
+    """The deployment as it is called in the words of Responses. Azure serves them beside its second API alone."""
+    root, classic, _ = deployment.api_base.partition("/openai/deployments/")
+    if classic:
+        return replace(deployment, protocol=RESPONSES, api_base=f"{root}/openai/v1", query="")
+    return replace(deployment, protocol=RESPONSES)
 
 
 def _azure(base: str, name: str, version: str | None, token: str | None) -> dict[str, Any]:

@@ -1,18 +1,23 @@
 """Whether a deployment speaks the API that a request came by: then it is called in that API's own words (ADR 27)."""
 
+import re
 from dataclasses import replace
 from typing import Literal
 
-from gateway.errors import InvalidRequest
+from gateway.base import jsons
+from gateway.errors import InvalidRequest, UpstreamRefused
 from gateway.models.exchange import Deployment, Native
 from gateway.ports import Clock
+from gateway.upstream.routing.deployments import by_responses
+from gateway.upstream.routing.providers import AZURE, OPENAI_BASES
 
 ANTHROPIC_BASE = "https://api.anthropic.com"
 BEARERS = ("sk-ant-oat",)
 """With which the tokens of a subscription begin; they go in another header than keys."""
-OPENAI_BASES = ("https://api.openai.com/v1", "https://eu.api.openai.com/v1", "https://us.api.openai.com/v1")
 NOT_SPOKEN = (404, 405, 501)
 """Statuses by which an upstream says that it has no such endpoint."""
+OF_A_MODEL = re.compile(r"\bmodels?\b", re.IGNORECASE)
+"""Such an answer may be about the model instead."""
 FORGET_SECONDS = 600.0
 """How long an upstream that has no such endpoint is not asked again."""
 Speaks = Literal["yes", "perhaps", "no"]
@@ -39,18 +44,32 @@ class Natives:
         certain = speaks == "yes" or bool(native.needs)
         return spoken, None if certain else deployment
 
-    def refused(self, deployment: Deployment) -> None:
-        """This one has no such endpoint."""
-        self._silent[deployment.api_base, deployment.protocol] = self._clock.monotonic() + FORGET_SECONDS
+    def instead(
+        self, asked: Deployment, fallback: Deployment | None, native: Native, refusal: UpstreamRefused
+    ) -> Deployment:
+        """The deployment to call instead of one that has refused; that it has no such endpoint is remembered.
+
+        Raises:
+            UpstreamRefused: this one, if it says something else, or the upstream was known to speak the API.
+            InvalidRequest: the request needs what no other API has.
+        """
+        says_so = refusal.status in NOT_SPOKEN and not OF_A_MODEL.search(jsons.dumps_text(refusal.original))
+        if not says_so or self._speaks(asked, native.protocol) == "yes":
+            raise refusal
+        self._silent[asked.api_base, native.protocol] = self._clock.monotonic() + FORGET_SECONDS
+        if fallback is None:
+            _check_needs(native)
+            raise refusal
+        return fallback
 
     def _speaks(self, deployment: Deployment, protocol: str) -> Speaks:
         if protocol == "anthropic":
             return "yes" if deployment.provider == "anthropic" else "no"
-        if deployment.protocol != "openai":
+        if deployment.protocol not in ("openai", "responses"):
             return "no"
         if deployment.has_responses is not None:
             return "yes" if deployment.has_responses else "no"
-        if deployment.api_base in OPENAI_BASES:
+        if deployment.api_base in OPENAI_BASES or deployment.provider == AZURE:
             return "yes"
         until = self._silent.get((deployment.api_base, protocol), 0.0)
         return "no" if until > self._clock.monotonic() else "perhaps"
@@ -58,7 +77,7 @@ class Natives:
 
 def _called_natively(deployment: Deployment, protocol: Literal["responses", "anthropic"]) -> Deployment:
     if protocol == "responses":
-        return replace(deployment, protocol="responses")
+        return by_responses(deployment)
     header = "authorization" if (deployment.api_key or "").startswith(BEARERS) else "x-api-key"
     base = (deployment.api_base or ANTHROPIC_BASE).rstrip("/").removesuffix("/v1")
     return replace(deployment, protocol="anthropic", api_base=f"{base}/v1", key_header=header)

@@ -45,6 +45,9 @@ OPENAI_COMPATIBLE = {
 NAMED_ALONE = (("claude-", "anthropic"), ("command-", "cohere_chat"))
 """Models that LiteLLM serves without a provider before their name."""
 AZURE = "azure"
+OPENAI_BASES = ("https://api.openai.com/v1", "https://eu.api.openai.com/v1", "https://us.api.openai.com/v1")
+OPENAIS = ("openai", "responses")
+"""Protocols of OpenAI's, whose endpoints stand beside each other."""
 THROUGH_LITELLM = CLOUDS | {
     *("anthropic", "gemini", "cohere", "cohere_chat", "azure_ai", "ai21", "ai21_chat", "huggingface", "replicate"),
     *("watsonx", "databricks", "snowflake", "cloudflare", "ollama", "ollama_chat", "predibase", "nlp_cloud"),
@@ -113,10 +116,10 @@ def origin_of(provider: str, name: str, api_base: str | None) -> str:
 
 
 class ProtocolUpstream:
-    """Calls each deployment by its protocol: OpenAI's directly, every other through litellm (an `Upstream`)."""
+    """Calls each deployment by its protocol (an `Upstream`)."""
 
-    def __init__(self, openai: Upstream, litellm: Upstream) -> None:
-        self._by_protocol: dict[str, Upstream] = {"openai": openai, "litellm": litellm}
+    def __init__(self, **by_protocol: Upstream) -> None:
+        self._by_protocol = by_protocol
 
     async def complete(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> JsonAnswer:
         """One whole answer."""
@@ -133,5 +136,5 @@ class ProtocolUpstream:
         """
         found = self._by_protocol.get(deployment.protocol)
         if found is None:
-            raise UpstreamRefused(404, {"error": {"message": "This API is not served by the model's upstream."}}, {})
+            raise UpstreamRefused(404, {"error": {"message": "This API is not served upstream."}}, {})
         return found

@@ -8,9 +8,12 @@ from gateway.errors import GatewayError, ModelNotFound, Unauthorized
 from gateway.models.exchange import ANTHROPICS_KEY, Caller, Deployment, ModelFacts
 from gateway.upstream.openai.told_facts import ToldFacts, completed, lacks
 from gateway.upstream.routing.catalogue import Catalogue
-from gateway.upstream.routing.deployments import Access, deployment_of
+from gateway.upstream.routing.deployments import RESPONSES, Access, by_responses, deployment_of
 from gateway.upstream.routing.providers import (
+    AZURE,
+    OPENAI_BASES,
     OPENAI_COMPATIBLE,
+    OPENAIS,
     THROUGH_LITELLM,
     named_base,
     origin_of,
@@ -84,6 +87,8 @@ class ConfiguredRouter:
         access = self._access(entry, provider, base, caller)
         timeouts = entry.litellm_params.timeouts(self._settings.upstream)
         found = deployment_of(model, entry, (provider, name), base, access, timeouts)
+        if (entry.model_info.model_extra or {}).get("mode") == RESPONSES or self._map_says_responses(found):
+            found = _only_by_responses(found)
         if found.operator_key and len(self._deployments) < MAX_REMEMBERED:
             self._deployments[model] = found
         return found
@@ -98,7 +103,7 @@ class ConfiguredRouter:
         operator_key = upstream.api_key.get_secret_value() if upstream.api_key else None
         if operator_key is None and self._settings.auth.keys:
             raise self.unknown(model)
-        return Deployment(
+        found = Deployment(
             model=model,
             provider_model=model,
             route=f"openai/{model}",
@@ -110,6 +115,13 @@ class ConfiguredRouter:
             idle_timeout=upstream.idle,
             origin=origin_of("openai", model, upstream.api_base.rstrip("/")),
         )
+        return _only_by_responses(found) if self._map_says_responses(found) else found
+
+    def _map_says_responses(self, deployment: Deployment) -> bool:
+        """Whether LiteLLM's map knows the model as one that only Responses serve. It speaks of OpenAI's own servers and
+        of Azure's: elsewhere a server of that name may well take chats."""
+        is_theirs = deployment.api_base in OPENAI_BASES or deployment.provider == AZURE
+        return is_theirs and self.facts(deployment.model).mode == RESPONSES
 
     def asks_anthropic(self, caller: Caller) -> bool:
         """Whether Anthropic's models are asked for at Anthropic, with the client's own key. One that is not surely
@@ -151,11 +163,11 @@ class ConfiguredRouter:
                 return None
         else:
             is_default = primary.api_base == self._settings.upstream.api_base.rstrip("/")
-            if primary.protocol != "openai" or primary.key_header != "authorization" or not (chosen or is_default):
+            if primary.protocol not in OPENAIS or primary.key_header != "authorization" or not (chosen or is_default):
                 return None
             provider, slash, _ = primary.route.partition("/")
             route = f"{provider}/{name}" if slash else name
-            found = replace(primary, model=name, provider_model=name, route=route, parameters={})
+            found = replace(primary, model=name, provider_model=name, route=route, parameters={}, protocol="openai")
         if (found.api_base, found.api_key) != (primary.api_base, primary.api_key):
             return found
         # What an internal model reads of a request stays with the organization and project that the client names.
@@ -231,6 +243,12 @@ class ConfiguredRouter:
                     update={"litellm_params": entry.litellm_params.model_copy(update={"model": served})}
                 )
         return None
+
+
+def _only_by_responses(deployment: Deployment) -> Deployment:
+    if deployment.protocol != "openai":
+        return deployment
+    return replace(by_responses(deployment), has_responses=True)
 
 
 def modifies_params(settings: Settings) -> bool:

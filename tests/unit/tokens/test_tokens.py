@@ -115,3 +115,15 @@ def test_the_vocabularies_come_from_a_wheel_and_not_from_the_network() -> None:
     assert folder is not None
     assert len(list(folder.iterdir())) >= 2
     assert jsons.dumps(user("x")) == b'{"role":"user","content":"x"}'
+
+
+def test_sealed_thoughts_take_room() -> None:
+    """The model reads them, though nobody else can: about a token in six characters of their seal. What the provider
+    ran itself counts as its text; a picture does not."""
+    counter = CounterRegistry().counter(ModelFacts("gpt-4o"))
+    bare = {"role": "assistant", "content": "x"}
+    thought = {"type": "reasoning", "summary": [], "encrypted_content": "s" * 6000}
+    picture = {"type": "image_generation_call", "result": "p" * 10**6}
+    plain = counter.message(bare)
+    assert 1000 <= counter.message({**bare, "reasoning_items": [thought]}) - plain < 1100
+    assert counter.message({**bare, "output_items": [picture]}) - plain < 100

@@ -1,0 +1,1 @@
+"""Upstreams that speak Responses."""

@@ -1,0 +1,179 @@
+"""A chat of the inner form as a request for a response."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.models.exchange import NATIVE
+from gateway.models.items import input_parts, output_parts
+
+Json = dict[str, Any]
+SEALED = "reasoning.encrypted_content"
+LOGPROBS = "message.output_text.logprobs"
+SPOKEN = "messages tools tool_choice response_format verbosity reasoning_effort max_tokens max_completion_tokens"
+TRANSLATED = frozenset((*SPOKEN.split(), "logprobs", "stream_options", NATIVE))
+"""Fields of a chat that a response has in other words. All others go up as they are; the upstream may refuse them."""
+NEUTRAL: Json = {"n": 1, "frequency_penalty": 0, "presence_penalty": 0, "logit_bias": {}, "stop": [], "functions": []}
+"""What says nothing, where a response has no such field: SDKs send it all the same."""
+OURS = ("previous_response_id", "conversation")
+"""What names a history here says nothing to an upstream, which is sent all of it."""
+JOINED = ("text", "reasoning", "tools", "include")
+"""Fields to which both a chat's words and the request's own add."""
+Calls = dict[str, bool]
+"""The ids of calls so far, and whether each is one of a custom tool."""
+
+
+def response_request(chat: Mapping[str, Any]) -> Json:
+    """The request that asks the same as a chat.
+
+    Thoughts and hosted calls of earlier answers go back where they stood. Nothing is kept by the upstream unless the
+    chat says so; then thoughts are asked for sealed, as the upstream has to be given them again.
+    """
+    own: Json = chat.get(NATIVE) or {}
+    request = {name: value for name, value in chat.items() if name not in TRANSLATED and not _says_nothing(name, value)}
+    request |= {name: value for name, value in own.items() if name not in (*JOINED, *OURS)}
+    request.setdefault("store", False)
+    keeps = bool(request["store"])
+    request["input"] = input_items(chat["messages"], keeps=keeps)
+    limit = chat.get("max_completion_tokens") or chat.get("max_tokens")
+    if limit is not None:
+        request["max_output_tokens"] = limit
+    tools = [_tool(tool, strict=None if NATIVE in chat else False) for tool in chat.get("tools") or ()]
+    if tools or own.get("tools"):
+        request["tools"] = [*tools, *(own.get("tools") or ())]
+    if "tool_choice" not in own and chat.get("tool_choice") is not None:
+        request["tool_choice"] = _tool_choice(chat["tool_choice"])
+    include = [*(own.get("include") or ())]
+    if chat.get("logprobs"):
+        include.append(LOGPROBS)
+    if not keeps and SEALED not in include:
+        include.append(SEALED)
+    fields = {"text": _text(chat, own), "reasoning": _reasoning(chat, own), "include": include}
+    request |= {name: value for name, value in fields.items() if value}
+    options = {k: v for k, v in (chat.get("stream_options") or {}).items() if k != "include_usage"}
+    return {**request, "stream_options": options} if options else request
+
+
+def _says_nothing(name: str, value: Any) -> bool:
+    return value is None or (name in NEUTRAL and value == NEUTRAL[name])
+
+
+def _text(chat: Mapping[str, Any], own: Json) -> Json:
+    text = dict(own.get("text") or {})
+    shape = chat.get("response_format")
+    if isinstance(shape, dict):
+        schema = shape.get("json_schema")
+        text["format"] = {"type": "json_schema", **schema} if isinstance(schema, dict) else shape
+    if chat.get("verbosity") is not None:
+        text["verbosity"] = chat["verbosity"]
+    return text
+
+
+def _reasoning(chat: Mapping[str, Any], own: Json) -> Json:
+    reasoning = dict(own.get("reasoning") or {})
+    if chat.get("reasoning_effort") is not None:
+        reasoning["effort"] = chat["reasoning_effort"]
+    return reasoning
+
+
+def _tool(tool: Any, *, strict: bool | None) -> Any:
+    """A tool with its fields beside its type. `strict`: what holds for functions that do not say, as a chat's are not
+    strict and a response's are."""
+    if not isinstance(tool, dict):
+        return tool
+    kind = tool.get("type")
+    inner = tool.get(str(kind))
+    if kind not in ("function", "custom") or not isinstance(inner, dict):
+        return tool
+    found = {"type": kind, **inner}
+    if kind == "function":
+        found.setdefault("parameters", None)
+        if strict is not None:
+            found.setdefault("strict", strict)
+    shape = inner.get("format")
+    if isinstance(shape, dict) and isinstance(shape.get("grammar"), dict):
+        found["format"] = {"type": "grammar", **shape["grammar"]}
+    return found
+
+
+def _tool_choice(choice: Any) -> Any:
+    if not isinstance(choice, dict):
+        return choice
+    kind = choice.get("type")
+    inner = choice.get(str(kind))
+    if not isinstance(inner, dict):
+        return choice
+    if kind == "allowed_tools":
+        return {"type": kind, **inner, "tools": [_tool_choice(tool) for tool in inner.get("tools") or ()]}
+    return {"type": kind, "name": inner.get("name")}
+
+
+def input_items(messages: list[Json], *, keeps: bool = False) -> list[Json]:
+    """The messages as items. `keeps`: the upstream keeps responses, so that it knows its items by their ids."""
+    found: list[Json] = []
+    calls: Calls = {}
+    for message in messages:
+        role = message.get("role")
+        if role == "assistant":
+            found += _answer(message, calls, keeps=keeps)
+        elif role in ("tool", "function"):
+            found.append(_output(message, calls))
+        else:
+            content = message.get("content")
+            found.append({"role": role, "content": content if isinstance(content, str) else input_parts(content)})
+    return found
+
+
+def _answer(message: Json, calls: Calls, *, keeps: bool) -> list[Json]:
+    """An assistant's message: thoughts and hosted calls, its words, its calls."""
+    items = [item for name in ("reasoning_items", "output_items") for item in message.get(name) or ()]
+    found = [_given_back(item) for item in items if isinstance(item, dict) and (keeps or _stands_alone(item))]
+    words = _words(message)
+    if words:
+        phase = {"phase": message["phase"]} if isinstance(message.get("phase"), str) else {}
+        found.append({"role": "assistant", "content": words, **phase})
+    made = [call for call in message.get("tool_calls") or () if isinstance(call, dict)]
+    if isinstance(message.get("function_call"), dict):  # as calls were made before there were tools
+        made.append({"id": message["function_call"].get("name"), "function": message["function_call"]})
+    return found + [_call(call, calls) for call in made]
+
+
+def _stands_alone(item: Json) -> bool:
+    """Whether an upstream that keeps nothing understands an item: thoughts are sealed in it, or there to be read."""
+    return item.get("type") != "reasoning" or bool(item.get("encrypted_content") or item.get("content"))
+
+
+def _given_back(item: Json) -> Json:
+    """An item as it came, without what is null, as some upstreams send fields that they do not take, and without its
+    number in a stream."""
+    found = {name: value for name, value in item.items() if value is not None and name != "index"}
+    return {"summary": [], **found} if item.get("type") == "reasoning" else found
+
+
+def _words(message: Json) -> str | list[Json]:
+    content = message.get("content")
+    if isinstance(content, str) and not message.get("refusal") and not message.get("annotations"):
+        return content
+    parts = output_parts(message)
+    return [{k: v for k, v in part.items() if k != "logprobs" or v} for part in parts if _says_something(part)]
+
+
+def _says_something(part: Json) -> bool:
+    return part.get("type") != "output_text" or bool(part.get("text"))
+
+
+def _call(call: Json, calls: Calls) -> Json:
+    call_id, custom = str(call.get("id")), call.get("custom")
+    calls[call_id] = isinstance(custom, dict)
+    if isinstance(custom, dict):
+        text = custom.get("input") or ""
+        return {"type": "custom_tool_call", "call_id": call_id, "name": custom.get("name"), "input": text}
+    function = call.get("function") or {}
+    arguments = function.get("arguments") or "{}"
+    return {"type": "function_call", "call_id": call_id, "name": function.get("name"), "arguments": arguments}
+
+
+def _output(message: Json, calls: Calls) -> Json:
+    call_id, content = str(message.get("tool_call_id") or message.get("name")), message.get("content")
+    kind = "custom_tool_call_output" if calls.get(call_id) else "function_call_output"
+    output = input_parts(content) if isinstance(content, list) else content or ""
+    return {"type": kind, "call_id": call_id, "output": output}

@@ -1,0 +1,388 @@
+"""Upstreams that speak Responses are called in those words (guarantee §10.4)."""
+
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from openai import OpenAI
+
+from tests.support.answers import Json, http, stored, user
+from tests.support.command import gateway_command
+from tests.support.factory import SMALL_MODEL_INFO, GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_responses import MockResponses, call, custom_call, refusal, thought, web_search, words
+from tests.support.mock_upstream import MockUpstream
+from tests.support.reply import Reply
+
+BOTH = pytest.mark.parametrize("streamed", [False, True], ids=["plain", "streamed"])
+TOOL: Json = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
+
+
+def entry(upstream: MockUpstream, name: str, **info: Any) -> Json:
+    params = {"model": f"openai/{name}", "api_base": upstream.base_url, "api_key": "sk-upstream"}
+    return {"model_name": name, "litellm_params": params, "model_info": {**SMALL_MODEL_INFO, **info}}
+
+
+@pytest.fixture(scope="module")
+def module_codex(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> GatewayProcess:
+    cached = {"cache_read_input_token_cost": 1e-7}
+    models = [
+        entry(module_upstream, name, mode="responses", **more) for name, more in (("codex", {}), ("priced", cached))
+    ]
+    return module_start_gateway({"model_list": models})
+
+
+@pytest.fixture
+def codex(module_codex: GatewayProcess, upstream: MockUpstream) -> Iterator[GatewayProcess]:
+    """A gateway with `codex` and `priced`, which only Responses serve."""
+    logged = len(module_codex.log_text())
+    yield module_codex
+    assert "Traceback" not in module_codex.log_text()[logged:]
+    assert upstream.violations == []
+
+
+@pytest.fixture
+def mock(upstream: MockUpstream) -> MockResponses:
+    return MockResponses(upstream)
+
+
+@pytest.fixture
+def client(codex: GatewayProcess) -> Iterator[OpenAI]:
+    with OpenAI(base_url=codex.base_url, api_key="sk-test", max_retries=0, timeout=30) as made:
+        yield made
+
+
+def said(client: OpenAI, streamed: bool, **body: Any) -> tuple[Json, str]:
+    """The message of an answer, and why it ended."""
+    if not streamed:
+        choice = client.chat.completions.create(**body).choices[0]
+        return choice.message.to_dict(), str(choice.finish_reason)
+    with client.chat.completions.stream(**body) as stream:
+        final = stream.get_final_completion()
+    return final.choices[0].message.to_dict(), str(final.choices[0].finish_reason)
+
+
+@BOTH
+def test_s10_4_a_chat_with_a_model_that_only_responses_serve(
+    client: OpenAI, codex: GatewayProcess, mock: MockResponses, upstream: MockUpstream, streamed: bool
+) -> None:
+    mock.reply(thought("I see.", "sealed-1"), words("one two three"))
+    found, reason = said(
+        client, streamed, model="codex", messages=[{"role": "system", "content": "be brief"}, user("hi")]
+    )
+    assert (found["content"], found["reasoning_content"], reason) == ("one two three", "I see.", "stop")
+    assert upstream.chats == []
+    sent = mock.last
+    assert sent["input"] == [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]
+    assert (sent["store"], sent["include"]) == (False, ["reasoning.encrypted_content"])
+
+
+@BOTH
+def test_s10_4_a_tool_loop_gets_its_thoughts_back(client: OpenAI, mock: MockResponses, streamed: bool) -> None:
+    """Also where the client, as chat clients do, sends none of them."""
+    sealed = thought("look it up", "sealed-1")
+    mock.reply(sealed, call("look", {"at": 1}, "call_a"), call("look", {"at": 2}, "call_b"))
+    asked: list[Any] = [user("what is there?")]
+    found, reason = said(client, streamed, model="codex", messages=asked, tools=[TOOL])
+    assert reason == "tool_calls"
+    assert [each["id"] for each in found["tool_calls"]] == ["call_a", "call_b"]
+    assert [each["function"]["arguments"] for each in found["tool_calls"]] == ['{"at": 1}', '{"at": 2}']
+    answer = {"role": "assistant", "content": None, "tool_calls": [_bare(each) for each in found["tool_calls"]]}
+    results = [{"role": "tool", "tool_call_id": f"call_{n}", "content": f"result {n}"} for n in "ab"]
+    said(client, streamed, model="codex", messages=[*asked, answer, *results], tools=[TOOL])
+    kinds = [item.get("type", item.get("role")) for item in mock.last["input"]]
+    assert kinds == ["user", "reasoning", *["function_call"] * 2, *["function_call_output"] * 2]
+    assert mock.last["input"][1] == sealed
+    assert mock.last["tools"] == [
+        {"type": "function", "name": "look", "parameters": TOOL["function"]["parameters"], "strict": False}
+    ]
+
+
+def _bare(each: Json) -> Json:
+    return {"id": each["id"], "type": "function", "function": {k: each["function"][k] for k in ("name", "arguments")}}
+
+
+@BOTH
+def test_s10_4_what_an_answer_can_hold(client: OpenAI, mock: MockResponses, streamed: bool) -> None:
+    """Several texts, citations, log probabilities, thoughts of several parts, calls of custom tools, a hosted call."""
+    cited = {"type": "url_citation", "url": "http://x.invalid", "title": "X", "start_index": 0, "end_index": 3}
+    token = {"token": "one", "logprob": -0.5, "bytes": [111], "top_logprobs": []}
+    parts = [{"type": "summary_text", "text": f"part {each}"} for each in ("one", "two")]
+    first = {**thought("part one"), "summary": parts}
+    mock.reply(
+        *(first, words("one two", [cited, cited], [token]), web_search("x"), thought("more", "s2"), words("three")),
+        custom_call("shell", "ls -l", "call_c"),
+    )
+    tools = [{"type": "custom", "custom": {"name": "shell", "format": {"type": "text"}}}]
+    asked = {"model": "codex", "messages": [user("hi")], "tools": tools, "logprobs": True}
+    found, reason = answered(client, streamed, **asked)
+    assert (found["content"], reason) == ("one two\n\nthree", "tool_calls")
+    assert found["reasoning_content"] == "part one\n\npart two\n\nmore"
+    named = {k: v for k, v in cited.items() if k != "type"}
+    assert found["annotations"] == [{"type": "url_citation", "url_citation": named}] * 2
+    assert found["tool_calls"] == [{"id": "call_c", "type": "custom", "custom": {"name": "shell", "input": "ls -l"}}]
+    assert found["logprobs"]["content"][0]["token"] == "one"
+    kinds = [each["type"] for name in ("reasoning_items", "output_items") for each in found.get(name, ())]
+    assert sorted(kinds) == ["reasoning", "reasoning", "web_search_call"]
+    assert set(mock.last["include"]) == {"reasoning.encrypted_content", "message.output_text.logprobs"}
+    assert mock.last["tools"] == [{"type": "custom", "name": "shell", "format": {"type": "text"}}]
+
+
+def answered(client: OpenAI, streamed: bool, **body: Any) -> tuple[Json, str]:
+    """The answer's message with its log probabilities, as the gateway has stored it, and why it ended."""
+    if streamed:
+        chunks = [*client.chat.completions.create(stream=True, **body)]
+        name, reason = chunks[0].id, next(c.choices[0].finish_reason for c in chunks[::-1] if c.choices)
+        tokens = [t for c in chunks for p in c.choices if p.logprobs for t in p.logprobs.to_dict()["content"]]
+        told = {"logprobs": {"content": tokens}}
+    else:
+        whole = client.chat.completions.create(**body)
+        name, reason = whole.id, whole.choices[0].finish_reason
+        told = {"logprobs": whole.choices[0].logprobs.to_dict()} if whole.choices[0].logprobs else {}
+    found: Any = client.chat.completions.retrieve(name).to_dict()
+    kept = found["choices"][0]["message"]
+    return {**kept, **told}, str(reason)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("reason", "finish"), [("max_output_tokens", "length"), ("content_filter", "content_filter"), ("new", "length")]
+)
+def test_s10_4_an_answer_that_is_incomplete(
+    client: OpenAI, mock: MockResponses, reason: str, finish: str, streamed: bool
+) -> None:
+    mock.reply(words("one"), status="incomplete", incomplete=reason)
+    found, told = answered(client, streamed, model="codex", messages=[user("hi")], max_tokens=16)
+    assert (found["content"], told, mock.last["max_output_tokens"]) == ("one", finish, 16)
+
+
+@BOTH
+def test_s10_4_a_refusal(client: OpenAI, mock: MockResponses, streamed: bool) -> None:
+    mock.reply(refusal("I will not."))
+    found, told = answered(client, streamed, model="codex", messages=[user("hi")])
+    assert (found["content"] or None, found["refusal"], told) == (None, "I will not.", "stop")
+
+
+FAULTS: dict[str, tuple[Json | None, int, str | None]] = {
+    "a rate": ({"code": "rate_limit_exceeded", "message": "Slow down."}, 429, "rate_limit_exceeded"),
+    "a fault of the server": ({"code": "server_error", "message": "Oh."}, 500, "server_error"),
+    "a prompt that is none": ({"code": "invalid_prompt", "message": "No."}, 400, "invalid_prompt"),
+    "a picture": ({"code": "invalid_image", "message": "No."}, 400, "invalid_image"),
+    "too many": ({"type": "overloaded_error", "message": "Later."}, 503, None),
+    "a status": ({"code": "503", "message": "Later."}, 503, "503"),
+    "what nobody knows": ({"code": "new_code", "message": "Oh."}, 500, "new_code"),
+    "no reason": (None, 500, "server_error"),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("name", FAULTS)
+def test_s10_4_a_response_that_failed(codex: GatewayProcess, mock: MockResponses, name: str, streamed: bool) -> None:
+    """§7: the status can still say it, as nothing has been sent."""
+    error, status, code = FAULTS[name]
+    mock.reply(status="failed", error=error, usage=None)
+    with http(codex) as asked:
+        answer = asked.post("/chat/completions", json={"model": "codex", "messages": [user("a")], "stream": streamed})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+    assert stored(codex, answer.headers["x-request-id"])["status"] == "failed"
+
+
+def after_two_words(last: Json) -> Any:
+    """Events that break off with `last` behind the second piece of text."""
+
+    def changed(events: list[Json]) -> list[Json]:
+        deltas = [n for n, each in enumerate(events) if each["type"] == "response.output_text.delta"]
+        return [*events[: deltas[1] + 1], last]
+
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("last", "code"),
+    [
+        (
+            {"type": "error", "code": "server_error", "message": "Oh.", "param": None, "sequence_number": 9},
+            "server_error",
+        ),
+        ({"type": "error", "error": {"type": "server_error", "code": "overloaded", "message": "Oh."}}, "overloaded"),
+        ({"type": "response.failed", "response": {"status": "failed", "error": {"code": "x", "message": "Oh."}}}, "x"),
+        ({"error": {"code": "y", "message": "Oh."}}, "y"),
+    ],
+    ids=["error", "an error in an object", "failed", "a chat's error"],
+)
+def test_s10_4_an_error_in_the_middle(codex: GatewayProcess, mock: MockResponses, last: Json, code: str) -> None:
+    """§3.6, §7: what was said stays, partial; the error ends the stream, without `[DONE]`."""
+    mock.reply(words("one two three"), events=after_two_words(last))
+    with http(codex) as asked:
+        answer = asked.post("/chat/completions", json={"model": "codex", "messages": [user("a")], "stream": True})
+    events = [json.loads(each.removeprefix("data: ")) for each in answer.text.removesuffix("\n\n").split("\n\n")]
+    assert events[-1]["error"]["code"] == code
+    kept = stored(codex, events[0]["id"])
+    assert (kept["status"], kept["choices"][0]["message"]["content"]) == ("partial", "one two")
+
+
+def test_s10_4_overflow_is_fitted_once_more(codex: GatewayProcess, mock: MockResponses) -> None:
+    """§4 I1: as from any provider."""
+    text = "Your input exceeds the context window of this model. Please adjust your input and try again."
+    mock.reply(status="failed", error={"code": "context_length_exceeded", "message": text}, usage=None)
+    history = [message for n in range(30) for message in (user(f"{n} " + "a b c " * 20), said_by_model(f"{n}"))]
+    with http(codex) as asked:
+        answer = asked.post("/chat/completions", json={"model": "codex", "messages": [*history, user("now")]})
+    assert answer.status_code == 200, answer.text
+    assert len(mock.requests[1]["input"]) < len(mock.requests[0]["input"])
+    warnings = answer.json()["response_metadata"]["context_utilization"]["warnings"]
+    assert "refitted_after_upstream_overflow" in warnings
+
+
+def said_by_model(text: str) -> Json:
+    return {"role": "assistant", "content": text}
+
+
+@BOTH
+def test_s10_4_the_bill_of_an_answer(codex: GatewayProcess, mock: MockResponses, streamed: bool) -> None:
+    """§6: usage by a chat's names; cached input at its own price; thoughts are part of the completion."""
+    usage = {
+        "input_tokens": 1000,
+        "output_tokens": 100,
+        "total_tokens": 1100,
+        "input_tokens_details": {"cached_tokens": 600, "cache_write_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": 90},
+    }
+    mock.reply(thought("", "s"), words("one"), usage=usage)
+    with http(codex) as asked:
+        answer = asked.post("/chat/completions", json={"model": "priced", "messages": [user("a")], "stream": streamed})
+    bill = stored(codex, answer.headers["x-request-id"])["response_metadata"]
+    assert bill["usage"] == {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100}
+    cost = bill["cost"]
+    assert (cost["prompt_cost"], cost["completion_cost"]) == (Decimal("0.00046"), Decimal("0.0002"))
+    assert (cost["priced"], cost["estimated"]) == (True, False)
+
+
+def test_s10_4_all_bills_balance(codex: GatewayProcess, mock: MockResponses) -> None:
+    """§6: whole, streamed, refused and failed: the audit finds no difference."""
+    mock.reply(thought("", "s"), words("one"))
+    mock.reply(words("one"), status="incomplete", incomplete="max_output_tokens")
+    mock.reply(status="failed", error={"code": "server_error", "message": "Oh."}, usage=None)
+    with http(codex) as asked:
+        for streamed in (False, True, False, True):
+            asked.post("/chat/completions", json={"model": "priced", "messages": [user("a")], "stream": streamed})
+    done = gateway_command("audit", "--config", str(codex.config_path), directory=codex.directory)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@BOTH
+def test_s10_4_usage_that_is_missing_is_counted(codex: GatewayProcess, mock: MockResponses, streamed: bool) -> None:
+    mock.reply(words("one two"), usage=None)
+    with http(codex) as asked:
+        answer = asked.post("/chat/completions", json={"model": "codex", "messages": [user("a")], "stream": streamed})
+    bill = stored(codex, answer.headers["x-request-id"])["response_metadata"]
+    assert (bill["cost"]["estimated"], bill["usage"]["completion_tokens"]) == (True, 2)
+
+
+def whole_alone(events: list[Json]) -> list[Json]:
+    return events[-1:]
+
+
+def without_numbers(events: list[Json]) -> list[Json]:
+    return [{k: v for k, v in each.items() if k not in ("output_index", "sequence_number")} for each in events]
+
+
+def with_other_ids(events: list[Json]) -> list[Json]:
+    """As GitHub's Copilot sends them: each event has an id of its own."""
+    return [{**each, "item_id": f"other{n}"} if "item_id" in each else each for n, each in enumerate(events)]
+
+
+def only_done(events: list[Json]) -> list[Json]:
+    return [each for each in events if not each["type"].endswith((".delta", ".added"))]
+
+
+def with_unknown(events: list[Json]) -> list[Json]:
+    odd: list[Json] = [
+        {"type": "response.new_thing.delta", "delta": {"x": [1]}},
+        {"type": "keepalive"},
+        {},
+        {"type": 7},
+    ]
+    return [each for event in events for each in (event, *odd)]
+
+
+def twice(events: list[Json]) -> list[Json]:
+    done = [n for n, each in enumerate(events) if each["type"] == "response.output_item.done"]
+    return [each for n, event in enumerate(events) for each in ([event] * 2 if n in done else [event])]
+
+
+@pytest.mark.parametrize("changed", [whole_alone, without_numbers, with_other_ids, only_done, with_unknown, twice])
+def test_s10_4_streams_of_other_servers(client: OpenAI, mock: MockResponses, changed: Any) -> None:
+    """What they leave out is made up for from what comes later, what they say twice counts once."""
+    made = (thought("hm", "s1"), words("one two"), call("look", {"at": 1}, "call_a"), call("look", {"at": 2}, "call_b"))
+    mock.reply(*made, events=changed)
+    found, reason = answered(client, True, model="codex", messages=[user("hi")], tools=[TOOL])
+    assert (found["content"], found["reasoning_content"], reason) == ("one two", "hm", "tool_calls")
+    assert found["reasoning_items"] == [made[0]]
+    assert [(each["id"], each["function"]["arguments"]) for each in found["tool_calls"]] == [
+        ("call_a", '{"at": 1}'),
+        ("call_b", '{"at": 2}'),
+    ]
+
+
+RUBBISH: list[Any] = [
+    *({}, [], 7, {"output": "x"}, {"output": {}}, {"status": "completed"}, {"choices": [{"message": {}}]}),
+    *({"output": [], "status": status} for status in ("queued", "in_progress", "cancelled")),
+]
+
+
+@pytest.mark.parametrize("body", RUBBISH, ids=repr)
+def test_s10_4_what_is_no_response(codex: GatewayProcess, upstream: MockUpstream, body: Any) -> None:
+    """§7: 502."""
+    upstream.routes["POST /v1/responses"] = Reply(json=body)
+    with http(codex) as asked:
+        answer = asked.post("/chat/completions", json={"model": "codex", "messages": [user("a")]})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_invalid_response")
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "item",
+    [
+        *({"type": "message"}, {"type": "message", "content": "x"}, {"type": "message", "content": [1, None, {}]}),
+        *({"type": "reasoning", "summary": "x", "content": 7}, {"type": "function_call", "arguments": {"a": 1}}, {}),
+        *({"type": ["x"]}, {"type": "message", "content": [{"type": "output_text", "text": 7, "annotations": 7}]}),
+    ],
+    ids=repr,
+)
+def test_s10_4_odd_items_are_no_fault_of_ours(
+    codex: GatewayProcess, upstream: MockUpstream, item: Json, streamed: bool
+) -> None:
+    response = {"output": [item, 7, None], "usage": 7, "incomplete_details": 7, "created_at": "now"}
+    events: list[Json] = [
+        {"type": "response.output_item.added", "output_index": [0], "item": item},
+        {"type": "response.output_text.delta", "output_index": None, "delta": 7, "logprobs": 7},
+        {"type": "response.output_item.done", "output_index": {}, "item": item},
+        {"type": "response.completed", "response": response},
+    ]
+    framed = b"".join(b"data: %b\n\n" % json.dumps(each).encode() for each in events)
+    upstream.routes["POST /v1/responses"] = Reply(raw_sse=framed) if streamed else Reply(json=response)
+    with http(codex) as asked:
+        answer = asked.post("/chat/completions", json={"model": "codex", "messages": [user("a")], "stream": streamed})
+    assert answer.status_code == 200, answer.text
+    assert answer.text.endswith("data: [DONE]\n\n") is streamed
+
+
+@BOTH
+def test_s10_4_from_edge_to_upstream_in_its_own_words(client: OpenAI, mock: MockResponses, streamed: bool) -> None:
+    """Hosted tools and unknown fields go up as they came; each item comes back in its place."""
+    made = [thought("hm", "s1"), web_search("x"), words("found")]
+    mock.reply(*made)
+    body: Json = {"model": "codex", "input": "q", "tools": [{"type": "web_search"}], "max_tool_calls": 2}
+    more: Json = {"extra_body": {"brand_new": 1}, "include": ["reasoning.encrypted_content"]}
+    if streamed:
+        with client.responses.stream(**body, **more) as stream:
+            answer: Any = stream.get_final_response()
+    else:
+        answer = client.responses.create(**body, **more)
+    assert (mock.last["tools"], mock.last["max_tool_calls"], mock.last["brand_new"]) == (body["tools"], 2, 1)
+    assert [item.type for item in answer.output] == ["reasoning", "web_search_call", "message"]
+    assert answer.output_text == "found"
+    assert answer.output[0].to_dict()["encrypted_content"] == "s1"

@@ -1,0 +1,157 @@
+"""Requests of Responses on their way through the pipeline: in their own words, or as a chat (guarantee §10.4)."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.config.settings import Settings
+from gateway.errors import InvalidRequest, UpstreamRefused
+from gateway.models.exchange import Native
+from gateway.upstream.http.pool import ConnectionPool
+from gateway.upstream.openai.chat import HttpUpstream
+from gateway.upstream.responses.adapter import ResponsesUpstream
+from gateway.upstream.routing.providers import ProtocolUpstream
+from tests.support.answers import Json, user
+from tests.support.factory import SMALL_MODEL_INFO, sqlite_url
+from tests.support.in_process import InProcess
+from tests.support.mock_responses import MockResponses, call, thought, web_search, words
+from tests.support.mock_upstream import MockUpstream
+from tests.support.reply import Reply
+
+PLAIN = Native("responses", {"include": ["reasoning.encrypted_content"], "max_tool_calls": 3})
+SEARCH = {"type": "web_search", "search_context_size": "low"}
+HOSTED = Native("responses", {"tools": [SEARCH]}, ("tools[0]",))
+PATH = "/v1/responses"
+
+
+def entry(upstream: MockUpstream, name: str, **info: Any) -> Json:
+    params = {"model": f"openai/{name}", "api_base": upstream.base_url, "api_key": "sk-upstream"}
+    return {"model_name": name, "litellm_params": params, "model_info": {**SMALL_MODEL_INFO, **info}}
+
+
+@pytest.fixture
+async def house(upstream: MockUpstream, tmp_path: Path) -> AsyncIterator[InProcess]:
+    """A pipeline with the models `speaks` and `unknown`."""
+    models = [entry(upstream, "speaks", mode="responses"), entry(upstream, "unknown")]
+    settings = Settings.model_validate({"model_list": models, "storage": {"url": sqlite_url(tmp_path)}})
+    pool = ConnectionPool(10)
+    over_http = HttpUpstream(pool)
+    upstreams = ProtocolUpstream(openai=over_http, responses=ResponsesUpstream(over_http))
+    made = await InProcess(settings, {}, lambda body: {}, upstream=upstreams).prepare()
+    yield made
+    await made.close()
+    await pool.aclose()
+    assert upstream.violations == []
+
+
+def paths(upstream: MockUpstream) -> list[str]:
+    return [record.path.removeprefix("/v1/") for record in upstream.requests if record.method == "POST"]
+
+
+async def test_s10_4_in_its_own_words(house: InProcess, upstream: MockUpstream) -> None:
+    """What a chat cannot say goes up as it is; thoughts come back only where they were made."""
+    mock = MockResponses(upstream)
+    mock.reply(sealed := thought("hm", "sealed-1"), words("one"))
+    first = await house.ask({"model": "unknown", "messages": [user("a")], "temperature": 0.5}, native=PLAIN)
+    assert (mock.last["max_tool_calls"], mock.last["temperature"], mock.last["store"]) == (3, 0.5, False)
+    assert first["choices"][0]["message"]["reasoning_items"] == [sealed]
+    conversation = first["conversation"]["id"]
+    await house.ask({"model": "unknown", "messages": [user("b")], "conversation": conversation}, native=PLAIN)
+    assert [item.get("type", item.get("role")) for item in mock.last["input"]] == [
+        "user",
+        "reasoning",
+        "assistant",
+        "user",
+    ]
+    assert paths(upstream) == ["responses"] * 2
+    await house.ask({"model": "unknown", "messages": [user("c")], "conversation": conversation})
+    assert paths(upstream)[-1] == "chat/completions"
+    assert all("reasoning_items" not in message for message in upstream.last.body["messages"])
+
+
+async def test_s10_4_an_upstream_without_it_gets_a_chat(house: InProcess, upstream: MockUpstream) -> None:
+    """It is asked once; items that no chat knows stay behind."""
+    sent = {"role": "assistant", "content": "x", "reasoning_items": [thought("", "s")], "phase": "final_answer"}
+    for number in range(2):
+        silent = {"role": "assistant", "content": None, "output_items": [web_search("x")]}
+        body = {"model": "unknown", "messages": [user("a"), sent, user("b"), silent, user(f"b{number}")]}
+        answer = await house.ask(body, native=PLAIN)
+        assert answer["choices"][0]["message"]["content"] == f"echo: b{number}"
+    assert paths(upstream) == ["responses", "chat/completions", "chat/completions"]
+    answers = [message for message in upstream.last.body["messages"] if message["role"] == "assistant"]
+    assert answers == [{"role": "assistant", "content": text} for text in ("x", "")]
+    assert "max_tool_calls" not in upstream.last.body
+
+
+async def test_s10_4_hosted_tools_are_a_400_where_nobody_runs_them(house: InProcess, upstream: MockUpstream) -> None:
+    for calls in (1, 1):  # the second is not asked any more
+        with pytest.raises(InvalidRequest) as told:
+            await house.ask({"model": "unknown", "messages": [user("a")]}, native=HOSTED)
+        assert (told.value.status, told.value.param) == (400, "tools[0]")
+        assert paths(upstream) == ["responses"] * calls
+
+
+async def test_s10_4_hosted_calls_go_back_where_they_stood(house: InProcess, upstream: MockUpstream) -> None:
+    mock = MockResponses(upstream)
+    made = [thought("t", "s1"), web_search("x"), thought("", "s2")]
+    mock.reply(*made, words("found"))
+    first = await house.ask({"model": "unknown", "messages": [user("a")]}, native=HOSTED)
+    assert mock.last["tools"] == [SEARCH]
+    assert first["choices"][0]["message"]["output_items"] == made
+    body = {"model": "unknown", "messages": [user("b")], "conversation": first["conversation"]["id"]}
+    await house.ask(body, native=HOSTED)
+    assert mock.last["input"][1:4] == made
+    assert mock.last["input"][4] == {"role": "assistant", "content": "found"}
+
+
+async def test_s10_4_an_upstream_that_is_known_to_speak_it_is_asked_again(
+    house: InProcess, upstream: MockUpstream
+) -> None:
+    upstream.routes[f"POST {PATH}"] = Reply(status=404)
+    for _ in range(2):
+        with pytest.raises(UpstreamRefused) as told:
+            await house.ask({"model": "speaks", "messages": [user("a")]}, native=PLAIN)
+        assert told.value.status == 404
+    assert paths(upstream) == ["responses"] * 2
+
+
+async def test_s10_4_a_model_without_thoughts_is_asked_for_none(house: InProcess, upstream: MockUpstream) -> None:
+    """It refuses to seal what it does not have; that is remembered. A client that asks for it itself is told."""
+    mock = MockResponses(upstream)
+    mock.refuses_seals = True
+    body = {"model": "speaks", "messages": [user("a")]}
+    for requests in (2, 3):
+        assert (await house.ask(body))["choices"][0]["message"]["content"] == "echo: a"
+        assert (len(mock.requests), "include" in mock.last) == (requests, False)
+    with pytest.raises(UpstreamRefused, match="Encrypted content"):
+        await house.ask(body, native=PLAIN)
+
+
+async def test_s10_4_what_says_nothing_of_thoughts_is_no_reason_to_leave_them_out(
+    house: InProcess, upstream: MockUpstream
+) -> None:
+    told = {"error": {"message": "The input must include the word json.", "param": "input", "code": None}}
+    upstream.routes[f"POST {PATH}"] = Reply(status=400, json=told)
+    with pytest.raises(UpstreamRefused, match="json"):
+        await house.ask({"model": "speaks", "messages": [user("a")]})
+    assert paths(upstream) == ["responses"]
+    mock = MockResponses(upstream)
+    await house.ask({"model": "speaks", "messages": [user("a")]})
+    assert mock.last["include"] == ["reasoning.encrypted_content"]
+
+
+async def test_s10_4_thoughts_that_cannot_be_read_are_left_out(house: InProcess, upstream: MockUpstream) -> None:
+    """Sealed with another account's key: it costs the thoughts, not the answer."""
+    mock = MockResponses(upstream)
+    mock.reply(thought("", "s1"), call("look", {}, "call_1"))
+    tools = [{"type": "function", "function": {"name": "look"}}]
+    first = await house.ask({"model": "speaks", "messages": [user("a")], "tools": tools})
+    mock.foreign_seals = {"s1"}
+    result = {"role": "tool", "tool_call_id": "call_1", "content": "seen"}
+    body = {"model": "speaks", "messages": [result], "conversation": first["conversation"]["id"], "tools": tools}
+    await house.ask(body)
+    kinds = [item.get("type", item.get("role")) for item in mock.last["input"]]
+    assert kinds == ["user", "function_call", "function_call_output"]
+    assert mock.last["include"] == ["reasoning.encrypted_content"]

@@ -1,0 +1,157 @@
+"""Which upstream is called in the words of a request's own API (guarantee §10.4)."""
+
+from typing import Any
+
+import pytest
+
+from gateway.config.settings import Settings
+from gateway.errors import InvalidRequest, UpstreamRefused
+from gateway.models.exchange import Caller, Deployment, Native
+from gateway.upstream.routing.catalogue import Catalogue
+from gateway.upstream.routing.native import FORGET_SECONDS, NOT_SPOKEN, Natives
+from gateway.upstream.routing.router import ConfiguredRouter
+from tests.support.hand_clock import HandClock
+
+PLAIN = Native("responses")
+NEEDY = Native("responses", {"tools": [{"type": "web_search"}]}, ("tools[0]",))
+LOCAL = "http://127.0.0.1:9/v1"
+NO_PATH = {"error": {"message": "Invalid URL (POST /v1/responses)"}}
+
+
+def deployed(
+    model: str = "openai/m", base: str | None = LOCAL, info: dict[str, Any] | None = None, **params: Any
+) -> Deployment:
+    """Where an entry of `model_list` is served."""
+    named = {"model": model, "api_key": "sk-own", **({"api_base": base} if base else {}), **params}
+    entry = {"model_name": "m", "litellm_params": named, "model_info": info or {}}
+    settings = Settings.model_validate({"model_list": [entry]})
+    return ConfiguredRouter(settings, Catalogue()).deployment("m", Caller("t"))
+
+
+def refused(status: int, body: Any = NO_PATH) -> UpstreamRefused:
+    return UpstreamRefused(status, body, {})
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def natives(clock: HandClock) -> Natives:
+    return Natives(clock)
+
+
+@pytest.mark.parametrize(
+    ("deployment", "protocol", "falls_back"),
+    [
+        (deployed(base=None), "responses", False),
+        (deployed(info={"mode": "responses"}), "responses", False),
+        (deployed(info={"supported_endpoints": ["/v1/chat/completions", "/v1/responses"]}), "responses", False),
+        (deployed(info={"supported_endpoints": ["/v1/chat/completions"]}), "openai", False),
+        (deployed(info={"mode": "chat"}), "responses", True),
+        (deployed(), "responses", True),
+        (deployed("anthropic/claude-sonnet-4-5", None), "litellm", False),
+    ],
+    ids=["OpenAI", "mode", "endpoints", "endpoints without it", "chat", "unknown", "litellm"],
+)
+def test_s10_4_what_is_known_of_an_upstream(
+    natives: Natives, deployment: Deployment, protocol: str, falls_back: bool
+) -> None:
+    called, fallback = natives.of(deployment, PLAIN)
+    assert (called.protocol, fallback == deployment) == (protocol, falls_back)
+    assert (called.api_base, called.api_key, called.origin) == (deployment.api_base, "sk-own", deployment.origin)
+
+
+@pytest.mark.parametrize("status", NOT_SPOKEN)
+def test_s10_4_an_unknown_upstream_is_asked_once_in_ten_minutes(
+    natives: Natives, clock: HandClock, status: int
+) -> None:
+    deployment = deployed()
+    called, fallback = natives.of(deployment, PLAIN)
+    assert natives.instead(called, fallback, PLAIN, refused(status)) == deployment
+    clock.seconds = FORGET_SECONDS - 1
+    assert natives.of(deployment, PLAIN) == (deployment, None)
+    clock.seconds += 2
+    assert natives.of(deployment, PLAIN)[0].protocol == "responses"
+
+
+def test_s10_4_two_at_once_learn_it_both(natives: Natives) -> None:
+    deployment = deployed()
+    asked = [natives.of(deployment, PLAIN) for _ in range(2)]
+    assert [natives.instead(*each, PLAIN, refused(404)) for each in asked] == [deployment] * 2
+
+
+def test_s10_4_needs_are_never_lost(natives: Natives) -> None:
+    """What no chat can say is asked of the upstream itself, and is a 400 once it has no such endpoint."""
+    deployment = deployed()
+    called, fallback = natives.of(deployment, NEEDY)
+    assert (called.protocol, fallback) == ("responses", None)
+    for ask in (lambda: natives.instead(called, None, NEEDY, refused(404)), lambda: natives.of(deployment, NEEDY)):
+        with pytest.raises(InvalidRequest) as told:
+            ask()
+        assert (told.value.param, told.value.code, told.value.status) == ("tools[0]", "unsupported_parameter", 400)
+    with pytest.raises(InvalidRequest, match=r"tools\[0\]"):
+        natives.of(deployed("anthropic/claude-sonnet-4-5", None), NEEDY)
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (404, {"error": {"message": "The model `m` does not exist.", "code": "model_not_found"}}),
+        (400, NO_PATH),
+        (500, NO_PATH),
+    ],
+)
+def test_s10_4_what_does_not_say_that_there_is_no_such_endpoint(natives: Natives, status: int, body: Any) -> None:
+    deployment = deployed()
+    called, fallback = natives.of(deployment, PLAIN)
+    with pytest.raises(UpstreamRefused):
+        natives.instead(called, fallback, PLAIN, refused(status, body))
+    assert natives.of(deployment, PLAIN)[0].protocol == "responses"
+
+
+def test_s10_4_an_upstream_that_is_known_to_speak_it_is_never_taken_for_another(natives: Natives) -> None:
+    called, fallback = natives.of(deployed(base=None), PLAIN)
+    with pytest.raises(UpstreamRefused):
+        natives.instead(called, fallback, PLAIN, refused(404))
+    assert natives.of(deployed(base=None), PLAIN)[0].protocol == "responses"
+
+
+def test_azure_serves_them_beside_its_second_api() -> None:
+    classic = deployed("azure/mine", "https://x.openai.azure.com", api_version="2024-10-21")
+    assert classic.url("chat/completions").endswith("/openai/deployments/mine/chat/completions?api-version=2024-10-21")
+    called, fallback = Natives(HandClock()).of(classic, PLAIN)
+    assert (called.url("responses"), fallback) == ("https://x.openai.azure.com/openai/v1/responses", None)
+    assert called.provider_model == "mine"
+
+
+@pytest.mark.parametrize(
+    ("deployment", "protocol"),
+    [
+        (deployed("openai/gpt-5-pro", None), "responses"),
+        (deployed("openai/gpt-4o", None), "openai"),
+        (deployed("openai/gpt-5-pro"), "openai"),
+        (deployed("openai/gpt-5-pro", None, {"mode": "chat"}), "openai"),
+        (deployed("openai/m", info={"mode": "responses"}), "responses"),
+        (deployed("azure/gpt-5-pro", "https://x.openai.azure.com"), "responses"),
+    ],
+    ids=["by the map", "others", "elsewhere", "configured", "configured elsewhere", "azure"],
+)
+def test_s10_4_a_chat_for_a_model_that_only_responses_serve(deployment: Deployment, protocol: str) -> None:
+    """litellm's map speaks of OpenAI's and Azure's servers; elsewhere a server of that name may well take chats."""
+    assert deployment.protocol == protocol
+
+
+def test_s10_4_without_a_model_list_the_map_counts_as_well() -> None:
+    router = ConfiguredRouter(Settings(), Catalogue())
+    assert router.deployment("gpt-5-pro", Caller("t", "sk-client")).protocol == "responses"
+
+
+def test_internal_models_of_such_a_primary_are_asked_by_chat() -> None:
+    router = ConfiguredRouter(Settings(), Catalogue())
+    caller = Caller("t", "sk-client")
+    primary = router.deployment("gpt-5-pro", caller)
+    planner = router.internal("gpt-4o-mini", chosen=False, primary=primary, caller=caller)
+    assert planner is not None
+    assert (planner.protocol, planner.url("x"), planner.api_key) == ("openai", primary.url("x"), "sk-client")
