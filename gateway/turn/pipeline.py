@@ -37,7 +37,7 @@ from gateway.turn.streaming import Receiver, StreamedAnswer, relay
 from gateway.upstream.routing.deployments import RESPONSES
 from gateway.upstream.routing.native import NOT_SPOKEN, Natives
 from gateway.upstream.routing.router import ConfiguredRouter
-from gateway.window.budget import Budget, budget_for, cleared_above, tightened
+from gateway.window.budget import Budget, budget_for, cleared_above, tightened, writable
 
 T = TypeVar("T")
 USAGE_REFUSALS = (400, 404, 422)
@@ -173,6 +173,8 @@ class Pipeline:
         spoken, fallback = deployment, None
         if request.native is not None:
             spoken, fallback = self._natives.of(deployment, request.native)
+        if request.api == "messages" and spoken.protocol != "anthropic":
+            request = replace(request, forward=writable(request.forward, facts))
         if request.options.mode == "off":
             return Exchange(request, spoken, facts, Budget(None, None), fallback=fallback)
         budget = budget_for(facts, request.forward, request.options.max_input_tokens, self._settings)

@@ -102,6 +102,18 @@ def output_limit(forward: dict[str, Any]) -> tuple[str | None, int]:
     return None, 0
 
 
+def writable(forward: dict[str, Any], facts: ModelFacts) -> dict[str, Any]:
+    """The fields with an output limit that the model can keep. Messages requires one, so that its clients name what the
+    models that they know can write: for others it is cut to what they can, and to a share of the window where it would
+    leave no room for a prompt."""
+    field, named = output_limit(forward)
+    window = facts.context_window or facts.max_input_tokens
+    limit = min(named, facts.max_output_tokens or named)
+    if window and limit >= window:
+        limit = window // OUTPUT_DIVISOR
+    return forward if field is None or limit == named else {**forward, field: limit}
+
+
 def tightened(budget: Budget, counted: int, reported: int | None, limit: int | None) -> Budget:
     """The budget for one refit after upstream said overflow (guarantee §4 I1).
 

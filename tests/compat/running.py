@@ -78,6 +78,7 @@ def client_environment(gateway: GatewayProcess, upstream: MockUpstream) -> dict[
         "OPENAI_BASE_URL": gateway.base_url,
         "OPENAI_API_BASE": gateway.base_url,
         "OPENAI_API_KEY": KEY,
+        "ANTHROPIC_API_KEY": KEY,
         "MOCK_URL": upstream.url,
         "PYTHONWARNINGS": "default",
         "PYTHONDONTWRITEBYTECODE": "1",

@@ -48,7 +48,6 @@ def script(upstream: MockUpstream) -> None:
     upstream.handler = answer
     upstream.routes[f"GET {GONE}"] = gone
     upstream.routes["POST /v1/moderations"] = Reply(json={"id": "modr_1", "model": "m", "results": []})
-    upstream.routes["POST /v1/responses"] = _responses
 
 
 def _last_user_text(messages: list[JsonDict]) -> str:
@@ -122,50 +121,3 @@ def _broken_stream() -> bytes:
     events: list[Any] = [_chunk({"role": "assistant"}), _chunk({"content": "The sea"})]
     events.append(error_body(500, "the model has failed", "server_error"))
     return b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events)
-
-
-def _responses(record: Record) -> Reply:
-    part = {"type": "output_text", "text": SEA, "annotations": []}
-    message = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": [part]}
-    done = {
-        "id": "resp_1",
-        "object": "response",
-        "created_at": 1,
-        "status": "completed",
-        "model": MODEL,
-        "output": [message],
-        "parallel_tool_calls": True,
-        "tool_choice": "auto",
-        "tools": [],
-    }
-    if not record.body.get("stream"):
-        return Reply(json=done)
-    events: list[JsonDict] = [
-        {"type": "response.created", "sequence_number": 0, "response": {**done, "status": "in_progress", "output": []}},
-        {
-            "type": "response.output_item.added",
-            "sequence_number": 1,
-            "output_index": 0,
-            "item": {**message, "content": []},
-        },
-        {
-            "type": "response.content_part.added",
-            "sequence_number": 2,
-            "item_id": "msg_1",
-            "output_index": 0,
-            "content_index": 0,
-            "part": {**part, "text": ""},
-        },
-        {
-            "type": "response.output_text.delta",
-            "sequence_number": 3,
-            "item_id": "msg_1",
-            "output_index": 0,
-            "content_index": 0,
-            "delta": SEA,
-            "logprobs": [],
-        },
-        {"type": "response.completed", "sequence_number": 4, "response": done},
-    ]
-    lines = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events]
-    return Reply(raw_sse="".join(lines).encode())

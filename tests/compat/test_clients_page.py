@@ -16,6 +16,8 @@ pytestmark = pytest.mark.compat
 PAGE = (REPOSITORY / "docs/clients.md").read_text("utf-8")
 SECTION = re.compile(r"^## ([^\n]+)\n\n```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 EXAMPLES = {heading: (language, code) for heading, language, code in SECTION.findall(PAGE)}
+SETTINGS = {"Claude Code", "Codex CLI"}
+"""Settings of programs: `test_coding_agents` runs these with them."""
 PRINTED = re.compile(r"(?:print\(|console\.log\(|head ).*?(?:#|//) (.+?)(?: \((\d) times\))?$", re.MULTILINE)
 RUNS = [
     ("openai, Python", "openai-3"),
@@ -29,6 +31,7 @@ RUNS = [
     ("LlamaIndex", "frameworks"),
     ("instructor", "frameworks"),
     ("pydantic-ai", "pydantic-ai"),
+    ("anthropic, Python", "anthropic"),
     ("curl", ""),
 ]
 
@@ -70,5 +73,5 @@ def test_s6_the_example_finds_its_bill(
 
 def test_every_example_is_run() -> None:
     """The page holds no code that this module does not run."""
-    assert {heading for heading, _ in RUNS} == set(EXAMPLES)
+    assert {heading for heading, _ in RUNS} | SETTINGS == set(EXAMPLES)
     assert PAGE.count("\n```") == 2 * len(EXAMPLES)

@@ -32,6 +32,7 @@ SMALL_WITH_REASON = {
     "upstream/litellm/rehearsal.py": "a call that goes nowhere, beside the provider's that it is made with",
     "storage/turns/questions.py": "how a conversation begins: asked by the commit, by deletion, and of older bills",
     "storage/secret.py": "the key of keyed hashes and what is made with it: asked by the store, the ledger and purges",
+    "wire/responses/namespaces.py": "names of tools in one piece and apart: asked by reading and by wording",
     "wire/anthropic/faults.py": "errors in Anthropic's shape: asked by the outer edge and by streams",
     "storage/lookup/walk.py": "the query that nine others are made of",
 }

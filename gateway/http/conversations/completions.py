@@ -4,6 +4,7 @@ from typing import Any
 
 from gateway.accounting.audit import repriced
 from gateway.accounting.metadata import extended_usage, in_answer, with_plan
+from gateway.base.ids import completion_of
 from gateway.errors import CompletionNotFound, ConversationNotFound, InvalidRequest, ItemNotFound
 from gateway.http.auth import ANONYMOUS, Authenticator
 from gateway.http.conversations.api_call import ApiCall, Endpoint
@@ -20,7 +21,6 @@ from gateway.http.fields import invalid
 from gateway.models.turn import CompletionQuery, StoredCompletion
 from gateway.storage.store import ConversationStore
 
-OF_MESSAGES = "msg_"
 FIGURES = ("prompt_tokens", "completion_tokens", "total_tokens")
 """Of an answer's `usage`, those that its bill knows."""
 
@@ -48,7 +48,7 @@ class StoredCompletions:
         return listed([as_completion(each) for each in page.found], has_more=page.has_more)
 
     async def _find(self, call: ApiCall) -> dict[str, Any]:
-        return _found(await self._store.find_completion(call.tenant, completion_id(call.path["completion_id"])))
+        return _found(await self._store.find_completion(call.tenant, completion_of(call.path["completion_id"])))
 
     async def _update(self, call: ApiCall) -> dict[str, Any]:
         body = await call.body("metadata")
@@ -56,19 +56,19 @@ class StoredCompletions:
             raise InvalidRequest("metadata is required.", param="metadata", code="missing_required_parameter")
         metadata = given_metadata(body["metadata"])
         return _found(
-            await self._store.update_completion(call.tenant, completion_id(call.path["completion_id"]), metadata)
+            await self._store.update_completion(call.tenant, completion_of(call.path["completion_id"]), metadata)
         )
 
     async def _delete(self, call: ApiCall) -> dict[str, Any]:
         name = call.path["completion_id"]
-        if not await self._store.delete_completion(call.tenant, completion_id(name)):
+        if not await self._store.delete_completion(call.tenant, completion_of(name)):
             raise _unknown()
         return {"id": name, "object": "chat.completion.deleted", "deleted": True}
 
     async def _messages(self, call: ApiCall) -> dict[str, Any]:
         check_named(call.query, "after")
         limit, after = limit_of(call.query), call.query.get("after")
-        found = await self._store.completion_input(call.tenant, completion_id(call.path["completion_id"]))
+        found = await self._store.completion_input(call.tenant, completion_of(call.path["completion_id"]))
         if found is None:
             raise _unknown()
         data = [as_store_message(name, body) for name, body in found]
@@ -79,11 +79,6 @@ class StoredCompletions:
             raise ItemNotFound("No such message.", param="after")
         rest = data[ids.index(after) + 1 :] if after is not None else data
         return listed(rest[:limit], has_more=len(rest) > limit)
-
-
-def completion_id(name: str) -> str:
-    """The id of a completion that is known by another API's name: `msg_X` is `chatcmpl-X`."""
-    return f"chatcmpl-{name.removeprefix(OF_MESSAGES)}" if name.startswith(OF_MESSAGES) else name
 
 
 def _found(stored: StoredCompletion | None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 from gateway.base.ids import MESSAGE
 from gateway.errors import GatewayError
 from gateway.models.items import thought_id
+from gateway.wire.responses.namespaces import names_apart
 from gateway.wire.responses.parts import Call, Hosted, Open, Thought, Words
 from gateway.wire.responses.wording import ENCRYPTED, INCOMPLETE, as_incomplete, begun, ended, extras
 
@@ -29,6 +30,7 @@ class ResponseEvents:
         self._extras: Json = {}
         self._stem = ""
         self._items: list[Open] = []
+        self._names = names_apart(echoed.get("tools"))
         self._calls: dict[int, Call] = {}
         """The call that a piece of an index belongs to."""
         self._has_content = False
@@ -161,7 +163,8 @@ class ResponseEvents:
             if known is None:
                 before = sum(each.call_id == str(call_id or "") for each in self._of_calls())
                 name = str(said.get("name") or "")
-                known = Call(self._stem, str(call_id or ""), before, name, custom=isinstance(custom, dict))
+                own = self._names.get(name, {"name": name})
+                known = Call(self._stem, str(call_id or ""), before, own, custom=isinstance(custom, dict))
                 events = self._opened(known)
             call = self._calls[index] = known
         return [*events, *call.add(str(said.get("arguments") or said.get("input") or ""))]

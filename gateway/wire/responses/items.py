@@ -6,6 +6,7 @@ from typing import Any
 
 from gateway.errors import invalid, missing
 from gateway.wire.responses.content import answer_content, chat_content, input_content
+from gateway.wire.responses.namespaces import NAMESPACE, joined
 
 ROLES = ("user", "assistant", "system", "developer")
 STATUSES = ("completed", "incomplete", "in_progress")
@@ -114,11 +115,11 @@ class ItemReader:
             self.add({"role": role, "content": content, **name}, where)
 
     def _function_call(self, item: Item, where: str) -> None:
-        function = {"name": filled(item, "name", where), "arguments": text_of(item, "arguments", where)}
+        function = {"name": tool_name(item, where), "arguments": text_of(item, "arguments", where)}
         self._add_call({"id": filled(item, "call_id", where), "type": "function", "function": function}, where)
 
     def _custom_call(self, item: Item, where: str) -> None:
-        custom = {"name": filled(item, "name", where), "input": text_of(item, "input", where)}
+        custom = {"name": tool_name(item, where), "input": text_of(item, "input", where)}
         self._add_call({"id": filled(item, "call_id", where), "type": "custom", "custom": custom}, where)
 
     def _add_call(self, call: dict[str, Any], where: str) -> None:
@@ -216,3 +217,9 @@ def filled(item: Item, name: str, where: str) -> str:
     if not value:
         raise invalid(f"{where}.{name}", "must not be empty")
     return value
+
+
+def tool_name(item: Item, where: str) -> str:
+    """The name of the tool that a call is for, or that is chosen, as a chat has it."""
+    name = filled(item, "name", where)
+    return name if item.get(NAMESPACE) is None else joined(filled(item, NAMESPACE, where), name)

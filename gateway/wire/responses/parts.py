@@ -206,7 +206,8 @@ def _token(token: Json) -> Json:
 class Call(Open):
     """A call of a function or of a custom tool."""
 
-    def __init__(self, stem: str, call_id: str, before: int, name: str, *, custom: bool) -> None:
+    def __init__(self, stem: str, call_id: str, before: int, name: Json, *, custom: bool) -> None:
+        """`name`: the tool's, and its namespace if it has one."""
         super().__init__(call_item_id(stem, call_id, before, custom=custom))
         self.call_id = call_id
         self._name = name
@@ -222,7 +223,7 @@ class Call(Open):
 
     def item(self, status: str = "completed") -> Json:
         kind = "custom_tool_call" if self._custom else "function_call"
-        shown = {"id": self.item_id, "call_id": self.call_id, "status": status, "type": kind, "name": self._name}
+        shown = {"id": self.item_id, "call_id": self.call_id, "status": status, "type": kind, **self._name}
         return {**shown, self._field: "".join(self._pieces)}
 
     def add(self, piece: str) -> Events:
@@ -235,7 +236,7 @@ class Call(Open):
         return "custom_tool_call_input" if self._custom else "function_call_arguments"
 
     def closing(self) -> Events:
-        name = {} if self._custom else {"name": self._name}
+        name = {} if self._custom else {"name": self._name["name"]}
         return [self.event(f"{self._kind}.done", **{self._field: "".join(self._pieces)}, **name)]
 
 

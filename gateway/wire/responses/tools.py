@@ -3,7 +3,8 @@
 from typing import Any
 
 from gateway.errors import invalid, missing
-from gateway.wire.responses.items import filled
+from gateway.wire.responses.items import filled, tool_name
+from gateway.wire.responses.namespaces import NAMESPACE, joined
 
 Json = dict[str, Any]
 CHOICES = ("none", "auto", "required")
@@ -29,13 +30,33 @@ def chat_tools(value: Any) -> tuple[list[Json], list[tuple[int, Json]]]:
         if not isinstance(tool, dict):
             raise invalid(where, "must be an object")
         kind = filled(tool, "type", where)
-        if kind not in OWN_KINDS:
+        if kind == NAMESPACE:
+            own += [_own(each, path) for path, each in _within(tool, where)]
+        elif kind not in OWN_KINDS:
             hosted.append((index, tool))
         elif isinstance(tool.get(kind), dict):  # in a chat's shape, as some clients mix them
             own.append(tool)
         else:
-            own.append(_function(tool, where) if kind == "function" else _custom(tool, where))
+            own.append(_own(tool, where))
     return own, hosted
+
+
+def _own(tool: Json, where: str) -> Json:
+    return _function(tool, where) if tool["type"] == "function" else _custom(tool, where)
+
+
+def _within(group: Json, where: str) -> list[tuple[str, Json]]:
+    """The tools of a namespace, under names in one piece, each with its path."""
+    namespace, tools = filled(group, "name", where), group.get("tools")
+    if not isinstance(tools, list):
+        raise invalid(f"{where}.tools", "must be a list")
+    found = []
+    for index, tool in enumerate(tools):
+        path = f"{where}.tools[{index}]"
+        if not isinstance(tool, dict) or tool.get("type") not in OWN_KINDS:
+            raise invalid(path, f"must be an object of type {' or '.join(OWN_KINDS)}")
+        found.append((path, {**tool, "name": joined(namespace, filled(tool, "name", path))}))
+    return found
 
 
 def _function(tool: Json, where: str) -> Json:
@@ -81,7 +102,7 @@ def _chosen(value: Json, where: str) -> Json:
     kind = value["type"]
     if isinstance(value.get(kind), dict):
         return value
-    return {"type": kind, kind: {"name": filled(value, "name", where)}}
+    return {"type": kind, kind: {"name": tool_name(value, where)}}
 
 
 def _allowed(value: Json) -> tuple[Json, bool]:

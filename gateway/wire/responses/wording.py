@@ -6,6 +6,7 @@ from typing import Any
 from gateway.base.ids import RESPONSE, answer_id
 from gateway.models.conversation import ConversationMessage
 from gateway.models.items import items_of
+from gateway.wire.responses.namespaces import names_apart
 
 Json = dict[str, Any]
 OF_A_CHAT = frozenset(("id", "object", "created", "model", "choices", "usage", "system_fingerprint"))
@@ -54,6 +55,8 @@ def response_of(completion: Mapping[str, Any], echoed: Mapping[str, Any], includ
     """
     choice: Json = next(iter(completion.get("choices") or ()), {})
     output = output_items(choice.get("message") or {}, completion["id"], include, choice.get("logprobs"))
+    names = names_apart(echoed.get("tools"))
+    output = [{**item, **names.get(str(item.get("name")), {})} for item in output] if names else output
     reason = INCOMPLETE.get(str(choice.get("finish_reason")))
     if reason:
         output[-1] = as_incomplete(output[-1])

@@ -7,7 +7,7 @@ import pytest
 from gateway.config.settings import ContextSettings
 from gateway.errors import ContextLengthExceeded
 from gateway.models.exchange import ModelFacts
-from gateway.window.budget import Budget, budget_for, tightened
+from gateway.window.budget import Budget, budget_for, tightened, writable
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,23 @@ def test_the_least_of_all_limits_counts(
 ) -> None:
     settings = ContextSettings(max_input_tokens=ceiling)
     assert budget_for(ModelFacts("m", **facts), forward, requested, settings).tokens == tokens  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("facts", "named", "cut"),
+    [
+        ({"max_input_tokens": 8000, "max_output_tokens": 1000}, 64_000, 1000),
+        ({"max_input_tokens": 8000, "max_output_tokens": 1000}, 999, 999),
+        ({"max_input_tokens": 8000}, 32_000, 2000),
+        ({"max_input_tokens": 8000, "max_output_tokens": 8000}, 32_000, 2000),
+        ({"context_window": 8000}, 7999, 7999),
+        ({}, 64_000, 64_000),
+    ],
+)
+def test_more_than_a_model_can_write_is_cut_to_that(facts: dict[str, int], named: int, cut: int) -> None:
+    found = writable({"max_tokens": named, "top_p": 1}, ModelFacts("m", **facts))  # type: ignore[arg-type]
+    assert found == {"max_tokens": cut, "top_p": 1}
+    assert writable({"top_p": 1}, ModelFacts("m", **facts)) == {"top_p": 1}  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
