@@ -176,7 +176,9 @@ class Pipeline:
         if request.options.mode == "off":
             return Exchange(request, spoken, facts, Budget(None, None), fallback=fallback)
         budget = budget_for(facts, request.forward, request.options.max_input_tokens, self._settings)
-        request, budget, recall = offered(request, spoken, facts, budget, self._settings)
+        recall = None
+        if request.options.recall:
+            request, budget, recall = offered(request, spoken, facts, budget, self._settings)
         return Exchange(request, spoken, facts, budget, fallback=fallback, recall=recall)
 
     async def _rebuild(self, exchange: Exchange) -> None:

@@ -39,7 +39,7 @@ def offered(
 ) -> tuple[ChatRequest, Budget, RecallRounds | None]:
     """The request with the tool, and the budget that its rounds leave; both as they are where it cannot have the
     tool."""
-    if not request.options.recall or budget.tokens is None or "tools" in deployment.parameters:
+    if budget.tokens is None or "tools" in deployment.parameters:
         return request, budget, None
     room = min(settings.recall_max_tokens, budget.tokens // ROOM_DIVISOR)
     is_priced = {"input_cost_per_token", "output_cost_per_token"} <= facts.prices.keys()

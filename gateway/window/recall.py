@@ -184,12 +184,12 @@ def not_shown(found: Iterable[Candidate], messages: Iterable[Mapping[str, Any]])
 
 
 def not_wholly_shown(found: Iterable[Candidate], messages: Iterable[Mapping[str, Any]]) -> list[Candidate]:
-    """Those of which something stands in none of the messages: a long line, or what has none."""
+    """Those of which some line stands in none of the messages."""
     shown = _texts(messages)
 
     def is_there(candidate: Candidate) -> bool:
-        whole, *lines = _pieces(candidate)
-        return all(any(piece in text for text in shown) for piece in lines or [whole])
+        lines = (line.strip() for line in _as_shown(candidate).split("\n"))
+        return all(any(line in text for text in shown) for line in lines)
 
     return [candidate for candidate in found if not is_there(candidate)]
 
