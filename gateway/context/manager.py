@@ -238,7 +238,8 @@ class ContextManager:
         access: PlannerAccess,
     ) -> ContextInput:
         """All that has to be read before the context is made."""
-        has_tools = bool(own_tools(request.forward) or request.forward.get("functions"))
+        tools = own_tools(request.forward) if request.options.recall else request.forward.get("tools")
+        has_tools = bool(tools or request.forward.get("functions"))
         origin = access.deployment.origin if access.deployment else None
         frozen = with_whole_steps(as_frozen(history))
         steps = steps_as_text(frozen, without_items, has_tools=has_tools, origin=origin)

@@ -17,10 +17,14 @@ from gateway.turn.settlement import Settlement
 from gateway.window.budget import Budget
 
 log = get_logger("gateway.turn.recall")
+LEAST_BUDGET = 2000
+"""In a smaller one the tool and its room take more than it brings (measured)."""
 ROOM_DIVISOR = 4
 """Of the budget, rounds may take so much at most."""
 ROUND_SHARE = 2 / 3
 """Of the room that is left, what a round may take which is not the last."""
+ROUND_TOKENS = 400
+"""What it may take in any case, as far as there is room: two paragraphs."""
 LEAST_TOKENS = 60
 """Room that each answer to a call has at the least."""
 MOST_CALLS = 4
@@ -39,7 +43,7 @@ def offered(
 ) -> tuple[ChatRequest, Budget, RecallRounds | None]:
     """The request with the tool, and the budget that its rounds leave; both as they are where it cannot have the
     tool."""
-    if budget.tokens is None or "tools" in deployment.parameters:
+    if budget.tokens is None or budget.tokens < LEAST_BUDGET or "tools" in deployment.parameters:
         return request, budget, None
     room = min(settings.recall_max_tokens, budget.tokens // ROOM_DIVISOR)
     is_priced = {"input_cost_per_token", "output_cost_per_token"} <= facts.prices.keys()
@@ -100,7 +104,7 @@ class Recaller:
         if free < LEAST_TOKENS * len(calls):  # what it said has no room itself: it is asked as if it had not
             rounds.closed = True
             return True
-        most = free if rounds.left < 1 else int(free * ROUND_SHARE)
+        most = free if rounds.left < 1 else max(int(free * ROUND_SHARE), min(free, ROUND_TOKENS))
         results: list[dict[str, Any]] = []
         for number, call in enumerate(calls):
             least = LEAST_TOKENS * (len(calls) - number - 1)
