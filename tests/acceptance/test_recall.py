@@ -8,10 +8,11 @@ import pytest
 
 from tests.support.answers import Json, chat, http, read_stream, stored, stored_of, used, user
 from tests.support.command import gateway_command
-from tests.support.documents import keeper, lamps, prompt_tokens
+from tests.support.documents import keeper, lamps
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
+from tests.unit import o200k
 
 BUDGET = 2000
 ROOM = BUDGET // 4
@@ -68,6 +69,11 @@ def asked(gateway: GatewayProcess, request: Json, *, stream: bool) -> Json:
     }
 
 
+def counted(sent: Json) -> int:
+    """The tokens of a prompt with its tools."""
+    return o200k.prompt_tokens(sent["messages"], sent)
+
+
 def said(answer: Json) -> Any:
     return answer["choices"][0]["message"]["content"]
 
@@ -94,8 +100,8 @@ def test_s10_11_a_model_reads_what_is_left_out(gateway: GatewayProcess, upstream
     assert after["tools"] == before["tools"]
     assert after["messages"][-2]["tool_calls"][0]["id"] == after["messages"][-1]["tool_call_id"]
     assert keeper(77) in results(upstream)[0]
-    assert prompt_tokens(before) <= BUDGET - ROOM
-    assert prompt_tokens(after) <= BUDGET
+    assert counted(before) <= BUDGET - ROOM
+    assert counted(after) <= BUDGET
     assert said(answer) == "It is Name539x."
     assert answer["choices"][0]["finish_reason"] == "stop"
     assert "tool_calls" not in answer["choices"][0]["message"]
@@ -207,7 +213,7 @@ def test_s10_11_rounds_come_to_an_end(gateway: GatewayProcess, upstream: MockUps
     assert answer["choices"][0]["finish_reason"] == "stop"
     assert upstream.queued == 0
     assert [each.body.get("tool_choice") for each in upstream.chats] == [None, None, None, "none"]
-    assert all(prompt_tokens(each.body) <= 2 * BUDGET for each in upstream.chats)
+    assert all(counted(each.body) <= 2 * BUDGET for each in upstream.chats)
     assert used(answer)["recall"]["rounds"] == 3
     assert used(answer)["recall"]["tokens"] <= 2 * ROOM
 
@@ -298,3 +304,63 @@ def test_s10_11_money_and_a_model_without_tools(start_gateway: GatewayFactory, u
     assert "tools" not in upstream.last.body
     assert chat(gateway, **{**request, "model": "bench"})["choices"]
     assert "tools" not in upstream.last.body
+
+
+@EITHER
+def test_s10_11_usage_that_is_not_reported_is_counted_in_each_round(
+    gateway: GatewayProcess, upstream: MockUpstream, stream: bool
+) -> None:
+    upstream.reply(**recalls(ASK, text="Let me look."), usage=None)
+    upstream.reply(text="It is Name539x.", usage=None)
+    answer = asked(gateway, first(), stream=stream)
+    expected = sum(counted(each.body) for each in upstream.chats)
+    assert answer["usage"]["prompt_tokens"] == pytest.approx(expected, rel=0.02)
+    assert answer["usage"]["completion_tokens"] > 10, "the words of the first round as well"
+    assert answer["response_metadata"]["cost"]["estimated"]
+    audited(gateway)
+
+
+def test_s10_11_a_stream_that_breaks_off_in_its_second_round(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """What was held has not been shown; it is on the bill all the same."""
+    upstream.reply(**recalls(ASK))
+    upstream.reply(text="One two three four five six seven eight nine ten. " * 4, cut_after=8)
+    wire = read_stream(gateway, first())
+    assert not wire.done
+    assert wire.error is not None
+    request = wire.headers["x-request-id"]
+    kept = stored(gateway, request)
+    assert kept["status"] in ("partial", "failed")
+    assert kept["response_metadata"]["usage"]["prompt_tokens"] > upstream.count_prompt(upstream.chats[0].body)
+    audited(gateway)
+
+
+def test_s10_11_calls_that_share_an_index_are_told_apart(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """Some providers send all calls with one index; a new id begins a new call."""
+
+    def piece(finish: str | None = None, **delta: Any) -> Json:
+        return {"id": "x", "object": "chat.completion.chunk", "choices": [_choice(delta, finish)]}
+
+    def call(identity: str, name: str, arguments: str) -> Json:
+        function = {"name": name, "arguments": arguments}
+        return {"index": 0, "id": identity, "type": "function", "function": function}
+
+    upstream.reply(
+        chunks=[
+            piece(role="assistant", content=None),
+            piece(tool_calls=[call("r1", "recall", json.dumps(ASK))]),
+            piece(tool_calls=[call("o1", "lookup", '{"x"')]),
+            piece(tool_calls=[{"index": 0, "function": {"arguments": ": 1}"}}]),
+            piece(tool_calls=[call("r2", "recall", json.dumps(ASK))]),
+            piece(tool_calls=[call("o2", "lookup", "{}")]),
+            piece("tool_calls"),
+        ]
+    )
+    answer = asked(gateway, first(tools=[OWN]), stream=True)
+    made = answer["choices"][0]["message"]["tool_calls"]
+    assert [(each["id"], each["function"]["arguments"]) for each in made] == [("o1", '{"x": 1}'), ("o2", "{}")]
+    (kept,) = stored_of(gateway, answer["conversation"]["id"])
+    assert [each["id"] for each in kept["choices"][0]["message"]["tool_calls"]] == ["o1", "o2"]
+
+
+def _choice(delta: Json, finish: str | None) -> Json:
+    return {"index": 0, "delta": delta, "finish_reason": finish}
