@@ -7,7 +7,7 @@ COMPAT_PYTHON := $(patsubst requirements/compat/%.txt,$(COMPAT)/%/.installed,$(w
 PIP := $(BIN)/python -m pip --disable-pip-version-check --require-virtualenv --no-input --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test check format compat chaos bench house eval clean
+.PHONY: help setup run demo test check format compat browser chromium chaos bench house eval clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -40,6 +40,10 @@ $(VENV)/.demo: requirements/demo.txt $(VENV)/.gateway
 	@$(PIP) install --no-deps --require-hashes -r requirements/demo.txt
 	@touch $@
 
+$(VENV)/.browser: requirements/browser.txt $(VENV)/.dev
+	@$(PIP) install --no-deps --require-hashes -r requirements/browser.txt
+	@touch $@
+
 setup: $(VENV)/.gateway ## install the gateway into .venv
 	@echo "installed: $(BIN)/gateway"
 
@@ -52,7 +56,7 @@ demo: $(VENV)/.demo ## the main job against a real local model, no key and no se
 # What is compiled is kept, also where the environment forbids it: each worker compiles hundreds of modules else.
 test: $(VENV)/.dev ## every test, with real PostgreSQL and Valkey
 	@echo "running every test in three processes: about seven minutes on two cores (a dot for each, the long ones first)"
-	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not chaos and not compat"
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not chaos and not compat and not browser"
 
 check: $(VENV)/.dev ## ruff, mypy --strict, import rules
 	@$(BIN)/ruff check .
@@ -82,8 +86,15 @@ $(COMPAT)/node_modules.installed: tests/compat/node/package-lock.json $(COMPAT)/
 	@$(COMPAT)/node/bin/python tests/compat/node/npm.py ci
 	@touch $@
 
-compat: $(VENV)/.dev $(VENV)/.demo $(COMPAT_PYTHON) $(COMPAT)/node_modules.installed ## real clients, Python and JavaScript, against the gateway; a real small model as its planner
-	@$(BIN)/python -m pytest -m compat tests/compat
+compat: $(VENV)/.dev $(VENV)/.demo $(VENV)/.browser $(COMPAT_PYTHON) $(COMPAT)/node_modules.installed chromium ## real clients, Python and JavaScript, against the gateway; a real small model as its planner; a real browser
+	@$(BIN)/python -m pytest -m "compat or browser" tests/compat tests/browser
+
+browser: $(VENV)/.browser $(COMPAT)/node_modules.installed chromium ## the page in a real browser (Chromium); pictures of it stay in tests/browser/artifacts
+	@$(BIN)/python -m pytest -m browser tests/browser
+
+# Where it cannot be installed, the tests say so and are skipped.
+chromium: $(VENV)/.browser
+	@$(BIN)/python -m tests.browser.chromium
 
 chaos: $(VENV)/.dev ## kill loops on SQLite and PostgreSQL, a million random requests, a thousand long histories
 	@$(BIN)/python -m pytest -n 2 -m chaos

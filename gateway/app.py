@@ -34,6 +34,7 @@ from gateway.http.openapi.document import About, Description
 from gateway.http.operations import Live, MetricsPage, Models, Ready
 from gateway.http.organization.endpoint import organization_routes
 from gateway.http.relay.endpoint import Relay
+from gateway.http.responses.endpoint import Responses
 from gateway.http.statistics import Observed, Statistics
 from gateway.http.ui.entrance import Entrance, Parts
 from gateway.internal_models.calls import InternalModels
@@ -82,6 +83,7 @@ from gateway.upstream.routing.router import ConfiguredRouter, modifies_params
 log = get_logger("gateway.app")
 MEMORY_PATH = "/v1/conversations/{conversation_id}/memory/{memory_id}"
 ATTACHMENT_PATH = "/v1/conversations/{conversation_id}/attachments/{attachment_id}"
+RESPONSES_PATH = "/v1/responses"
 EXPIRE_SECONDS = 60.0
 """Between two looks at what has been kept in memory for too long."""
 HOOKS_SECONDS = 5.0
@@ -213,6 +215,7 @@ class Gateway:
         self.auth = auth = Authenticator(settings.auth, store)
         self.answering = Answering(pipeline, self.idempotency, store, auth, settings, clock)
         self.chat = ChatCompletions(self.answering, settings, self.resends)
+        self.responses = Responses(self.answering, settings, self.resends)
         self.completions = StoredCompletions(store, auth, max_bytes)
         records = ConversationRecords(self.transactions, clock, self.cache, self.paths)
         self.conversations = Conversations(records, store, auth, max_bytes, self.hooks)
@@ -256,6 +259,8 @@ class Gateway:
                 for method in ("GET", "POST", "DELETE")
             ),
             Route(CHAT_PATH + "/{completion_id}/messages", self.completions.messages, methods=["GET"]),
+            Route(RESPONSES_PATH, self.responses, methods=["POST"]),
+            Route(RESPONSES_PATH, self.relay),  # other methods, as any path that is not served here
             Route("/v1/conversations/import", self.imported, methods=["POST"]),
             Route("/v1/conversations/{conversation_id}/export", self.exported, methods=["GET"]),
             Route("/v1/conversations", conversations.all, methods=["GET"]),

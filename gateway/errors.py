@@ -42,6 +42,7 @@ from typing import Any
 
 OF_CHARACTERS = re.compile(r"string too long|characters", re.IGNORECASE)
 """The figures of such an error are no tokens."""
+REQUIRED = "missing_required_parameter"
 OPENAIS_OVERFLOW = re.compile(r"This model's maximum context length is \d+ tokens")
 
 
@@ -93,6 +94,16 @@ class InvalidRequest(GatewayError):
     type = "invalid_request_error"
     code = "invalid_request"
     may_be_charged = False
+
+
+def invalid(param: str, rule: str) -> InvalidRequest:
+    """A 400 that names the field and its rule."""
+    return InvalidRequest(f"{param} {rule}.", param=param, code="invalid_value")
+
+
+def missing(param: str) -> InvalidRequest:
+    """A 400 that names the field that is not there."""
+    return InvalidRequest(f"{param} is required.", param=param, code=REQUIRED)
 
 
 class ContextLengthExceeded(InvalidRequest):
@@ -271,7 +282,6 @@ class StorageUnavailable(GatewayError):
     """The storage cannot be reached or is not on the current schema (guarantee §3.6)."""
 
     status = 503
-    type = "server_error"
     code = "storage_unavailable"
 
 
@@ -334,7 +344,6 @@ class UpstreamInterrupted(UpstreamError):
 class UpstreamRefused(UpstreamError):
     """Upstream answered with an error: its status, `Retry-After` and body are kept (guarantee §7)."""
 
-    code: str | None = "upstream_error"
     may_be_charged = False
     is_logged = False
 

@@ -13,7 +13,7 @@ import openai
 from asking import MAX_INPUT_TOKENS, Answer, Question, ask, beginning, checked, refusal
 from bill import Json
 from children import Children, DemoFailed, free_port
-from screen import GREEN, RED, YELLOW, coloured, heading, paragraph, row
+from screen import BOLD, GREEN, RED, YELLOW, coloured, heading, paragraph, row
 
 HERE = Path(__file__).parent
 HANDBOOK = HERE / "handbook.md"
@@ -60,7 +60,7 @@ def main() -> int:
     set_environment()
     with tempfile.TemporaryDirectory(prefix="gateway-demo-") as name, Children(Path(name)) as children:
         try:
-            answers = _story(children, Path(name))
+            answers, gateway = _story(children, Path(name))
         except KeyboardInterrupt:
             print("\nstopped", flush=True)
             return 130
@@ -69,7 +69,31 @@ def main() -> int:
             print(f"\n{children.tails()}{type(error).__name__}: {error}")
             print(coloured("demo: failed", RED), flush=True)
             return 1
-    return _closing(answers, time.monotonic() - started)
+        code = _closing(answers, time.monotonic() - started)
+        if is_attended():
+            leave_open(gateway, answers[-1])
+    return code
+
+
+def is_attended() -> bool:
+    """Whether somebody is there who reads the screen and can press a key."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def leave_open(gateway: str, answer: Answer) -> None:
+    """Says where the page is, and waits for Enter: until then the servers go on running."""
+    address = f"{gateway.removesuffix('/v1')}/ui"
+    print()
+    heading("What happened, to look at")
+    paragraph("""The gateway goes on running. In a browser its page shows each turn of this conversation, what the
+        model was sent of the handbook and why, and what it cost:""")
+    print(coloured(f"  {address}/conversations/{answer.conversation_id}", BOLD))
+    print(f"  {address}/try  to ask more\n")
+    print("Press Enter to end the demo.", end=" ", flush=True)
+    try:
+        sys.stdin.readline()
+    except KeyboardInterrupt:
+        print(flush=True)
 
 
 def set_environment() -> None:
@@ -86,7 +110,8 @@ def leave(number: int, _frame: FrameType | None) -> None:
     sys.exit(128 + number)
 
 
-def _story(children: Children, folder: Path) -> list[Answer]:
+def _story(children: Children, folder: Path) -> tuple[list[Answer], str]:
+    """The answers, and the base URL of the gateway that gave them."""
     handbook = HANDBOOK.read_text(encoding="utf-8")
     heading("context-gateway: the demo")
     paragraph("""A real language model on this machine, the gateway in front of it, and a document longer
@@ -125,7 +150,7 @@ def _story(children: Children, folder: Path) -> list[Answer]:
     third = ask(gateway, LAUNCH, same, stream=True)
     if {second.conversation_id, third.conversation_id} != {first.conversation_id}:
         raise DemoFailed("the follow-ups name another conversation")
-    return [first, second, third]
+    return [first, second, third], gateway_url
 
 
 def servers(children: Children, folder: Path) -> tuple[str, str]:

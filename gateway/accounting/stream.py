@@ -215,7 +215,9 @@ class _Message:
 
 
 def _function_whole(call: dict[str, Any]) -> dict[str, Any]:
-    function = call["function"]
+    function = call.get("function")
+    if function is None:
+        return {k: v for k, v in call.items() if k != "split"}
     arguments = function["arguments"]
     whole = {**function, "arguments": "".join(arguments) if isinstance(arguments, list) else arguments}
     return {**{k: v for k, v in call.items() if k != "split"}, "function": whole}
@@ -267,7 +269,7 @@ def _merge_calls(calls: dict[int, dict[str, Any]], fragments: list[dict[str, Any
             call = calls[index] = {"id": "", "type": "function", "function": {"name": "", "arguments": []}}
         for key, value in fragment.items():
             if key == "function" and isinstance(value, dict):
-                function = call["function"]
+                function = call.setdefault("function", {"name": "", "arguments": []})
                 for name, text in value.items():
                     if text is None:
                         continue
@@ -276,6 +278,9 @@ def _merge_calls(calls: dict[int, dict[str, Any]], fragments: list[dict[str, Any
                         known.append(text)
                         continue
                     function[name] = known + text if isinstance(known, str) and isinstance(text, str) else text
+            elif key == "custom" and isinstance(value, dict):
+                call.pop("function", None)
+                _merge(call.setdefault("custom", {}), value)
             elif key == "id":
                 call["id"] = value or call["id"]
             elif key != "index" and value is not None:

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from gateway.models.exchange import Deployment, ModelFacts
+from gateway.models.exchange import ChatRequest, Deployment, ModelFacts
+from gateway.models.items import OF_RESPONSES
 
 LIMITS_FOR_LITELLM = ("max_completion_tokens", "max_tokens", "thinking", "reasoning_effort")
 """Fields that limit the answer. For the last two litellm sets `max_tokens` itself."""
@@ -41,6 +42,21 @@ def with_output_limit(
         return forward
     room = 0 if refitted else window - int(prompt * (1 + SPARE_SHARE))
     return {**forward, "max_tokens": min(facts.max_output_tokens, max(reserved, room))}
+
+
+def without_items(messages: list[dict[str, Any]], request: ChatRequest) -> list[dict[str, Any]]:
+    """The messages without what only Responses take back, for an upstream that is called by another API. What a chat's
+    own client says stays as it is."""
+    found = [message for message in messages if not OF_RESPONSES.isdisjoint(message)]
+    if not found:
+        return messages
+    own = frozenset(map(id, request.messages)) if request.api is None else frozenset()
+    taken = frozenset(id(message) for message in found) - own
+    return [_without_items(message) if id(message) in taken else message for message in messages]
+
+
+def _without_items(message: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in message.items() if name not in OF_RESPONSES}
 
 
 def request_body(

@@ -39,6 +39,15 @@ _random: Iterator[str] = iter(())
 os.register_at_fork(after_in_child=_forget_random)  # or two workers would hand out the same ids
 
 
+COMPLETION, RESPONSE, MESSAGE = "chatcmpl-", "resp_", "msg_"
+"""Prefixes of an answer's id in each API: it is the same answer with another (ADR 27)."""
+
+
+def answer_id(completion_id: str, prefix: str = MESSAGE) -> str:
+    """The id of an answer under another prefix; that of its first choice's message is `msg_` and the same."""
+    return prefix + completion_id.removeprefix(COMPLETION)
+
+
 def artifact_id(content: str) -> str:
     """Stable for the same content (guarantee §4): `art_` and 64 bits of the SHA-256 of all but outer white space, which
     is lost and won as a text is pasted, attached, or read from a file."""

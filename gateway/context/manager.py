@@ -31,7 +31,7 @@ from gateway.context.planner import (
 )
 from gateway.context.recalling import Window, told
 from gateway.context.remembered import with_things
-from gateway.context.report import BuiltContext, report
+from gateway.context.report import BuiltContext, check_whole, report
 from gateway.embeddings.background import Holds
 from gateway.embeddings.meaning import Meaning, RequestMeaning
 from gateway.history.frames import as_frozen
@@ -117,6 +117,8 @@ class ContextManager:
             with self.spans("fit"):
                 final = await run(fit_as_planned, draft, result, access.spent)
         built: BuiltContext = await run(report, draft, final, result, self._settings.warning_threshold)
+        if request.options.whole:
+            check_whole(built)
         return _with_vectors(built, meaning, source).with_cached(source.files.cached)
 
     async def build_for_agent(

@@ -7,6 +7,7 @@ from gateway.context.left_out import left_out
 from gateway.context.planned_fit import FinalFit
 from gateway.context.planner import PlanResult
 from gateway.embeddings.background import PendingVectors
+from gateway.errors import ContextLengthExceeded, overflow_text
 from gateway.models.artifacts import Artifact, ProcessingStrategy
 from gateway.models.bill import ContextUtilizationMetadata, LeftOut
 from gateway.models.exchange import ChatRequest
@@ -80,6 +81,18 @@ def report(draft: Draft, final: FinalFit, result: PlanResult | None, warning_thr
     if request.store and not request.options.dry_run and draft.finder.digests:
         built = replace(built, indexes=draft.finder).with_cached(draft.finder.digests)
     return built.with_cached(result.cached) if result is not None else built
+
+
+def check_whole(built: BuiltContext) -> None:
+    """For a request of which nothing may be left out.
+
+    Raises:
+        ContextLengthExceeded: something was, as it did not fit.
+    """
+    used = built.utilization
+    reduced = any(each.processed_size_chars < each.original_size_chars for each in used.artifacts_processed)
+    if used.messages_excluded or reduced:
+        raise ContextLengthExceeded(overflow_text(used.context_window, None), param="messages")
 
 
 def _utilization(draft: Draft, fitted: Fitted, warning_threshold: float) -> ContextUtilizationMetadata:

@@ -11,6 +11,7 @@ PROVIDER_FIELDS = frozenset(
     {
         *("reasoning_content", "reasoning", "reasoning_details", "reasoning_items", "thinking_blocks"),
         *("thought_signature", "provider_specific_fields", "extra_content", "encrypted_content"),
+        *("output_items", "phase"),
     }
 )
 """Fields of assistant messages and tool calls that only the provider that made them understands (guarantee §1)."""

@@ -36,9 +36,10 @@ def to_replay(
 def single_request(
     path: ConversationPath, request: PastRequest, bills: Mapping[str, PastBill], change: ReplayChanges
 ) -> tuple[Ask, str | None]:
-    """A past request by itself, tool results and all, and the message behind which it went on: for an estimate."""
+    """A past request by itself, and the message behind which it went on: for an estimate. Tool results are in it, and
+    the calls that its client brought with them."""
     before = path.messages[request.before - 1].message.message_id if request.before else None
-    return _ask(path, request, bills, change, roles=(*SAID, *RESULT_ROLES)), before
+    return _ask(path, request, bills, change, roles=(*SAID, "assistant", *RESULT_ROLES)), before
 
 
 def is_made_again(request: PastRequest) -> bool:

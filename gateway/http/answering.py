@@ -105,15 +105,20 @@ class Answering:
         self._clock = clock
         self._unattended = BackgroundTasks()
 
-    async def answer(self, scope: Scope, receive: Receive, send: Send, dialect: Dialect) -> None:
+    async def answer(
+        self, scope: Scope, receive: Receive, send: Send, dialect: Dialect, caller: Caller | None = None
+    ) -> None:
         """Answers one request.
+
+        Args:
+            caller: who asks, where that is known already.
 
         Raises:
             GatewayError: as drawn in `errors.py`; nothing has been sent yet.
         """
         at, started = self._clock.now(), self._clock.monotonic()
         key = keyed(scope)
-        caller = await self._auth.caller(scope)
+        caller = caller or await self._auth.caller(scope)
         with self._large_bodies.place() as place:
             raw = await read_body(scope, receive, self._max_body_bytes, place)
             facts, client = scope["gateway"], scope.get(CLIENT)

@@ -188,6 +188,11 @@ def event(data: object) -> bytes:
     return b"data: " + content + b"\n\n"
 
 
+def named_event(data: dict[str, Any]) -> bytes:
+    """A server-sent event under the name of its `type`, as Responses and Messages have them; never on a chat."""
+    return b"event: " + str(data["type"]).encode() + b"\n" + event(data)
+
+
 def answer_headers(conversation_id: str | None, cost: Decimal | None = None) -> dict[str, str]:
     """The headers with an answer's conversation, if it has one, and its cost in USD, if it is known (guarantee §6)."""
     headers = {"x-conversation-id": conversation_id} if conversation_id else {}

@@ -5,10 +5,11 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
-from gateway.errors import InvalidRequest
+from gateway.errors import REQUIRED, InvalidRequest
+from gateway.errors import invalid as invalid
+from gateway.errors import missing as missing
 
 T = TypeVar("T")
-REQUIRED = "missing_required_parameter"
 MAX_SESSION_CHARS = 256
 RULES = {
     "greater_than": "be greater than {gt}",
@@ -45,16 +46,6 @@ class Fields(BaseModel):
     """An object of a request. Types are not converted, and fields that are not declared are ignored."""
 
     model_config = ConfigDict(strict=True, frozen=True, hide_input_in_errors=True)
-
-
-def invalid(param: str, rule: str) -> InvalidRequest:
-    """A 400 that names the field and its rule."""
-    return InvalidRequest(f"{param} {rule}.", param=param, code="invalid_value")
-
-
-def missing(param: str) -> InvalidRequest:
-    """A 400 that names the field that is not there."""
-    return InvalidRequest(f"{param} is required.", param=param, code=REQUIRED)
 
 
 def read(adapter: TypeAdapter[T], value: Any, where: str = "", *, required: str = REQUIRED) -> T:

@@ -52,6 +52,8 @@ class ContextOptions:
     """The mode of the prompt profile; `off`: none; None: as the messages call for."""
     memory: str = EXTRACTS
     """What stands for old turns: `extracts`, `summary` or `both` (guarantee §11.13)."""
+    whole: bool = False
+    """Nothing may be left out: what does not fit as it is, is refused."""
     recall: bool = False
     """The model is to have the tool `recall` (guarantee §10.11)."""
     what_if: WhatIf | None = None

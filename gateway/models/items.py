@@ -36,7 +36,7 @@ def output_parts(body: dict[str, Any]) -> list[Part]:
         parts.append({"type": "refusal", "refusal": body["refusal"]})
     said = next((part for part in parts if part.get("type") == "output_text"), None)
     if said is not None and isinstance(body.get("annotations"), list):
-        said["annotations"] = [_flat(annotation) for annotation in body["annotations"]]
+        said["annotations"] = [flat_annotation(annotation) for annotation in body["annotations"]]
     return parts
 
 
@@ -59,7 +59,7 @@ def _output_part(part: Any) -> Part:
     return part if isinstance(part, dict) else {"type": "output_text", "text": str(part), "annotations": []}
 
 
-def _flat(annotation: Any) -> Any:
+def flat_annotation(annotation: Any) -> Any:
     """A citation as items have it: its fields beside its type."""
     cited = annotation.get("url_citation") if isinstance(annotation, dict) else None
     return {"type": "url_citation", **cited} if isinstance(cited, dict) else annotation
@@ -76,9 +76,11 @@ INSTRUCTION_PREFIX = "msg_sys"
 THOUGHTS = frozenset(
     {
         *("reasoning_content", "reasoning", "reasoning_details", "reasoning_items", "thinking_blocks"),
-        *("thought_signature", "provider_specific_fields", "encrypted_content"),
+        *("thought_signature", "provider_specific_fields", "encrypted_content", "output_items"),
     }
 )
+OF_RESPONSES = frozenset({"reasoning_items", "output_items", "phase"})
+"""Fields of an assistant's message that only an upstream that speaks Responses takes back."""
 WORDS = frozenset({"content", "refusal", "annotations", "audio"})
 
 
@@ -153,23 +155,51 @@ def called(message: ConversationMessage, item_id: str) -> str | None:
 
 def _said(message: ConversationMessage, status: str, parts: list[Any]) -> Item:
     item = {"id": message.message_id, "type": "message", "status": status, "role": message.role, "content": parts}
-    name = message.body.get("name")
-    return {**item, "name": name} if isinstance(name, str) else item
+    more = {name: said for name in ("name", "phase") if isinstance(said := message.body.get(name), str)}
+    return {**item, **more}
 
 
 def _answer(message: ConversationMessage, stem: str, status: str) -> list[Item]:
     body = message.body
-    items: list[Item] = []
-    thoughts = body.get("reasoning_content") or body.get("reasoning")
-    if isinstance(thoughts, str) and thoughts:
-        content = [{"type": "reasoning_text", "text": thoughts}]
-        items.append({"id": f"rs_{stem}", "type": "reasoning", "summary": [], "content": content, "status": status})
+    items = _thoughts(body, stem, status)
     parts = output_parts(body)
     calls = [_call(call, item_id, status) for call, item_id in _calls(body, stem)]
     says_something = any(part.get("text") or part.get("type") != "output_text" for part in parts)
     if says_something or not (calls or items):
         items.append(_said(message, status, parts))
     return items + calls
+
+
+def _thoughts(body: dict[str, Any], stem: str, status: str) -> list[Item]:
+    """The reasoning of a message, and the hosted calls that stand among it, in their order. What is sealed in it is for
+    the model alone."""
+    kept = body.get("output_items") or body.get("reasoning_items")
+    if not isinstance(kept, list) or not kept:
+        text = body.get("reasoning_content") or body.get("reasoning")
+        content = [{"type": "reasoning_text", "text": text}]
+        kept = [{"type": "reasoning", "content": content}] if isinstance(text, str) and text else []
+    items: list[Item] = []
+    number = 0
+    for each in kept:
+        if not isinstance(each, dict) or each.get("type") != "reasoning":
+            items.append(each)
+            continue
+        item = {"id": thought_id(stem, number), "type": "reasoning", "summary": each.get("summary") or []}
+        said = {"content": each["content"]} if each.get("content") else {}
+        items.append({**item, **said, "status": status})
+        number += 1
+    return items
+
+
+def thought_id(stem: str, number: int) -> str:
+    """The id of a message's reasoning item of that number, from 0 on."""
+    return f"rs_{stem}" if number == 0 else f"rs_{stem}_{content_digest(str(number))[:12]}"
+
+
+def call_item_id(stem: str, call_id: str, before: int, *, custom: bool) -> str:
+    """The id of the item of a tool call; `before`: how many calls of the message before it have the same id."""
+    mark = content_digest(f"{call_id}\n{before}")[:12]
+    return f"{'ctc' if custom else 'fc'}_{stem}_{mark}"
 
 
 def _calls(body: dict[str, Any], stem: str) -> list[tuple[dict[str, Any], str]]:
@@ -187,9 +217,8 @@ def _calls(body: dict[str, Any], stem: str) -> list[tuple[dict[str, Any], str]]:
     seen: list[str] = []
     for call in calls:
         call_id = str(call.get("id"))
-        mark = content_digest(f"{call_id}\n{seen.count(call_id)}")[:12]
-        kind = "ctc" if isinstance(call.get("custom"), dict) else "fc"
-        found.append((call, f"{kind}_{stem}_{mark}"))
+        custom = isinstance(call.get("custom"), dict)
+        found.append((call, call_item_id(stem, call_id, seen.count(call_id), custom=custom)))
         seen.append(call_id)
     return found
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, TypeVar
 
-from gateway.assembly.body import request_body, with_output_limit
+from gateway.assembly.body import request_body, with_output_limit, without_items
 from gateway.assembly.cache_breakpoints import wants_breakpoints, with_breakpoints
 from gateway.config.settings import ContextSettings
 from gateway.context.manager import ContextManager, PlannerAccess
@@ -177,7 +177,7 @@ class Pipeline:
             return Exchange(request, spoken, facts, Budget(None, None), fallback=fallback)
         budget = budget_for(facts, request.forward, request.options.max_input_tokens, self._settings)
         recall = None
-        if request.options.recall:
+        if request.options.recall and not request.options.whole:
             request, budget, recall = offered(request, spoken, facts, budget, self._settings)
         return Exchange(request, spoken, facts, budget, fallback=fallback, recall=recall)
 
@@ -208,7 +208,7 @@ class Pipeline:
         """
         request = exchange.request
         if request.options.mode == "off":
-            request = replace(request, options=replace(request.options, mode="simple", planning="never"))
+            request = replace(request, options=replace(request.options, mode="simple", planning="never", whole=False))
         history = exchange.history or new_history(request)
         exchange.history = for_origin(history, exchange.deployment.origin)
         plan = exchange.built.plan if exchange.built else None
@@ -330,6 +330,8 @@ def _body(exchange: Exchange) -> dict[str, Any]:
             reserved=budget.reserved_output,
             refitted=exchange.refused_budget is not None,
         )
+    if deployment.protocol != "responses":
+        messages = without_items(messages, request)
     body = request_body(forward, messages, deployment, stream=request.stream, ask_usage=exchange.ask_usage)
     if request.native is not None and request.native.protocol == deployment.protocol:
         body[NATIVE] = dict(request.native.fields)

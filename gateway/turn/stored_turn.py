@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from gateway.base.ids import new_id
+from gateway.base.ids import answer_id, new_id
 from gateway.context.report import BuiltContext
 from gateway.history.recognition import sent_chain, users_of
 from gateway.models.chain import (
@@ -259,7 +259,7 @@ def _new_answer(
     message = ConversationMessage(
         "assistant",
         body,
-        message_id=new_id("msg_"),
+        message_id=answer_id(exchange.completion_id) if number == 0 else new_id("msg_"),
         status=status,
         digest=message_digest(body),
         origin=exchange.deployment.origin,

@@ -19,7 +19,6 @@ PAID = [
     "images/generations",
     "images/edits",
     "completions",
-    "responses",
 ]
 PRIVATE = [
     "GET files",
@@ -95,7 +94,7 @@ def relaying(module_relaying: GatewayProcess, upstream: MockUpstream) -> Gateway
 
 @pytest.mark.parametrize("path", PAID)
 def test_s1_what_an_operators_key_pays_for(operator: GatewayProcess, upstream: MockUpstream, path: str) -> None:
-    """POST embeddings, moderations, audio, images, completions, responses: with the operator's key."""
+    """POST embeddings, moderations, audio, images, completions: with the operator's key."""
     upstream.routes[f"POST /v1/{path}"] = Reply(json={"ok": True})
     headers = {"x-api-key": KEY, "x-copy": f"key={KEY}", "cookie": "a=b", "openai-project": "p"}
     with http(operator, KEY) as plain:
@@ -157,7 +156,7 @@ def test_s1_a_listed_model_is_served_where_its_entry_says(operator: GatewayProce
 def test_s1_a_listed_model_of_another_protocol(operator: GatewayProcess, upstream: MockUpstream) -> None:
     """Its provider has no such path, and the default upstream is not asked in its stead."""
     with http(operator, KEY) as plain:
-        answer = plain.post("/responses", json={"model": "claude", "input": "hi"})
+        answer = plain.post("/embeddings", json={"model": "claude", "input": "hi"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_relayed")
     assert not upstream.requests
 

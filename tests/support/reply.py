@@ -201,12 +201,13 @@ def _deltas(choice: JsonDict) -> Iterator[JsonDict]:
             yield item({key: piece}, logprobs=logprobs)
             logprobs = None
     for index, call in enumerate(message.get("tool_calls") or []):
-        arguments = call["function"]["arguments"]
-        opening = call | {"function": call["function"] | {"arguments": ""}}
+        kind, said = ("custom", "input") if "custom" in call else ("function", "arguments")
+        arguments = call[kind][said]
+        opening = call | {kind: call[kind] | {said: ""}}
         yield item({"tool_calls": [{"index": index, **opening}]})
         for start in range(0, len(arguments), _ARGUMENT_FRAGMENT):
             fragment = arguments[start : start + _ARGUMENT_FRAGMENT]
-            yield item({"tool_calls": [{"index": index, "function": {"arguments": fragment}}]})
+            yield item({"tool_calls": [{"index": index, kind: {said: fragment}}]})
     yield item({}, finish_reason=choice["finish_reason"])
 
 

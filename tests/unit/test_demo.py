@@ -1,6 +1,8 @@
 """What `make demo` says of answers: checked against the handbook, with the passage, and never better than they are."""
 
 import importlib
+import io
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -72,3 +74,26 @@ def test_a_wrong_answer_is_no_success(
     told = capsys.readouterr().out
     assert told.endswith(f"demo: 1 of 2 answers wrong: {said}\n")
     assert "demo: ok" not in told
+
+
+def test_whoever_watches_is_told_where_to_look_and_the_page_stays_until_enter(
+    run: Any, asking: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = io.StringIO("\nnot read")
+    monkeypatch.setattr("sys.stdin", keys)
+    run.leave_open("http://127.0.0.1:1234/v1", asking.Answer("text", "stop", "conv_1", bill()))
+    told = capsys.readouterr().out
+    assert "  http://127.0.0.1:1234/ui/conversations/conv_1\n" in told
+    assert "  http://127.0.0.1:1234/ui/try" in told
+    assert told.endswith("Press Enter to end the demo. ")
+    assert keys.read() == "not read"
+
+
+@pytest.mark.parametrize(("reads", "writes"), [(True, False), (False, True), (False, False), (True, True)])
+def test_nobody_is_waited_for_without_a_terminal(
+    run: Any, monkeypatch: pytest.MonkeyPatch, reads: bool, writes: bool
+) -> None:
+    """A pipe on either side is no person: `make demo | tee` and CI end by themselves."""
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: reads))
+    monkeypatch.setattr("sys.stdout", SimpleNamespace(isatty=lambda: writes))
+    assert run.is_attended() is (reads and writes)

@@ -25,13 +25,19 @@ class ChatCompletions:
         self._dialect = ChatDialect(settings, resends)
 
     async def __call__(
-        self, scope: Scope, receive: Receive, send: Send, translated: Callable[[bytes], bytes] | None = None
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        translated: Callable[[bytes], bytes] | None = None,
+        caller: Caller | None = None,
     ) -> None:
-        """`translated` makes a chat of the body of another API's request; it may raise `InvalidRequest`."""
+        """`translated` makes a chat of the body of another API's request; it may raise `InvalidRequest`. `caller` is
+        who asks, where that is known already."""
         dialect = self._dialect
         if translated is not None:
             dialect = ChatDialect(self._settings, self._resends, translated)
-        await self._answering.answer(scope, receive, send, dialect)
+        await self._answering.answer(scope, receive, send, dialect, caller)
 
 
 class ChatDialect:
@@ -52,7 +58,8 @@ class ChatDialect:
 
     def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
         """The body is kept for later requests that begin with the same bytes."""
-        return self._resends.holding(raw, request) if self._translated is None else nullcontext()
+        is_as_it_came = self._translated is None and request.native is None
+        return self._resends.holding(raw, request) if is_as_it_came else nullcontext()
 
     def whole(self, body: dict[str, Any], request: ChatRequest) -> bytes:
         """The completion as it is."""

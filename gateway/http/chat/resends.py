@@ -8,19 +8,21 @@ import re
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from secrets import token_hex
 from threading import Lock
 from typing import Any, NamedTuple
 
 from gateway.base import jsons
 from gateway.config.settings import Settings
+from gateway.errors import InvalidRequest
 from gateway.http.chat.messages import chat_body, plain_messages
 from gateway.http.chat.validation import Arrival, parse_chat_request
 from gateway.models.chain import ChainDigest
 from gateway.models.exchange import Caller, ChatRequest, KnownMessages, PlainMessages
 from gateway.ports import Clock
 from gateway.storage.lookup.path_cache import KEPT_SECONDS
+from gateway.wire.responses.reading import read_as_chat, renamed
 
 LEAST_BYTES = 8192
 """A smaller body is parsed in less time than it is recognised."""
@@ -228,7 +230,22 @@ def read_chat_request(
     if found is not None:
         return parse_chat_request(found.body, headers, caller, settings, arrival, found.plain, found.known)
     body, plain = chat_body(raw)
+    if "messages" not in body and body.get("input") is not None:
+        return _in_other_words(body, headers, caller, settings, arrival)
     return parse_chat_request(body, headers, caller, settings, arrival, plain)
+
+
+def _in_other_words(
+    body: dict[str, Any], headers: Mapping[str, str], caller: Caller, settings: Settings, arrival: Arrival
+) -> ChatRequest:
+    """A chat that is asked in the words of Responses, as some clients do; it is answered as any chat."""
+    reading = read_as_chat(body)
+    try:
+        request = parse_chat_request(reading.chat, headers, caller, settings, arrival)
+    except InvalidRequest as error:
+        renamed(error, reading.places)
+        raise
+    return replace(request, native=reading.native)
 
 
 def _part_bytes(raw: bytes, source: _Source) -> int:

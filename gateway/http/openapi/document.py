@@ -23,6 +23,7 @@ def document() -> bytes:
     """The description as JSON. It is made when it is first asked for: nothing else needs it."""
     from gateway.http.openapi.organization import organization_schemas
     from gateway.http.openapi.paths import paths
+    from gateway.http.openapi.responses import response_schemas
     from gateway.http.openapi.schemas import schemas
     from gateway.http.openapi.things import thing_schemas
     from gateway.http.openapi.turns import turn_schemas
@@ -34,7 +35,14 @@ def document() -> bytes:
         "security": [{"key": []}],
         "paths": paths(),
         "components": {
-            "schemas": {**schemas(), **windows(), **thing_schemas(), **turn_schemas(), **organization_schemas()},
+            "schemas": {
+                **schemas(),
+                **windows(),
+                **thing_schemas(),
+                **turn_schemas(),
+                **organization_schemas(),
+                **response_schemas(),
+            },
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     }

@@ -32,6 +32,7 @@ def paths() -> dict[str, Any]:
         f"{CHATS}/{ID}/messages": {
             "get": _get("The messages that it answers", "StoreMessages", *_in_path("completion_id"), *_paging("asc"))
         },
+        "/v1/responses": {"post": _response()},
         **_conversations(),
         **_classic(),
         **_memory(),
@@ -181,7 +182,16 @@ def _replay(named: Iterable[Any]) -> dict[str, Any]:
 
 def _chat() -> dict[str, Any]:
     streamed = {"schema": ref("ChatCompletionChunk"), "description": "One chunk an event, then `[DONE]`."}
-    answered = {"application/json": {"schema": {"anyOf": [ref("ChatCompletion"), ref("DryRun")]}}}
+    return _asking("Ask a model", "ChatRequest", "ChatCompletion", streamed)
+
+
+def _response() -> dict[str, Any]:
+    streamed = {"schema": ref("ResponseEvent"), "description": "OpenAI's events, each under its name."}
+    return _asking("Ask a model by OpenAI's Responses", "ResponseRequest", "Response", streamed)
+
+
+def _asking(summary: str, body: str, answer: str, streamed: dict[str, Any]) -> dict[str, Any]:
+    answered = {"application/json": {"schema": {"anyOf": [ref(answer), ref("DryRun")]}}}
     headers = {
         "x-request-id": {"schema": TEXT},
         "x-conversation-id": {"schema": TEXT},
@@ -195,9 +205,9 @@ def _chat() -> dict[str, Any]:
         _header("X-Context-Max-Input-Tokens", "As `context.max_input_tokens`."),
         _header("Idempotency-Key", "The same request with the same key is answered and charged once."),
     ]
-    found = _operation("Ask a model", answered | {"text/event-stream": streamed}, parameters)
+    found = _operation(summary, answered | {"text/event-stream": streamed}, parameters)
     found["responses"]["200"]["headers"] = headers
-    found["requestBody"] = _body("ChatRequest")
+    found["requestBody"] = _body(body)
     return found
 
 

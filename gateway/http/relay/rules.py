@@ -10,7 +10,7 @@ from gateway.models.exchange import Headers
 PREFIX = "/v1/"
 OWN = ("/v1/conversations/",)
 """Prefixes that are never relayed: the gateway's ids mean nothing to an upstream."""
-OPERATORS = ("embeddings", "moderations", "audio/*", "images/*", "completions", "responses")
+OPERATORS = ("embeddings", "moderations", "audio/*", "images/*", "completions")
 """POST paths that an operator's key may be used for by default: they leave nothing that others could read."""
 
 PATH = re.compile(r"/v1/(?:[\w\-.~!$&'()*+,;=:@/]|%[0-9A-Fa-f]{2})+", re.ASCII)

@@ -26,12 +26,13 @@ from gateway.http.auth import ANONYMOUS
 from gateway.http.conversations.queries import parameters
 from gateway.http.edge import Receive, Scope
 from gateway.http.receive import header
+from gateway.http.relay.bodies import FormBody, Part, understood
 from gateway.http.ui.entrance import PATH, Parts
 from gateway.http.ui.rendering import rendered
 from gateway.models.exchange import Caller
 
 HTML = {"content-type": "text/html; charset=utf-8"}
-FORM = "application/x-www-form-urlencoded"
+FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
 ALL_ROLES = frozenset((VIEWER, ADMIN))
 
 
@@ -99,6 +100,8 @@ class Page:
     csrf: str = ""
     links: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
+    multipart: tuple[Part, ...] | None = None
+    """What was posted, once it has been read as a form with files."""
 
     @property
     def tenant(self) -> str | None:
@@ -129,16 +132,36 @@ class Page:
 
     @property
     def form(self) -> Mapping[str, str]:
-        """The fields of the form that was posted, each with its first value.
+        """The fields of the form that was posted, each with its first value; `files` are apart.
 
         Raises:
             UnsupportedMediaType: it is no form.
         """
         kind = (header(self.scope, b"content-type") or "").partition(";")[0].strip().lower()
+        if kind == MULTIPART:
+            fields = [(part.name, part.content) for part in self._posted() if part.filename is None]
+            return {name: content.decode("utf-8", "replace") for name, content in reversed(fields)}
         if kind != FORM and self.body:
             raise UnsupportedMediaType("A form is expected here.", param="content-type")
         found = parse_qs(self.body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=1000)
         return {name: values[0] for name, values in found.items()}
+
+    @property
+    def files(self) -> tuple[Part, ...]:
+        """The files that were posted. A browser sends an empty one, without a name, where none was chosen.
+
+        Raises:
+            UnsupportedMediaType: it is no form.
+        """
+        return tuple(part for part in self._posted() if part.filename is not None)
+
+    def _posted(self) -> tuple[Part, ...]:
+        if self.multipart is None:
+            read = understood(self.body, self.scope["headers"])
+            if not isinstance(read, FormBody):
+                raise UnsupportedMediaType("A form is expected here.", param="content-type")
+            self.multipart = read.parts
+        return self.multipart
 
     def link(self, **changes: str | None) -> str:
         """This page's address with other parameters; None takes one out."""

@@ -7,11 +7,15 @@ from gateway.http.ui.entrance import Parts
 from gateway.http.ui.health import Health
 from gateway.http.ui.page import Answer, Page, PageRoute, home, redirect
 from gateway.http.ui.request import OneRequest
+from gateway.http.ui.try_it import TryIt
+
+MAX_UPLOAD = 16 * 2**20
+"""Bytes of a question with its files at `/ui/try`; larger ones go to the API, which counts them while they come."""
 
 
 def page_routes(parts: Parts) -> tuple[PageRoute, ...]:
     """All pages but login and logout. The first whose path and method fit counts."""
-    conversations, costs, health = Conversations(parts), Costs(parts), Health(parts)
+    conversations, costs, health, try_it = Conversations(parts), Costs(parts), Health(parts), TryIt(parts)
     conversation, request = OneConversation(parts), OneRequest(parts)
     return (
         PageRoute("GET", "/", _start),
@@ -22,6 +26,8 @@ def page_routes(parts: Parts) -> tuple[PageRoute, ...]:
         PageRoute("POST", "/requests/{request_id}/in-full", request.in_full),
         PageRoute("GET", "/costs", costs.show, nav="Costs"),
         PageRoute("GET", "/costs.csv", costs.csv),
+        PageRoute("GET", "/try", try_it.show, nav="Try it"),
+        PageRoute("POST", "/try", try_it.ask, max_body=min(parts.settings.server.max_body_bytes, MAX_UPLOAD)),
         PageRoute("GET", "/health", health.show, nav="Health"),
     )
 

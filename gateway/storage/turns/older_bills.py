@@ -38,7 +38,7 @@ async def add_older(transactions: Transactions, with_figures: WithFigures) -> in
     """Adds a batch of them; any number of processes may do this at once. Returns how many it added.
 
     Args:
-        with_figures: gives a bill its figures (`accounting.figures`).
+        with_figures: gives a bill its figures (`accounting.cost`).
 
     Raises:
         StorageUnavailable: the storage cannot be reached.

@@ -6,6 +6,7 @@ The names are written down here since litellm, which knows them too, takes secon
 from typing import Any
 
 from gateway.config.model_list import CLOUDS, ModelEntry
+from gateway.errors import UpstreamRefused
 from gateway.models.exchange import Deployment, JsonAnswer, StreamOpener
 from gateway.ports import Upstream
 
@@ -119,8 +120,18 @@ class ProtocolUpstream:
 
     async def complete(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> JsonAnswer:
         """One whole answer."""
-        return await self._by_protocol[deployment.protocol].complete(deployment, body, headers)
+        return await self._of(deployment).complete(deployment, body, headers)
 
     def stream(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> StreamOpener:
         """An answer in chunks."""
-        return self._by_protocol[deployment.protocol].stream(deployment, body, headers)
+        return self._of(deployment).stream(deployment, body, headers)
+
+    def _of(self, deployment: Deployment) -> Upstream:
+        """
+        Raises:
+            UpstreamRefused: nothing here speaks that protocol, as if the upstream itself did not.
+        """
+        found = self._by_protocol.get(deployment.protocol)
+        if found is None:
+            raise UpstreamRefused(404, {"error": {"message": "This API is not served by the model's upstream."}}, {})
+        return found

@@ -1,12 +1,13 @@
 """Past turns as requests that can be made again: whose results answer which calls (guarantee §11.18)."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gateway.history.past_turns import in_turns, turns_of
-from gateway.history.replay import answered_calls, to_replay
+from gateway.history.replay import answered_calls, single_request, to_replay
 from gateway.models.conversation import ConversationMessage
 from gateway.models.past_turns import ConversationPath, PathMessage
 from gateway.models.replays import ReplayChanges, ToolResult
@@ -59,6 +60,20 @@ def test_a_tool_loop_is_made_again_by_its_first_request() -> None:
         ("f", {"x": 2}, "two"),
         ("f", {"x": 1}, "one"),
     ]
+
+
+def test_an_estimate_takes_calls_that_the_client_brought_with_their_results() -> None:
+    """As of a client that ran its tools before it asked here."""
+    *brought, answer = path(*LOOP).messages
+    messages = [
+        *(replace(each, request_id="req_0", choice=None) for each in brought),
+        replace(answer, request_id="req_0"),
+    ]
+    (turn,) = turns_of(branch := in_turns(ConversationPath("conv_1", tuple(messages))))
+    (request,) = turn.requests
+    ask, before = single_request(branch, request, {}, ReplayChanges("gpt-4o"))
+    assert before is None
+    assert list(ask.messages) == LOOP[:4]
 
 
 def test_results_that_came_late_are_of_their_turn() -> None:

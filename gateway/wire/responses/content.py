@@ -3,35 +3,40 @@
 from collections.abc import Callable
 from typing import Any
 
-from gateway.http.fields import invalid
+from gateway.errors import invalid
 
 Part = dict[str, Any]
 TEXT_TYPES = ("input_text", "text")
+BY_REFERENCE = {"input_image": ("file_id",), "input_file": ("file_url",)}
+"""Fields by which a part names what only an upstream that speaks Responses can get."""
 OUTPUT_TYPES = ("output_text", *TEXT_TYPES)
 
 
-def input_content(content: Any, where: str) -> str | list[Part]:
+def input_content(content: Any, where: str, needs: list[str] | None = None) -> str | list[Part]:
     """The content of a user's or system message; one text that is nothing else becomes a string, which every provider
     takes.
 
     Raises:
         InvalidRequest: as `chat_content`.
     """
-    found = chat_content(content, where)
+    found = chat_content(content, where, needs)
     if len(found) == 1 and isinstance(found[0], dict) and found[0].keys() == {"type", "text"}:
         return str(found[0]["text"])
     return found
 
 
-def chat_content(content: Any, where: str) -> str | list[Part]:
+def chat_content(content: Any, where: str, needs: list[str] | None = None) -> str | list[Part]:
     """The content of an item that is no assistant's, as a chat message has it.
+
+    Args:
+        needs: takes the paths of parts that no chat can hold, which are then kept as they are.
 
     Raises:
         InvalidRequest: it is none, or holds what no chat message can; names the field.
     """
     if isinstance(content, str):
         return content
-    return [_chat_part(part, f"{where}[{index}]") for index, part in _listed(content, where)]
+    return [_chat_part(part, f"{where}[{index}]", needs) for index, part in _listed(content, where)]
 
 
 def answer_content(content: Any, where: str, *, may_be_empty: bool) -> dict[str, Any]:
@@ -68,8 +73,11 @@ def answer_content(content: Any, where: str, *, may_be_empty: bool) -> dict[str,
     return {**body, "annotations": annotations} if annotations else body
 
 
-def _chat_part(part: Any, where: str) -> Part:
+def _chat_part(part: Any, where: str, needs: list[str] | None) -> Part:
     kind = _kind(part, where)
+    if needs is not None and any(part.get(name) is not None for name in BY_REFERENCE.get(kind, ())):
+        needs.append(where)
+        return dict(part)
     if kind not in _PARTS:
         raise invalid(f"{where}.type", f"must be one of {', '.join(_PARTS)}")
     return _PARTS[kind](part, where)

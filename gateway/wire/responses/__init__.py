@@ -1,0 +1,1 @@
+"""Responses, as OpenAI has them."""

@@ -1,0 +1,218 @@
+"""Reads items, as Responses and the Conversations API have them, as chat messages. By hand: see ADR 17."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.errors import invalid, missing
+from gateway.wire.responses.content import answer_content, chat_content, input_content
+
+ROLES = ("user", "assistant", "system", "developer")
+STATUSES = ("completed", "incomplete", "in_progress")
+Item = dict[str, Any]
+
+
+@dataclass(slots=True)
+class ReadMessage:
+    """A chat message, its status, whether it is pinned, and the path of the first item that it was read from."""
+
+    body: dict[str, Any]
+    status: str
+    where: str
+    pinned: bool = False
+
+
+class ItemReader:
+    """Puts items together to messages, one after the other.
+
+    An assistant's reasoning, its text and the calls that follow are one message; so are several calls in a row: a
+    chat wants results right behind the message with their calls.
+    """
+
+    def __init__(self) -> None:
+        self.messages: list[ReadMessage] = []
+        self.needs: list[str] | None = None
+        """Takes the paths of what no chat can hold; None where that is refused."""
+        self._answer: dict[str, Any] | None = None
+        """The assistant's message, if it is the last one: calls that follow become part of it."""
+        self._reasoning: list[Item] = []
+        """Reasoning of which the message has not come yet."""
+        self._reasoning_at = ""
+        self._kinds: dict[str, Callable[[Item, str], None]] = {
+            "message": self._message,
+            "function_call": self._function_call,
+            "function_call_output": self._output,
+            "custom_tool_call": self._custom_call,
+            "custom_tool_call_output": self._output,
+            "reasoning": self._thought,
+        }
+
+    def read(self, item: Any, where: str) -> None:
+        """Adds an item.
+
+        Raises:
+            InvalidRequest: it breaks a rule; names the field, at or below `where`.
+        """
+        if not isinstance(item, dict):
+            raise invalid(where, "must be an object")
+        kind = item.get("type")
+        if kind is None and "role" in item:
+            kind = "message"
+        if not isinstance(kind, str):
+            raise invalid(f"{where}.type", "must be a string")
+        if kind not in self._kinds:
+            self.read_other(item, kind, where)
+            return
+        if item.get("status") is not None and item["status"] not in STATUSES:
+            raise invalid(f"{where}.status", f"must be one of {', '.join(STATUSES)}")
+        pinned = item.get("pinned", False)
+        if not isinstance(pinned, bool):
+            raise invalid(f"{where}.pinned", "must be true or false")
+        if pinned and kind == "reasoning":
+            raise invalid(f"{where}.pinned", "is for messages, tool calls and their outputs")
+        self._kinds[kind](item, where)
+        if pinned:
+            self.messages[-1].pinned = True
+
+    def read_other(self, item: Item, kind: str, where: str) -> None:
+        """An item that no chat can hold."""
+        raise invalid(f"{where}.type", f"must be one of {', '.join(self._kinds)}: a chat can hold no other")
+
+    def end(self) -> None:
+        """After the last item.
+
+        Raises:
+            InvalidRequest: reasoning was not followed by what it led to.
+        """
+        if self._reasoning:
+            raise invalid(self._reasoning_at, "must be followed by an assistant's message or a tool call")
+
+    def thoughts(self, items: list[Item], where: str) -> dict[str, Any]:
+        """The fields of an assistant's message that these reasoning items are; `where` is the path of the last."""
+        texts: list[str] = []
+        for item in items:
+            content = item.get("content")
+            if not isinstance(content, list) or not content:
+                raise invalid(f"{where}.content", "must hold reasoning_text: a chat has no other form of thoughts")
+            texts += reasoning_texts(content, f"{where}.content")
+        return {"reasoning_content": "\n\n".join(texts)}
+
+    def _message(self, item: Item, where: str) -> None:
+        role = item.get("role")
+        if role not in ROLES:
+            raise invalid(f"{where}.role", f"must be one of {', '.join(ROLES)}")
+        if item.get("content") is None:
+            raise missing(f"{where}.content")
+        name = {"name": text_of(item, "name", where)} if item.get("name") is not None else {}
+        if role == "assistant":
+            partial = item.get("status") == "incomplete"
+            may_be_empty = partial or self.needs is not None
+            answer = answer_content(item["content"], f"{where}.content", may_be_empty=may_be_empty)
+            self.add_words({**answer, **name}, item, "partial" if partial else "complete", where)
+        else:
+            content = input_content(item["content"], f"{where}.content", self.needs)
+            self.add({"role": role, "content": content, **name}, where)
+
+    def _function_call(self, item: Item, where: str) -> None:
+        function = {"name": filled(item, "name", where), "arguments": text_of(item, "arguments", where)}
+        self._add_call({"id": filled(item, "call_id", where), "type": "function", "function": function}, where)
+
+    def _custom_call(self, item: Item, where: str) -> None:
+        custom = {"name": filled(item, "name", where), "input": text_of(item, "input", where)}
+        self._add_call({"id": filled(item, "call_id", where), "type": "custom", "custom": custom}, where)
+
+    def _add_call(self, call: dict[str, Any], where: str) -> None:
+        answer = self.answer(where)
+        answer.setdefault("tool_calls", []).append(call)
+
+    def answer(self, where: str) -> dict[str, Any]:
+        """The assistant's message that a call belongs to."""
+        if self._answer is None or self._reasoning:
+            return self.add_answer({"content": None}, "complete", where)
+        return self._answer
+
+    @property
+    def open_answer(self) -> dict[str, Any] | None:
+        """The assistant's message, if it is the last one."""
+        return self._answer
+
+    def _output(self, item: Item, where: str) -> None:
+        call_id = filled(item, "call_id", where)
+        if item.get("output") is None:
+            raise missing(f"{where}.output")
+        content = chat_content(item["output"], f"{where}.output", self.needs)
+        self.add({"role": "tool", "tool_call_id": call_id, "content": content}, where)
+
+    def _thought(self, item: Item, where: str) -> None:
+        self.before_thought()
+        self._reasoning.append(item)
+        self._reasoning_at = where
+        self.thoughts([item], where)
+
+    def before_thought(self) -> None:
+        """Before a reasoning item: the one before has led to something."""
+        self.end()
+
+    def add_words(self, content: dict[str, Any], item: Item, status: str, where: str) -> None:
+        """An assistant's text, as fields of its message."""
+        self.add_answer(content, status, where)
+
+    def add_answer(self, content: dict[str, Any], status: str, where: str) -> dict[str, Any]:
+        """A new message of the assistant's, with the reasoning that came before it."""
+        thoughts = self.taken_thoughts()
+        self._answer = {"role": "assistant", **content, **thoughts}
+        self.messages.append(ReadMessage(self._answer, status, where))
+        return self._answer
+
+    def taken_thoughts(self) -> dict[str, Any]:
+        """The reasoning whose message has come, as fields of it."""
+        items = self.taken_items()
+        return self.thoughts(items, self._reasoning_at) if items else {}
+
+    def taken_items(self) -> list[Item]:
+        """The same as it came."""
+        items, self._reasoning = self._reasoning, []
+        return items
+
+    def add(self, body: dict[str, Any], where: str) -> None:
+        """A message that is not the assistant's."""
+        self.end()
+        self._answer = None
+        self.messages.append(ReadMessage(body, "complete", where))
+
+
+def reasoning_texts(parts: Any, where: str) -> list[str]:
+    """The texts of reasoning.
+
+    Raises:
+        InvalidRequest: a part is something else.
+    """
+    texts: list[str] = []
+    for index, part in enumerate(parts):
+        name = f"{where}[{index}]"
+        if not isinstance(part, dict) or part.get("type") != "reasoning_text":
+            raise invalid(f"{name}.type", "must be reasoning_text")
+        texts.append(filled(part, "text", name))
+    return texts
+
+
+def text_of(item: Item, name: str, where: str) -> str:
+    """A field that must be a string.
+
+    Raises:
+        InvalidRequest: it is none.
+    """
+    value = item.get(name)
+    if value is None:
+        raise missing(f"{where}.{name}")
+    if not isinstance(value, str):
+        raise invalid(f"{where}.{name}", "must be a string")
+    return value
+
+
+def filled(item: Item, name: str, where: str) -> str:
+    """The same, not empty."""
+    value = text_of(item, name, where)
+    if not value:
+        raise invalid(f"{where}.{name}", "must not be empty")
+    return value

@@ -1,0 +1,205 @@
+"""The body of a request as that of a chat, and what is said in words of Responses alone."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gateway.errors import GatewayError, InvalidRequest, UpstreamOverflow, invalid
+from gateway.models.exchange import Native
+from gateway.wire.responses.input import read_input
+from gateway.wire.responses.tools import chat_tool_choice, chat_tools
+
+Json = dict[str, Any]
+LOGPROBS = "message.output_text.logprobs"
+SAME = (
+    *("model", "temperature", "top_p", "parallel_tool_calls", "service_tier", "user", "safety_identifier"),
+    *("prompt_cache_key", "prompt_cache_retention", "metadata", "store", "stream"),
+    *("conversation", "context", "attachments", "agent", "memory"),
+)
+"""Fields that a chat has by the same name, the gateway's own among them."""
+TRANSLATED = (
+    *("input", "instructions", "tools", "tool_choice", "text", "reasoning", "max_output_tokens", "top_logprobs"),
+    *("include", "stream_options", "truncation", "background", "previous_response_id", "context_management"),
+)
+NAMED_HERE = {
+    "messages": "input",
+    "max_completion_tokens": "max_output_tokens",
+    "response_format": "text.format",
+    "verbosity": "text.verbosity",
+    "reasoning_effort": "reasoning.effort",
+}
+"""What errors of a chat name, by what they are called here."""
+PATH = re.compile(r"messages\[(\d+)\]((?:\.\w+|\[\d+\])*)")
+NO_CHATS = ("tools", "tool_choice", "text", "reasoning", "include", "max_tool_calls", "prompt")
+"""Fields that a chat cannot have in these words."""
+TRUNCATIONS = ("auto", "disabled")
+OUTPUT_FIELDS = {".content": ".output", ".tool_call_id": ".call_id"}
+Place = tuple[str, str]
+"""The path of an item, and the role of the message that it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """`chat` is the body of a chat that asks the same; `places` tell where in the request its messages were read from.
+    In `native.fields`, `tools` are the hosted ones, which belong beside those of the chat."""
+
+    chat: Json
+    native: Native
+    places: tuple[Place, ...]
+    whole: bool = False
+    """The client wants to be told if not all of it fits: `truncation: disabled`, in so many words."""
+    previous: str | None = None
+    """`previous_response_id`."""
+
+
+def read_request(body: Mapping[str, Any]) -> Reading:
+    """
+    Raises:
+        InvalidRequest: a field breaks a rule; `param` names it.
+    """
+    if body.get("background"):
+        text = "background responses are not served: send background false, or leave it out."
+        raise InvalidRequest(text, param="background", code="unsupported_parameter")
+    truncation = body.get("truncation")
+    if truncation not in (None, *TRUNCATIONS):
+        raise invalid("truncation", f"must be one of {', '.join(TRUNCATIONS)}")
+    messages, needs = read_input(body.get("input"))
+    bodies, places = [each.body for each in messages], [(each.where, str(each.body["role"])) for each in messages]
+    instructions = body.get("instructions")
+    if instructions is not None:
+        if not isinstance(instructions, str):
+            raise invalid("instructions", "must be a string")
+        if instructions:
+            bodies, places = (
+                [{"role": "system", "content": instructions}, *bodies],
+                [("instructions", "system"), *places],
+            )
+    chat: Json = {name: body[name] for name in SAME if body.get(name) is not None}
+    chat["messages"] = bodies
+    pinned = [len(bodies) - len(messages) + index for index, each in enumerate(messages) if each.pinned]
+    for index in pinned:
+        bodies[index] = {**bodies[index], "pinned": True}
+    native: Json = {k: v for k, v in body.items() if k not in SAME and k not in TRANSLATED and v is not None}
+    if "prompt" in native:
+        needs.append("prompt")
+    needs += _tools(body, chat, native)
+    _words(body, chat, native)
+    previous = body.get("previous_response_id")
+    if previous is not None and not isinstance(previous, str):
+        raise invalid("previous_response_id", "must be a string")
+    if previous is not None and body.get("conversation") is not None:
+        text = "previous_response_id and conversation name two histories: send one of them."
+        raise InvalidRequest(text, param="previous_response_id", code="invalid_value")
+    native_words = Native("responses", native, tuple(needs))
+    return Reading(chat, native_words, tuple(places), truncation == "disabled", previous)
+
+
+def read_as_chat(body: Mapping[str, Any]) -> Reading:
+    """A body that has the words of Responses and is answered as a chat, as some clients send them: whatever else it
+    says is said to a chat.
+
+    Raises:
+        InvalidRequest: a field breaks a rule; `param` names it.
+    """
+    reading = read_request({name: value for name, value in body.items() if name != "background"})
+    others = {name: value for name, value in reading.native.fields.items() if name not in NO_CHATS}
+    native = {name: value for name, value in reading.native.fields.items() if name in NO_CHATS}
+    if body.get("stream_options") is not None:
+        others["stream_options"] = body["stream_options"]
+    chat = {**others, **reading.chat}
+    return replace(reading, chat=chat, native=replace(reading.native, fields=native))
+
+
+def _tools(body: Mapping[str, Any], chat: Json, native: Json) -> list[str]:
+    """Puts tools and their choice where they belong; returns the paths of those that no chat has."""
+    own, hosted = chat_tools(body.get("tools"))
+    choice, is_hosted = chat_tool_choice(body.get("tool_choice"))
+    needs = [f"tools[{index}]" for index, _ in hosted]
+    if own:
+        chat["tools"] = own
+    else:
+        chat.pop("parallel_tool_calls", None)
+    if hosted:
+        native["tools"] = [tool for _, tool in hosted]
+    if is_hosted:
+        native["tool_choice"] = choice
+        needs.append("tool_choice")
+    elif choice is not None and own:
+        chat["tool_choice"] = choice
+    elif choice is not None and hosted:
+        native["tool_choice"] = choice
+    return needs
+
+
+def _words(body: Mapping[str, Any], chat: Json, native: Json) -> None:
+    """How the answer is to be: its format, its length, its thoughts."""
+    text, reasoning = dict(_object(body, "text")), dict(_object(body, "reasoning"))
+    shape = text.pop("format", None)
+    if shape is not None:
+        chat["response_format"] = _response_format(shape)
+    for fields, name, chat_name in ((text, "verbosity", "verbosity"), (reasoning, "effort", "reasoning_effort")):
+        value = fields.pop(name, None)
+        if value is not None:
+            chat[chat_name] = value
+    if body.get("max_output_tokens") is not None:
+        chat["max_completion_tokens"] = body["max_output_tokens"]
+    include = body.get("include") or []
+    if not isinstance(include, list) or not all(isinstance(each, str) for each in include):
+        raise invalid("include", "must be a list of strings")
+    if LOGPROBS in include or body.get("top_logprobs"):
+        chat["logprobs"] = True
+        chat["top_logprobs"] = body.get("top_logprobs") or 0
+    others = [each for each in include if each != LOGPROBS]
+    for name, rest in (("text", text), ("reasoning", reasoning), ("include", others)):
+        if rest:
+            native[name] = rest
+
+
+def _response_format(shape: Any) -> Json | None:
+    if not isinstance(shape, dict) or not isinstance(shape.get("type"), str):
+        raise invalid("text.format", "must be an object with a type")
+    if shape["type"] != "json_schema" or "json_schema" in shape:
+        return shape
+    schema = {name: value for name, value in shape.items() if name != "type" and value is not None}
+    return {"type": "json_schema", "json_schema": schema}
+
+
+def _object(body: Mapping[str, Any], name: str) -> Json:
+    value = body.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise invalid(name, "must be an object")
+    return value
+
+
+def renamed(error: GatewayError, places: tuple[Place, ...]) -> None:
+    """An error of a chat, in place, in the request's own words. An upstream's own error stays as it is."""
+    if isinstance(error, UpstreamOverflow):
+        error.param = "input"
+    if not isinstance(error, InvalidRequest):
+        return
+
+    def own(match: re.Match[str]) -> str:
+        index = int(match[1])
+        place, role = places[index] if index < len(places) else ("input", "")
+        below = match[2]
+        if place == "instructions":
+            return place
+        if role == "tool":
+            below = next(
+                (new + below[len(old) :] for old, new in OUTPUT_FIELDS.items() if below.startswith(old)), below
+            )
+        return place + below
+
+    before = error.param
+    if before is None:
+        return
+    path = PATH.match(before)
+    after = PATH.sub(own, before) if path else NAMED_HERE.get(before, before)
+    error.message = PATH.sub(own, error.message)
+    if before in NAMED_HERE:
+        error.message = error.message.replace(before, after)
+    error.param = after
+    error.args = (error.message,)

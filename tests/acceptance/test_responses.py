@@ -1,0 +1,276 @@
+"""`POST /v1/responses` for every model, by translation (guarantee §10.1)."""
+
+import json
+from typing import Any
+
+import httpx
+
+from tests.support.answers import chat, exact, stored, usage_of, user
+from tests.support.factory import ClientFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+from tests.support.strict_responses import create, events, refused
+
+TEXT = "The sea is wide."
+TOOL: Any = {"type": "function", "name": "look", "parameters": {"type": "object"}, "strict": True, "description": "x"}
+CALL: Any = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}
+
+
+def test_s10_1_a_response_is_the_answer_of_a_chat_with_its_bill(
+    gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """What is asked goes up as a chat; what comes back is a response with every field, and the same bill."""
+    upstream.reply(text=TEXT, usage=usage_of(11, 7))
+    body = {
+        "model": "small",
+        "input": "Tell me of the sea",
+        "instructions": "Be brief.",
+        "max_output_tokens": 99,
+        "temperature": 0.5,
+        "metadata": {"a": "b"},
+    }
+    found = create(gateway, body)
+    sent = upstream.last.body
+    assert sent["messages"] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Tell me of the sea"},
+    ]
+    assert (sent["max_completion_tokens"], sent["temperature"]) == (99, 0.5)
+    assert not {"input", "instructions", "max_output_tokens", "stream_options"} & sent.keys()
+    assert found["id"].startswith("resp_")
+    (item,) = found["output"]
+    assert item["content"] == [{"type": "output_text", "text": TEXT, "annotations": [], "logprobs": []}]
+    assert (found["status"], found["instructions"], found["metadata"]) == ("completed", "Be brief.", {"a": "b"})
+    assert (found["usage"]["input_tokens"], found["usage"]["output_tokens"]) == (11, 7)
+    kept = stored(gateway, found["id"].replace("resp_", "chatcmpl-"))
+    assert kept["response_metadata"] == found["response_metadata"]
+    assert kept["conversation"] == found["conversation"]
+    assert found["usage"]["cost"] == found["response_metadata"]["cost"]["total_cost"]
+
+
+def test_s10_1_tools_over_two_steps_by_resend(
+    gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
+) -> None:
+    """The SDK's loop: what was answered is sent again with the result, and the conversation goes on."""
+    client = make_client(gateway)
+    upstream.reply(tool_calls=[CALL], usage=usage_of(5, 5))
+    asked: Any = [{"role": "user", "content": "look please"}]
+    first = client.responses.create(model="small", input=asked, tools=[TOOL])
+    (call,) = first.output
+    assert call.type == "function_call"
+    assert (call.name, call.arguments, call.call_id) == ("look", '{"at": 1}', "call_1")
+    assert upstream.last.body["tools"] == [
+        {
+            "type": "function",
+            "function": {"name": "look", "parameters": {"type": "object"}, "strict": True, "description": "x"},
+        }
+    ]
+    upstream.reply(text="seen")
+    asked += [item.model_dump(exclude_none=True) for item in first.output]
+    asked.append({"type": "function_call_output", "call_id": "call_1", "output": "a boat"})
+    second = client.responses.create(model="small", input=asked, tools=[TOOL])
+    assert second.output_text == "seen"
+    assert second.conversation == first.conversation
+    assert upstream.last.body["messages"] == [
+        {"role": "user", "content": "look please"},
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "a boat"},
+    ]
+
+
+def test_s10_2_a_stream_says_the_same_in_events(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """Each event is one of the SDK's, in OpenAI's order; the last has the response with its bill."""
+    upstream.reply(text=TEXT, usage=usage_of(11, 7))
+    found = events(one_gateway, {"model": "small", "input": "Tell me of the sea"})
+    kinds = [event["type"] for event in found]
+    assert list(dict.fromkeys(kinds)) == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.output_text.delta",
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.completed",
+    ]
+    assert "".join(event["delta"] for event in found if event["type"] == "response.output_text.delta") == TEXT
+    response = found[-1]["response"]
+    assert response["output"] == [found[-2]["item"]]
+    kept = stored(one_gateway, response["id"].replace("resp_", "chatcmpl-"))
+    assert kept["response_metadata"] == response["response_metadata"]
+    assert response["usage"]["input_tokens"] == 11
+
+
+def test_s10_1_errors_name_the_field_of_the_request(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """`input[i]…`, never `messages[i]…`."""
+    body: Any = {"model": "small", "input": [{"role": "user", "content": "x"}]}
+    upstream.reply(text="known", usage=usage_of(1, 1))
+    create(one_gateway, body)  # from here on it is known that the upstream has no responses
+    orphan = {"type": "function_call_output", "call_id": "call_9", "output": "y"}
+    assert refused(one_gateway, {**body, "input": [*body["input"], orphan]})["param"] == "input[1]"
+    assert refused(one_gateway, {**body, "background": True})["param"] == "background"
+    assert refused(one_gateway, {**body, "max_output_tokens": -1})["param"] == "max_output_tokens"
+    assert refused(one_gateway, {**body, "tools": [{"type": "web_search"}]}, 400)["param"] == "tools[0]"
+    assert len(upstream.chats) == 1
+
+
+def test_s10_1_one_history_told_by_two_apis(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """A conversation that began by chat goes on by a response, by id with what is new alone, and the other way."""
+    upstream.reply(text="Blue.", usage=usage_of(1, 1))
+    began = chat(gateway, model="small", messages=[user("Which colour is the sea?")])
+    conversation = began["conversation"]["id"]
+    upstream.reply(tool_calls=[CALL], usage=usage_of(1, 1))
+    called = create(gateway, {"model": "small", "input": "Look.", "conversation": conversation, "tools": [TOOL]})
+    assert called["conversation"] == {"id": conversation}
+    assert len(upstream.last.body["messages"]) == 3
+    upstream.reply(text="Grey today.", usage=usage_of(1, 1))
+    output: Any = [
+        {"type": "function_call_output", "call_id": "call_1", "output": [{"type": "input_text", "text": "g"}]}
+    ]
+    body = {"model": "small", "input": output, "conversation": {"id": conversation}, "tools": [TOOL]}
+    seen = create(gateway, body)
+    assert [message["role"] for message in upstream.last.body["messages"]] == [
+        *("user", "assistant", "user", "assistant", "tool")
+    ]
+    upstream.reply(text="Thank you.", usage=usage_of(1, 1))
+    tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
+    again = chat(gateway, model="small", messages=[user("Thanks")], conversation=conversation, tools=tools)
+    assert again["conversation"] == seen["conversation"]
+    assert len(upstream.last.body["messages"]) == 7
+
+
+def test_s10_1_what_does_not_fit(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """Our window is the rule; `truncation: disabled`, in so many words, asks for an error instead."""
+    turns: Any = []
+    for number in range(12):
+        turns.append({"role": "user", "content": f"{number} " + "many words of an old question " * 60})
+        turns.append({"role": "assistant", "content": f"answer {number}"})
+    body: Any = {"model": "small", "input": [*turns, {"role": "user", "content": "And now?"}], "store": False}
+    for truncation in (None, "auto"):
+        upstream.reply(text="Now.", usage=usage_of(1, 1))
+        found = create(one_gateway, {**body, "truncation": truncation})
+        assert found["truncation"] == "auto"
+        assert len(upstream.last.body["messages"]) < len(body["input"])
+    asked = len(upstream.chats)
+    error = refused(one_gateway, {**body, "truncation": "disabled"})
+    assert (error["code"], error["param"]) == ("context_length_exceeded", "input")
+    assert error["message"].startswith("This model's maximum context length is 4096 tokens")
+    assert len(upstream.chats) == asked
+    upstream.reply(text="Now.", usage=usage_of(1, 1))
+    found = create(one_gateway, {"model": "small", "input": "short", "truncation": "disabled"})
+    assert found["truncation"] == "disabled"
+
+
+def test_s10_1_store_false_keeps_nothing(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    upstream.reply(text=TEXT, usage=usage_of(1, 1))
+    found = create(gateway, {"model": "small", "input": "Hush", "store": False})
+    assert found["store"] is False
+    assert found.get("conversation") is None
+    kept = stored(gateway, found["id"].replace("resp_", "chatcmpl-"))
+    assert not kept.get("choices")
+
+
+def test_s10_1_thoughts_and_custom_calls_come_back(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """What was answered is sent again as it was shown, and is the message that it was."""
+    custom: Any = {"id": "call_7", "type": "custom", "custom": {"name": "run", "input": "ls"}}
+    shape = {"type": "grammar", "syntax": "lark", "definition": "start: /.+/"}
+    body: Any = {
+        "model": "small",
+        "tools": [TOOL, {"type": "custom", "name": "run", "format": shape}],
+        "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "custom", "name": "run"}]},
+        "store": False,
+        "input": [{"role": "user", "content": "list"}],
+    }
+    message = {"content": None, "reasoning_content": "Run it.", "tool_calls": [custom]}
+    upstream.reply(message=message, usage=usage_of(1, 1))
+    found = create(one_gateway, body)
+    sent = upstream.last.body
+    grammar = {"type": "grammar", "grammar": {"syntax": "lark", "definition": "start: /.+/"}}
+    assert sent["tools"][1] == {"type": "custom", "custom": {"name": "run", "format": grammar}}
+    chosen = {"mode": "auto", "tools": [{"type": "custom", "custom": {"name": "run"}}]}
+    assert sent["tool_choice"] == {"type": "allowed_tools", "allowed_tools": chosen}
+    assert [item["type"] for item in found["output"]] == ["reasoning", "custom_tool_call"]
+    upstream.reply(text="done", usage=usage_of(1, 1))
+    result: Any = {"type": "custom_tool_call_output", "call_id": "call_7", "output": "a.txt"}
+    create(one_gateway, {**body, "input": [*body["input"], *found["output"], result]})
+    assert upstream.last.body["messages"][1] == {
+        "role": "assistant",
+        "content": None,
+        "reasoning_content": "Run it.",
+        "tool_calls": [custom],
+    }
+
+
+def test_s10_1_a_dry_run_asks_no_model(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    answer = httpx.post(
+        f"{one_gateway.base_url}/responses",
+        json={"model": "small", "input": "hi", "context": {"dry_run": True}},
+        headers={"authorization": "Bearer sk-test"},
+        timeout=30,
+    )
+    assert answer.json()["object"] == "context.dry_run"
+    assert not upstream.chats
+
+
+def test_s10_1_a_response_repeats_its_request(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """Each field that OpenAI's has, as it was asked; the SDK's models validate all of them."""
+    schema = {"type": "object", "properties": {}, "additionalProperties": False}
+    asked: Any = {
+        "instructions": "Be brief.",
+        "tools": [TOOL, {"type": "custom", "name": "run", "format": {"type": "text"}}],
+        "tool_choice": {"type": "function", "name": "look"},
+        "text": {"format": {"type": "json_schema", "name": "x", "schema": schema, "strict": True}, "verbosity": "low"},
+        "reasoning": {"effort": "low", "summary": "auto"},
+        "parallel_tool_calls": False,
+        "max_tool_calls": 3,
+        "max_output_tokens": 20,
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "top_logprobs": 1,
+        "prompt_cache_key": "k",
+        "safety_identifier": "s",
+        "user": "u",
+        "service_tier": "default",
+        "truncation": "auto",
+        "metadata": {"a": "b"},
+    }
+    upstream.reply(text="{}", usage=usage_of(1, 1))
+    found = create(one_gateway, {"model": "small", "input": "x", **asked})
+    assert {name: found[name] for name in asked} == exact(json.dumps(asked))
+    assert not {"reasoning", "text", "max_tool_calls", "instructions", "truncation"} & upstream.last.body.keys()
+    response = events(one_gateway, {"model": "small", "input": "x", **asked})[0]["response"]
+    assert {name: response[name] for name in asked} == exact(json.dumps(asked))
+
+
+def test_s10_1_a_plain_proxy_with_a_bill(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """`context.mode: off`: nothing is managed or kept; the bill is there."""
+    upstream.reply(text=TEXT, usage=usage_of(11, 7))
+    body: Any = {"model": "small", "input": "x", "context": {"mode": "off"}}
+    found = create(one_gateway, body)
+    assert found["output"][0]["content"][0]["text"] == TEXT
+    assert found["response_metadata"]["context_utilization"]["tokens_used"] is None
+    upstream.reply(text=TEXT, usage=usage_of(11, 7))
+    assert events(one_gateway, body)[-1]["response"]["usage"]["input_tokens"] == 11
+
+
+def test_s10_1_an_upstreams_refusal_is_relayed(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """Status, body and `Retry-After` of an upstream, also where a stream was asked for; overflow in OpenAI's words."""
+    slow = {"error": {"message": "slow down", "type": "rate_limit", "param": None, "code": "rate_limit_exceeded"}}
+    long = {"error": {"message": "prompt is too long: 9000 tokens > 4096 maximum", "type": "x", "param": None}}
+    for stream in (False, True):
+        upstream.reply(status=429, json=slow, headers={"retry-after": "7"})
+        answer = httpx.post(
+            f"{one_gateway.base_url}/responses",
+            json={"model": "small", "input": "x", "stream": stream},
+            headers={"authorization": "Bearer sk-test"},
+            timeout=30,
+        )
+        assert (answer.status_code, answer.json(), answer.headers["retry-after"]) == (429, slow, "7")
+    for _ in range(2):
+        upstream.reply(status=400, json=long)
+    error = refused(one_gateway, {"model": "small", "input": "x"})
+    assert (error["code"], error["message"][:39]) == (
+        "context_length_exceeded",
+        "This model's maximum context length is ",
+    )

@@ -1,0 +1,221 @@
+"""Each page as a person uses it: looked at in both schemes and on a small screen, searched, opened, expanded."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from tests.browser.conftest import Opening
+from tests.browser.watched import NARROW, WIDE
+from tests.browser.world import World
+
+pytestmark = pytest.mark.browser
+Address = Callable[[World], str]
+PAGES: dict[str, Address] = {
+    "conversations": lambda world: "/ui/conversations",
+    "nothing-found": lambda world: "/ui/conversations?text=nobody+said+this",
+    "costs": lambda world: "/ui/costs",
+    "costs-by-model": lambda world: "/ui/costs?by=model",
+    "costs-by-user": lambda world: "/ui/costs?by=user",
+    "try-empty": lambda world: "/ui/try",
+    "health": lambda world: "/ui/health",
+    **{
+        f"conversation-{name}": lambda world, name=name: f"/ui/conversations/{world.conversations[name]}"  # type: ignore[misc]
+        for name in ("planned", "long", "branched", "partial", "hostile")
+    },
+    **{
+        f"request-{name.replace(', ', '-')}": lambda world, name=name: f"/ui/requests/{world.requests[name]}"  # type: ignore[misc]
+        for name in ("planned", "planned, again", "long", "partial", "hostile", "huge")
+    },
+}
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_fits_and_can_be_used_by_all(
+    open_page: Opening, world: World, name: str, size: tuple[int, int], dark: bool
+) -> None:
+    page = open_page(PAGES[name](world), dark=dark, size=size)
+    page.shot(f"{name}{'-narrow' if size == NARROW else ''}{'-dark' if dark else ''}")
+    assert page.page.locator("h1").count() == 1
+    assert page.page.locator("main").count() == 1
+    assert not page.overflowing()
+    assert not page.findings()
+    page.open_all()
+    assert not page.overflowing()
+    assert not page.findings()
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["with a script", "without"])
+def test_from_a_search_to_what_a_model_was_shown(open_page: Opening, world: World, scripts: bool) -> None:
+    """The way of somebody who is asked why an answer was wrong: find it, look at its turns, its request, and ask what
+    it would have been with a document in full."""
+    page = open_page("/ui", scripts=scripts)
+    page.page.get_by_label("First question contains").fill("order 4411")
+    page.page.get_by_role("button", name="Search").click()
+    page.page.get_by_role("link", name="Order 4411 came late").click()
+    assert page.page.url == f"{world.url}/ui/conversations/{world.conversations['planned']}"
+    assert page.page.locator(".turn").count() == 2
+    page.page.locator("#turn-1").get_by_role("link", name="request").click()
+    assert page.page.url == f"{world.url}/ui/requests/{world.requests['planned']}"
+    shown = page.page.locator(".artifact", has=page.page.locator("summary", has_text="Framework contract"))
+    marked = " ".join(shown.locator("mark").all_inner_texts())
+    assert "the supplier credits the customer 2 %" in " ".join(marked.split())
+    assert "said to be out of date" in shown.inner_text()
+    left_out, text = shown.locator(".skip").first.bounding_box(), shown.locator("pre.original").bounding_box()
+    assert left_out
+    assert text
+    assert left_out["y"] > text["y"], "how much was left out stands where it was"
+    asked = len(world.upstream.chats_of("gpt-4o"))
+    shown.get_by_role("button", name="With it in full").click()
+    page.page.get_by_role("heading", level=1).wait_for()
+    assert "in-full" in page.page.url
+    assert "$" in page.page.inner_text("main")
+    end = page.page.evaluate(
+        "() => document.documentElement.scrollHeight - document.body.getBoundingClientRect().bottom"
+    )
+    assert end < 2, "the page ends where its content does"
+    page.shot(f"in-full{'' if scripts else '-without-script'}")
+    assert not page.overflowing()
+    assert len(world.upstream.chats_of("gpt-4o")) == asked
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["with a script", "without"])
+def test_older_conversations_are_a_page_further(open_page: Opening, world: World, scripts: bool) -> None:
+    page = open_page("/ui/conversations?text=small+question", scripts=scripts)
+    seen = set(page.page.locator("tbody th a").all_inner_texts())
+    page.page.get_by_role("link", name="Older").click()
+    page.page.get_by_role("link", name="Newer").wait_for()
+    older = set(page.page.locator("tbody th a").all_inner_texts())
+    assert seen.isdisjoint(older)
+    assert len(seen | older) == 60
+
+
+def test_a_branch_is_chosen_out_of_the_tree(open_page: Opening, world: World) -> None:
+    page = open_page(f"/ui/conversations/{world.conversations['branched']}")
+    assert "Who lives beside it?" in page.page.inner_text(".turns")
+    page.page.locator(".tree li", has_text="turns 2 to 3").get_by_role("link", name="show").click()
+    page.page.locator(".turns", has_text="In feet?").wait_for()
+    assert "Who lives beside it?" not in page.page.inner_text(".turns")
+    page.shot("branch")
+
+
+def test_what_is_new_comes_by_itself(open_page: Opening, world: World) -> None:
+    page = open_page("/ui/conversations")
+    world.ask("new", {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "Is this one new?"}]})
+    page.page.get_by_role("link", name="Is this one new?").first.wait_for(timeout=20_000)
+
+
+def test_costs_are_grouped_and_saved(open_page: Opening) -> None:
+    page = open_page("/ui")
+    page.page.get_by_role("link", name="Costs").click()
+    page.page.get_by_role("link", name="user", exact=True).click()
+    page.page.locator("tbody th", has_text="ada").wait_for()
+    with page.page.expect_download() as waited:
+        page.page.get_by_role("link", name="Download as CSV").click()
+    name = waited.value.suggested_filename
+    text = waited.value.path().read_text("utf-8")
+    assert name.endswith(".csv")
+    assert re.search(r"^user,ada,2,", text, re.MULTILINE), text
+
+
+def test_by_the_keyboard_from_the_skip_link_to_a_request(open_page: Opening, world: World) -> None:
+    page = open_page("/ui/conversations")
+    keyboard = page.page.keyboard
+    keyboard.press("Tab")
+    assert page.focused()["text"] == "Skip to the content"
+    assert page.focused()["outline"]
+    keyboard.press("Enter")
+    for _ in range(3):  # the box that says live comes before the search
+        keyboard.press("Tab")
+        assert page.focused()["outline"]
+        if page.focused()["id"] == "text":
+            break
+    keyboard.type("order 4411")
+    keyboard.press("Enter")
+    page.page.get_by_role("link", name="Clear").wait_for()
+    for wanted in (f"c-{world.conversations['planned']}", None):
+        found = None
+        for _ in range(40):
+            keyboard.press("Tab")
+            found = page.focused()
+            assert found["outline"], found
+            if found["id"] == wanted or (wanted is None and "/ui/requests/" in str(found["href"])):
+                break
+        else:
+            pytest.fail(f"Tab does not lead to it: {found}")
+        with page.page.expect_navigation():
+            keyboard.press("Enter")
+    assert page.page.url.startswith(f"{world.url}/ui/requests/")
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["with a script", "without"])
+@pytest.mark.parametrize("kind", ["conversations", "requests"])
+def test_what_somebody_wrote_is_text(open_page: Opening, world: World, kind: str, scripts: bool) -> None:
+    """Names, titles, users, metadata, calls, documents and answers, each of them hostile. What may not happen at all
+    (a dialog, a request to elsewhere, a line of the console, as of a policy that was in the way) is seen to by
+    `open_page`."""
+    ids = world.conversations if kind == "conversations" else world.requests
+    harmless = open_page(f"/ui/{kind}/{ids['planned']}", scripts=scripts)
+    page = open_page(f"/ui/{kind}/{ids['hostile']}", scripts=scripts)
+    page.open_all()
+    page.page.wait_for_timeout(300)
+    assert page.scripts() == harmless.scripts()
+    told = page.page.locator("main").inner_text()
+    assert "<script>window.ran = 1" in told
+    assert not re.search(r"[\x00\x07\x1b\x7f\u202e]+$", told, re.MULTILINE)
+    assert not re.search(r"[\x00\x07\x1b\x7f]", told)
+    assert (
+        page.page.locator("main img, main style, main script, main iframe, main [onload], main [onerror]").count() == 0
+    )
+    own = ("/ui/", "#", "?")
+    addresses = page.page.eval_on_selector_all("main a", "all => all.map(e => e.getAttribute('href'))")
+    assert [each for each in addresses if not each.startswith(own)] == []
+
+
+def test_a_text_that_is_saved_is_no_page(open_page: Opening, world: World) -> None:
+    page = open_page(f"/ui/requests/{world.requests['huge']}")
+    with page.page.expect_download() as waited:
+        page.page.get_by_role("link", name="Save the whole text").first.click()
+    assert waited.value.path().stat().st_size > 5_000_000
+    assert waited.value.suggested_filename.endswith(".txt")
+
+
+def test_who_logs_in_sees_a_tenant_and_is_gone_after_logging_out(open_page: Opening, keyed_world: World) -> None:
+    page = open_page("/ui/costs", url=keyed_world.url)
+    assert page.page.url.startswith(f"{keyed_world.url}/ui/login")
+    page.shot("login")
+    assert not page.findings()
+    page.page.get_by_label("Key").fill("sk-nobody-knows-it")
+    page.page.get_by_role("button", name="Log in").click()
+    page.page.get_by_role("alert").wait_for()
+    page.shot("login-refused")
+    page.page.get_by_label("Key").fill("sk-looks-at-acme")
+    page.page.get_by_role("button", name="Log in").click()
+    page.page.get_by_role("heading", name="Costs").wait_for()
+    page.page.get_by_role("link", name="Conversations").click()
+    page.page.get_by_role("link", name="A question of acme.").wait_for()
+    assert "A question of others." not in page.page.inner_text("main")
+    (session,) = [each for each in page.context.cookies() if each["name"].endswith("gateway_ui")]
+    assert (session["httpOnly"], session["sameSite"]) == (True, "Strict")
+    page.page.get_by_role("link", name="Try it").click()
+    assert page.page.locator("textarea").count() == 0
+    page.page.locator("details.account summary").click()
+    page.shot("logged-in", full=False)
+    page.page.get_by_role("button", name="Log out", exact=True).click()
+    page.page.get_by_role("heading", name="Log in").wait_for()
+    page.go("/ui/conversations")
+    assert "/ui/login" in page.page.url
+    page.errors[:] = [each for each in page.errors if "status of 401" not in each]  # Chromium's own line
+
+
+def test_an_admin_sees_all_tenants(open_page: Opening, keyed_world: World) -> None:
+    page = open_page("/ui/conversations", url=keyed_world.url, dark=True, size=NARROW)
+    page.page.get_by_label("Key").fill("sk-sees-all-1234")
+    page.page.keyboard.press("Enter")
+    for name in ("acme", "others"):
+        page.page.get_by_role("link", name=f"A question of {name}.").wait_for()
+    page.shot("admin-narrow-dark")
+    assert not page.overflowing()
+    assert not page.findings()

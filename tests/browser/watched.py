@@ -1,0 +1,120 @@
+"""A page under watch: what it asks of whom, what runs in it, and how it is seen."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page
+
+ARTIFACTS = Path(__file__).parent / "artifacts"
+AXE = Path(__file__).parents[1] / "compat" / "node" / "node_modules" / "axe-core" / "axe.min.js"
+WIDE, NARROW = (1280, 900), (400, 800)
+SERIOUS = ("serious", "critical")
+FINDINGS = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations
+    .map(v => ({id: v.id, impact: v.impact, help: v.help, nodes: v.nodes.map(n => n.html.slice(0, 200) + " " +
+    n.any.concat(n.all).map(c => c.message).join("; ").slice(0, 300))}))"""
+OVERFLOWING = """() => { const width = document.documentElement.clientWidth;
+    if (document.documentElement.scrollWidth <= width) return [];
+    return [...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > width + 1)
+    .map(e => e.tagName + "." + e.className + " " + Math.round(e.getBoundingClientRect().right)).slice(0, 12); }"""
+
+
+@dataclass
+class Watched:
+    """One page in a profile of its own."""
+
+    page: "Page"
+    context: "BrowserContext"
+    url: str
+    asked: list[str] = field(default_factory=list)
+    dialogs: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+    def go(self, path: str) -> int:
+        """Opens a path; returns the status of the answer."""
+        answer = self.page.goto(self.url + path)
+        return answer.status if answer is not None else 0
+
+    def shot(self, name: str, *, full: bool = True) -> Path:
+        """Keeps a picture of the page, or of what the window shows of it."""
+        ARTIFACTS.mkdir(exist_ok=True)
+        path = ARTIFACTS / f"{name}.png"
+        self.page.screenshot(path=path, full_page=full)
+        return path
+
+    def open_all(self) -> None:
+        """Opens whatever can be opened."""
+        self.page.evaluate("() => document.querySelectorAll('main details').forEach(e => { e.open = true; })")
+
+    def scripts(self) -> list[str]:
+        """The addresses of the scripts in the page; empty text for one without."""
+        found: list[str] = self.page.eval_on_selector_all("script", "all => all.map(e => e.getAttribute('src') || '')")
+        return found
+
+    def findings(self) -> list[dict[str, Any]]:
+        """What axe-core finds that is serious or critical."""
+        self.page.evaluate(AXE.read_text("utf-8"))
+        found = self.page.evaluate(FINDINGS)
+        return [each for each in found if each["impact"] in SERIOUS]
+
+    def overflowing(self) -> list[str]:
+        """What is wider than the window, if the page can be scrolled sideways."""
+        found: list[str] = self.page.evaluate(OVERFLOWING)
+        return found
+
+    def focused(self) -> dict[str, Any]:
+        """What has the focus, and how that is shown."""
+        found: dict[str, Any] = self.page.evaluate(
+            """() => { const e = document.activeElement, s = getComputedStyle(e); return {tag: e.tagName,
+            text: (e.innerText || e.value || "").trim(), href: e.getAttribute("href"), id: e.id,
+            outline: s.outlineStyle !== "none" && parseFloat(s.outlineWidth) > 0 || s.boxShadow !== "none"}; }"""
+        )
+        return found
+
+    def elsewhere(self) -> Sequence[str]:
+        """What the page asked of anybody but its own server."""
+        own = urlsplit(self.url).netloc
+        return [each for each in self.asked if urlsplit(each).netloc != own]
+
+    def assert_inert(self) -> None:
+        """Nothing that a user or a model wrote has run, and nobody else was asked for anything."""
+        assert not self.dialogs
+        assert not self.elsewhere()
+        assert not self.errors
+
+    def close(self) -> None:
+        """Ends the page, and notes whether a script of somebody else's has left its mark in it."""
+        if self.page.evaluate("() => window.ran"):
+            self.dialogs.append("a script has run")
+        self.context.close()
+
+
+def watched(
+    browser: "Browser", url: str, *, dark: bool = False, size: tuple[int, int] = WIDE, scripts: bool = True
+) -> Watched:
+    """A new page of that size and colour scheme, with or without JavaScript."""
+    context = browser.new_context(
+        color_scheme="dark" if dark else "light",
+        viewport={"width": size[0], "height": size[1]},
+        java_script_enabled=scripts,
+        accept_downloads=True,
+    )
+    found = Watched(context.new_page(), context, url)
+
+    def opened(dialog: "Dialog") -> None:
+        found.dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    def said(message: "ConsoleMessage") -> None:
+        if message.type == "error":
+            found.errors.append(message.text)
+
+    context.on("request", lambda request: found.asked.append(request.url))
+    found.page.on("dialog", opened)
+    found.page.on("console", said)
+    found.page.on("pageerror", lambda error: found.errors.append(str(error)))
+    found.page.set_default_timeout(10_000)
+    return found
