@@ -9,7 +9,7 @@ import pytest
 from tests.support.answers import Json, chat, http, read_stream, stored, stored_of, used, user
 from tests.support.command import gateway_command
 from tests.support.documents import keeper, lamps
-from tests.support.factory import GatewayFactory
+from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.unit import o200k
@@ -288,6 +288,28 @@ def test_s10_11_a_round_that_fails_leaves_the_bill_of_those_before(
     assert kept["status"] == "failed"
     assert kept["response_metadata"]["usage"]["prompt_tokens"] == upstream.count_prompt(upstream.chats[0].body)
     audited(gateway)
+
+
+@EITHER
+def test_s10_11_by_the_words_of_responses(
+    gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory, stream: bool
+) -> None:
+    """The same through another API: one answer, one bill."""
+    upstream.reply(**recalls(ASK, text="Let me look."))
+    upstream.reply(text="It is Name539x.")
+    extra = {"context": first()["context"], "attachments": first()["attachments"]}
+    client = make_client(gateway)
+    answer: Any
+    if stream:
+        events: list[Any] = list(client.responses.create(model="small", input="Hello.", stream=True, extra_body=extra))
+        assert "".join(each.delta for each in events if each.type == "response.output_text.delta") == "It is Name539x."
+        answer = events[-1].response
+    else:
+        answer = client.responses.create(model="small", input="Hello.", extra_body=extra)
+    assert answer.output_text == "It is Name539x."
+    assert [each.type for each in answer.output] == ["message"]
+    assert keeper(77) in results(upstream)[0]
+    assert answer.usage.input_tokens == sum(upstream.count_prompt(each.body) for each in upstream.chats)
 
 
 def test_s10_11_money_and_a_model_without_tools(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
