@@ -17,8 +17,8 @@ from gateway.turn.settlement import Settlement
 from gateway.window.budget import Budget
 
 log = get_logger("gateway.turn.recall")
-LEAST_BUDGET = 2000
-"""In a smaller one the tool and its room take more than it brings (measured)."""
+LEAST_BUDGET = 3000
+"""In a smaller one the tool and its room take more than it brings (measured: docs/performance.md)."""
 ROOM_DIVISOR = 4
 """Of the budget, rounds may take so much at most."""
 ROUND_SHARE = 2 / 3

@@ -14,9 +14,9 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.unit import o200k
 
-BUDGET = 2000
+BUDGET = 3200
 ROOM = BUDGET // 4
-LOG = lamps(200)
+LOG = lamps(400)
 ASK = {"question": "Who keeps lamp 77?"}
 OWN = {"type": "function", "function": {"name": "lookup", "parameters": {"type": "object", "properties": {}}}}
 EITHER = pytest.mark.parametrize("stream", [False, True])
@@ -157,7 +157,7 @@ def test_s10_11_an_artifact_is_read_on_by_its_id(gateway: GatewayProcess, upstre
         gateway, **body(user("Read on."), conversation=answer["conversation"]["id"], context={"max_input_tokens": 4000})
     )
     one, two = results(upstream)
-    shown = [[n for n in range(200) if keeper(n) in text] for text in (one, two)]
+    shown = [[n for n in range(400) if keeper(n) in text] for text in (one, two)]
     assert shown[0]
     assert shown[1]
     assert max(shown[0]) < min(shown[1])
@@ -165,7 +165,7 @@ def test_s10_11_an_artifact_is_read_on_by_its_id(gateway: GatewayProcess, upstre
 
 def test_s10_11_old_turns_are_found_by_question(gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """With `store: false` as well: what the request itself brings is read within it."""
-    old = [each for n in range(60) for each in (user(f"{keeper(n)} {lamps(1, 60)}"), _answer(f"Noted {n}."))]
+    old = [each for n in range(120) for each in (user(f"{keeper(n)} {lamps(1, 60)}"), _answer(f"Noted {n}."))]
     upstream.reply(**recalls({"question": "Who keeps lamp 23?"}))
     upstream.reply(text="Name161x.")
     answer = chat(gateway, **body(*old, user("Say hello."), store=False))
