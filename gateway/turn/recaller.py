@@ -18,7 +18,7 @@ from gateway.window.budget import Budget
 
 log = get_logger("gateway.turn.recall")
 LEAST_BUDGET = 3000
-"""In a smaller one the tool and its room take more than it brings (measured: docs/performance.md)."""
+"""In a smaller one the tool and its room take more than it brings (docs/performance.md)."""
 ROOM_DIVISOR = 4
 """Of the budget, rounds may take so much at most."""
 ROUND_SHARE = 2 / 3

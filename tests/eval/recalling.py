@@ -1,7 +1,8 @@
 """What the tool `recall` brings, by a scripted model. `python -m tests.eval.recalling --help`.
 
 Two models call it, once: one asks again what it was asked, one asks for what the answer needs in its very words, which
-no model can know: an upper bound. Budgets in which the gateway offers no tool tell nothing. What counts is what stands before the model when it answers; its calls do not.
+no model can know: an upper bound. What counts is what stands before the model when it answers; its calls do not.
+Budgets in which the gateway offers no tool tell nothing.
 """
 
 import argparse
