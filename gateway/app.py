@@ -67,6 +67,7 @@ from gateway.tokens.calibration import Margins, keep_calibrated
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.idempotency import IdempotencyGate
 from gateway.turn.pipeline import Pipeline
+from gateway.turn.recaller import Recaller
 from gateway.turn.relayed_bills import RelayedBills
 from gateway.turn.replay import Replayer
 from gateway.turn.rolling_summaries import RollingSummaries
@@ -214,6 +215,7 @@ class Gateway:
             settings.context,
             match,
             Natives(clock),
+            Recaller(self.context, self.counters, self.settlement, settings.context),
             self.summaries,
         )
         self.telemetry.watch(self.settlement, pipeline)

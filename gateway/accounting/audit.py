@@ -9,7 +9,7 @@ from datetime import UTC
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from gateway.accounting.cost import price_call, total_cost, usage_of
+from gateway.accounting.cost import price_call, primary_usage, total_cost, usage_of
 from gateway.models.bill import CallCost, PriceLine
 from gateway.models.turn import LARGEST_KEPT, LedgerRow
 
@@ -139,8 +139,7 @@ def _compared(row: LedgerRow) -> Iterable[tuple[str, Any, Any]]:
         yield f"calls[{number}].prompt_cost", call.prompt_cost, _kept(again.prompt_cost)
         yield f"calls[{number}].completion_cost", call.completion_cost, _kept(again.completion_cost)
     cost, planning = total_cost(calls)
-    primary = next((call for call in calls if call.purpose == "primary"), None)
-    usage = usage_of(primary.usage if primary else {})
+    usage = usage_of(primary_usage(calls))
     yield "ledger.prompt_tokens", row.prompt_tokens, usage.prompt_tokens
     yield "ledger.completion_tokens", row.completion_tokens, usage.completion_tokens
     yield "ledger.total_cost", row.total_cost, _kept(cost.total_cost)

@@ -209,6 +209,33 @@ def usage_of(usage: Mapping[str, Any]) -> UsageMetadata:
     return UsageMetadata(prompt, completion, _count(usage, "total_tokens") or prompt + completion)
 
 
+def primary_usage(calls: Iterable[CallCost]) -> dict[str, Any]:
+    """The usage of the primary model over all its calls for one request: what they count is added up, of all else the
+    last says what it is. {} without such a call."""
+    return usage_together([call.usage for call in calls if call.purpose == "primary"])
+
+
+def usage_together(usages: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Usages as one; a single one as it is."""
+    if len(usages) <= 1:
+        return usages[0] if usages else {}
+    known = [usage_of(usage) for usage in usages]
+    return {**_added(usages), **{name: sum(getattr(each, name) for each in known) for name in UsageMetadata.__slots__}}
+
+
+def _added(objects: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in dict.fromkeys(name for each in objects for name in each):
+        values = [each[name] for each in objects if each.get(name) is not None]
+        if values and all(isinstance(value, dict) for value in values):
+            found[name] = _added(values)
+        elif values and all(is_amount(value) for value in values):
+            found[name] = sum(values)
+        else:
+            found[name] = values[-1] if values else None
+    return found
+
+
 def total_cost(calls: Sequence[CallCost]) -> tuple[CostMetadata, ContextPlanningCost]:
     """The sums over all calls: totals equal their parts exactly. A call without a known price makes every sum that it
     belongs to null, never 0 (guarantee §6); the other sums are known all the same."""
@@ -325,7 +352,8 @@ def ledger_figures(metadata: Mapping[str, Any], calls: Sequence[CallCost]) -> Le
         if total is not None:
             known = total if known is None else known + total
         if call.purpose == "primary":
-            cached, written = cache_tokens(call.usage)
+            read, wrote = cache_tokens(call.usage)
+            cached, written = cached + read, written + wrote
         elif total is None:
             unpriced += 1
         else:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.accounting.audit import repriced
-from gateway.accounting.cost import ledger_figures, planning_usage, price_internal, total_cost, usage_of
+from gateway.accounting.cost import ledger_figures, planning_usage, price_internal, primary_usage, total_cost, usage_of
 from gateway.models.bill import (
     CLIENTS_WORDS,
     ArtifactUsageRecord,
@@ -28,7 +28,7 @@ twice (guarantee §6.2)."""
 
 OPTIONAL_IN_RECORDS = ("guarded", "standing", "reason", *CLIENTS_WORDS)
 FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING = frozenset(
-    {*OPTIONAL_IN_RECORDS, "economics", "embedder", "embedder_cost", "agent", "profile", "memory", "things"}
+    {*OPTIONAL_IN_RECORDS, "economics", "embedder", "embedder_cost", "agent", "profile", "memory", "recall", "things"}
 )
 """Of a bill: they are left out elsewhere."""
 
@@ -71,6 +71,8 @@ def response_metadata(known: ResponseMetadata, unlisted: Unlisted | None = None)
             del utilization["economics"]
         if used.profile is None:
             del utilization["profile"]
+        if used.recall is None:
+            del utilization["recall"]
         if used.memory is None:
             del utilization["memory"]
         if not used.things:
@@ -172,8 +174,7 @@ def add_bill(known: ResponseMetadata, calls: tuple[CallCost, ...], sums: Sums) -
 
     The utilization that changes is the one of the `BuiltContext`, where there is one.
     """
-    primary = next((call for call in calls if call.purpose == "primary"), None)
-    known.usage = usage_of(primary.usage) if primary else usage_of({})
+    known.usage = usage_of(primary_usage(calls))
     known.cost, planning = sums
     if known.context_utilization is not None:
         known.context_utilization.planning_cost = planning

@@ -132,13 +132,15 @@ def file_part(rendering: Rendering) -> dict[str, str]:
     return {"type": "text", "text": f'<{BLOCK_TAG} note="{NOTE}">\n{_item(rendering)}\n</{BLOCK_TAG}>'}
 
 
-def block(renderings: Sequence[Rendering], turns: Recalled | None = None, things: Sequence[Thing] = ()) -> str:
+def block(
+    renderings: Sequence[Rendering], turns: Recalled | None = None, things: Sequence[Thing] = (), note: str = NOTE
+) -> str:
     """The one delimited block at the head of the current user message; "" if it would be empty."""
     if not (renderings or turns or things):
         return ""
     first = [*([known_things(things)] if things else []), *([_turns(turns)] if turns else [])]
     items = "\n".join([*first, *(_item(rendering) for rendering in renderings)])
-    return f'<{BLOCK_TAG} note="{NOTE}">\n{items}\n</{BLOCK_TAG}>\n\n'
+    return f'<{BLOCK_TAG} note="{note}">\n{items}\n</{BLOCK_TAG}>\n\n'
 
 
 def block_without(text: str, numbers: frozenset[int]) -> str:

@@ -134,6 +134,19 @@ class ContextSettings(Section):
         description="Bytes of stored messages, older than what could fit the window, in which a new question's answer "
         "is sought, latest first (I6).",
     )
+    recall: bool = Field(
+        False, description="Default of `context.recall`: the model has a tool to read what is left out (§10.11)."
+    )
+    recall_rounds: int = Field(3, ge=1, le=20, description="Most rounds of one request in which it reads.")
+    recall_max_tokens: int = Field(
+        4000,
+        gt=0,
+        description="Most tokens that they add to a prompt, kept free for them (at most a quarter of the budget).",
+    )
+    recall_max_cost: Price | None = Field(
+        None,
+        description="USD from which on the next round is the last; a model without a known price has no tool, then.",
+    )
     warning_threshold: float = Field(0.8, gt=0, le=1, description="Utilization above which a warning is given.")
     document_min_chars: int = Field(
         8000,

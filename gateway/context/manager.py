@@ -29,6 +29,7 @@ from gateway.context.planner import (
     planner_task,
     prospects_of,
 )
+from gateway.context.recalling import Window, told
 from gateway.context.remembered import with_things
 from gateway.context.report import BuiltContext, check_whole, report
 from gateway.embeddings.background import Holds
@@ -38,6 +39,7 @@ from gateway.history.rebuild import begins_turn, has_unread, with_older_messages
 from gateway.models.bill import InternalCall
 from gateway.models.conversation import ConversationMessage, History
 from gateway.models.exchange import ChatRequest, ModelFacts
+from gateway.models.recall import own_tools
 from gateway.planning.decision import NO_PLANNER, NOTHING_TO_PLAN, may_be_planned, weighed
 from gateway.ports import ConversationReader, FileStore, Spans, ThingReader
 from gateway.relevance.index_cache import ContentIndexes, PassageFinder
@@ -48,7 +50,6 @@ from gateway.window.counting import REPLY_TOKENS, prompt_tokens
 __all__ = ["BuiltContext", "ContextManager", "PlannerAccess"]
 
 Run = Callable[..., Awaitable[Any]]
-TOOL_FIELDS = ("tools", "functions")
 
 
 class ContextManager:
@@ -149,7 +150,7 @@ class ContextManager:
         """The context of a request that surely fits as it was sent; None if it needs a closer look."""
         if not self._counters.is_loaded(facts):
             await asyncio.to_thread(self._counters.load, facts)
-        if request.is_worded or request.remembers or self._is_profiled(request):
+        if request.is_worded or request.remembers or request.options.recall or self._is_profiled(request):
             return None
         return context_as_sent(request, budget, self._counters.counter(facts), self._settings)
 
@@ -159,6 +160,25 @@ class ContextManager:
             await asyncio.to_thread(self._counters.load, facts)
         counter = self._counters.counter(facts)
         return await offload_if(request.size >= INLINE_CHARS, prompt_tokens, counter, request.messages, request.forward)
+
+    async def told(
+        self, request: ChatRequest, history: History, window: Window, call: dict[str, Any], access: PlannerAccess
+    ) -> str:
+        """What a call of the tool `recall` is answered.
+
+        Args:
+            history: the conversation that the window was made of.
+
+        Raises:
+            StorageUnavailable: older messages cannot be read.
+        """
+        if has_unread(history) and not window.material.earlier:
+            history = await self._with_older_messages(request, history)
+            source = await self._read(request, history, window.facts, window.budget, access)
+            material = await asyncio.to_thread(collect, source, self._settings.document_min_chars)
+            window = replace(window, material=material)
+        finder = PassageFinder(self._indexes, request.caller.tenant)
+        return await asyncio.to_thread(told, call, window, finder, self._counters.counter(window.facts))
 
     async def with_things(self, request: ChatRequest, history: History) -> History:
         """The conversation with the remembered things that its question names, where the request has its memory on."""
@@ -227,7 +247,8 @@ class ContextManager:
         access: PlannerAccess,
     ) -> ContextInput:
         """All that has to be read before the context is made."""
-        has_tools = any(request.forward.get(name) for name in TOOL_FIELDS)
+        tools = own_tools(request.forward) if request.options.recall else request.forward.get("tools")
+        has_tools = bool(tools or request.forward.get("functions"))
         origin = access.deployment.origin if access.deployment else None
         frozen = with_whole_steps(as_frozen(history))
         steps = steps_as_text(frozen, without_items, has_tools=has_tools, origin=origin)

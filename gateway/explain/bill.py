@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.accounting.audit import Difference, differences, repriced
-from gateway.accounting.cost import total_cost, usage_of
+from gateway.accounting.cost import primary_usage, total_cost, usage_of
 from gateway.models.bill import CallCost, CostMetadata, PriceLine
 from gateway.models.turn import LARGEST_KEPT, LedgerEntry, LedgerRow
 
@@ -79,8 +79,7 @@ def _row(entry: LedgerEntry, calls: Sequence[CallCost]) -> LedgerRow:
     usage = entry.metadata.get("usage") or {}
     cost = entry.metadata.get("cost") or {}
     total = cost.get("total_cost")
-    primary = next((call for call in calls if call.purpose == "primary"), None)
-    known = usage_of(primary.usage if primary else {})
+    known = usage_of(primary_usage(calls))
     return LedgerRow(
         entry,
         int(usage.get("prompt_tokens", known.prompt_tokens)),

@@ -223,6 +223,8 @@ class ContextUtilizationMetadata:
     cache_stats: dict[str, int] = field(default_factory=lambda: {"hits": 0, "misses": 0})
     memory: dict[str, int] | None = None
     """Pinned messages, summaries and tokens of the memory message; on the bill only where there is one."""
+    recall: dict[str, int] | None = None
+    """Rounds of the tool `recall`, the tokens that they added and might have added; only where it was offered."""
     profile: dict[str, Any] | None = None
     """The prompt profile that stands in front, and what it saves; on the bill only where profiles are configured."""
     things: list[dict[str, str]] | None = None

@@ -59,6 +59,8 @@ class ContextOptions:
     """What stands for old turns: `extracts`, `summary` or `both` (guarantee §11.13)."""
     whole: bool = False
     """Nothing may be left out: what does not fit as it is, is refused."""
+    recall: bool = False
+    """The model is to have the tool `recall` (guarantee §10.11)."""
     what_if: WhatIf | None = None
     """Of a dry run that the page makes; no client can set it."""
     clear_above: int | None = None

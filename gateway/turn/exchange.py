@@ -7,9 +7,10 @@ from gateway.accounting.stream import StreamRecord
 from gateway.assembly.profiles import Profile
 from gateway.base.ids import new_id
 from gateway.context.report import BuiltContext
-from gateway.models.bill import InternalCall
+from gateway.models.bill import CallCost, InternalCall
 from gateway.models.conversation import History
 from gateway.models.exchange import ChatRequest, Deployment, JsonAnswer, ModelFacts
+from gateway.models.recall import RecallRounds
 from gateway.models.turn import TurnStatus
 from gateway.window.budget import Budget
 
@@ -38,6 +39,10 @@ class Exchange:
     ask_usage: bool = True
     refused_budget: Budget | None = None
     """The budget of a first prompt that upstream refused as too long; the request was then fitted once more."""
+    recall: RecallRounds | None = None
+    """The rounds in which its model reads what is left out, where it has the tool for it."""
+    heard: StreamRecord | None = None
+    """What the model has said in a round of a stream of which nothing may have gone to the client yet."""
     profile: Profile | None = None
     """The prompt profile in front of its messages, where profiles are configured."""
     called: bool = False
@@ -57,6 +62,16 @@ class Exchange:
     def messages(self) -> list[dict[str, Any]]:
         """What is forwarded."""
         return self.built.fitted.forwarded.messages if self.built else list(self.request.messages)
+
+    @property
+    def rounds(self) -> list[dict[str, Any]]:
+        """What stands behind them in a call that follows rounds of the tool `recall`."""
+        return self.recall.messages if self.recall is not None else []
+
+    @property
+    def paid(self) -> list[CallCost]:
+        """The rounds that are over, each priced."""
+        return self.recall.paid if self.recall is not None else []
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,14 +23,17 @@ from gateway.history.rebuild import (
     new_history,
     starts_conversation,
 )
-from gateway.models.exchange import NATIVE, Caller, ChatRequest, Deployment, JsonAnswer
+from gateway.models.exchange import NATIVE, Caller, ChatRequest, ChunkStream, Deployment, JsonAnswer
 from gateway.models.items import SIGNED
 from gateway.models.memory import EXTRACTS
+from gateway.models.recall import never_offered, own_tools, without_recall
 from gateway.ports import FileStore, Spans, Upstream
 from gateway.storage.store import ConversationStore
 from gateway.turn.bound_thinking import bound_messages, with_possible_thinking
 from gateway.turn.echoes import StreamWithoutEchoes, without_echoes
 from gateway.turn.exchange import Exchange, Outcome
+from gateway.turn.recalled_stream import StreamWithRecall
+from gateway.turn.recaller import Recaller, offered
 from gateway.turn.rolling_summaries import RollingSummaries
 from gateway.turn.settlement import Settlement
 from gateway.turn.streaming import Receiver, StreamedAnswer, relay
@@ -68,6 +71,7 @@ class Pipeline:
         settings: ContextSettings,
         match: str,
         natives: Natives,
+        recaller: Recaller,
         summaries: RollingSummaries | None = None,
     ) -> None:
         self._router = router
@@ -79,6 +83,7 @@ class Pipeline:
         self._settings = settings
         self._match = match
         self._natives = natives
+        self._recaller = recaller
         self._summaries = summaries
         self.spans: Spans = nullcontext
 
@@ -91,6 +96,8 @@ class Pipeline:
         exchange = await self._prepare(request)
         async with self._settlement.recording_failure(exchange):
             answer = await self._send(exchange, self._complete)
+            if exchange.recall is not None:
+                answer = await self._recaller.answered(exchange, answer, lambda: self._send(exchange, self._complete))
             bill = await self._settlement.settle(exchange, Outcome.of(answer))
         self._keep(exchange)
         body = {**answer.body, "id": exchange.completion_id, "usage": bill.usage, **bill.fields()}
@@ -104,9 +111,16 @@ class Pipeline:
         """
         exchange = await self._prepare(request)
         stack = AsyncExitStack()
-        async with self._settlement.recording_failure(exchange):
-            opened = await self._send(exchange, lambda e: stack.enter_async_context(self._open(e)))
 
+        async def opening() -> ChunkStream:
+            await stack.aclose()  # of a round before
+            return await self._send(exchange, lambda e: stack.enter_async_context(self._open(e)))
+
+        async with self._settlement.recording_failure(exchange):
+            opened = await opening()
+
+        if exchange.recall is not None:
+            opened = StreamWithRecall(opened, exchange, self._recaller, opening)
         if request.agent is not None and request.agent.echoes:
             opened = StreamWithoutEchoes(opened)
 
@@ -178,7 +192,10 @@ class Pipeline:
         if request.options.mode == "off":
             return Exchange(request, spoken, facts, Budget(None, None), fallback=fallback)
         budget = budget_for(facts, request.forward, request.options.max_input_tokens, self._settings)
-        return Exchange(request, spoken, facts, budget, fallback=fallback)
+        recall = None
+        if request.options.recall and not request.options.whole:
+            request, budget, recall = offered(request, spoken, facts, budget, self._settings)
+        return Exchange(request, spoken, facts, budget, fallback=fallback, recall=recall)
 
     async def _rebuild(self, exchange: Exchange) -> None:
         """Step 1. If the request surely fits and its client sent all of the conversation, this also sets `built`: its
@@ -273,6 +290,10 @@ class Pipeline:
                     exchange.deployment = self._natives.instead(exchange.deployment, exchange.fallback, native, refusal)
                     exchange.fallback = None
                     continue
+                if _is_of_tools(exchange, refusal):
+                    forward = never_offered(exchange.request.forward)
+                    exchange.request, exchange.recall = replace(exchange.request, forward=forward), None
+                    continue
                 asked = exchange.request.stream and exchange.ask_usage
                 if not asked or refusal.status not in USAGE_REFUSALS or "stream_options" not in str(refusal.original):
                     raise
@@ -314,9 +335,19 @@ def _can_attach(request: ChatRequest) -> bool:
     return request.options.mode != "off" and bool(has_user or continues)
 
 
+def _is_of_tools(exchange: Exchange, refusal: UpstreamRefused) -> bool:
+    """Whether a model that takes no tools refuses the one that the gateway gave it."""
+    recall, forward = exchange.recall, exchange.request.forward
+    is_new = recall is not None and not recall.paid and not own_tools(forward)
+    return is_new and refusal.status in USAGE_REFUSALS and "tool" in str(refusal.original)
+
+
 def _body(exchange: Exchange) -> dict[str, Any]:
     """The body that goes upstream. Providers that want it are told where to cache, and how long the answer may be."""
     request, messages, forward = exchange.request, exchange.messages, exchange.request.forward
+    recall = exchange.recall
+    if recall is not None:
+        messages, forward = [*messages, *recall.messages], without_recall(forward) if recall.closed else forward
     deployment, facts, budget, built = exchange.deployment, exchange.facts, exchange.budget, exchange.built
     as_sent, native = built is None or built.is_as_sent, None
     if request.native is not None or (not as_sent and has_natives(messages)):
@@ -335,7 +366,7 @@ def _body(exchange: Exchange) -> dict[str, Any]:
             deployment,
             facts,
             window=budget.context_window,
-            prompt=built.fitted.tokens,
+            prompt=built.fitted.tokens + (recall.tokens if recall is not None else 0),
             reserved=budget.reserved_output,
             refitted=exchange.refused_budget is not None,
         )

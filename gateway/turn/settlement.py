@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
-from gateway.accounting.cost import estimated_cost, ledger_figures, price_call, price_internal, total_cost
+from gateway.accounting.cost import estimated_cost, ledger_figures, price_internal, total_cost, usage_together
 from gateway.accounting.economics import as_realised
 from gateway.accounting.metadata import (
     add_bill,
@@ -28,6 +28,7 @@ from gateway.history.recognition import end_user_of
 from gateway.models.bill import CallCost, ContextUtilizationMetadata, ResponseMetadata, anonymous
 from gateway.models.chain import ChainKey
 from gateway.models.conversation import INLINE_MESSAGES
+from gateway.models.recall import RecallRounds
 from gateway.models.standing import Unlisted, unlisted_among
 from gateway.models.things import user_place
 from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
@@ -122,20 +123,19 @@ class Settlement:
         if isinstance(completion.get("id"), str):
             exchange.upstream_id = completion["id"]
         calls = tuple(map(price_internal, exchange.internal))
-        usage: dict[str, Any] = {}
+        usages = [call.usage for call in exchange.paid]
+        calls = (*exchange.paid, *calls)
         if exchange.called:
-            usage, estimated = await self._usage.of(exchange, outcome)
-            tier = completion.get("service_tier")
-            priced = {**usage, "service_tier": tier} if isinstance(tier, str) else usage
-            model = exchange.deployment.route
-            primary = price_call("primary", model, priced, exchange.facts.prices, estimated=estimated)
-            calls = (primary, *calls)
+            usage, primary = await self._usage.priced(exchange, outcome)
+            usages.append(usage)
+            calls = (*exchange.paid, primary, *calls[len(exchange.paid) :])
+        usage = usage_together(usages)
         sums = total_cost(calls)
         known = self._metadata(exchange)
         add_bill(known, calls, sums)
-        if exchange.built is not None and exchange.called:
+        if exchange.built is not None and usages:
             used, left = exchange.built.utilization, exchange.built.left_out
-            used.economics = as_realised(used.economics, left, usage, exchange.facts.prices)
+            used.economics = as_realised(used.economics, left, usages[0], exchange.facts.prices)
         exchange.request.log_facts.update(figures(known))
         metadata = response_metadata(known, await self._unlisted(exchange))
         document = jsons.dumps(metadata)
@@ -149,6 +149,11 @@ class Settlement:
             sums[0].total_cost,
             known.agent,
         )
+
+    async def settle_round(self, exchange: Exchange, rounds: RecallRounds, outcome: Outcome) -> None:
+        """Notes what a round of the tool `recall` cost; the next call of the model is still to be made."""
+        rounds.paid.append((await self._usage.priced(exchange, outcome))[1])
+        exchange.called = False
 
     @asynccontextmanager
     async def recording_failure(self, exchange: Exchange, record: StreamRecord | None = None) -> AsyncIterator[None]:
@@ -219,7 +224,11 @@ class Settlement:
 
     def _may_record(self, exchange: Exchange) -> bool:
         """Whether the caller is to record the failure: once, if any model was called and no commit is under way."""
-        first = bool(exchange.called or exchange.internal) and not exchange.committing and not exchange.given_up
+        first = (
+            bool(exchange.called or exchange.paid or exchange.internal)
+            and not exchange.committing
+            and not exchange.given_up
+        )
         exchange.given_up = exchange.given_up or first
         return first
 
@@ -365,6 +374,8 @@ class Settlement:
         if utilization is None or request.options.mode == "off":
             strategy = utilization.strategy if utilization else "passthrough"
             utilization = ContextUtilizationMetadata(request.model, strategy, request.options.goal.value)
+        if exchange.recall is not None:
+            utilization.recall = exchange.recall.as_json()
         return ResponseMetadata(
             request_id=request.request_id,
             conversation_id=exchange.conversation_id,

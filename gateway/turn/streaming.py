@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from gateway.accounting.stream import ChunkRelay
+from gateway.accounting.stream import ChunkRelay, StreamRecord
 from gateway.errors import UpstreamInterrupted, UpstreamInvalidResponse, UpstreamTimeout
 from gateway.models.exchange import ChunkStream
 from gateway.turn.exchange import Exchange, Outcome
@@ -87,7 +87,7 @@ async def relay(
         return goes_on and not record.asked_are_finished
 
     async with stack, settlement.recording_failure(exchange, record):
-        while (batch := await _next(batches, chunks)) is not None:
+        while (batch := await next_batch(batches, record)) is not None:
             if sent := passed(batch):
                 await receiver.send(sent)
                 exchange.delivered = True
@@ -103,13 +103,13 @@ async def relay(
     await receiver.send(chunks.final(bill.fields(), bill.usage))
 
 
-async def _next(batches: AsyncGenerator[Chunks, None], chunks: ChunkRelay) -> Chunks | None:
+async def next_batch(batches: AsyncGenerator[Chunks, None], record: StreamRecord) -> Chunks | None:
     """The next chunks, or None at the end. Once every choice is finished, no fault and no silence of the upstream keeps
     the answer from its client."""
-    if not chunks.record.asked_are_finished:
+    if not record.asked_are_finished:
         return await anext(batches, None)
     try:
-        async with asyncio.timeout(USAGE_SECONDS if chunks.record.usage is None else END_SECONDS):
+        async with asyncio.timeout(USAGE_SECONDS if record.usage is None else END_SECONDS):
             return await anext(batches, None)
     except (TimeoutError, UpstreamInterrupted, UpstreamTimeout):
         return None

@@ -3,7 +3,8 @@
 import asyncio
 from typing import Any
 
-from gateway.accounting.cost import is_figure, usage_of
+from gateway.accounting.cost import is_figure, price_call, usage_of
+from gateway.models.bill import CallCost
 from gateway.models.calibration import Report
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.exchange import Exchange, Outcome
@@ -29,6 +30,14 @@ class UsageCount:
         # It loads a vocabulary at first, and an answer may be long: streams of other requests must not wait for that.
         return await asyncio.to_thread(self._counted, exchange, outcome, reported), True
 
+    async def priced(self, exchange: Exchange, outcome: Outcome) -> tuple[dict[str, Any], CallCost]:
+        """The usage of a call of the primary model, and the call priced by it."""
+        usage, estimated = await self.of(exchange, outcome)
+        tier = (outcome.completion or {}).get("service_tier")
+        known = {**usage, "service_tier": tier} if isinstance(tier, str) else usage
+        model = exchange.deployment.route
+        return usage, price_call("primary", model, known, exchange.facts.prices, estimated=estimated)
+
     def learn_refusal(self, exchange: Exchange) -> None:
         """Learns that a prompt has more tokens than the budget, however few were counted: upstream refused it twice.
         Errors often name no figures, or those of prompt and answer together."""
@@ -39,7 +48,7 @@ class UsageCount:
         """Calibrates by prompts that were counted exactly and hold text alone: pictures are counted by formulas. More
         than was counted cannot be without the cached tokens, where the model's own tokenizer counted."""
         built, budget = exchange.built, exchange.budget.tokens
-        if built is None or built.counting is None or not built.fitted.exact or budget is None:
+        if built is None or built.counting is None or not built.fitted.exact or budget is None or exchange.rounds:
             return
         if any(map(_has_media, exchange.messages)):
             return
@@ -63,7 +72,10 @@ class UsageCount:
         if not is_figure(prompt):
             prompt = self.prompt_tokens(exchange)
         if not is_figure(completion):
-            completion = self._completion_tokens(exchange, outcome.completion or {})
+            said = outcome.completion or {}
+            if exchange.heard is not None:  # a round, or several of which all but the last are paid
+                said = exchange.heard.completion()
+            completion = self._completion_tokens(exchange, said)
         total = usage_of({"prompt_tokens": prompt, "completion_tokens": completion}).total_tokens
         figures = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total}
         return {**reported, **figures}
@@ -75,11 +87,12 @@ class UsageCount:
 
     def prompt_tokens(self, exchange: Exchange) -> int:
         """Tokens of what is forwarded, as the gateway counts them."""
-        if exchange.built is not None and exchange.built.fitted.exact:
-            return exchange.built.fitted.tokens
         counter = self._counters.counter(exchange.facts)
+        further = sum(counter.message(message) for message in exchange.rounds)
+        if exchange.built is not None and exchange.built.fitted.exact:
+            return exchange.built.fitted.tokens + further
         tools = counter.tools(exchange.request.forward)
-        return REPLY_TOKENS + tools + sum(counter.message(message) for message in exchange.messages)
+        return REPLY_TOKENS + tools + further + sum(counter.message(message) for message in exchange.messages)
 
 
 def _cached_tokens(usage: dict[str, Any]) -> int:

@@ -109,9 +109,15 @@ def absent(material: Material, frozen: Fitted) -> tuple[list[Artifact], list[Tra
     it. Empty if the current turn was forwarded before, or if the window lacks nothing."""
     if not material.messages or (material.frame is None and not material.earlier):
         return [], []
-    current, selection = material.messages[material.current], frozen.selection
+    current = material.messages[material.current]
     if current.role != "user" or current.message_id is not None:
         return [], []
+    return outside(material, frozen)
+
+
+def outside(material: Material, frozen: Fitted) -> tuple[list[Artifact], list[TranscriptMessage]]:
+    """The artifacts and the old messages that a window does not hold in full."""
+    selection = frozen.selection
     in_blocks = {name for i in frozen.forwarded.indexes if i >= 0 for name in material.messages[i].shown_in_full}
     in_blocks |= set(frozen.forwarded.shown_in_full)
     known = (*material.artifacts, *material.recallable)
@@ -175,6 +181,17 @@ def not_shown(found: Iterable[Candidate], messages: Iterable[Mapping[str, Any]])
     """Those of whose long lines none stands in the messages, blocks included."""
     shown = _texts(messages)
     return [c for c in found if not any(piece in text for text in shown for piece in _pieces(c))]
+
+
+def not_wholly_shown(found: Iterable[Candidate], messages: Iterable[Mapping[str, Any]]) -> list[Candidate]:
+    """Those of which some line stands in none of the messages."""
+    shown = _texts(messages)
+
+    def is_there(candidate: Candidate) -> bool:
+        lines = (line.strip() for line in _as_shown(candidate).split("\n"))
+        return all(any(line in text for text in shown) for line in lines)
+
+    return [candidate for candidate in found if not is_there(candidate)]
 
 
 def _texts(messages: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -101,7 +101,14 @@ class Measuring:
 
 @contextmanager
 def measuring() -> Iterator[Measuring]:
-    """The gateway as its operators run it, before an upstream that only listens."""
+    """What measures each case, by what its upstream is sent."""
+    with listening() as parts:
+        yield Measuring(*parts)
+
+
+@contextmanager
+def listening() -> Iterator[tuple[GatewayProcess, MockUpstream, httpx.Client]]:
+    """The gateway as its operators run it, before an upstream that only listens, and a client of it."""
     with MockUpstream() as upstream:
         entry = {
             "model_name": MODEL,
@@ -113,10 +120,9 @@ def measuring() -> Iterator[Measuring]:
             GatewayProcess(config) as gateway,
             httpx.Client(base_url=gateway.base_url, trust_env=False, timeout=120) as client,
         ):
-            measured = Measuring(gateway, upstream, client)
             warm = {"model": MODEL, "store": False, "messages": [{"role": "user", "content": "é" * 9000}]}
             client.post("/chat/completions", json=warm)  # the vocabulary is loaded at the first count
-            yield measured
+            yield gateway, upstream, client
 
 
 def tokens(messages: list[Json]) -> int:

@@ -43,6 +43,7 @@ from gateway.telemetry.metrics import Metrics
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.exchange import Exchange
 from gateway.turn.pipeline import Pipeline
+from gateway.turn.recaller import Recaller
 from gateway.turn.settlement import Settlement
 from gateway.upstream.routing.catalogue import Catalogue
 from gateway.upstream.routing.native import Natives
@@ -166,6 +167,7 @@ class InProcess:
             settings.context,
             match,
             Natives(SystemClock()),
+            Recaller(self.context, counters, settlement, settings.context),
         )
         self._settlement = settlement
 

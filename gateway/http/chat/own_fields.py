@@ -38,6 +38,7 @@ class ContextField(Fields):
     session: SessionName | None = None
     dry_run: bool | None = None
     memory: MemoryMode | None = None
+    recall: bool | None = None
     profile: Literal["general", "creation", "search", "modification", "analysis", "off"] | None = None
 
 

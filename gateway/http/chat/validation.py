@@ -165,7 +165,7 @@ def _options(
     defaults = settings.context
     goal = ContextGoal.REASONING if has_tools else ContextGoal.SYNTHESIS
     if context is NO_CONTEXT and headers.keys().isdisjoint(OPTION_HEADERS):
-        return ContextOptions(defaults.mode, defaults.planning, goal, memory=defaults.memory)
+        return ContextOptions(defaults.mode, defaults.planning, goal, memory=defaults.memory, recall=defaults.recall)
     models = context.models.model_dump(exclude_none=True) if context.models else {}
     for role, name in models.items():
         if not (settings.serves_unlisted or settings.lists(name)):
@@ -180,6 +180,7 @@ def _options(
         models,
         context.profile,
         context.memory or defaults.memory,
+        recall=defaults.recall if context.recall is None else context.recall,
     )
 
 

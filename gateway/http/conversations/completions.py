@@ -3,6 +3,7 @@
 from typing import Any
 
 from gateway.accounting.audit import repriced
+from gateway.accounting.cost import primary_usage
 from gateway.accounting.metadata import extended_usage, in_answer, with_plan
 from gateway.base.ids import completion_of
 from gateway.errors import CompletionNotFound, ConversationNotFound, InvalidRequest, ItemNotFound
@@ -133,11 +134,11 @@ def answered(stored: StoredCompletion) -> dict[str, Any]:
     """The completion as its client got it."""
     entry = stored.ledger
     body = {**(stored.completion or {}), "response_metadata": in_answer(entry.metadata)}
-    primary = next((call for call in entry.calls if call.purpose == "primary"), None)
-    if primary is not None:
+    used = primary_usage(entry.calls)
+    if used:
         calls = tuple(repriced(call) for call in entry.calls)  # exact where a cost is more than its column holds
         reported = body["usage"] if isinstance(body.get("usage"), dict) else {}
-        billed = {name: primary.usage[name] for name in FIGURES if name in primary.usage}
+        billed = {name: used[name] for name in FIGURES if name in used}
         body["usage"] = extended_usage({**reported, **billed}, calls)
     if entry.conversation_id:
         body["conversation"] = {"id": entry.conversation_id}
