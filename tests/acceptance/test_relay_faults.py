@@ -118,7 +118,7 @@ def test_s7_an_answer_cut_in_the_middle_is_cut_for_the_client(
     client: Connection, gateway_before: GatewayProcess, listener: Listener, answer: bytes
 ) -> None:
     """A dead stream never ends cleanly: the connection breaks, without the end that framing promises."""
-    client.send(f"POST /v1/responses HTTP/1.1\r\n{HEAD}Content-Length: 0\r\n\r\n".encode())
+    client.send(f"POST /v1/completions HTTP/1.1\r\n{HEAD}Content-Length: 0\r\n\r\n".encode())
     server = listener.accept()
     server.read_until(b"\r\n\r\n")
     server.send(answer)
@@ -131,7 +131,7 @@ def test_s7_an_answer_cut_in_the_middle_is_cut_for_the_client(
 @pytest.mark.parametrize("answer", [EVENTS, EVENTS + chunk(b"data: 1\n\n"), SIZED + b"1", SIZED])
 def test_s7_an_answer_that_falls_silent(client: Connection, listener: Listener, answer: bytes) -> None:
     """`first_byte` until the first piece, then `idle` between two: the call is given up on both sides."""
-    client.send(f"POST /v1/responses HTTP/1.1\r\n{HEAD}Content-Length: 0\r\n\r\n".encode())
+    client.send(f"POST /v1/completions HTTP/1.1\r\n{HEAD}Content-Length: 0\r\n\r\n".encode())
     server = listener.accept()
     server.read_until(b"\r\n\r\n")
     server.send(answer)
@@ -176,7 +176,7 @@ def test_s7_a_client_that_leaves_cancels_the_upstream(
 ) -> None:
     """At once, before and after the answer has begun: no timeout of the gateway is awaited."""
     client = connect(patient_gateway.port)
-    client.send(f"POST /v1/responses HTTP/1.1\r\n{HEAD}Content-Length: 0\r\n\r\n".encode())
+    client.send(f"POST /v1/completions HTTP/1.1\r\n{HEAD}Content-Length: 0\r\n\r\n".encode())
     server = listener.accept()
     server.read_until(b"\r\n\r\n")
     if begun:

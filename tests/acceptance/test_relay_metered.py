@@ -20,7 +20,16 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.postgres import PostgresProcess
 from tests.support.process import wait_until
-from tests.support.relayed import RESPONSE_USAGE, bill, events, response, response_events, total
+from tests.support.relayed import (
+    COMPLETION_USAGE,
+    before_usage,
+    bill,
+    completion,
+    completion_events,
+    events,
+    text_choice,
+    total,
+)
 from tests.support.sockets import connect
 
 TEXT = {"input_cost_per_token": "2e-06", "output_cost_per_token": "8e-06", "cache_read_input_token_cost": "5e-07"}
@@ -39,7 +48,7 @@ PRICES: dict[str, Json] = {
     "free": {"input_cost_per_token": 0, "output_cost_per_token": 0},
     "unpriced": {},
 }
-RESPONSE_COST = 400 * Decimal("2e-06") + 600 * Decimal("5e-07") + 50 * Decimal("8e-06")
+CACHED_COST = 400 * Decimal("2e-06") + 600 * Decimal("5e-07") + 50 * Decimal("8e-06")
 
 
 @pytest.fixture(scope="module")
@@ -125,35 +134,34 @@ CASES: dict[str, Case] = {
         (2, 3),
         True,
     ),
-    "responses": ("/responses", {"model": "priced", "input": "x"}, response(), RESPONSE_COST, (1000, 50), False),
-    "a long response": (
-        "/responses",
-        {"model": "priced", "input": "x"},
-        response(output=[{"type": "message", "content": [{"type": "output_text", "text": 'a "b" \\ {' * 50_000}]}]),
-        RESPONSE_COST,
+    "partly cached completions": (
+        "/completions",
+        {"model": "priced", "prompt": "x"},
+        completion(),
+        CACHED_COST,
         (1000, 50),
         False,
     ),
-    "responses of another tier": (
-        "/responses",
-        {"model": "priced", "input": "x", "service_tier": "flex"},
-        response(service_tier="flex", usage={**RESPONSE_USAGE, "input_tokens_details": {}}),
+    "a long completion": (
+        "/completions",
+        {"model": "priced", "prompt": "x"},
+        completion(choices=[text_choice('a "b" \\ {' * 50_000)]),
+        CACHED_COST,
+        (1000, 50),
+        False,
+    ),
+    "completions of another tier": (
+        "/completions",
+        {"model": "priced", "prompt": "x", "service_tier": "flex"},
+        completion(service_tier="flex", usage={**COMPLETION_USAGE, "prompt_tokens_details": {}}),
         1000 * Decimal("1e-06") + 50 * Decimal("4e-06"),
         (1000, 50),
         False,
     ),
-    "a response that goes on behind its answer": (
-        "/responses",
-        {"model": "priced", "input": "one two", "background": True},
-        response(status="queued", output=[], usage=None),
-        None,
-        (6, 0),
-        True,
-    ),
-    "a response to what only the upstream has": (
-        "/responses",
-        {"model": "priced", "input": "one two", "previous_response_id": "resp_0"},
-        response(usage=None),
+    "a completion of a prompt that is no text": (
+        "/completions",
+        {"model": "priced", "prompt_embeds": "AAAA"},
+        completion(usage=None),
         None,
         (0, 11),
         True,
@@ -255,25 +263,20 @@ COMPLETION = [
 CHUNKS = b"".join(b"data: %s\n\n" % json.dumps(each).encode() for each in COMPLETION)
 COMPLETION_COST = 5 * Decimal("2e-06") + 7 * Decimal("8e-06")
 PICTURE = {"type": "image_generation.completed", "b64_json": "A" * 400_000, "usage": DRAWN}
+COUNTED: Json = {"model": "priced", "prompt": "x", "stream_options": {"include_usage": True}}
 STREAMS: dict[str, tuple[str, Json, bytes, Decimal, bool]] = {
-    "responses": ("/responses", {"model": "priced", "input": "x"}, response_events(), RESPONSE_COST, False),
-    "long responses": (
-        "/responses",
-        {"model": "priced", "input": "x"},
-        response_events("w " * 9000),
-        RESPONSE_COST,
-        False,
-    ),
-    "a last event that is long": (
-        "/responses",
-        {"model": "priced", "input": "x"},
-        response_events(output=[{"content": [{"type": "output_text", "text": 'say "{usage" ' * 30_000}]}]),
-        RESPONSE_COST,
+    "partly cached completions": ("/completions", COUNTED, completion_events(), CACHED_COST, False),
+    "long completions": ("/completions", COUNTED, completion_events("w " * 9000), CACHED_COST, False),
+    "a last chunk that is long": (
+        "/completions",
+        COUNTED,
+        completion_events(choices=[text_choice('say "{usage' * 30_000, "stop")]),
+        CACHED_COST,
         False,
     ),
     "completions": (
         "/completions",
-        {"model": "priced", "prompt": "x"},
+        COUNTED,
         CHUNKS + b"data: [DONE]\n\n",
         COMPLETION_COST,
         False,
@@ -324,14 +327,12 @@ def test_s13_8_the_sdks_own_methods(
 ) -> None:
     """With the client's own key and no configuration: models by their public names at their public prices."""
     client = make_client(own_key_gateway, api_key="sk-test")
-    upstream.routes["POST /v1/responses"] = Reply(json=response())
     upstream.routes["POST /v1/audio/speech"] = Reply(body=b"sound", content_type="audio/mpeg")
     upstream.routes["POST /v1/images/generations"] = Reply(json={**IMAGE, "usage": DRAWN})
     done = CASES["completions"][2]
     upstream.routes["POST /v1/completions"] = Reply(json={"id": "cmpl-1", "object": "text_completion", **done})
     calls: list[tuple[Any, Json, Decimal]] = [
         (client.embeddings, {"model": "text-embedding-3-small", "input": "one two"}, 2 * Decimal("2e-08")),
-        (client.responses, {"model": "gpt-4o", "input": "hi"}, Decimal("0.00225")),
         (client.completions, {"model": "gpt-3.5-turbo-instruct", "prompt": "hi"}, Decimal("0.0000215")),
         (client.audio.speech, {"model": "tts-1", "voice": "alloy", "input": "hello"}, Decimal("0.000075")),
     ]
@@ -346,24 +347,24 @@ def test_s13_8_the_sdks_own_methods(
 @pytest.mark.parametrize("begun", [False, True])
 def test_s13_8_a_client_that_leaves(metered: GatewayProcess, upstream: MockUpstream, begun: bool) -> None:
     """Its prompt, and what it got, are counted."""
-    stream = response_events("one two three")
-    stall = stream.index(b"event: response.completed")
+    stream = completion_events("one two three")
+    stall = before_usage(stream)
     script: Json = {"raw_sse": stream, "stall_after": stall} if begun else {"raw_sse": stream, "delay_first": 30.0}
-    upstream.routes["POST /v1/responses"] = Reply(**script)
-    body = {"model": "priced", "input": "hello there", "stream": True}
-    asked = len(upstream.requests)
+    upstream.routes["POST /v1/completions"] = Reply(**script)
+    body = {**COUNTED, "prompt": "hello there", "stream": True}
+    asked, before = len(upstream.requests), len(left_rows(metered))
     with contextlib.suppress(httpx.TimeoutException), http(metered) as client:
         timeout = httpx.Timeout(30, read=0.8)
-        with client.stream("POST", "/responses", json=body, timeout=timeout) as answer:
+        with client.stream("POST", "/completions", json=body, timeout=timeout) as answer:
             for piece in answer.iter_raw():
                 if b"three" in piece:
                     break
     assert len(upstream.requests) == asked + 1
-    wait_until(lambda: bool(left_rows(metered)), "the bill")
-    rows = left_rows(metered)
+    wait_until(lambda: len(left_rows(metered)) > before, "the bill")
+    (row,) = left_rows(metered)[before:]
     status, written = ("partial", "4") if begun else ("failed", "0")
-    assert (rows[-1]["status"], rows[-1]["prompt_tokens"], rows[-1]["estimated"]) == (status, "6", "true")
-    assert rows[-1]["completion_tokens"] == written
+    assert (row["status"], row["prompt_tokens"], row["estimated"]) == (status, "2", "true")
+    assert row["completion_tokens"] == written
 
 
 def audited(gateway: GatewayProcess, *options: str) -> list[Json]:
@@ -376,7 +377,7 @@ def audited(gateway: GatewayProcess, *options: str) -> list[Json]:
 
 
 def left_rows(gateway: GatewayProcess) -> list[Json]:
-    return [row for row in audited(gateway) if row["endpoint"] == "responses" and row["status"] != "complete"]
+    return [row for row in audited(gateway) if row["endpoint"] == "completions" and row["status"] != "complete"]
 
 
 def test_s13_8_upstreams_faults(metered: GatewayProcess, upstream: MockUpstream) -> None:
@@ -388,21 +389,21 @@ def test_s13_8_upstreams_faults(metered: GatewayProcess, upstream: MockUpstream)
         refused = post(metered, "/embeddings", {"model": "embedder", "input": "x"})
         assert refused.is_error
         assert refused.headers["x-gateway-managed"] == "false"
-    stream = response_events("one two three")
-    cut = stream.index(b"event: response.completed")
+    stream = completion_events("one two three")
+    cut = before_usage(stream)
     for reply in (Reply(raw_sse=stream, cut_after=cut), Reply(raw_sse=stream, stall_after=cut)):
-        upstream.routes["POST /v1/responses"] = reply
+        upstream.routes["POST /v1/completions"] = reply
         with pytest.raises(httpx.RemoteProtocolError):
-            post(metered, "/responses", {"model": "priced", "input": "hello there", "stream": True})
+            post(metered, "/completions", {**COUNTED, "prompt": "hello there", "stream": True})
     upstream.routes["POST /v1/embeddings"] = Reply(body=b'{"data": [1, 2, 3], "usage"', cut_after=20)
     with pytest.raises(httpx.RemoteProtocolError):
         post(metered, "/embeddings", {"model": "embedder", "input": "one two"})
     wait_until(lambda: len(audited(metered)) >= before + 3, "the bills")
     rows = audited(metered)[before:]
     assert sorted((r["endpoint"], r["status"], r["prompt_tokens"], r["completion_tokens"]) for r in rows) == [
+        ("completions", "partial", "2", "4"),
+        ("completions", "partial", "2", "4"),
         ("embeddings", "partial", "2", "0"),
-        ("responses", "partial", "6", "4"),
-        ("responses", "partial", "6", "4"),
     ]
     assert {row["estimated"] for row in rows} == {"true"}
 
@@ -427,14 +428,14 @@ def test_s13_8_a_request_that_never_came_whole_has_no_bill(
 def test_s13_8_what_asks_no_model_has_no_bill(own_key_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """Files, lists and lookups say that they are relayed, and that is all."""
     upstream.routes["POST /v1/files"] = Reply(json={"id": "file-1", "usage": {"prompt_tokens": 1}})
-    upstream.routes["GET /v1/responses/resp_1"] = Reply(json=response(), headers={"x-gateway-managed": "true"})
-    upstream.routes["DELETE /v1/responses/resp_1"] = Reply(json={"deleted": True})
+    upstream.routes["GET /v1/batches/batch_1"] = Reply(json=completion(), headers={"x-gateway-managed": "true"})
+    upstream.routes["DELETE /v1/files/file-1"] = Reply(json={"deleted": True})
     before = len(audited(own_key_gateway))
     with http(own_key_gateway) as client:
         answers = [
             client.post("/files", content=b"x"),
-            client.get("/responses/resp_1"),
-            client.delete("/responses/resp_1"),
+            client.get("/batches/batch_1"),
+            client.delete("/files/file-1"),
         ]
         answers.append(client.post("/embeddings", json={"model": "text-embedding-3-small", "input": "x"}))
         assert [answer.headers.get_list("x-gateway-managed") for answer in answers] == [["false"]] * 4
@@ -495,9 +496,9 @@ def test_s13_8_no_answer_can_fail_its_meter(
 ) -> None:
     """Whatever an upstream sends passes, and leaves a bill."""
     named = {"content-encoding": "gzip"} if encoding == "gzip" else {}
-    upstream.routes["POST /v1/responses"] = Reply(body=body, content_type=kind, headers=named)
-    asked = {"model": "gpt-4o", "input": "hi"}
-    with http(own_key_gateway) as client, client.stream("POST", "/responses", json=asked) as answer:
+    upstream.routes["POST /v1/completions"] = Reply(body=body, content_type=kind, headers=named)
+    asked = {"model": "gpt-3.5-turbo-instruct", "prompt": "hi"}
+    with http(own_key_gateway) as client, client.stream("POST", "/completions", json=asked) as answer:
         assert b"".join(answer.iter_raw()) == body
     billed(own_key_gateway, answer)
     assert "bill_not_recorded" not in own_key_gateway.log_text()
@@ -505,11 +506,11 @@ def test_s13_8_no_answer_can_fail_its_meter(
 
 def test_s13_8_long_requests_flow_and_are_named(own_key_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """Of a body of megabytes its ends are read: model and user, before and behind the rest; its tokens nobody knows."""
-    upstream.routes["POST /v1/responses"] = Reply(json=response(usage=None))
-    long = {"input": [{"type": "message", "role": "user", "content": "word " * 500_000}]}
-    for body in ({"model": "gpt-4o", "user": "bob", **long}, {**long, "model": "gpt-4o", "user": "bob"}):
-        found = billed(own_key_gateway, post(own_key_gateway, "/responses", body))
-        assert (found["model"], total(found)) == ("gpt-4o", None)
+    upstream.routes["POST /v1/completions"] = Reply(json=completion(usage=None))
+    long, named = {"prompt": ["word " * 500_000]}, {"model": "gpt-3.5-turbo-instruct", "user": "bob"}
+    for body in ({**named, **long}, {**long, **named}):
+        found = billed(own_key_gateway, post(own_key_gateway, "/completions", body))
+        assert (found["model"], total(found)) == ("gpt-3.5-turbo-instruct", None)
         assert upstream.requests[-1].body == body
     assert len(audited(own_key_gateway, "--user", "bob")) == 2
 

@@ -8,50 +8,54 @@ from tests.support.answers import Json, exact, http
 from tests.support.gateway_process import GatewayProcess
 from tests.support.process import wait_until
 
-RESPONSE_USAGE: Json = {
-    "input_tokens": 1000,
-    "input_tokens_details": {"cached_tokens": 600},
-    "output_tokens": 50,
-    "output_tokens_details": {"reasoning_tokens": 20},
+COMPLETION_USAGE: Json = {
+    "prompt_tokens": 1000,
+    "prompt_tokens_details": {"cached_tokens": 600},
+    "completion_tokens": 50,
+    "completion_tokens_details": {"reasoning_tokens": 20},
     "total_tokens": 1050,
 }
-SCHEMA = {"type": "object", "properties": {"usage": {"input_tokens": 1, "output_tokens": 1}}}
-"""What a client may say of its tools, and gets back: no usage."""
+SCHEMA = {"type": "object", "properties": {"usage": {"prompt_tokens": 1, "completion_tokens": 1}}}
+"""What a client may say of its output, and gets back: no usage."""
 
 
-def response(**fields: Any) -> Json:
-    """A response as the Responses API gives it, with its fields in that API's order."""
-    said = {"type": "output_text", "text": 'say "usage": {"input_tokens": 9}', "annotations": []}
-    message = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [said]}
+def completion(**fields: Any) -> Json:
+    """A legacy completion, with further fields before and behind its usage, as servers of open models add them."""
     found = {
-        "id": "resp_1",
-        "object": "response",
-        "created_at": 1,
-        "status": "completed",
+        "id": "cmpl-1",
+        "object": "text_completion",
+        "created": 1,
         "model": "priced-2026",
-        "output": [message],
-        "parallel_tool_calls": True,
-        "service_tier": "default",
-        "tool_choice": "auto",
-        "tools": [{"type": "function", "name": "f", "parameters": SCHEMA, "strict": False}],
-        "usage": RESPONSE_USAGE,
+        "choices": [text_choice('say "usage": {"prompt_tokens": 9}', "stop")],
+        "service_tier": None,
+        "guided_json": SCHEMA,
+        "usage": COMPLETION_USAGE,
         "user": None,
         "metadata": {"usage": "x"},
     }
     return {**found, **fields}
 
 
+def text_choice(text: str, finish_reason: str | None = None) -> Json:
+    """A choice of a legacy completion, or of a chunk of one."""
+    return {"text": text, "index": 0, "logprobs": None, "finish_reason": finish_reason}
+
+
 def events(*data: Json) -> bytes:
-    """Named events, as the Responses API streams them."""
+    """Named events, as pictures and transcriptions are streamed."""
     return b"".join(b"event: %s\ndata: %s\n\n" % (each["type"].encode(), json.dumps(each).encode()) for each in data)
 
 
-def response_events(text: str = "some words", **fields: Any) -> bytes:
-    """A stream of the Responses API; each event of the response has it whole."""
-    begun = response(status="in_progress", output=[], usage=None)
-    deltas = [{"type": "response.output_text.delta", "delta": f"{word} "} for word in text.split()]
-    done = {"type": "response.completed", "response": response(**fields)}
-    return events({"type": "response.created", "response": begun}, *deltas, done)
+def completion_events(text: str = "some words", **fields: Any) -> bytes:
+    """A stream of legacy completions: a chunk for each word, and a last one with the usage, which `fields` change."""
+    said = [completion(choices=[text_choice(f"{word} ")], usage=None) for word in text.split()]
+    chunks = [*said, completion(**{"choices": [], **fields})]
+    return b"".join(b"data: %s\n\n" % json.dumps(each).encode() for each in chunks) + b"data: [DONE]\n\n"
+
+
+def before_usage(stream: bytes) -> int:
+    """Where the last chunk of `completion_events` begins."""
+    return stream.rindex(b"data: {")
 
 
 def bill(gateway: GatewayProcess, request_id: str, token: str = "sk-test") -> Json:
