@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from gateway.models.agents import Agent
 from gateway.models.artifacts import ArtifactPlan, ContextGoal, RequestAttachment
@@ -93,8 +93,22 @@ def stays() -> bool:
     return False
 
 
-NATIVE = "native"
-"""The field of a body under which an adapter of the request's own API finds `Native.fields`."""
+class _OwnKey(str):
+    """A key of a body that no client's field can be: it equals itself alone."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other
+
+    __hash__ = object.__hash__
+
+
+NATIVE: Final = _OwnKey("native")
+"""Where an adapter of the request's own API finds `Native.fields` in a body; a client's `native` is another key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
+import httpx
 import pytest
 from openai import OpenAI
 
@@ -386,3 +387,27 @@ def test_s10_4_from_edge_to_upstream_in_its_own_words(client: OpenAI, mock: Mock
     assert [item.type for item in answer.output] == ["reasoning", "web_search_call", "message"]
     assert answer.output_text == "found"
     assert answer.output[0].to_dict()["encrypted_content"] == "s1"
+
+
+@pytest.mark.parametrize("value", ["x", 7, {"model": "other", "store": True}])
+def test_s10_4_a_field_that_a_client_calls_native_is_none_of_ours(
+    client: OpenAI, mock: MockResponses, value: Any
+) -> None:
+    """§1: an operator's key asks for the models of `model_list` alone, whatever a client adds."""
+    mock.reply(words("done"))
+    client.chat.completions.create(model="codex", messages=[user("go")], extra_body={"native": value})
+    sent = mock.requests[-1]
+    assert (sent["model"], sent["store"]) == ("codex", False)
+
+
+@pytest.mark.parametrize("path", ["responses", "messages", "chat/completions"])
+def test_s1_4_another_spelling_of_model_is_refused_by_each_api(codex: GatewayProcess, path: str) -> None:
+    """§1: some upstreams would take it for the model."""
+    body = {"model": "codex", "Model": "other", "max_tokens": 5, "messages": [user("go")], "input": "go"}
+    if path == "responses":
+        del body["messages"], body["max_tokens"]
+    elif path != "responses":
+        del body["input"]
+    answer = httpx.post(f"{codex.base_url}/{path}", json=body, timeout=30)
+    assert answer.status_code == 400, answer.text
+    assert "'model'" in answer.json()["error"]["message"]

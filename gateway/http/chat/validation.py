@@ -94,8 +94,7 @@ def parse_chat_request(
         InvalidRequest: a field breaks a rule; `param` names it.
     """
     fields = read(CHAT, body)
-    if settings.model_list:
-        _check_spelling(body)
+    check_spelling(body, settings)
     forward = dict(body)
     messages = forward.pop("messages", None)
     context = fields.context or NO_CONTEXT
@@ -151,9 +150,13 @@ def _memory(value: Any, request: ChatRequest, settings: Settings) -> Memory | No
     return memory_of(value, user, keeps=keeps, default=of_things.things, days=of_things.things_days)
 
 
-def _check_spelling(body: dict[str, Any]) -> None:
-    """Some upstreams take `Model` for `model`, and the later of the two."""
-    for name in body:
+def check_spelling(body: dict[str, Any], settings: Settings) -> None:
+    """Some upstreams take `Model` for `model`, and the later of the two: with a `model_list` nothing goes past it so.
+
+    Raises:
+        InvalidRequest: a field is such a name.
+    """
+    for name in body if settings.model_list else ():
         if len(name) == len("model") and name != "model" and name.lower() == "model":
             raise invalid(name, "must be written 'model'")
 

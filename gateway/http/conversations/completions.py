@@ -19,6 +19,7 @@ from gateway.http.conversations.queries import (
     newest_first,
 )
 from gateway.http.fields import invalid
+from gateway.models.items import BOUND
 from gateway.models.turn import CompletionQuery, StoredCompletion
 from gateway.storage.store import ConversationStore
 
@@ -99,7 +100,8 @@ def as_store_message(name: str, body: dict[str, Any]) -> dict[str, Any]:
         parts = content
         texts = (part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text")
         content = "\n".join(text for text in texts if isinstance(text, str)) or None
-    return {**body, "id": name, "content": content, "content_parts": parts}
+    shown = {key: value for key, value in body.items() if key != BOUND}
+    return {**shown, "id": name, "content": content, "content_parts": parts}
 
 
 def completion_query(query: Query) -> CompletionQuery:

@@ -10,7 +10,7 @@ from gateway.config.settings import Settings
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.http.answering import Answering, StreamWriter
 from gateway.http.chat.messages import plain_messages
-from gateway.http.chat.validation import Arrival, parse_chat_request
+from gateway.http.chat.validation import Arrival, check_spelling, parse_chat_request
 from gateway.http.edge import Receive, Scope, Send, named_event
 from gateway.http.fields import MAX_SESSION_CHARS
 from gateway.http.receive import json_body
@@ -48,7 +48,9 @@ class MessagesDialect:
 
     def read(self, raw: bytes, headers: Mapping[str, str], caller: Caller, arrival: Arrival) -> ChatRequest:
         """The request in the inner form."""
-        self._reading = reading = read_request(json_body(raw), headers)
+        body = json_body(raw)
+        check_spelling(body, self._settings)
+        self._reading = reading = read_request(body, headers)
         return chat_request(reading, headers, caller, self._settings, arrival)
 
     def renamed(self, error: InvalidRequest) -> InvalidRequest:

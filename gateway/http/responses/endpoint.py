@@ -11,7 +11,7 @@ from gateway.config.settings import Settings
 from gateway.errors import GatewayError
 from gateway.http.answering import Answering, StreamWriter
 from gateway.http.chat.resends import LEAST_BYTES, Resends, read_chat_request
-from gateway.http.chat.validation import Arrival, parse_chat_request
+from gateway.http.chat.validation import Arrival, check_spelling, parse_chat_request
 from gateway.http.edge import Receive, Scope, Send, named_event
 from gateway.http.receive import LARGE_BODY, json_body
 from gateway.http.responses.compact import Compaction, Resolved, Triggered, triggered
@@ -62,6 +62,7 @@ class ResponsesDialect:
     def read(self, raw: bytes, headers: Mapping[str, str], caller: Caller, arrival: Arrival) -> ChatRequest:
         """The request as a chat."""
         body, at = self._resolved or Resolved(json_body(raw))
+        check_spelling(body, self._settings)
         reading = read_request(body)
         self._places = reading.places
         self._include = tuple(body.get("include") or ())

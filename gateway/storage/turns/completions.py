@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from gateway.base import jsons
 from gateway.base.ids import completion_of
-from gateway.models.items import instruction_items
+from gateway.models.items import BOUND, instruction_items
 from gateway.models.turn import ASKED, CompletionPage, CompletionQuery, LedgerEntry, StoredCompletion
 from gateway.storage import rows
 from gateway.storage.database import schema
@@ -171,7 +171,9 @@ def _completion(row: Any, entry: LedgerEntry, messages: dict[int, Any]) -> Store
         return StoredCompletion(entry)
     body = jsons.loads_stored(row._mapping["body"])
     for choice in body.get("choices", ()):
-        choice["message"] = {**messages.get(choice.get("index"), {}), **choice["message"]}
+        message = {**messages.get(choice.get("index"), {}), **choice["message"]}
+        message.pop(BOUND, None)
+        choice["message"] = message
     metadata, plan, asked = row._mapping["metadata"], row._mapping["plan"], body.pop(ASKED, None)
     plan = jsons.loads_stored(plan) if plan else None
     return StoredCompletion(entry, body, jsons.loads(metadata) if metadata else None, plan, asked)

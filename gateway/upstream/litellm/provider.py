@@ -185,7 +185,8 @@ class _Call:
         hidden = getattr(response, "_hidden_params", None) or {}
         translated = hidden.get("additional_headers") or {}
         limits = {k: str(v) for k, v in translated.items() if k.startswith("x-ratelimit-")}
-        return {**limits, **relayed_headers(self.wire.headers)}
+        own = {k: v for k, v in relayed_headers(self.wire.headers).items() if not k.startswith("anthropic-")}
+        return {**limits, **own}
 
     @contextlib.asynccontextmanager
     async def translated(self) -> AsyncIterator[None]:
