@@ -88,7 +88,7 @@ def _add_audit_options(parser: argparse.ArgumentParser) -> None:
         "--by",
         metavar="GROUPS",
         default="model,tenant",
-        help="sums by these: day, model, tenant, user, agent (default: %(default)s)",
+        help="sums by these: day, model, tenant, user, agent, endpoint (default: %(default)s)",
     )
     parser.add_argument("--csv", action="store_true", help="one line of CSV for each row instead of totals")
 
@@ -125,7 +125,7 @@ def _add_looks(commands: Any) -> tuple[argparse.ArgumentParser, ...]:
     listing.add_argument("--limit", metavar="N", type=_count, default=20, help="how many (default: %(default)s)")
     listing.set_defaults(run=_ls)
     showing = commands.add_parser("show", help="explain a conversation, one of its turns, or a request")
-    showing.add_argument("id", metavar="ID", help="conv_…, req_… or chatcmpl-…")
+    showing.add_argument("id", metavar="ID", help="conv_…, or a request: req_…, chatcmpl-…, resp_…, msg_…")
     showing.add_argument("--tenant", metavar="T", help="only if it is this tenant's")
     showing.add_argument("--turn", metavar="N", type=_count, help="the requests of this turn of the conversation")
     showing.add_argument("--sent", action="store_true", help="what was forwarded, message by message")
@@ -137,8 +137,12 @@ def _add_looks(commands: Any) -> tuple[argparse.ArgumentParser, ...]:
     tailing.add_argument("--user", metavar="U", help="those that name this user")
     tailing.add_argument("--lines", metavar="N", type=_number, default=10, help="so many of before (default: 10)")
     tailing.set_defaults(run=_tail)
-    for command in (listing, showing, tailing):
-        command.add_argument("--json", action="store_true", help="as JSON; of tail, a line for each request")
+    for command, form in (
+        (listing, "one JSON object"),
+        (showing, "one JSON object, with --sent all of what was forwarded"),
+        (tailing, "a line of JSON for each request"),
+    ):
+        command.add_argument("--json", action="store_true", help=form)
     return listing, showing, tailing
 
 

@@ -11,21 +11,20 @@ from typing import Any
 
 from gateway.accounting.cost import price_call, primary_usage, total_cost, usage_of
 from gateway.models.bill import CallCost, PriceLine
+from gateway.models.report_lists import CHAT
 from gateway.models.turn import LARGEST_KEPT, LedgerRow
 
 MAX_NAMED = 1000
 """Rows that do not balance are named one by one up to this number, so that memory stays flat."""
 
 NOBODY = "(none)"
-CHATS = "chat"
-"""The API that the gateway serves itself."""
 GROUPS: dict[str, Callable[[LedgerRow], str]] = {
     "day": lambda row: row.entry.created_at.astimezone(UTC).date().isoformat(),
     "model": lambda row: row.entry.model,
     "tenant": lambda row: row.entry.tenant,
     "user": lambda row: row.entry.end_user or NOBODY,
     "agent": lambda row: row.entry.agent or NOBODY,
-    "endpoint": lambda row: row.entry.endpoint or CHATS,
+    "endpoint": lambda row: row.entry.endpoint or CHAT,
 }
 """What rows can be added up by. A day is one in UTC; the user is whom the request named; the endpoint is the API that
 was asked."""

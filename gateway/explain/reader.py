@@ -80,7 +80,7 @@ def _why_nothing(entry: LedgerEntry) -> str:
     """Why there is no branch of a request."""
     if entry.conversation_id is not None:
         return DELETED
-    return RELAYED if entry.endpoint is not None else NOT_STORED
+    return RELAYED if entry.metadata.get("managed") is False else NOT_STORED
 
 
 def _answer(request: PastRequest, entry: LedgerEntry) -> tuple[str, str, object]:

@@ -10,7 +10,7 @@ from gateway.models.turn import TurnStatus
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CHAT = "chat"
-"""The endpoint by which requests for chat completions are looked up; their rows name none."""
+"""What the endpoint of chat completions is called where one is asked for or shown; their rows name none."""
 MOST_ID_CHARS = 64
 T = TypeVar("T")
 C = TypeVar("C")

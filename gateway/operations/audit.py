@@ -8,11 +8,12 @@ from datetime import UTC
 from decimal import Decimal
 from typing import Any, TextIO
 
-from gateway.accounting.audit import CHATS, GROUPS, Audit, Totals, figures
+from gateway.accounting.audit import GROUPS, Audit, Totals, figures
 from gateway.base.clock import parse_when
 from gateway.base.printing import aligned, cost_text, csv_line, printable, usd_text
 from gateway.config.settings import Settings
 from gateway.errors import StorageUnavailable
+from gateway.models.report_lists import CHAT
 from gateway.models.turn import LedgerQuery, LedgerRow
 from gateway.operations.checked_sums import CheckedSums, checked_sums
 from gateway.ports import Clock
@@ -111,7 +112,7 @@ def csv_row(row: LedgerRow, *, balanced: bool) -> str:
     tokens = (entry.status, entry.stream, row.prompt_tokens, row.completion_tokens)
     costs = (usd_text(cost.get(f"{part}_cost")) for part in ("prompt", "completion", "planning", "total"))
     flags = (cost.get("currency"), cost.get("priced"), row.estimated, balanced)
-    return csv_line((*who, *tokens, *costs, *flags, entry.end_user, entry.agent, entry.endpoint or CHATS))
+    return csv_line((*who, *tokens, *costs, *flags, entry.end_user, entry.agent, entry.endpoint or CHAT))
 
 
 def summary(audit: Audit) -> Iterable[str]:

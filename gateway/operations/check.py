@@ -35,6 +35,8 @@ CALLER = Caller("check")
 MOST_NAMED = 5
 """Models named in one line of the report."""
 SET = "set model_info.max_input_tokens"
+WAYS = {"responses": "by Responses", "anthropic": "by Anthropic's Messages", "litellm": "through litellm"}
+"""How a model is called, by its deployment's `protocol`, where that is not by chat completions."""
 OWN_KEY = "the client's own key will be used"
 WITHOUT = {
     "planner": "contexts are made without a plan (`no_planner`)",
@@ -329,7 +331,9 @@ async def _check_upstreams(settings: Settings) -> AsyncIterator[Result]:
                 continue
             asked = probed(deployment)
             if asked is None:
-                yield Result(f"model {name}", True, f"not asked: {deployment.route} is called through litellm")
+                yield Result(
+                    f"model {name}", True, f"not asked: {deployment.route} is called {WAYS[deployment.protocol]}"
+                )
                 continue
             if reaching.knows(asked):
                 continue

@@ -13,6 +13,7 @@ from gateway.base.clock import parse_when
 from gateway.base.printing import cost_text, usd_text
 from gateway.config.settings import Settings
 from gateway.models.costs import GROUPS, CostQuery, CostReport, Sums
+from gateway.models.report_lists import CHAT
 from gateway.operations.listed import COST_STYLE, FAINT, PLANNING_STYLE, WHO_STYLE
 from gateway.operations.reading import run_reading, tell_missing
 from gateway.operations.screen import Column, Piece, Screen
@@ -23,7 +24,6 @@ from gateway.storage.reports.costs import CostReports
 ROWS = 50
 """Of a table, where nobody says how many: the latest days, else the dearest."""
 NOBODY = "(none)"
-CHATS = "chat completions"
 SAVED_STYLE = "green"
 FIGURES = (
     Column("requests", drop=3, is_right=True),
@@ -142,7 +142,7 @@ def _show(screen: Screen, tables: Tables, limit: int, err: TextIO) -> None:
 def _name(group: str, name: str | None) -> Piece:
     if name is not None:
         return name
-    return CHATS if group == "endpoint" else (NOBODY, FAINT)
+    return CHAT if group == "endpoint" else (NOBODY, FAINT)
 
 
 def _figures(sums: Sums) -> list[Piece]:

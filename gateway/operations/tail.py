@@ -193,7 +193,7 @@ def _pieces(line: RequestLine, metadata: Mapping[str, Any], *, of_all: bool) -> 
         ((planning, PLANNING_STYLE), 4),
         (("estimated" if line.estimated else "", "yellow"), 8),
         ((took, FAINT), 4),
-        ((line.endpoint or str(more["strategy"] or ""), ""), 6),
+        ((" ".join(filter(None, (line.endpoint, more["strategy"]))), ""), 6),
         ((f"{len(more['warnings'])} warnings" if more["warnings"] else "", "yellow"), 8),
         ((line.tenant if of_all else "", FAINT), 10),
         ((line.user or "", WHO_STYLE), 7),

@@ -53,8 +53,9 @@ def _hears_interrupts() -> None:
 class Tail:
     """`gateway tail --json`, line by line, and its end by Ctrl-C."""
 
-    def __init__(self, gateway: GatewayProcess, *arguments: str) -> None:
-        named = ["tail", "--config", str(gateway.config_path), "--json", *arguments]
+    def __init__(self, gateway: GatewayProcess, *arguments: str, json: bool = True) -> None:
+        form = ["--json"] if json else []
+        named = ["tail", "--config", str(gateway.config_path), *form, *arguments]
         self._process = subprocess.Popen(
             [sys.executable, "-W", "error", "-m", "gateway", *named],
             cwd=gateway.directory,
@@ -64,6 +65,14 @@ class Tail:
             text=True,
             preexec_fn=_hears_interrupts,
         )
+
+    def text(self) -> str:
+        """Its first line, after which it is ended."""
+        with self._process as process:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            process.kill()
+        return line
 
     def lines(self, count: int) -> list[Json]:
         assert self._process.stdout is not None
@@ -168,6 +177,9 @@ def test_s13_9_a_turn_tells_its_window_its_decisions_and_its_arithmetic(
     cost = Decimal(str(answer["response_metadata"]["cost"]["total_cost"]))
     assert f"total: {cost:.12f}" in turn
     found = as_json(gateway, "show", answer["id"], "--sent")
+    for prefix in ("resp_", "msg_"):
+        other = prefix + answer["id"].removeprefix("chatcmpl-")
+        assert as_json(gateway, "show", other, "--sent") == found, "one completion, by each API's name of it"
     assert found["sent"] == models.answered[0]["messages"]
     assert found["bill"]["cost"]["total_cost"] == cost
     assert as_json(gateway, "show", name, "--turn", "1")["requests"][0]["artifacts"] == found["artifacts"]
@@ -251,17 +263,28 @@ def test_s13_9_a_line_of_a_tail_tells_the_request(one_gateway: GatewayProcess, u
     """In plain words, where it is no JSON; a user's name is text here, too."""
     upstream.reply(text="x")
     bill = chat(one_gateway, model="gpt-4o", messages=[user("hi")], user=HOSTILE)["response_metadata"]
-    command_line = [sys.executable, "-m", "gateway", "tail", "--config", str(one_gateway.config_path), "--lines", "1"]
-    process = subprocess.Popen(command_line, cwd=one_gateway.directory, env=scrubbed_environment(),
-                               stdout=subprocess.PIPE, text=True)  # fmt: skip
-    with process:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        process.kill()
+    line = Tail(one_gateway, "--lines", "1", json=False).text()
     cost = Decimal(str(bill["cost"]["total_cost"]))
     for part in ("complete", bill["request_id"], "gpt-4o", f"{cost:.12f} USD", "s  passthrough", LOUD):
         assert part in line
     assert line.rstrip("\n").isprintable()
+
+
+@pytest.mark.parametrize("api", ["responses", "messages"])
+def test_s13_9_requests_of_each_api_are_shown(one_gateway: GatewayProcess, upstream: MockUpstream, api: str) -> None:
+    """A tail has the API and the strategy; what was not stored is not told as relayed."""
+    body: Json = {"model": "gpt-4o", "store": False}
+    body |= {"input": "hi"} if api == "responses" else {"max_tokens": 50, "messages": [user("hi")]}
+    upstream.reply(text="x")
+    with http(one_gateway) as client:
+        answer = client.post(f"/{api}", json=body)
+    assert answer.status_code == 200, answer.text
+    request_id = answer.json()["response_metadata"]["request_id"]
+    tail = Tail(one_gateway, "--lines", "1", json=False)
+    line = tail.text()
+    assert request_id in line
+    assert f"{api} passthrough" in line
+    assert "store: false" in output(one_gateway, "show", request_id)
 
 
 def test_s13_9_tail_sees_every_request_of_every_replica(replicas: list[GatewayProcess], upstream: MockUpstream) -> None:
@@ -289,7 +312,7 @@ def test_s13_9_tail_sees_every_request_of_every_replica(replicas: list[GatewayPr
         (("ls", "--since", "someday"), "--since"),
         (("ls", "--limit", "0"), "--limit"),
         (("tail", "--lines", "-1"), "--lines"),
-        (("show", "msg_1"), "'msg_1' is no id"),
+        (("show", "art_1"), "'art_1' is no id"),
         (("show", "conv_1", "--why"), "--turn"),
         (("show", "req_1", "--turn", "1"), "--turn"),
         (("show", "\x1b[2J"), "is no id"),

@@ -158,6 +158,17 @@ def test_s13_3_with_it_in_full_asks_no_model_and_stores_nothing(team: Team, brow
     assert without.status_code == 403
 
 
+def test_s13_3_a_request_under_each_name_of_its_answer(team: Team, browser: Browser) -> None:
+    team.upstream.reply(text="Ada.")
+    completion = chat(team, QUESTION, model="small")
+    name = completion["id"].removeprefix("chatcmpl-")
+    for prefix in ("chatcmpl-", "resp_", "msg_"):
+        page = browser.request(prefix + name)
+        assert completion["response_metadata"]["request_id"] in page
+        assert "Ada." in page
+    browser.read("/ui/requests/resp_nowhere", 404)
+
+
 def test_s13_3_a_tool_s_result_in_full(team: Team, browser: Browser) -> None:
     """One that is longer than the window cannot be: the page says so."""
     team.upstream.reply(message=LOOP[1])

@@ -113,3 +113,20 @@ def test_s11_13_the_summarizer_of_old_turns_is_checked_without_plans(upstream: M
     found = said(tmp_path, entry(upstream), planning="never", memory="summary")
     assert found.keys() == {f"{BOTH} gpt-4o-mini"}
     assert said(tmp_path, entry(upstream), planning="never", memory="summary", mode="simple") == {}
+
+
+@pytest.mark.parametrize(
+    ("model", "info", "way"),
+    [
+        ("openai/own", {"mode": "responses"}, "called by Responses"),
+        ("bedrock/anthropic.claude-3-haiku-20240307-v1:0", {}, "called through litellm"),
+    ],
+    ids=["responses", "litellm"],
+)
+def test_s9_what_is_not_asked_is_told_by_how_it_is_called(
+    upstream: MockUpstream, tmp_path: Path, model: str, info: dict[str, Any], way: str
+) -> None:
+    config = {"model_list": [entry(upstream, model=model, info=info)], "storage": {"url": sqlite_url(tmp_path)}}
+    told = {result.name: result.text for result in check(Settings.model_validate(config))}
+    assert told["model small"].startswith("not asked: ")
+    assert told["model small"].endswith(way)

@@ -12,6 +12,7 @@ from gateway.http.fields import invalid
 from gateway.http.ui.entrance import PATH, Parts
 from gateway.http.ui.page import Answer, Page
 from gateway.models.costs import CostQuery, CostReport, CostRow, Sums
+from gateway.models.report_lists import CHAT
 from gateway.storage.reports.costs import CostReports
 
 PERIODS = {"7d": 7, "30d": 30, "90d": 90, "365d": 365, "all": 0}
@@ -24,7 +25,6 @@ MOST_ROWS = 200
 """Groups that a table shows one by one: the dearest. The rest stands in one line, and in the CSV."""
 MOST_BARS = 366
 HEIGHT, STEP, WIDE = 100.0, 10.0, 8.0
-CHATS = "chat completions"
 Days = Sequence[tuple[str, Sums]]
 Parted = Callable[[Sums], tuple[Decimal, ...]]
 """Gives what a bar is made of."""
@@ -180,7 +180,7 @@ def _line(row: CostRow, names: Mapping[str, str], by: str, dearest: int) -> Line
     name = row.names[0]
     shown = names.get(name or "", name)
     if by == "endpoint" and name is None:
-        shown = CHATS
+        shown = CHAT
     share = max(0, row.sums.cost_picousd) / dearest if dearest else 0.0
     return Line(shown, row.sums, share, _link(by, name))
 

@@ -4,6 +4,7 @@ been in full."""
 import asyncio
 import re
 
+from gateway.base.ids import completion_of
 from gateway.errors import NotFound
 from gateway.explain.lines import text_of_message
 from gateway.explain.messages import counted
@@ -15,7 +16,7 @@ from gateway.http.ui.pieces import MOST_ARTIFACTS, Text, marked, shown_messages
 from gateway.http.ui.what_if import WhatIfs, can_ask
 from gateway.storage.conversations.outline import Outlines
 
-REQUEST_ID = re.compile(r"(?:req_|chatcmpl-)[0-9A-Za-z_-]{1,60}\Z")
+REQUEST_ID = re.compile(r"(?:req_|chatcmpl-|resp_|msg_)[0-9A-Za-z_-]{1,60}\Z")
 NUMBER = re.compile(r"(?:0|[1-9][0-9]{0,6})\Z")
 PLAIN = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
 
@@ -99,7 +100,7 @@ class OneRequest:
         name = page.params["request_id"]
         if not REQUEST_ID.match(name):
             raise NotFound("No such request.", param="request_id")
-        stored = await self._explained.request(page.tenant, name)
+        stored = await self._explained.request(page.tenant, completion_of(name))
         min_chars, router = self._parts.settings.context.document_min_chars, self._parts.router
         prices = lambda: router.facts(stored.entry.model).prices  # noqa: E731 - asked for where no bill tells them
         return stored, await asyncio.to_thread(explained_request, stored, min_chars, prices)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-from gateway.base.ids import new_id
+from gateway.base.ids import COMPLETION, MESSAGE, RESPONSE, completion_of, new_id
 from gateway.config.settings import Settings
 from gateway.errors import ConversationNotFound, NotFound
 from gateway.explain.as_json import conversation_json, request_json, turn_json
@@ -23,7 +23,7 @@ from gateway.storage.database.engine import Transactions
 from gateway.storage.reports.conversations import list_conversations
 from gateway.storage.reports.requests import list_requests, read_metadata
 
-CONVERSATION, REQUEST = "conv_", ("req_", "chatcmpl-")
+CONVERSATION, REQUEST = "conv_", ("req_", COMPLETION, RESPONSE, MESSAGE)
 WHOLE_ID = len(new_id(CONVERSATION))
 MOST_BILLS = 1000
 """Bills that are listed of a deleted conversation."""
@@ -41,7 +41,7 @@ def show(settings: Settings, options: argparse.Namespace, environ: Mapping[str, 
         if (options.sent or options.why) and options.turn is None:
             raise ValueError("--sent and --why are of requests: say --turn N as well, or a request's id")
     elif not name.startswith(REQUEST):
-        raise ValueError(f"{name!r} is no id: say conv_…, req_… or chatcmpl-…")
+        raise ValueError(f"{name!r} is no id: say conv_…, req_…, chatcmpl-…, resp_… or msg_…")
     elif options.turn is not None:
         raise ValueError("--turn is of a conversation: say conv_…")
 
@@ -158,7 +158,7 @@ class Show:
         return 0
 
     async def _request(self, name: str) -> ExplainedRequest:
-        stored = await self._explained.request(self.options.tenant, name)
+        stored = await self._explained.request(self.options.tenant, completion_of(name))
         return explained_request(stored, self.settings.context.document_min_chars)
 
     async def _request_or_none(self, name: str) -> ExplainedRequest | None:
