@@ -25,9 +25,10 @@ Json = dict[str, Any]
 
 
 def bound_messages(exchange: Exchange, messages: list[Json]) -> list[Json]:
-    """What is forwarded, as it goes up, without thoughts that do not belong where they stand."""
+    """What is forwarded, as it goes up: without thoughts that do not belong where they stand, and without what says
+    where they do."""
     if exchange.built is None or not any(map(is_signed, messages)):
-        return messages
+        return [_unmarked(message) if BOUND in message else message for message in messages]
     as_told = _as_told(exchange)
     prefix, kept = _prefix(exchange), []
     for message in messages:
@@ -35,12 +36,17 @@ def bound_messages(exchange: Exchange, messages: list[Json]) -> list[Json]:
             bound = message.get(BOUND)
             here = prefix.digest
             stays = here == bound if bound is not None else here in as_told
-            message = {k: v for k, v in message.items() if k != BOUND}
             if not stays:
                 message = without_thoughts(message)
+        if BOUND in message:
+            message = _unmarked(message)
         prefix.add(message)
         kept.append(message)
     return kept
+
+
+def _unmarked(message: Json) -> Json:
+    return {name: value for name, value in message.items() if name != BOUND}
 
 
 def with_binding(answer: Json, exchange: Exchange) -> Json:

@@ -24,7 +24,7 @@ from gateway.history.rebuild import (
     starts_conversation,
 )
 from gateway.models.exchange import NATIVE, Caller, ChatRequest, ChunkStream, Deployment, JsonAnswer
-from gateway.models.items import SIGNED
+from gateway.models.items import BOUND, SIGNED
 from gateway.models.memory import EXTRACTS
 from gateway.models.recall import never_offered, own_tools, without_recall
 from gateway.ports import FileStore, Spans, Upstream
@@ -352,7 +352,7 @@ def _body(exchange: Exchange) -> dict[str, Any]:
     as_sent, native = built is None or built.is_as_sent, None
     if request.native is not None or (not as_sent and has_natives(messages)):
         messages, forward, native = as_upstream_takes(messages, forward, request, deployment)
-    if any(SIGNED in message for message in messages):
+    if any(SIGNED in message or BOUND in message for message in messages):
         messages = bound_messages(exchange, messages)
     exchange.sent = messages
     if built is not None and request.options.mode != "off":

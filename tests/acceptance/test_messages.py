@@ -344,3 +344,24 @@ def test_s10_7_a_message_is_answered_once(one_gateway: GatewayProcess, upstream:
     same = put_together(streamed(one_gateway, body, idempotency_key="messages-once-streamed"))
     assert (same["id"], same["content"], same["usage"]) == (told["id"], told["content"], told["usage"])
     assert len(upstream.chats) == 2
+
+
+def test_s10_10_what_thoughts_were_made_under_goes_to_no_model(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """A conversation with signed thoughts goes on by another API, with a model that has none."""
+    block = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
+    upstream.reply(message={"role": "assistant", "content": "so", "thinking_blocks": [block]})
+    first = httpx.post(
+        f"{gateway.base_url}/chat/completions",
+        json={"model": "gpt-4o", "messages": [{"role": "user", "content": "why?"}]},
+        timeout=30,
+    ).json()
+    body = {
+        "model": "gpt-4o",
+        "max_tokens": 99,
+        "conversation": first["conversation"]["id"],
+        "messages": [{"role": "user", "content": "and then?"}],
+    }
+    assert httpx.post(f"{gateway.base_url}/messages", json=body, timeout=30).status_code == 200
+    sent = upstream.chats[-1].json["messages"]
+    assert [message.get("content") for message in sent] == ["why?", "so", "and then?"]
+    assert "thinking_bound" not in str(sent)
