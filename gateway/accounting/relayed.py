@@ -5,9 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.accounting.cost import ZERO, is_amount, is_figure, price_call
-from gateway.base import jsons
 from gateway.models.bill import CallCost
-from gateway.models.calibration import MESSAGE_TOKENS
 
 ENDPOINTS = {
     "embeddings": "embeddings",
@@ -19,8 +17,6 @@ ENDPOINTS = {
     "images/edits": "images",
     "images/variations": "images",
     "completions": "completions",
-    "responses": "responses",
-    "responses/compact": "responses",
 }
 """The paths below `/v1/` that ask a model, by the name of their API in the ledger."""
 FIGURES = frozenset(("prompt_tokens", "completion_tokens"))
@@ -122,8 +118,6 @@ def input_tokens(path: str, fields: Mapping[str, Any], count: Count) -> int | No
             return _tokens(fields.get("prompt"), count)
         case "images/generations":
             return _tokens(fields.get("prompt"), count)
-        case "responses" | "responses/compact":
-            return _tokens_of_response(fields, count)
     return None
 
 
@@ -136,27 +130,6 @@ def _tokens(value: Any, count: Count) -> int | None:
     if all(type(each) is int for each in value):
         return len(value)
     return _sum(_part(each, count) if isinstance(each, dict) else _tokens(each, count) for each in value)
-
-
-def _tokens_of_response(fields: Mapping[str, Any], count: Count) -> int | None:
-    if any(fields.get(name) for name in ("previous_response_id", "conversation", "prompt")):
-        return None  # the model reads what only the upstream has
-    given, instructions = fields.get("input"), fields.get("instructions")
-    if isinstance(given, str):
-        given = [{"content": given}]
-    if not isinstance(given, list) or not isinstance(instructions, str | None):
-        return None
-    tools = count(jsons.dumps_text(fields["tools"])) if fields.get("tools") else 0
-    return _sum((count(instructions or ""), tools, *(_item(each, count) for each in given)))
-
-
-def _item(item: Any, count: Count) -> int | None:
-    if not isinstance(item, dict):
-        return None
-    said = [item[name] for name in ("content", "name", "arguments", "input", "output") if item.get(name)]
-    if not said or item.get("type", "message") not in ("message", "function_call", "function_call_output"):
-        return None
-    return _sum((MESSAGE_TOKENS, *(_tokens(each, count) for each in said)))
 
 
 def _part(part: dict[str, Any], count: Count) -> int | None:

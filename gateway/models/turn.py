@@ -129,7 +129,7 @@ class LedgerEntry:
     document: bytes | None = None
     """`metadata` as JSON, where it has been written already."""
     endpoint: str | None = None
-    """Which API was relayed; None for chat completions."""
+    """Which API was asked; None for chat completions."""
     key_id: str | None = None
     """Of the key that asked."""
     project: str | None = None

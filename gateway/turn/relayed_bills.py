@@ -46,7 +46,7 @@ LONG_TEXT = 10_000
 MODEL_CHARS = 256
 UNKNOWN = "unknown"
 """Stands for the model of a call that names none which could be read."""
-WRITES_TEXT = ("completions", "responses")
+WRITES_TEXT = ("completions",)
 """APIs whose output can be counted where it is not reported."""
 
 

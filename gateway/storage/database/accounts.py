@@ -77,7 +77,7 @@ ledger = Table(
     index_where("ix_ledger_not_complete", "status", "created_at", where=NOT_COMPLETE),
     index_where("ix_ledger_not_rolled_up", "request_id", where=NOT_YET),
 )
-"""One row for each request that called a model. `endpoint`: NULL for chat completions, else which API was relayed.
+"""One row for each request that called a model. `endpoint`: NULL for chat completions, else which API was asked.
 `key_id`, `project`: of the key that asked. `known_cost_picousd`: of the calls that have a price, NULL if none has;
 `total_cost_picousd` is NULL as soon as one has none. `planning_unpriced`: calls of internal models without a price.
 `rolled_up`: it is counted in `usage_days` and in its conversation's sums; NULL as an older version wrote it."""

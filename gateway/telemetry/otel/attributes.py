@@ -34,7 +34,7 @@ PROVIDERS = {
 PORTS = {"http": 80, "https": 443}
 FIGURES = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed")
 OUTPUT_TYPES = {"json_object": "json", "json_schema": "json", "text": "text"}
-OPERATIONS = {"embeddings": "embeddings", "completions": "text_completion", "responses": "chat"}
+OPERATIONS = {"embeddings": "embeddings", "completions": "text_completion"}
 """Relayed calls that the conventions have an operation for, by the first segment of their path."""
 LONGEST = 128
 """Characters of a name that an upstream gives."""

@@ -41,12 +41,6 @@ AT_PUBLIC_PRICES: list[tuple[str, str, dict[str, Any], str]] = [
         {"prompt_tokens": 10, "completion_tokens": 4, "prompt_tokens_details": None},
         "0.000023",
     ),
-    (
-        "responses",
-        "gpt-4o",
-        {"input_tokens": 1000, "input_tokens_details": {"cached_tokens": 600}, "output_tokens": 50},
-        "0.00225",
-    ),
     ("audio/transcriptions", "whisper-1", {"type": "duration", "seconds": 12.5}, "0.00125"),
     ("audio/transcriptions", "whisper-1", {"type": "duration", "seconds": 3}, "0.0003"),
     (
@@ -137,10 +131,6 @@ def words(text: str) -> int:
     return len(text.split())
 
 
-def said(*parts: dict[str, Any]) -> dict[str, Any]:
-    return {"input": [{"role": "user", "content": list(parts)}]}
-
-
 INPUTS: list[tuple[str, dict[str, Any], int | None]] = [
     ("embeddings", {"input": "one two"}, 2),
     ("embeddings", {"input": ["one two", "three"]}, 3),
@@ -154,15 +144,6 @@ INPUTS: list[tuple[str, dict[str, Any], int | None]] = [
     ("audio/transcriptions", {"prompt": "one"}, None),
     ("images/generations", {"prompt": "one two"}, 2),
     ("images/edits", {"prompt": "one two"}, None),
-    ("responses", {"input": "one two", "instructions": "be brief"}, 8),
-    ("responses", said({"type": "input_text", "text": "one two"}), 6),
-    ("responses", said({"type": "input_image", "image_url": "data:"}), None),
-    ("responses", {"input": [{"type": "function_call_output", "call_id": "c", "output": "one two"}]}, 6),
-    ("responses", {"input": [{"type": "item_reference", "id": "msg_1"}]}, None),
-    ("responses", {"input": "one", "previous_response_id": "resp_1"}, None),
-    ("responses", {"input": "one", "instructions": 3}, None),
-    ("responses", {"input": "one", "tools": [{"type": "function", "name": "f"}]}, 6),
-    ("responses", {"input": [3, None]}, None),
 ]
 
 
