@@ -25,6 +25,9 @@ log = get_logger("gateway.http")
 EVENT_STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 STREAM_END = b"data: [DONE]\n\n"
 CHAT_PATH = "/v1/chat/completions"
+WITH_SLASH = frozenset(
+    ("/v1/responses/", "/v1/responses/compact/", "/v1/messages/", "/v1/messages/count_tokens/", "/mcp/")
+)
 MESSAGES_PATH = "/v1/messages"
 MODELS_PATH = "/v1/models"
 ANTHROPIC_VERSION = b"anthropic-version"
@@ -70,7 +73,8 @@ class Draining:
 class Direct:
     """Takes the requests for one endpoint past the router.
 
-    Nearly all requests are chats; this spares them the router's patterns.
+    Nearly all requests are chats; this spares them the router's patterns. A slash behind a path that asks a model is
+    none: a redirect would send key and prompt again, to wherever the `Host` says.
     """
 
     def __init__(self, method: str, path: str, endpoint: App, others: App) -> None:
@@ -82,8 +86,10 @@ class Direct:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] in self._paths and scope["method"] == self._method:
             await self._endpoint(scope, receive, send)
-        else:
-            await self._others(scope, receive, send)
+            return
+        if scope["type"] == "http" and scope["path"] in WITH_SLASH:
+            scope["path"], scope["raw_path"] = scope["path"][:-1], scope["raw_path"].rstrip(b"/")
+        await self._others(scope, receive, send)
 
 
 class Edge:

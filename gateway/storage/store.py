@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from gateway.base.clock import days_before
 from gateway.models.conversation import ConversationMessage, ConversationRef, Earlier, Lookup, StoredConversation
 from gateway.models.memory import NewSegment, Uncovered
-from gateway.models.turn import CompletionPage, CompletionQuery, StoredCompletion, TurnCommit
+from gateway.models.turn import ASKED, CompletionPage, CompletionQuery, StoredCompletion, StoredTurn, TurnCommit
 from gateway.ports import CacheBackend, Clock
 from gateway.storage.conversations.delete import delete_conversation
 from gateway.storage.database import schema
@@ -31,6 +31,8 @@ from gateway.storage.turns.completions import (
 )
 from gateway.storage.turns.segments import locked, write_segment
 
+WHO = ("user", "safety_identifier")
+"""Fields of a request that name a person."""
 USED_FOR = timedelta(hours=1)
 """How long retention leaves a conversation alone that a request is at work on: longer than any request takes."""
 
@@ -138,7 +140,7 @@ class ConversationStore:
         """With a keyed digest for the user in its bill, or with nothing (guarantee §13.6)."""
         name = commit.ledger.end_user or ""
         user = user_digest(await self.secret(), name) if self._users == "hashed" else None
-        return replace(commit, ledger=replace(commit.ledger, end_user=user))
+        return replace(commit, ledger=replace(commit.ledger, end_user=user), turn=_without_names(commit.turn))
 
     async def _commit(self, commit: TurnCommit) -> None:
         if commit.turn is not None and self._transactions.remote:
@@ -266,3 +268,12 @@ class ConversationStore:
     async def ready(self) -> bool:
         """Whether the storage answers, and this version may run on its schema."""
         return (await self._transactions.run(schema_state)).serves
+
+
+def _without_names(turn: StoredTurn | None) -> StoredTurn | None:
+    """The same of what is kept of a request beside its answer, which may repeat whom it named."""
+    asked = (turn.completion or {}).get(ASKED) if turn is not None else None
+    if turn is None or not isinstance(asked, dict) or asked.keys().isdisjoint(WHO):
+        return turn
+    kept = {name: value for name, value in asked.items() if name not in WHO}
+    return replace(turn, completion={**(turn.completion or {}), ASKED: kept})

@@ -144,7 +144,7 @@ def _time(second: int) -> datetime:
     return datetime.fromtimestamp(second, UTC)
 
 
-USAGE_OF_COMPLETIONS = What(COMPLETIONS, (None, "completions", "responses"), _completions)
+USAGE_OF_COMPLETIONS = What(COMPLETIONS, (None, "completions", "responses", "messages"), _completions)
 USAGE_OF_EMBEDDINGS = What(EMBEDDINGS, ("embeddings",), _embeddings)
 ALL_COSTS = What(COSTS, (), _costs)
 

@@ -21,6 +21,9 @@ Json = dict[str, Any]
 OF_A_STORED_CHAT = ("status", "metadata")
 """Fields of a stored completion that a response has in other words."""
 
+FEW_BYTES = 65_536
+"""Of a body in which nothing can be said."""
+
 
 class StoredResponses:
     """The endpoint of one response (read whole or as a stream, deleted), and those of `cancel` and `input_items`.
@@ -30,7 +33,7 @@ class StoredResponses:
         self._store = store
         self._auth = auth
         self._one = Endpoint(auth, 0, {"GET": self._find, "DELETE": self._delete})
-        self.cancel = Endpoint(auth, 0, {"POST": self._cancel})
+        self.cancel = Endpoint(auth, FEW_BYTES, {"POST": self._cancel})
         self.input_items = Endpoint(auth, 0, {"GET": self._input_items})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -90,7 +93,8 @@ class StoredResponses:
         name, limit, after = call.path["response_id"], limit_of(call.query), call.query.get("after")
         stored, _ = await self._stored(call.tenant, name)
         found = await self._store.completion_input(call.tenant, completion_of(name))
-        data = input_of(stored.asked, found or (), call.included)
+        items = input_of(stored.asked, found or (), call.included)
+        data = [each if each.get("id") else {**each, "id": f"item_{number}"} for number, each in enumerate(items)]
         if newest_first(call.query, "desc"):
             data.reverse()
         ids = [each["id"] for each in data]
@@ -111,7 +115,7 @@ def _broken_off(response: Json) -> Json:
 
 
 def _unknown(name: str) -> CompletionNotFound:
-    shown = answer_id(name, RESPONSE)
+    shown = name if name.startswith("resp_") else answer_id(name, RESPONSE)
     return CompletionNotFound(f"Response with id '{shown}' not found.", param="response_id")
 
 
