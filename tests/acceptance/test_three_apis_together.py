@@ -33,7 +33,7 @@ def three(gateway: GatewayProcess) -> None:
 
 def test_s13_4_usage_counts_what_each_api_asked(gateway: GatewayProcess) -> None:
     three(gateway)
-    query = {"start_time": 1_700_000_000, "bucket_width": "1d", "limit": 31}
+    query: Json = {"start_time": 1_700_000_000, "bucket_width": "1d", "limit": 31}
     page: Json = {"next_page": ""}
     counted = 0
     while page["next_page"] is not None:
