@@ -4,8 +4,8 @@ from typing import Any
 
 from gateway.assembly.cache_breakpoints import TRANSLATED
 from gateway.models.exchange import ChatRequest, Deployment, ModelFacts
-from gateway.models.items import OF_RESPONSES
-from gateway.wire.anthropic.content import NATIVE_BLOCKS, NATIVE_PART
+from gateway.models.items import NATIVE_PART, OF_RESPONSES
+from gateway.wire.anthropic.content import NATIVE_BLOCKS
 
 LIMITS_FOR_ANTHROPIC = ("max_completion_tokens", "max_tokens", "thinking", "reasoning_effort")
 """Fields that limit the answer. For the last two litellm sets `max_tokens` itself."""

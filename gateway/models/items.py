@@ -50,6 +50,8 @@ def _input_part(part: Any) -> Part:
         return {**shown, **_rest(part, "type", "image_url")}
     if kind == "file" and isinstance(part.get("file"), dict):
         return {"type": "input_file", **part["file"], **_rest(part, "type", "file")}
+    if kind == NATIVE_PART and isinstance(part.get(NATIVE_PART), dict):
+        return {"type": "input_text", "text": f"({part[NATIVE_PART].get('type')})"}
     return part if isinstance(part, dict) else {"type": "input_text", "text": str(part)}
 
 
@@ -71,6 +73,8 @@ def _rest(part: Part, *names: str) -> Part:
 
 
 Item = dict[str, Any]
+NATIVE_PART = "native_block"
+"""The type of a part that holds a block of Anthropic's as it came, under the same name."""
 ITEM_ID = re.compile(r"(msg|rs|fc|ctc|fco|ctco)_(sys)?([0-9A-Za-z-]{1,60})(_[0-9a-f]{12})?")
 INSTRUCTION_PREFIX = "msg_sys"
 SIGNED = "thinking_blocks"

@@ -122,3 +122,27 @@ def test_s10_9_blocks_of_its_own_and_betas(house: GatewayProcess, provider: Mock
         found = provider.last.body["messages"][1]["content"]
         assert [block["type"] for block in found] == [block["type"] for block in searched]
         assert found == searched
+
+
+def test_s10_9_a_users_own_blocks(house: GatewayProcess, provider: MockProvider) -> None:
+    """§10.9: what a user's message says in Anthropic's words alone goes up as it came."""
+    signing(provider, [wire.text("Read.")])
+    blocks: list[Json] = [
+        {"type": "document", "source": {"type": "url", "url": "https://e.org/a.pdf"}, **MARK},
+        {"type": "search_result", "source": "https://e.org", "title": "E", "content": [wire.text("found")]},
+        {"type": "container_upload", "file_id": "file_2"},
+        wire.text("What do they say?"),
+    ]
+    for stream in (False, True):
+        ask(house, {"model": "claude", "max_tokens": 2000, "messages": [{**USER, "content": blocks}]}, stream=stream)
+        assert provider.last.body["messages"][0]["content"] == blocks
+
+
+def test_s10_9_an_overflow_keeps_its_figures(house: GatewayProcess, provider: MockProvider) -> None:
+    """§10.9: that a prompt is too long, Anthropic says in its own figures, also where nothing can be made shorter."""
+    provider.clear()
+    said = wire.error("invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum")
+    provider.claude = lambda body: Answer(400, JSON, (json.dumps(said).encode(),))
+    with sdk(house) as client, pytest.raises(APIStatusError) as raised:
+        client.messages.create(model="claude", max_tokens=10, messages=[{"role": "user", "content": "hi"}])
+    assert (raised.value.status_code, raised.value.body) == (400, said)

@@ -12,13 +12,12 @@ from typing import Any
 from gateway.base import jsons
 from gateway.errors import invalid, missing
 from gateway.models.exchange import CacheMark
+from gateway.models.items import NATIVE_PART
 
 Block = dict[str, Any]
 BREAKPOINT = "cache_control"
 NATIVE_BLOCKS = "native_blocks"
 """The field of an assistant's message that holds all of its blocks as they came."""
-NATIVE_PART = "native_block"
-"""The type of a part that holds a block as it came, under the same name."""
 ROLES = ("user", "assistant", "system")
 TEXT_FIELDS = frozenset(("type", "text"))
 CALL_FIELDS = frozenset(("type", "id", "name", "input"))

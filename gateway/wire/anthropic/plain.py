@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from gateway.wire.anthropic.content import NATIVE_BLOCKS, NATIVE_PART
+from gateway.models.items import NATIVE_PART
+from gateway.wire.anthropic.content import NATIVE_BLOCKS
 
 Message = dict[str, Any]
 PARTS = {

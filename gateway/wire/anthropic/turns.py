@@ -8,6 +8,7 @@ from typing import Any
 
 from gateway.errors import InvalidRequest
 from gateway.models.conversation import INSTRUCTION_ROLES
+from gateway.models.items import NATIVE_PART
 from gateway.wire.anthropic.wording import arguments_of
 
 Json = dict[str, Any]
@@ -162,8 +163,17 @@ def _part(part: Any) -> Iterator[Block]:
         yield {"type": "text", "text": str(part.get("refusal") or "")}
     elif kind == "input_audio":
         raise InvalidRequest("This model takes no sound.", param="messages", code="unsupported_parameter")
+    elif kind == NATIVE_PART:
+        yield from _block_as_it_came(part)
     else:
         yield part
+
+
+def _block_as_it_came(part: Json) -> Iterator[Block]:
+    """A block that a chat has no words for, with the mark that its part may have."""
+    block = part.get(NATIVE_PART)
+    if isinstance(block, dict):
+        yield {**block, BREAKPOINT: part[BREAKPOINT]} if part.get(BREAKPOINT) else block
 
 
 def _source(url: str) -> Json:
