@@ -68,9 +68,7 @@ def has_natives(messages: list[dict[str, Any]]) -> bool:
     """Whether a message holds what only Anthropic's API can be sent as it is."""
     for message in messages:
         content = message.get("content")
-        if NATIVE_BLOCKS in message or (
-            type(content) is list and any(part.get("type") == NATIVE_PART for part in content)
-        ):
+        if NATIVE_BLOCKS in message or (type(content) is list and any(NATIVE_PART in part for part in content)):
             return True
     return False
 

@@ -362,6 +362,6 @@ def test_s10_10_what_thoughts_were_made_under_goes_to_no_model(gateway: GatewayP
         "messages": [{"role": "user", "content": "and then?"}],
     }
     assert httpx.post(f"{gateway.base_url}/messages", json=body, timeout=30).status_code == 200
-    sent = upstream.chats[-1].json["messages"]
+    sent = upstream.chats[-1].body["messages"]
     assert [message.get("content") for message in sent] == ["why?", "so", "and then?"]
     assert "thinking_bound" not in str(sent)

@@ -146,3 +146,25 @@ def test_s10_9_an_overflow_keeps_its_figures(house: GatewayProcess, provider: Mo
     with sdk(house) as client, pytest.raises(APIStatusError) as raised:
         client.messages.create(model="claude", max_tokens=10, messages=[{"role": "user", "content": "hi"}])
     assert (raised.value.status_code, raised.value.body) == (400, said)
+
+
+def test_s1_a_document_of_text_goes_up_as_it_came(house: GatewayProcess, provider: MockProvider) -> None:
+    """§1, §2: a document that the window leaves whole stays one; where it has no room, it is an artifact."""
+    signing(provider, [wire.text("Read.")])
+    text = {"type": "text", "media_type": "text/plain", "data": "Keeper 12 signed the ledger."}
+    more: Json = {"title": "Ledger", "context": "Of 1871.", "citations": {"enabled": True}}
+    blocks: list[Json] = [
+        {"type": "document", "source": text, **more, **MARK},
+        {"type": "document", "source": {"type": "content", "content": [wire.text("One."), wire.text("Two.")]}, **more},
+        wire.text("Who signed it?"),
+    ]
+    for name, stream in (("claude", False), ("small", True)):
+        ask(house, {"model": name, "max_tokens": 200, "messages": [{**USER, "content": blocks}]}, stream=stream)
+        assert provider.last.body["messages"][0]["content"] == blocks
+    pages = {**text, "data": "\n\n".join(f"Lamp {n} was lit by keeper number {n}." for n in range(2000))}
+    blocks = [{"type": "document", "source": pages, **more}, wire.text("Who lit lamp 7?")]
+    ask(house, {"model": "small", "max_tokens": 200, "messages": [{**USER, "content": blocks}]}, stream=False)
+    sent = provider.last.body["messages"][0]["content"]
+    assert [block["type"] for block in sent] == ["text", "text"]
+    assert all(block.keys() <= {"type", "text", "cache_control"} for block in sent)
+    assert "context_data" in sent[0]["text"]

@@ -158,13 +158,15 @@ def _part(part: Any) -> Iterator[Block]:
         image = part["image_url"] if isinstance(part.get("image_url"), dict) else {"url": part.get("image_url")}
         yield {"type": "image", "source": _source(str(image.get("url") or "")), **kept}
     elif kind == "file" and isinstance(part.get("file"), dict):
-        yield {**_document(part["file"]), **kept}
+        yield {**_document(part["file"]), **(part.get(NATIVE_PART) or {}), **kept}
     elif kind == "refusal":
         yield {"type": "text", "text": str(part.get("refusal") or "")}
     elif kind == "input_audio":
         raise InvalidRequest("This model takes no sound.", param="messages", code="unsupported_parameter")
     elif kind == NATIVE_PART:
         yield from _block_as_it_came(part)
+    elif kind == "text" and isinstance(part.get(NATIVE_PART), dict):  # a document that is shown whole
+        yield from _part({**part[NATIVE_PART], **{name: part[name] for name in (BREAKPOINT,) if part.get(name)}})
     else:
         yield part
 
