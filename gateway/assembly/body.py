@@ -4,8 +4,8 @@ from typing import Any
 
 from gateway.assembly.cache_breakpoints import TRANSLATED
 from gateway.models.exchange import ChatRequest, Deployment, ModelFacts
-from gateway.models.items import OF_RESPONSES
-from gateway.wire.anthropic.content import NATIVE_BLOCKS, NATIVE_PART
+from gateway.models.items import NATIVE_PART, OF_RESPONSES
+from gateway.wire.anthropic.content import NATIVE_BLOCKS
 
 LIMITS_FOR_ANTHROPIC = ("max_completion_tokens", "max_tokens", "thinking", "reasoning_effort")
 """Fields that limit the answer. For the last two litellm sets `max_tokens` itself."""
@@ -68,9 +68,7 @@ def has_natives(messages: list[dict[str, Any]]) -> bool:
     """Whether a message holds what only Anthropic's API can be sent as it is."""
     for message in messages:
         content = message.get("content")
-        if NATIVE_BLOCKS in message or (
-            type(content) is list and any(part.get("type") == NATIVE_PART for part in content)
-        ):
+        if NATIVE_BLOCKS in message or (type(content) is list and any(NATIVE_PART in part for part in content)):
             return True
     return False
 

@@ -8,6 +8,7 @@ from gateway.assembly.cache_breakpoints import BREAKPOINT
 from gateway.assembly.memory import window_memory
 from gateway.models.artifacts import ProcessingStrategy
 from gateway.models.conversation import INSTRUCTION_ROLES
+from gateway.models.items import NATIVE_PART
 from gateway.models.tool_steps import RESULT_ROLES, text_of
 from gateway.models.window import MEMORY_INDEX, SYSTEM_INDEX, Forwarded, Material, Rendering, Selection
 
@@ -84,10 +85,17 @@ def _reduced(body: dict[str, Any], renderings: list[Rendering]) -> dict[str, Any
             continue
         content, part = list(content), content[place.part]
         if place.span is None:
-            content[place.part] = _with_breakpoint_of([part], file_part(rendering))
+            content[place.part] = _with_breakpoint_of([part], _file_part(rendering, part))
         else:
             content[place.part] = {**part, "text": _replaced(part["text"], place.span, in_place(rendering))}
     return {**body, "content": content}
+
+
+def _file_part(rendering: Rendering, part: dict[str, Any]) -> dict[str, Any]:
+    """A file as text. One that is shown whole keeps what it was, for an upstream that takes it as such."""
+    shown = file_part(rendering)
+    is_kept = NATIVE_PART in part and rendering.strategy is ProcessingStrategy.INCLUDE_FULL
+    return {**shown, NATIVE_PART: part} if is_kept else {**shown}
 
 
 def _result(content: Any, text: str) -> Any:

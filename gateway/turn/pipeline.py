@@ -279,7 +279,14 @@ class Pipeline:
                     overflow.explain(exchange.facts.context_window or exchange.facts.max_input_tokens, counted)
                     raise
                 self._settlement.metrics.upstream_failed(exchange.request.model, overflow)
-                await self._refit(exchange, exchange.built, overflow)
+                counted = exchange.built.fitted.tokens
+                try:
+                    await self._refit(exchange, exchange.built, overflow)
+                except ContextLengthExceeded:
+                    if exchange.deployment.protocol != "anthropic":
+                        raise
+                    overflow.explain(exchange.facts.context_window or exchange.facts.max_input_tokens, counted)
+                    raise overflow from None  # whose figures are its own
             except UpstreamRefused as refusal:
                 native = exchange.request.native
                 if (

@@ -122,3 +122,49 @@ def test_s10_9_blocks_of_its_own_and_betas(house: GatewayProcess, provider: Mock
         found = provider.last.body["messages"][1]["content"]
         assert [block["type"] for block in found] == [block["type"] for block in searched]
         assert found == searched
+
+
+def test_s10_9_a_users_own_blocks(house: GatewayProcess, provider: MockProvider) -> None:
+    """§10.9: what a user's message says in Anthropic's words alone goes up as it came."""
+    signing(provider, [wire.text("Read.")])
+    blocks: list[Json] = [
+        {"type": "document", "source": {"type": "url", "url": "https://e.org/a.pdf"}, **MARK},
+        {"type": "search_result", "source": "https://e.org", "title": "E", "content": [wire.text("found")]},
+        {"type": "container_upload", "file_id": "file_2"},
+        wire.text("What do they say?"),
+    ]
+    for stream in (False, True):
+        ask(house, {"model": "claude", "max_tokens": 2000, "messages": [{**USER, "content": blocks}]}, stream=stream)
+        assert provider.last.body["messages"][0]["content"] == blocks
+
+
+def test_s10_9_an_overflow_keeps_its_figures(house: GatewayProcess, provider: MockProvider) -> None:
+    """§10.9: that a prompt is too long, Anthropic says in its own figures, also where nothing can be made shorter."""
+    provider.clear()
+    said = wire.error("invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum")
+    provider.claude = lambda body: Answer(400, JSON, (json.dumps(said).encode(),))
+    with sdk(house) as client, pytest.raises(APIStatusError) as raised:
+        client.messages.create(model="claude", max_tokens=10, messages=[{"role": "user", "content": "hi"}])
+    assert (raised.value.status_code, raised.value.body) == (400, said)
+
+
+def test_s1_a_document_of_text_goes_up_as_it_came(house: GatewayProcess, provider: MockProvider) -> None:
+    """§1, §2: a document that the window leaves whole stays one; where it has no room, it is an artifact."""
+    signing(provider, [wire.text("Read.")])
+    text = {"type": "text", "media_type": "text/plain", "data": "Keeper 12 signed the ledger."}
+    more: Json = {"title": "Ledger", "context": "Of 1871.", "citations": {"enabled": True}}
+    blocks: list[Json] = [
+        {"type": "document", "source": text, **more, **MARK},
+        {"type": "document", "source": {"type": "content", "content": [wire.text("One."), wire.text("Two.")]}, **more},
+        wire.text("Who signed it?"),
+    ]
+    for name, stream in (("claude", False), ("small", True)):
+        ask(house, {"model": name, "max_tokens": 200, "messages": [{**USER, "content": blocks}]}, stream=stream)
+        assert provider.last.body["messages"][0]["content"] == blocks
+    pages = {**text, "data": "\n\n".join(f"Lamp {n} was lit by keeper number {n}." for n in range(2000))}
+    blocks = [{"type": "document", "source": pages, **more}, wire.text("Who lit lamp 7?")]
+    ask(house, {"model": "small", "max_tokens": 200, "messages": [{**USER, "content": blocks}]}, stream=False)
+    sent = provider.last.body["messages"][0]["content"]
+    assert [block["type"] for block in sent] == ["text", "text"]
+    assert all(block.keys() <= {"type", "text", "cache_control"} for block in sent)
+    assert "context_data" in sent[0]["text"]

@@ -25,6 +25,15 @@ EXPECTED = (
 THOUGHTS = ("thinking", "redacted_thinking")
 
 
+KINDS = frozenset(
+    {
+        *("text", "image", "document", "search_result", "container_upload", "tool_use", "tool_result", *THOUGHTS),
+        *("server_tool_use", "web_search_tool_result", "tool_reference"),
+    }
+)
+"""The blocks that it knows."""
+
+
 class Refused(Exception):
     """Anthropic would answer with 400 and this message."""
 
@@ -77,6 +86,10 @@ class SigningAnthropic:
                 raise Refused(f"messages.{number}: `tool_use` ids and `tool_result` blocks do not match.")
             open_calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
             for place, block in enumerate(blocks):
+                inner = block.get("content") if block["type"] == "tool_result" else None
+                for each in (block, *(inner if isinstance(inner, list) else ())):
+                    if each["type"] not in KINDS:
+                        raise Refused(f"messages.{number}.content.{place}: Input tag '{each['type']}' is unknown")
                 if block["type"] == "text" and not block["text"].strip():
                     raise Refused("messages: text content blocks must be non-empty")
                 if block["type"] == "thinking":

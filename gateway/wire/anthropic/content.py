@@ -12,13 +12,12 @@ from typing import Any
 from gateway.base import jsons
 from gateway.errors import invalid, missing
 from gateway.models.exchange import CacheMark
+from gateway.models.items import NATIVE_PART
 
 Block = dict[str, Any]
 BREAKPOINT = "cache_control"
 NATIVE_BLOCKS = "native_blocks"
 """The field of an assistant's message that holds all of its blocks as they came."""
-NATIVE_PART = "native_block"
-"""The type of a part that holds a block as it came, under the same name."""
 ROLES = ("user", "assistant", "system")
 TEXT_FIELDS = frozenset(("type", "text"))
 CALL_FIELDS = frozenset(("type", "id", "name", "input"))
@@ -222,6 +221,7 @@ def _image(block: Block, source: Block) -> Block | None:
 def _document(block: Block, source: Block) -> Block | None:
     """A document as a `file` part; None where only Anthropic can tell what it holds: no address is ever fetched."""
     kind, title = source.get("type"), block.get("title")
+    own: Block = {}
     if kind == "base64" and isinstance(source.get("data"), str):
         data, name = f"data:{source.get('media_type')};base64,{source['data']}", "document.pdf"
     else:
@@ -230,8 +230,9 @@ def _document(block: Block, source: Block) -> Block | None:
             return None
         encoded = base64.b64encode(text.encode("utf-8", "surrogatepass")).decode()
         data, name = f"data:text/plain;base64,{encoded}", "document.txt"
+        own = {NATIVE_PART: {"source": source} if kind == "content" else {}}
     file = {"file_data": data, "filename": title if isinstance(title, str) and title else name}
-    return {"type": "file", "file": file, **_kept(block)}
+    return {"type": "file", "file": file, **own, **_kept(block)}
 
 
 def _text_of(content: Any) -> str | None:

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from gateway.wire.anthropic.content import NATIVE_BLOCKS, NATIVE_PART
+from gateway.models.items import NATIVE_PART
+from gateway.wire.anthropic.content import NATIVE_BLOCKS
 
 Message = dict[str, Any]
 PARTS = {
@@ -66,7 +67,7 @@ def without_natives(message: Message) -> Message:
 
 
 def _is_known(part: Any) -> bool:
-    return not isinstance(part, dict) or part.get("type") != NATIVE_PART
+    return not isinstance(part, dict) or NATIVE_PART not in part
 
 
 def _known(part: Any) -> dict[str, Any]:
@@ -77,6 +78,8 @@ def _known(part: Any) -> dict[str, Any]:
 
 def _said(part: dict[str, Any]) -> dict[str, Any]:
     """A block as text: what was found by a search, the name of a tool; of others, that there was one."""
+    if part.get("type") != NATIVE_PART:
+        return {name: value for name, value in part.items() if name != NATIVE_PART}
     block = part.get(NATIVE_PART)
     part = block if isinstance(block, dict) else {}
     kind = part.get("type")

@@ -8,6 +8,7 @@ from typing import Any
 
 from gateway.errors import InvalidRequest
 from gateway.models.conversation import INSTRUCTION_ROLES
+from gateway.models.items import NATIVE_PART
 from gateway.wire.anthropic.wording import arguments_of
 
 Json = dict[str, Any]
@@ -157,13 +158,24 @@ def _part(part: Any) -> Iterator[Block]:
         image = part["image_url"] if isinstance(part.get("image_url"), dict) else {"url": part.get("image_url")}
         yield {"type": "image", "source": _source(str(image.get("url") or "")), **kept}
     elif kind == "file" and isinstance(part.get("file"), dict):
-        yield {**_document(part["file"]), **kept}
+        yield {**_document(part["file"]), **(part.get(NATIVE_PART) or {}), **kept}
     elif kind == "refusal":
         yield {"type": "text", "text": str(part.get("refusal") or "")}
     elif kind == "input_audio":
         raise InvalidRequest("This model takes no sound.", param="messages", code="unsupported_parameter")
+    elif kind == NATIVE_PART:
+        yield from _block_as_it_came(part)
+    elif kind == "text" and isinstance(part.get(NATIVE_PART), dict):  # a document that is shown whole
+        yield from _part({**part[NATIVE_PART], **{name: part[name] for name in (BREAKPOINT,) if part.get(name)}})
     else:
         yield part
+
+
+def _block_as_it_came(part: Json) -> Iterator[Block]:
+    """A block that a chat has no words for, with the mark that its part may have."""
+    block = part.get(NATIVE_PART)
+    if isinstance(block, dict):
+        yield {**block, BREAKPOINT: part[BREAKPOINT]} if part.get(BREAKPOINT) else block
 
 
 def _source(url: str) -> Json:

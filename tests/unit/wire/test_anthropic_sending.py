@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 
 from gateway.accounting.stream import StreamRecord
 from gateway.errors import InvalidRequest
+from gateway.models.conversation import ConversationMessage
 from gateway.models.exchange import NATIVE
+from gateway.models.items import items_of
 from gateway.wire.anthropic.chunks import MessageChunks
+from gateway.wire.anthropic.content import MessageReader
 from gateway.wire.anthropic.receiving import completion_of, fault_status, is_message, message_of
 from gateway.wire.anthropic.sending import messages_request
 from gateway.wire.anthropic.turns import as_turns
@@ -42,6 +45,16 @@ def answers(draw: st.DrawFn) -> list[Json]:
         order = {"thinking": 0, "redacted_thinking": 0, "text": 1, "tool_use": 2, "server_tool_use": 1}
         return sorted([*blocks, *calls], key=lambda block: order[block["type"]])
     return draw(st.permutations([*blocks, *calls]))
+
+
+OWN: list[Json] = [
+    {"type": "document", "source": {"type": "url", "url": "https://e.org/a.pdf"}, "title": "A"},
+    {"type": "document", "source": {"type": "file", "file_id": "file_1"}, "citations": {"enabled": True}},
+    {"type": "search_result", "source": "https://e.org", "title": "E", "content": [wire.text("found")]},
+    {"type": "container_upload", "file_id": "file_2"},
+    {"type": "pondered", "about": {"type": "x"}},
+]
+"""Blocks of a user that no chat has words for."""
 
 
 def streamed(answer: Json) -> Json:
@@ -159,6 +172,22 @@ def test_s10_9_documents_and_sound() -> None:
     assert sent({"type": "image_url", "image_url": {"url": "https://e.org/a.png"}})["source"]["type"] == "url"
     with pytest.raises(InvalidRequest):
         sent({"type": "input_audio", "input_audio": {}})
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("block", OWN, ids=[f"{block['type']}-{n}" for n, block in enumerate(OWN)])
+def test_s10_9_a_users_blocks_go_up_as_they_came(block: Json, inside: bool) -> None:
+    """§10.9: a block that no chat has words for is in the request as the client sent it, in results too."""
+    said = {"type": "tool_result", "tool_use_id": "t1", "content": [block]} if inside else block
+    reader = MessageReader()
+    reader.read({"role": "assistant", "content": [wire.tool_use("t1", "f")]}, "messages[0]")
+    reader.read({"role": "user", "content": [said]}, "messages[1]")
+    _, turns = as_turns(reader.messages)
+    assert turns[-1]["content"] == [said]
+    last = reader.messages[-1]
+    (item,) = items_of(ConversationMessage(str(last["role"]), last, message_id="msg_1"))
+    (part,) = item["output" if inside else "content"]
+    assert part == {"type": "input_text", "text": f"({block['type']})"}
 
 
 def test_s10_9_limits_and_choices() -> None:
