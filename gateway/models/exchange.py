@@ -106,6 +106,10 @@ class _OwnKey(str):
 
     __hash__ = object.__hash__
 
+    def __deepcopy__(self, _: object) -> "_OwnKey":
+        """A copy of a body has the same key."""
+        return self
+
 
 NATIVE: Final = _OwnKey("native")
 """Where an adapter of the request's own API finds `Native.fields` in a body; a client's `native` is another key."""

@@ -116,7 +116,7 @@ async def test_s13_3_a_bill_without_content_says_why(
     alone = TurnCommit(bill(tenant, None))
     await store.commit(alone)
     assert (await explained.request(tenant, alone.ledger.request_id)).reason == NOT_STORED
-    relayed = TurnCommit(bill(tenant, None, endpoint="embeddings"))
+    relayed = TurnCommit(bill(tenant, None, endpoint="embeddings", metadata={"managed": False}))
     await store.commit(relayed)
     assert (await explained.request(tenant, relayed.ledger.request_id)).reason == RELAYED
     name, _ = await two_turns(store, tenant)
