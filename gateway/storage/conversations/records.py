@@ -30,6 +30,7 @@ from gateway.storage.conversations.window import read_window
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
 from gateway.storage.lookup.path_cache import PathCache
+from gateway.storage.secret import storable
 from gateway.storage.turns.completions import behind, holds
 
 TABLE = schema.conversations
@@ -66,7 +67,9 @@ class ConversationRecords:
         def work(connection: sa.Connection) -> ConversationRecord:
             values = {"id": conversation_id, "tenant": tenant, "created_at": now, "updated_at": now, "attachments": 0}
             connection.execute(
-                TABLE.insert().values(**values, metadata=_written(new.metadata), team_task=_storable(new.team_task))
+                TABLE.insert().values(
+                    **values, metadata=_written(new.metadata), team_task=storable(new.team_task or "") or None
+                )
             )
             if new.messages:
                 items.add(connection, tenant, conversation_id, new.messages, request_id, now)
@@ -103,7 +106,7 @@ class ConversationRecords:
         if "metadata" in changes:
             values["metadata"] = _written(changes["metadata"])
         if "team_task" in changes:
-            values["team_task"] = _storable(changes["team_task"])
+            values["team_task"] = storable(changes["team_task"] or "") or None
 
         def work(connection: sa.Connection) -> ConversationRecord:
             where = (TABLE.c.tenant == tenant, TABLE.c.id == conversation_id)
@@ -240,11 +243,6 @@ def _record(row: Any) -> ConversationRecord:
 
 def _written(metadata: dict[str, str]) -> str | None:
     return jsons.dumps_text(metadata) if metadata else None
-
-
-def _storable(text: str | None) -> str | None:
-    """PostgreSQL takes no NUL in a text."""
-    return text.replace("\x00", "\ufffd") if text else None
 
 
 def _records_query() -> sa.Select[tuple[Any, ...]]:
