@@ -122,7 +122,7 @@ class Embedder(Protocol):
         """One vector for each text.
 
         Raises:
-            UpstreamError: as drawn in `errors.py`; also if the answer holds no usable vectors.
+            UpstreamError: as drawn in `errors`; also if the answer holds no usable vectors.
             ModelNotFound, Unauthorized: the model is not for this caller.
             EmbeddingFault: the model cannot be run here.
         """
@@ -190,7 +190,7 @@ class Upstream(Protocol):
         """One answer.
 
         Raises:
-            UpstreamError: as drawn in `errors.py`.
+            UpstreamError: as drawn in `errors`.
         """
         ...
 
@@ -207,7 +207,7 @@ class FileStore(Protocol):
 
         Raises:
             NotFound: no such file, or not for this caller.
-            UpstreamError: as drawn in `errors.py`.
+            UpstreamError: as drawn in `errors`.
         """
         ...
 

@@ -16,10 +16,12 @@ from pydantic import (
 )
 
 from gateway.base.names import did_you_mean, shown
+from gateway.config.allowances import LimitSettings
 from gateway.config.auth_settings import AuthSettings
 from gateway.config.fields import Origin, Price, RelayPattern, Seconds, Section, Timeouts
 from gateway.config.litellm_names import Fate
 from gateway.config.model_list import ModelEntry
+from gateway.config.routing import RoutingSettings
 from gateway.config.telemetry import TelemetrySettings
 
 LOCAL = "local"
@@ -315,7 +317,9 @@ class Settings(Section):
     memory: MemorySettings = MemorySettings()
     accounting: AccountingSettings = AccountingSettings()
     auth: AuthSettings = AuthSettings()
+    limits: LimitSettings = LimitSettings()
     upstream: UpstreamSettings = UpstreamSettings()
+    routing: RoutingSettings = RoutingSettings()
     prompt_profiles: PromptProfiles = NO_PROFILES
     telemetry: TelemetrySettings = TelemetrySettings()
     model_list: tuple[ModelEntry, ...] = ()
@@ -356,6 +360,6 @@ class Settings(Section):
 
 
 SECTIONS = (
-    *("server", "storage", "cache", "context", "conversation", "memory", "accounting", "auth", "upstream"),
-    *("prompt_profiles", "telemetry"),
+    *("server", "storage", "cache", "context", "conversation", "memory", "accounting", "auth", "limits"),
+    *("upstream", "routing", "prompt_profiles", "telemetry"),
 )

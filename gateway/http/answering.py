@@ -126,7 +126,7 @@ class Answering:
             caller: who asks, where that is known already.
 
         Raises:
-            GatewayError: as drawn in `errors.py`; nothing has been sent yet.
+            GatewayError: as drawn in `errors`; nothing has been sent yet.
         """
         at, started = self.clock.now(), self.clock.monotonic()
         key = keyed(scope)

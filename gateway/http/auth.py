@@ -10,6 +10,7 @@ from gateway.errors import Forbidden, InvalidRequest, StorageUnavailable, Unauth
 from gateway.http.edge import Scope, speaks_anthropics
 from gateway.http.receive import header
 from gateway.models.exchange import ANTHROPICS_KEY, Caller
+from gateway.models.keys import KeyPolicy, policy_of
 from gateway.storage.store import ConversationStore
 
 ANONYMOUS = "anonymous"
@@ -51,6 +52,7 @@ class Authenticator:
         ]
         self._store = store
         self._ids: dict[bytes, str] = {}
+        self._policies: dict[bytes, KeyPolicy] = {}
         self._holders: dict[str, Holder] = {}
         self._ask_from = 0.0
 
@@ -71,8 +73,12 @@ class Authenticator:
             key = self._key_of(token)
             if USER not in key.roles and scope.get("method", "GET") not in READS:
                 raise Forbidden("This key may look, and do nothing else: it has no role 'user'.")
-            entry = key.entry
-            return Caller(entry.tenant, None, headers, await self._id_of(key), entry.project, key.roles)
+            policy = self._policies.get(key.digest)
+            if policy is None:
+                policy = policy_of(await self._id_of(key), key.entry)
+                if policy.key_id is not None:
+                    self._policies[key.digest] = policy
+            return Caller(policy.tenant, None, headers, policy.key_id, policy.project, policy.roles, key=policy)
         if token is None:
             return Caller(ANONYMOUS, None, headers)
         if not token.isascii():

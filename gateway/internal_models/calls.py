@@ -61,7 +61,7 @@ class InternalModels:
         """The answer's body, in the strictest format that the upstream takes; which that is, is remembered.
 
         Raises:
-            UpstreamError: as drawn in `errors.py`.
+            UpstreamError: as drawn in `errors`.
         """
         model = model_at(deployment)
         formats = formats_of(ask.schema)

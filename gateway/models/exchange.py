@@ -11,6 +11,7 @@ from gateway.models.agents import Agent
 from gateway.models.artifacts import ArtifactPlan, ContextGoal, RequestAttachment
 from gateway.models.chain import ChainDigest
 from gateway.models.conversation import ConversationRef
+from gateway.models.keys import KeyPolicy
 from gateway.models.memory import EXTRACTS
 from gateway.models.things import Memory
 from gateway.models.turn import Claim
@@ -23,7 +24,8 @@ ANTHROPICS_KEY = "sk-ant-"
 class Caller:
     """Who asks: the tenant, and the client's own key if it may go upstream (guarantee §8). `key_id` names the key that
     asks, and `project` what it is for; both None where they are not known. `roles` say what it may look at.
-    `anthropic_key` is the client's own for Anthropic, and goes nowhere else."""
+    `anthropic_key` is the client's own for Anthropic, and goes nowhere else. `key` is what is known of a key of ours;
+    None for a client's own."""
 
     tenant: str
     client_key: str | None = None
@@ -32,6 +34,7 @@ class Caller:
     project: str | None = None
     roles: frozenset[str] = frozenset({"user"})
     anthropic_key: str | None = field(default=None, repr=False)
+    key: KeyPolicy | None = None
 
 
 @dataclass(frozen=True, slots=True)

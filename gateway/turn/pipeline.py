@@ -91,7 +91,7 @@ class Pipeline:
         """Answers a request at once.
 
         Raises:
-            GatewayError: as drawn in `errors.py`; what the failed call cost is in the ledger by then.
+            GatewayError: as drawn in `errors`; what the failed call cost is in the ledger by then.
         """
         exchange = await self._prepare(request)
         async with self._settlement.recording_failure(exchange):

@@ -113,6 +113,10 @@ usage_days = Table(
     *sum_columns("cost_picousd", "priced", "unpriced", "planning_cost_picousd", "planning_unpriced"),
     *sum_columns("estimated", "saved_picousd"),
     Index(None, "tenant", "day"),
+    index_where("ix_usage_days_key_id_day", "key_id", "day", where="key_id IS NOT NULL"),
+    index_where("ix_usage_days_project_day", "project", "day", where="project IS NOT NULL"),
+    index_where("ix_usage_days_end_user_day", "tenant", "end_user", "day", where="end_user IS NOT NULL"),
+    Index(None, "model", "day"),
     sqlite_with_rowid=False,
 )
 """Daily roll-ups of the ledger, by the day (UTC) on which requests came and by who asked for what. `digest` names these

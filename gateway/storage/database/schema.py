@@ -18,14 +18,19 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
+from gateway.storage.database.accounts import index_where, sum_columns
 from gateway.storage.database.accounts import ledger as ledger
 from gateway.storage.database.accounts import ledger_calls as ledger_calls
 from gateway.storage.database.accounts import metadata as metadata
-from gateway.storage.database.accounts import sum_columns
 from gateway.storage.database.accounts import ui_sessions as ui_sessions
 from gateway.storage.database.accounts import usage_days as usage_days
+from gateway.storage.database.administration import admin_events as admin_events
+from gateway.storage.database.administration import api_keys as api_keys
+from gateway.storage.database.administration import budget_leases as budget_leases
+from gateway.storage.database.administration import rate_counters as rate_counters
+from gateway.storage.database.administration import rate_slots as rate_slots
 
-REVISION = "0008"
+REVISION = "0009"
 """The Alembic revision that this version of the code needs."""
 
 secrets = Table(
@@ -57,20 +62,23 @@ conversations = Table(
     Column("question_folded", String(200)),
     Column("end_user", String(256)),
     Column("model", Text),
+    Column("retention_days", Float),
     *sum_columns("requests", "prompt_tokens", "completion_tokens"),
     *sum_columns("cost_picousd", "planning_cost_picousd", "unpriced", "estimated"),
     Index(None, "tenant", "updated_at"),
     Index(None, "tenant", "created_at"),
     Index(None, "updated_at"),
+    index_where("ix_conversations_retention", "updated_at", where="retention_days IS NOT NULL"),
 )
 
-"""`instructions_digest`: the system messages in force while there is no message that could name them. `forgotten_at`:
-when an item of it was last deleted, which a request that began before may quote. `used_until`: a request is at work on
-it, so it is not deleted as unused; set where its time could be over before the request is. `framed`: there are frames
-of it. `team_task`: what its agents work on together. `profile`: the mode of its prompt profile. `pins`: how many of its
-messages are pinned. `summarized`: there are summaries of it. `question`: how its first user message begins;
-`question_folded`: the same for a search that ignores case; empty once a message of it was deleted. `end_user`, `model`:
-of its latest request. The sums are over those rows of the ledger that are in the daily roll-ups."""
+"""`instructions_digest`: the system messages in force while there is no message that could name them.
+`forgotten_at`: when an item of it was last deleted, which a request that began before may quote. `used_until`: a
+request is at work on it, so it is not deleted as unused; set where its time could be over before the request is.
+`framed`: there are frames of it. `team_task`: what its agents work on together. `profile`: the mode of its prompt
+profile. `pins`: how many of its messages are pinned. `summarized`: there are summaries of it. `question`: how its
+first user message begins; `question_folded`: the same for a search that ignores case; empty once a message of it was
+deleted. `end_user`, `model`: of its latest request. `retention_days`: of the key that it was made with, if that says
+anything. The sums are over those rows of the ledger that are in the daily roll-ups."""
 
 sessions = Table(
     "sessions",

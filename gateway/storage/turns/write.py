@@ -36,6 +36,7 @@ NOTHING_MORE = {
     "pins": None,
     "question": None,
     "question_folded": None,
+    "retention_days": None,
 }
 """Of a conversation that a turn begins: these come with `POST /v1/conversations` alone."""
 

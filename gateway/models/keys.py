@@ -1,0 +1,52 @@
+"""A key of ours as the steps know it: whose it is, and what it may do (guarantee §12.1)."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from fnmatch import fnmatchcase
+
+from gateway.config.allowances import NO_DEFAULTS, NO_LIMITS, ContextDefaults, RateLimits, SpendBudget
+from gateway.config.auth_settings import KeyFields
+
+KEY_PREFIX = "sk-gw-"
+"""With which keys begin that are made at runtime. None of them ever goes to an upstream."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPolicy:
+    """What is known of a key but the key itself. `key_id` is None while it cannot be told. `models` are patterns; none
+    means any model."""
+
+    key_id: str | None
+    tenant: str
+    name: str | None = None
+    owner: str | None = None
+    project: str | None = None
+    roles: frozenset[str] = frozenset({"user"})
+    models: tuple[str, ...] = ()
+    expires_at: datetime | None = None
+    budgets: tuple[SpendBudget, ...] = ()
+    limits: RateLimits = NO_LIMITS
+    context: ContextDefaults = field(default=NO_DEFAULTS)
+    retention_days: float | None = None
+
+    def may_ask(self, model: str) -> bool:
+        """Whether requests with it may name that model."""
+        return not self.models or any(fnmatchcase(model, pattern) for pattern in self.models)
+
+
+def policy_of(key_id: str | None, fields: KeyFields) -> KeyPolicy:
+    """The policy of a key of which this was said."""
+    return KeyPolicy(
+        key_id=key_id,
+        tenant=fields.tenant,
+        name=fields.name,
+        owner=fields.owner,
+        project=fields.project,
+        roles=frozenset(fields.roles),
+        models=fields.models,
+        expires_at=fields.expires_at,
+        budgets=fields.budgets,
+        limits=fields.limits,
+        context=fields.context,
+        retention_days=fields.retention_days,
+    )
