@@ -22,6 +22,7 @@ SMALL_WITH_REASON = {
     "http/responses/references.py": "what an item refers to: asked on create and by compaction",
     "http/responses/routes.py": "the list of paths of one API, which `app.py` has no room for",
     "http/ui/routes.py": "the list of pages, which each of them is added to",
+    "models/keys.py": "what is known of a key of ours",
     "models/internal.py": "what goes to internal models and comes back",
     "operations/storage_upkeep.py": "what a process does for its storage beside requests, started by `app.py`",
     "planning/resting.py": "when a planner rests, the one thing of planning that is kept in the cache beside summaries",
