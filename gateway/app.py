@@ -17,7 +17,6 @@ from gateway.embeddings.meaning import Meaning
 from gateway.http.answering import Answering
 from gateway.http.auth import Authenticator
 from gateway.http.chat.endpoint import ChatCompletions
-from gateway.http.chat.resends import Resends
 from gateway.http.classic.chat import ClassicChat
 from gateway.http.classic.endpoint import ClassicConversations, ClassicHealth, MemoryStatistics, PromptInfo, Stored
 from gateway.http.conversations.attachments import Attachments
@@ -30,6 +29,7 @@ from gateway.http.conversations.transfer import ExportedConversation, ImportedCo
 from gateway.http.conversations.turns import Turns
 from gateway.http.cors import CrossOrigin, Preflights
 from gateway.http.edge import CHAT_PATH, App, Direct, Draining, Edge
+from gateway.http.inner.resends import Resends
 from gateway.http.mcp.endpoint import McpEndpoint
 from gateway.http.messages.counting import CountTokens, ListedModels
 from gateway.http.messages.endpoint import Messages

@@ -14,8 +14,6 @@ from gateway.config.settings import Settings
 from gateway.errors import GatewayError, StorageUnavailable
 from gateway.http.admission import LargeBodies, Place
 from gateway.http.auth import UNKNOWN, Authenticator
-from gateway.http.chat.repeats import REPLAYED, identify, keyed, replayed_chunks, stored_answer
-from gateway.http.chat.validation import Arrival
 from gateway.http.edge import (
     CLIENT,
     EVENT_STREAM,
@@ -29,6 +27,9 @@ from gateway.http.edge import (
     send_json_bytes,
     send_start,
 )
+from gateway.http.inner.repeats import REPLAYED, identify, keyed
+from gateway.http.inner.stored_answer import replayed_chunks, stored_answer
+from gateway.http.inner.validation import Arrival
 from gateway.http.receive import LARGE_BODY, read_body, until_disconnect
 from gateway.models.conversation import ConversationRef
 from gateway.models.exchange import Caller, ChatRequest, stays

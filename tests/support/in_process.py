@@ -17,9 +17,9 @@ from gateway.base.ids import new_id
 from gateway.config.settings import Settings
 from gateway.context.manager import ContextManager
 from gateway.errors import NotFound
-from gateway.http.chat.messages import plain_messages
-from gateway.http.chat.resends import Resends, read_chat_request
-from gateway.http.chat.validation import Arrival, parse_chat_request
+from gateway.http.inner.messages import plain_messages
+from gateway.http.inner.resends import Resends, read_chat_request
+from gateway.http.inner.validation import Arrival, parse_chat_request
 from gateway.models.bill import ResponseMetadata
 from gateway.models.exchange import (
     Caller,

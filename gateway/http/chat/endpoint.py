@@ -8,9 +8,9 @@ from gateway.base import jsons
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError
 from gateway.http.answering import Answering, StreamWriter
-from gateway.http.chat.resends import Resends, read_chat_request
-from gateway.http.chat.validation import Arrival
 from gateway.http.edge import STREAM_END, Receive, Scope, Send, event
+from gateway.http.inner.resends import Resends, read_chat_request
+from gateway.http.inner.validation import Arrival
 from gateway.models.exchange import Caller, ChatRequest
 from gateway.turn.streaming import Chunks
 

@@ -18,8 +18,6 @@ from gateway.errors import (
 from gateway.history.past_turns import in_turns, turns_of
 from gateway.history.replay import is_made_again, single_request, to_replay
 from gateway.http.auth import UNKNOWN, Authenticator
-from gateway.http.chat.repeats import Keyed, key_digest, keyed
-from gateway.http.chat.validation import CONVERSATION_ID
 from gateway.http.conversations.endpoint import as_spent
 from gateway.http.conversations.replay_request import (
     ReplayField,
@@ -43,6 +41,8 @@ from gateway.http.edge import (
     send_json,
     send_start,
 )
+from gateway.http.inner.repeats import Keyed, key_digest, keyed
+from gateway.http.inner.validation import CONVERSATION_ID
 from gateway.http.receive import json_body, read_body, until_disconnect
 from gateway.models.conversation import BranchPoint
 from gateway.models.exchange import Caller, ChatRequest, stays

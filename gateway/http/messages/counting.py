@@ -8,8 +8,8 @@ from gateway.config.settings import Settings
 from gateway.errors import InvalidRequest
 from gateway.http.answering import told_headers
 from gateway.http.auth import Authenticator
-from gateway.http.chat.validation import Arrival
 from gateway.http.edge import Receive, Scope, Send, send_json, speaks_anthropics
+from gateway.http.inner.validation import Arrival
 from gateway.http.messages.endpoint import chat_request
 from gateway.http.operations import Models
 from gateway.http.receive import LARGE_BODY, json_body, read_body, until_disconnect

@@ -9,10 +9,10 @@ from gateway.base import jsons
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.http.answering import Answering, StreamWriter
-from gateway.http.chat.messages import plain_messages
-from gateway.http.chat.validation import Arrival, check_spelling, parse_chat_request
 from gateway.http.edge import Receive, Scope, Send, named_event
 from gateway.http.fields import MAX_SESSION_CHARS
+from gateway.http.inner.messages import plain_messages
+from gateway.http.inner.validation import Arrival, check_spelling, parse_chat_request
 from gateway.http.receive import json_body
 from gateway.models.conversation import ConversationRef
 from gateway.models.exchange import Caller, ChatRequest

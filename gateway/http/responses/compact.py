@@ -12,8 +12,8 @@ from gateway.config.settings import Settings
 from gateway.errors import ConversationNotFound, InvalidRequest, StorageUnavailable, invalid, missing
 from gateway.history.recognition import has_evidence, recognition_keys, sent_chain, users_of
 from gateway.http.auth import UNKNOWN, Authenticator
-from gateway.http.chat.validation import Arrival, parse_chat_request
 from gateway.http.edge import EVENT_STREAM, Receive, Scope, Send, named_event, send_json, send_start
+from gateway.http.inner.validation import Arrival, parse_chat_request
 from gateway.http.receive import LARGE_BODY, json_body, read_body
 from gateway.http.responses.references import with_referred
 from gateway.models.chain import ChainKeys

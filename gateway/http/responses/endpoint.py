@@ -10,9 +10,9 @@ from gateway.base.tasks import offload_if
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError
 from gateway.http.answering import Answering, StreamWriter
-from gateway.http.chat.resends import LEAST_BYTES, Resends, read_chat_request
-from gateway.http.chat.validation import Arrival, check_spelling, parse_chat_request
 from gateway.http.edge import Receive, Scope, Send, named_event
+from gateway.http.inner.resends import LEAST_BYTES, Resends, read_chat_request
+from gateway.http.inner.validation import Arrival, check_spelling, parse_chat_request
 from gateway.http.receive import LARGE_BODY, json_body
 from gateway.http.responses.compact import Compaction, Resolved, Triggered, triggered
 from gateway.http.responses.references import MARKS

@@ -4,13 +4,12 @@ from typing import Any
 
 from gateway.base.ids import RESPONSE, answer_id, completion_of
 from gateway.errors import CompletionNotFound, InvalidRequest, ItemNotFound, StorageUnavailable
+from gateway.http.api_call import ApiCall, Endpoint
 from gateway.http.auth import UNKNOWN, Authenticator
-from gateway.http.chat.repeats import replayed_chunks
-from gateway.http.conversations.api_call import ApiCall, Endpoint
-from gateway.http.conversations.completions import as_completion
-from gateway.http.conversations.queries import check_named, included, limit_of, listed, newest_first, parameters
 from gateway.http.edge import EVENT_STREAM, Receive, Scope, Send, answer_headers, named_event, send_start
 from gateway.http.fields import invalid
+from gateway.http.inner.stored_answer import as_completion, replayed_chunks
+from gateway.http.queries import check_named, included, limit_of, listed, newest_first, parameters
 from gateway.models.turn import OWN_INSTRUCTIONS, StoredCompletion
 from gateway.storage.store import ConversationStore
 from gateway.wire.responses.events import ResponseEvents

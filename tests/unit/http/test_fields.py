@@ -8,9 +8,9 @@ from pydantic import TypeAdapter
 from pydantic_core._pydantic_core import list_all_errors
 
 from gateway.errors import InvalidRequest
-from gateway.http.chat.validation import CHAT, LIMIT, MODE
 from gateway.http.conversations.import_check import EXPORT
 from gateway.http.fields import read, rule_of
+from gateway.http.inner.validation import CHAT, LIMIT, MODE
 
 PYTHON = re.compile(
     r"Input|validation|dictionary|instance|valid |None|RequestAttachment|[a-z]_type|Field|\bint\b|\bstr\b"

@@ -7,13 +7,11 @@ from typing import Any, TypeVar
 from gateway.base.tasks import offload_if
 from gateway.errors import ConversationNotFound, StorageUnavailable
 from gateway.http.auth import UNKNOWN, Authenticator
-from gateway.http.chat.validation import CONVERSATION_ID
-from gateway.http.conversations.items import parse_items
-from gateway.http.conversations.queries import included, parameters
 from gateway.http.edge import Receive, Scope, Send, answer_headers, send_json
 from gateway.http.fields import invalid
+from gateway.http.inner.validation import CONVERSATION_ID
+from gateway.http.queries import included, parameters
 from gateway.http.receive import LARGE_BODY, json_body, read_body
-from gateway.models.conversation import ConversationMessage
 
 T = TypeVar("T")
 
@@ -47,17 +45,14 @@ class ApiCall:
         Raises:
             InvalidRequest: it is no JSON object, or has another field.
         """
-        body = await self._run(json_body, self.raw)
+        body = await self.run(json_body, self.raw)
         for name in body:
             if name not in known:
                 raise invalid(name, f"is not known; known are {', '.join(known)}")
         return body
 
-    async def messages(self, items: Any) -> tuple[ConversationMessage, ...]:
-        """The chat messages that these items are."""
-        return await self._run(parse_items, items)
-
-    async def _run(self, work: Callable[..., T], *args: Any) -> T:
+    async def run(self, work: Callable[..., T], *args: Any) -> T:
+        """What the work makes of the body or a part of it; a large one is worked on in a thread."""
         return await offload_if(len(self.raw) >= LARGE_BODY, work, *args)
 
 

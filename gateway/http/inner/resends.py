@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from gateway.base import jsons
 from gateway.config.settings import Settings
 from gateway.errors import InvalidRequest
-from gateway.http.chat.messages import chat_body, plain_messages
-from gateway.http.chat.validation import Arrival, parse_chat_request
+from gateway.http.inner.messages import chat_body, plain_messages
+from gateway.http.inner.validation import Arrival, parse_chat_request
 from gateway.models.chain import ChainDigest
 from gateway.models.exchange import Caller, ChatRequest, KnownMessages, PlainMessages
 from gateway.ports import Clock
