@@ -1,5 +1,6 @@
 """The body that goes upstream."""
 
+from collections.abc import Set
 from typing import Any
 
 from gateway.assembly.cache_breakpoints import TRANSLATED
@@ -64,13 +65,11 @@ def _without_items(message: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def has_natives(messages: list[dict[str, Any]]) -> bool:
-    """Whether a message holds what only Anthropic's API can be sent as it is."""
-    for message in messages:
-        content = message.get("content")
-        if NATIVE_BLOCKS in message or (type(content) is list and any(NATIVE_PART in part for part in content)):
-            return True
-    return False
+def has_natives(messages: list[dict[str, Any]], fields: Set[str]) -> bool:
+    """Whether a message holds what only Anthropic's API can be sent as it is. `fields` are those of all messages."""
+    contents = (message.get("content") for message in messages)
+    parts = (part for content in contents if type(content) is list for part in content)
+    return NATIVE_BLOCKS in fields or any(NATIVE_PART in part for part in parts)
 
 
 def request_body(

@@ -24,7 +24,7 @@ from gateway.history.rebuild import (
     starts_conversation,
 )
 from gateway.models.exchange import NATIVE, Caller, ChatRequest, ChunkStream, Deployment, JsonAnswer
-from gateway.models.items import BOUND, SIGNED
+from gateway.models.items import BOUND, OF_RESPONSES, SIGNED
 from gateway.models.memory import EXTRACTS
 from gateway.models.recall import never_offered, own_tools, without_recall
 from gateway.ports import FileStore, Spans, Upstream
@@ -357,9 +357,10 @@ def _body(exchange: Exchange) -> dict[str, Any]:
         messages, forward = [*messages, *recall.messages], without_recall(forward) if recall.closed else forward
     deployment, facts, budget, built = exchange.deployment, exchange.facts, exchange.budget, exchange.built
     as_sent, native = built is None or built.is_as_sent, None
-    if request.native is not None or (not as_sent and has_natives(messages)):
+    fields = set[str]().union(*messages)
+    if request.native is not None or (not as_sent and has_natives(messages, fields)):
         messages, forward, native = as_upstream_takes(messages, forward, request, deployment)
-    if any(SIGNED in message or BOUND in message for message in messages):
+    if SIGNED in fields or BOUND in fields:
         messages = bound_messages(exchange, messages)
     exchange.sent = messages
     if built is not None and request.options.mode != "off":
@@ -377,7 +378,7 @@ def _body(exchange: Exchange) -> dict[str, Any]:
             reserved=budget.reserved_output,
             refitted=exchange.refused_budget is not None,
         )
-    if deployment.protocol != RESPONSES:
+    if deployment.protocol != RESPONSES and not fields.isdisjoint(OF_RESPONSES):
         messages = without_items(messages, request)
     body = request_body(forward, messages, deployment, stream=request.stream, ask_usage=exchange.ask_usage)
     if native is not None:

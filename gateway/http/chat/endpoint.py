@@ -68,6 +68,10 @@ class ChatDialect:
         is_as_it_came = self._translated is None and request.native is None
         return self._resends.holding(raw, request) if is_as_it_came else nullcontext()
 
+    def own_name(self, path: str) -> str:
+        """The same."""
+        return path
+
     def whole(self, body: dict[str, Any], request: ChatRequest) -> bytes:
         """The completion as it is."""
         return jsons.dumps(body)

@@ -171,7 +171,7 @@ class Conversations:
         body = await call.body("metadata", "items", "team_task")
         metadata = given_metadata(body.get("metadata"))
         team_task, warnings = given_team_task(body.get("team_task"))
-        messages = await call.run(parse_items, body["items"]) if body.get("items") is not None else ()
+        messages = await call.received.run(parse_items, body["items"]) if body.get("items") is not None else ()
         new = NewConversation(new_id("conv_"), metadata, messages, team_task)
         made = await self._records.create(call.tenant, new, call.request_id)
         self._hooks.added(call.tenant, made.conversation_id, messages)
@@ -226,7 +226,7 @@ class Conversations:
     async def _add(self, call: ApiCall) -> dict[str, Any]:
         conversation_id = call.conversation_id
         body = await call.body("items")
-        messages = await call.run(parse_items, body.get("items"))
+        messages = await call.received.run(parse_items, body.get("items"))
         made = await self._records.add_items(call.tenant, conversation_id, messages, call.request_id)
         self._hooks.added(call.tenant, conversation_id, messages)
         return listed(made, has_more=False)
