@@ -81,7 +81,7 @@ from gateway.upstream.openai.resources import UpstreamFiles, UpstreamModels
 from gateway.upstream.openai.told_facts import ToldFacts
 from gateway.upstream.responses.adapter import ResponsesUpstream
 from gateway.upstream.routing.catalogue import Catalogue
-from gateway.upstream.routing.native import Natives
+from gateway.upstream.routing.protocols import Protocols
 from gateway.upstream.routing.providers import ProtocolUpstream, unsupported
 from gateway.upstream.routing.router import ConfiguredRouter, modifies_params
 
@@ -214,7 +214,7 @@ class Gateway:
             self.settlement,
             settings.context,
             match,
-            Natives(clock),
+            Protocols(clock),
             Recaller(self.context, self.counters, self.settlement, settings.context),
             self.summaries,
         )

@@ -46,7 +46,7 @@ from gateway.turn.pipeline import Pipeline
 from gateway.turn.recaller import Recaller
 from gateway.turn.settlement import Settlement
 from gateway.upstream.routing.catalogue import Catalogue
-from gateway.upstream.routing.native import Natives
+from gateway.upstream.routing.protocols import Protocols
 from gateway.upstream.routing.router import ConfiguredRouter
 
 Json = dict[str, Any]
@@ -166,7 +166,7 @@ class InProcess:
             settlement,
             settings.context,
             match,
-            Natives(SystemClock()),
+            Protocols(SystemClock()),
             Recaller(self.context, counters, settlement, settings.context),
         )
         self._settlement = settlement

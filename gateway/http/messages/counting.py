@@ -8,7 +8,7 @@ from gateway.errors import InvalidRequest
 from gateway.http.answering import told_headers
 from gateway.http.api_call import received
 from gateway.http.auth import Authenticator
-from gateway.http.edge import Receive, Scope, Send, send_json, speaks_anthropics
+from gateway.http.edge import Receive, Scope, Send, came_by_messages, send_json
 from gateway.http.fields import renamed
 from gateway.http.inner.validation import Arrival
 from gateway.http.messages.endpoint import chat_request
@@ -57,7 +57,7 @@ class ListedModels:
         self._models = models
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not speaks_anthropics(scope):
+        if not came_by_messages(scope):
             await self._models(scope, receive, send)
             return
         found = await self._models.found(scope)
