@@ -71,6 +71,7 @@ class ApiCall:
 
     @property
     def tenant(self) -> str:
+        """Who asks."""
         return self.received.caller.tenant
 
     @property
