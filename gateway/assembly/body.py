@@ -1,11 +1,11 @@
 """The body that goes upstream."""
 
+from collections.abc import Set
 from typing import Any
 
 from gateway.assembly.cache_breakpoints import TRANSLATED
 from gateway.models.exchange import ChatRequest, Deployment, ModelFacts
-from gateway.models.items import NATIVE_PART, OF_RESPONSES
-from gateway.wire.anthropic.content import NATIVE_BLOCKS
+from gateway.models.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS, OF_RESPONSES
 
 LIMITS_FOR_ANTHROPIC = ("max_completion_tokens", "max_tokens", "thinking", "reasoning_effort")
 """Fields that limit the answer. For the last two litellm sets `max_tokens` itself."""
@@ -64,13 +64,11 @@ def _without_items(message: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def has_natives(messages: list[dict[str, Any]]) -> bool:
-    """Whether a message holds what only Anthropic's API can be sent as it is."""
-    for message in messages:
-        content = message.get("content")
-        if NATIVE_BLOCKS in message or (type(content) is list and any(NATIVE_PART in part for part in content)):
-            return True
-    return False
+def has_blocks(messages: list[dict[str, Any]], fields: Set[str]) -> bool:
+    """Whether a message holds what only Anthropic's API can be sent as it is. `fields` are those of all messages."""
+    contents = (message.get("content") for message in messages)
+    parts = (part for content in contents if type(content) is list for part in content)
+    return ANTHROPIC_BLOCKS in fields or any(ANTHROPIC_BLOCK in part for part in parts)
 
 
 def request_body(

@@ -11,6 +11,7 @@ from typing import Any
 
 from gateway.models.conversation import INSTRUCTION_ROLES
 from gateway.models.exchange import Deployment, ModelFacts
+from gateway.models.items import ANTHROPIC_BLOCKS
 
 BREAKPOINT = "cache_control"
 EPHEMERAL = {"type": "ephemeral"}
@@ -95,7 +96,7 @@ def _marked(message: dict[str, Any], *, whole: bool = False) -> dict[str, Any] |
 
 def _has_breakpoint(value: dict[str, Any]) -> bool:
     """Whether a message or a tool has a breakpoint, itself or in one of its parts, calls or its function."""
-    inner = (value.get("content"), value.get("tool_calls"), [value.get("function")], value.get("native_blocks"))
+    inner = (value.get("content"), value.get("tool_calls"), [value.get("function")], value.get(ANTHROPIC_BLOCKS))
     parts = [part for each in inner if isinstance(each, list) for part in each]
     return BREAKPOINT in value or any(isinstance(part, dict) and BREAKPOINT in part for part in parts)
 

@@ -8,7 +8,7 @@ from gateway.assembly.cache_breakpoints import BREAKPOINT
 from gateway.assembly.memory import window_memory
 from gateway.models.artifacts import ProcessingStrategy
 from gateway.models.conversation import INSTRUCTION_ROLES
-from gateway.models.items import NATIVE_PART
+from gateway.models.items import ANTHROPIC_BLOCK
 from gateway.models.tool_steps import RESULT_ROLES, text_of
 from gateway.models.window import MEMORY_INDEX, SYSTEM_INDEX, Forwarded, Material, Rendering, Selection
 
@@ -94,8 +94,8 @@ def _reduced(body: dict[str, Any], renderings: list[Rendering]) -> dict[str, Any
 def _file_part(rendering: Rendering, part: dict[str, Any]) -> dict[str, Any]:
     """A file as text. One that is shown whole keeps what it was, for an upstream that takes it as such."""
     shown = file_part(rendering)
-    is_kept = NATIVE_PART in part and rendering.strategy is ProcessingStrategy.INCLUDE_FULL
-    return {**shown, NATIVE_PART: part} if is_kept else {**shown}
+    is_kept = ANTHROPIC_BLOCK in part and rendering.strategy is ProcessingStrategy.INCLUDE_FULL
+    return {**shown, ANTHROPIC_BLOCK: part} if is_kept else {**shown}
 
 
 def _result(content: Any, text: str) -> Any:

@@ -9,7 +9,7 @@ from gateway.assembly.cache_breakpoints import BREAKPOINT, takes_breakpoints
 from gateway.models.conversation import INSTRUCTION_ROLES
 from gateway.models.exchange import CacheMark, ChatRequest, Deployment, Native
 from gateway.wire.anthropic.edits import edits_of, thinking_turns, without_old_thoughts
-from gateway.wire.anthropic.plain import plain_messages, without_natives
+from gateway.wire.anthropic.plain import plain_messages, without_blocks
 
 Message = dict[str, Any]
 EDITS = "context_management"
@@ -39,7 +39,7 @@ def as_upstream_takes(
     fields = dict(native.fields) if native is not None and speaks else None
     if native is None or request.api != "messages":
         if deployment.protocol != "anthropic":
-            messages = [without_natives(message) for message in messages]
+            messages = [without_blocks(message) for message in messages]
         return Translated(messages, forward, fields)
     if EDITS in native.fields:
         relayed = fields is not None and messages == list(request.messages)

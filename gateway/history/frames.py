@@ -6,12 +6,12 @@ from typing import Any
 
 from gateway.models.conversation import ConversationMessage, History, StoredConversation, TokenCounts
 from gateway.models.frames import Form, Frame
-from gateway.models.items import BOUND
+from gateway.models.items import ANTHROPIC_BLOCKS, BOUND
 
 PROVIDER_FIELDS = frozenset(
     {
         *("reasoning_content", "reasoning", "reasoning_details", "reasoning_items", "thinking_blocks"),
-        *("thought_signature", "provider_specific_fields", "extra_content", "encrypted_content", "native_blocks"),
+        *("thought_signature", "provider_specific_fields", "extra_content", "encrypted_content", ANTHROPIC_BLOCKS),
         *("output_items", "phase", BOUND),
     }
 )

@@ -14,8 +14,6 @@ from gateway.config.settings import Settings
 from gateway.errors import GatewayError, StorageUnavailable
 from gateway.http.admission import LargeBodies, Place
 from gateway.http.auth import UNKNOWN, Authenticator
-from gateway.http.chat.repeats import REPLAYED, identify, keyed, replayed_chunks, stored_answer
-from gateway.http.chat.validation import Arrival
 from gateway.http.edge import (
     CLIENT,
     EVENT_STREAM,
@@ -29,6 +27,10 @@ from gateway.http.edge import (
     send_json_bytes,
     send_start,
 )
+from gateway.http.fields import renamed
+from gateway.http.inner.repeats import REPLAYED, identify, keyed
+from gateway.http.inner.stored_answer import replayed_chunks, stored_answer
+from gateway.http.inner.validation import Arrival
 from gateway.http.receive import LARGE_BODY, read_body, until_disconnect
 from gateway.models.conversation import ConversationRef
 from gateway.models.exchange import Caller, ChatRequest, stays
@@ -86,6 +88,10 @@ class Dialect(Protocol):
         """Whatever is kept of a body while its request is answered."""
         ...
 
+    def own_name(self, path: str) -> str:
+        """How this API calls a field of the inner form, for errors that name it."""
+        ...
+
     def whole(self, body: dict[str, Any], request: ChatRequest) -> bytes:
         """A completion (of the inner form) as this API's JSON."""
         ...
@@ -126,8 +132,17 @@ class Answering:
             caller: who asks, where that is known already.
 
         Raises:
-            GatewayError: as drawn in `errors`; nothing has been sent yet.
+            GatewayError: as drawn in `errors`, its field by the dialect's name; nothing has been sent yet.
         """
+        try:
+            await self._answer(scope, receive, send, dialect, caller)
+        except GatewayError as error:
+            renamed(error, dialect.own_name)
+            raise
+
+    async def _answer(
+        self, scope: Scope, receive: Receive, send: Send, dialect: Dialect, caller: Caller | None
+    ) -> None:
         at, started = self.clock.now(), self.clock.monotonic()
         key = keyed(scope)
         caller = caller or await self._auth.caller(scope)
@@ -266,6 +281,7 @@ async def _send_stream(answer: StreamedAnswer, way: _Way) -> None:
     except GatewayError as error:
         # The answer has begun, so its status cannot change: an error event, and not the end of a whole one (§7).
         note_fault(way.scope["gateway"], error)
+        renamed(error, way.dialect.own_name)
         end = writer.fault(error)
     await way.send({"type": "http.response.body", "body": end})
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from gateway.config.auth_settings import USER, ApiKey, AuthSettings
 from gateway.errors import Forbidden, InvalidRequest, StorageUnavailable, Unauthorized
-from gateway.http.edge import Scope, speaks_anthropics
+from gateway.http.edge import Scope, came_by_messages
 from gateway.http.receive import header
 from gateway.models.exchange import ANTHROPICS_KEY, Caller
 from gateway.models.keys import KeyPolicy, policy_of
@@ -66,7 +66,7 @@ class Authenticator:
             InvalidRequest: a header that goes upstream is not ASCII.
         """
         token, anthropics = _bearer(scope), None
-        if speaks_anthropics(scope) and (token is None or token.startswith(ANTHROPICS_KEY)):
+        if came_by_messages(scope) and (token is None or token.startswith(ANTHROPICS_KEY)):
             anthropics = token = token or _anthropics(scope)
         headers = {k.decode(): _plain(k, v) for k, v in scope["headers"] if k in FORWARDED_HEADERS}
         if self._keys:

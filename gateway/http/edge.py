@@ -149,7 +149,7 @@ class Edge:
             log.info("request", **line, **log_facts)
 
 
-def speaks_anthropics(scope: Scope) -> bool:
+def came_by_messages(scope: Scope) -> bool:
     """Whether a request is one of Anthropic's API: by its path, or at a path that both have by its header."""
     path = scope.get("path", "")
     if path.startswith(MODELS_PATH):
@@ -159,7 +159,7 @@ def speaks_anthropics(scope: Scope) -> bool:
 
 def _worded(fault: GatewayError, scope: Scope) -> dict[str, Any]:
     """An error in the words of the API that the request came by."""
-    return error_body(fault, scope["gateway"]["request_id"]) if speaks_anthropics(scope) else fault.body()
+    return error_body(fault, scope["gateway"]["request_id"]) if came_by_messages(scope) else fault.body()
 
 
 def note_fault(log_facts: dict[str, Any], fault: GatewayError) -> None:

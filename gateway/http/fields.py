@@ -1,16 +1,21 @@
 """Field types of request bodies; a body that breaks them is a 400 that names the field (guarantee §7)."""
 
+import re
+from collections.abc import Callable
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
-from gateway.errors import REQUIRED, InvalidRequest
+from gateway.errors import REQUIRED, GatewayError, InvalidRequest, NotFound, UpstreamOverflow
 from gateway.errors import invalid as invalid
 from gateway.errors import missing as missing
 
 T = TypeVar("T")
 MAX_SESSION_CHARS = 256
+OF_A_MESSAGE = re.compile(r"messages\[\d+\](?:\.\w+|\[\d+\])*")
+Naming = Callable[[str], str]
+"""How an API calls a field of the inner form: from path to path."""
 RULES = {
     "greater_than": "be greater than {gt}",
     "greater_than_equal": "be at least {ge}",
@@ -107,6 +112,22 @@ def _flat(kinds: list[Any]) -> list[Any]:
         inner = get_args(kind) if get_origin(kind) in (Annotated, Union, UnionType) else ()
         found += _flat(list(inner)) if inner else [kind]
     return found
+
+
+def renamed(error: GatewayError, own_name: Naming) -> None:
+    """An error of the inner form, in place, under the name by which its client knows the field. An upstream's own error
+    stays as it is; one that something is not there names no field in its text."""
+    if isinstance(error, UpstreamOverflow):
+        error.param = own_name("messages")
+    if not isinstance(error, InvalidRequest) or error.param is None:
+        return
+    before, error.param = error.param, own_name(error.param)
+    if isinstance(error, NotFound):
+        return
+    error.message = OF_A_MESSAGE.sub(lambda found: own_name(found[0]), error.message)
+    if not OF_A_MESSAGE.match(before):
+        error.message = error.message.replace(before, error.param)
+    error.args = (error.message,)
 
 
 def a_pin(value: Any, where: str) -> bool:

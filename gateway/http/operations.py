@@ -11,8 +11,8 @@ from typing import Any
 from gateway import __version__
 from gateway.errors import StorageUnavailable
 from gateway.http.auth import Authenticator
-from gateway.http.conversations.queries import parameters
 from gateway.http.edge import Draining, Receive, Scope, Send, send_json, send_start
+from gateway.http.queries import parameters
 from gateway.http.receive import header
 from gateway.http.statistics import Statistics
 from gateway.storage.database.schema import REVISION

@@ -12,8 +12,8 @@ from gateway.config.exposure import is_loopback
 from gateway.config.settings import Settings
 from gateway.errors import Unauthorized
 from gateway.http.auth import Authenticator
-from gateway.http.chat.resends import Resends
 from gateway.http.edge import Scope
+from gateway.http.inner.resends import Resends
 from gateway.planning.resting import PlannerRest
 from gateway.ports import ClaimingCache
 from gateway.relevance.index_cache import ContentIndexes

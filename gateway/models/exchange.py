@@ -114,8 +114,8 @@ class _OwnKey(str):
         return self
 
 
-NATIVE: Final = _OwnKey("native")
-"""Where an adapter of the request's own API finds `Native.fields` in a body; a client's `native` is another key."""
+UNTRANSLATED: Final = _OwnKey("untranslated")
+"""Where an adapter of the request's own API finds `Native.fields` in a body; no client can send this key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,15 +43,15 @@ def output_parts(body: dict[str, Any]) -> list[Part]:
 def _input_part(part: Any) -> Part:
     kind = part.get("type") if isinstance(part, dict) else None
     if kind == "text":
-        return {"type": "input_text", **_rest(part, "type", NATIVE_PART)}
+        return {"type": "input_text", **_rest(part, "type", ANTHROPIC_BLOCK)}
     if kind == "image_url":
         image = part["image_url"] if isinstance(part.get("image_url"), dict) else {"url": part.get("image_url")}
         shown = {"type": "input_image", "image_url": image.get("url"), "detail": image.get("detail") or "auto"}
         return {**shown, **_rest(part, "type", "image_url")}
     if kind == "file" and isinstance(part.get("file"), dict):
-        return {"type": "input_file", **part["file"], **_rest(part, "type", "file", NATIVE_PART)}
-    if kind == NATIVE_PART and isinstance(part.get(NATIVE_PART), dict):
-        return {"type": "input_text", "text": f"({part[NATIVE_PART].get('type')})"}
+        return {"type": "input_file", **part["file"], **_rest(part, "type", "file", ANTHROPIC_BLOCK)}
+    if kind == ANTHROPIC_BLOCK and isinstance(part.get(ANTHROPIC_BLOCK), dict):
+        return {"type": "input_text", "text": f"({part[ANTHROPIC_BLOCK].get('type')})"}
     return part if isinstance(part, dict) else {"type": "input_text", "text": str(part)}
 
 
@@ -73,8 +73,9 @@ def _rest(part: Part, *names: str) -> Part:
 
 
 Item = dict[str, Any]
-NATIVE_PART = "native_block"
-"""The type of a part that holds a block of Anthropic's as it came, under the same name."""
+ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS = "native_block", "native_blocks"
+"""The type of a part that holds a block of Anthropic's as it came, under the same name; and the field of a message that
+holds all of an answer's."""
 ITEM_ID = re.compile(r"(msg|rs|fc|ctc|fco|ctco)_(sys)?([0-9A-Za-z-]{1,60})(_[0-9a-f]{12})?")
 INSTRUCTION_PREFIX = "msg_sys"
 SIGNED = "thinking_blocks"
@@ -85,7 +86,7 @@ gateway's own: no model and no client gets it."""
 THOUGHTS = frozenset(
     {
         *("reasoning_content", "reasoning", "reasoning_details", "reasoning_items", "thinking_blocks"),
-        *("thought_signature", "provider_specific_fields", "encrypted_content", "output_items", "native_blocks"),
+        *("thought_signature", "provider_specific_fields", "encrypted_content", "output_items", ANTHROPIC_BLOCKS),
         BOUND,
     }
 )

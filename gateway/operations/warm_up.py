@@ -20,8 +20,8 @@ from gateway.context.manager import ContextManager
 from gateway.embeddings.minilm import MiniLM
 from gateway.errors import GatewayError
 from gateway.history.rebuild import new_history
-from gateway.http.chat.messages import plain_messages
-from gateway.http.chat.validation import Arrival, parse_chat_request
+from gateway.http.inner.messages import plain_messages
+from gateway.http.inner.validation import Arrival, parse_chat_request
 from gateway.models.exchange import Caller, ModelFacts
 from gateway.models.relevance import EmbeddingFault
 from gateway.ports import Clock, Embedder

@@ -29,13 +29,13 @@ def make_secret(connection: sa.Connection) -> bytes:
 
 
 def storable(text: str) -> str:
-    """PostgreSQL takes no NUL in a text; everything else that is kept stands in JSON, which escapes it."""
-    return text.replace("\x00", "\ufffd")
+    """A text as a column takes it: no database takes half a sign, and PostgreSQL no NUL. JSON escapes both."""
+    return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
 
 
 def user_name(text: str) -> str:
-    """A user's name as the ledger has it: no halves of signs, which no database takes, and not endless."""
-    return storable(text[:USER_CHARS].encode("utf-8", "replace").decode())
+    """A user's name as the ledger has it, and not endless."""
+    return storable(text[:USER_CHARS])
 
 
 def user_digest(secret: bytes, name: str) -> str:

@@ -9,7 +9,7 @@ as nothing before them is changed here.
 from collections.abc import Iterable
 from typing import Any
 
-from gateway.models.exchange import NATIVE, ChatRequest
+from gateway.models.exchange import UNTRANSLATED, ChatRequest
 from gateway.models.items import BOUND
 from gateway.turn.exchange import Exchange
 from gateway.wire.anthropic.binding import (
@@ -59,12 +59,12 @@ def with_binding(answer: Json, exchange: Exchange) -> Json:
 def with_possible_thinking(body: Json) -> Json:
     """A body with thinking left out where its provider would refuse it: in the middle of a tool loop whose last step
     has no thought, as it left, or as another model took that step."""
-    native = body.get(NATIVE)
+    native = body.get(UNTRANSLATED)
     asked = [body.get("thinking"), native.get("thinking") if isinstance(native, dict) else None]
     if not (any(map(is_enabled, asked)) and lacks_thoughts(body["messages"])):
         return body
     found = without_thinking(body)
-    return {**found, NATIVE: without_thinking(native)} if isinstance(native, dict) else found
+    return {**found, UNTRANSLATED: without_thinking(native)} if isinstance(native, dict) else found
 
 
 def _as_told(exchange: Exchange) -> set[str]:

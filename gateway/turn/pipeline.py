@@ -7,7 +7,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, TypeVar
 
-from gateway.assembly.body import has_natives, request_body, with_output_limit, without_items
+from gateway.assembly.body import has_blocks, request_body, with_output_limit, without_items
 from gateway.assembly.cache_breakpoints import TRANSLATED, wants_breakpoints, with_breakpoints
 from gateway.assembly.translated import as_upstream_takes
 from gateway.config.settings import ContextSettings
@@ -23,8 +23,8 @@ from gateway.history.rebuild import (
     new_history,
     starts_conversation,
 )
-from gateway.models.exchange import NATIVE, Caller, ChatRequest, ChunkStream, Deployment, JsonAnswer
-from gateway.models.items import BOUND, SIGNED
+from gateway.models.exchange import UNTRANSLATED, Caller, ChatRequest, ChunkStream, Deployment, JsonAnswer
+from gateway.models.items import BOUND, OF_RESPONSES, SIGNED
 from gateway.models.memory import EXTRACTS
 from gateway.models.recall import never_offered, own_tools, without_recall
 from gateway.ports import FileStore, Spans, Upstream
@@ -38,7 +38,7 @@ from gateway.turn.rolling_summaries import RollingSummaries
 from gateway.turn.settlement import Settlement
 from gateway.turn.streaming import Receiver, StreamedAnswer, relay
 from gateway.upstream.routing.deployments import RESPONSES
-from gateway.upstream.routing.native import NOT_SPOKEN, Natives
+from gateway.upstream.routing.protocols import NOT_SPOKEN, Protocols
 from gateway.upstream.routing.router import ConfiguredRouter
 from gateway.window.budget import Budget, budget_for, cleared_above, tightened, writable
 
@@ -70,7 +70,7 @@ class Pipeline:
         settlement: Settlement,
         settings: ContextSettings,
         match: str,
-        natives: Natives,
+        protocols: Protocols,
         recaller: Recaller,
         summaries: RollingSummaries | None = None,
     ) -> None:
@@ -82,7 +82,7 @@ class Pipeline:
         self._settlement = settlement
         self._settings = settings
         self._match = match
-        self._natives = natives
+        self._protocols = protocols
         self._recaller = recaller
         self._summaries = summaries
         self.spans: Spans = nullcontext
@@ -186,7 +186,7 @@ class Pipeline:
             raise InvalidRequest(text, param="attachments", code="invalid_value")
         spoken, fallback = deployment, None
         if request.native is not None:
-            spoken, fallback = self._natives.of(deployment, request.native)
+            spoken, fallback = self._protocols.of(deployment, request.native)
         if request.api == "messages" and spoken.protocol != "anthropic":
             request = replace(request, forward=writable(request.forward, facts))
         if request.options.mode == "off":
@@ -294,7 +294,9 @@ class Pipeline:
                     and native.protocol == exchange.deployment.protocol
                     and refusal.status in NOT_SPOKEN
                 ):
-                    exchange.deployment = self._natives.instead(exchange.deployment, exchange.fallback, native, refusal)
+                    exchange.deployment = self._protocols.instead(
+                        exchange.deployment, exchange.fallback, native, refusal
+                    )
                     exchange.fallback = None
                     continue
                 if _is_of_tools(exchange, refusal):
@@ -357,9 +359,10 @@ def _body(exchange: Exchange) -> dict[str, Any]:
         messages, forward = [*messages, *recall.messages], without_recall(forward) if recall.closed else forward
     deployment, facts, budget, built = exchange.deployment, exchange.facts, exchange.budget, exchange.built
     as_sent, native = built is None or built.is_as_sent, None
-    if request.native is not None or (not as_sent and has_natives(messages)):
+    fields = set[str]().union(*messages)
+    if request.native is not None or (not as_sent and has_blocks(messages, fields)):
         messages, forward, native = as_upstream_takes(messages, forward, request, deployment)
-    if any(SIGNED in message or BOUND in message for message in messages):
+    if SIGNED in fields or BOUND in fields:
         messages = bound_messages(exchange, messages)
     exchange.sent = messages
     if built is not None and request.options.mode != "off":
@@ -377,10 +380,10 @@ def _body(exchange: Exchange) -> dict[str, Any]:
             reserved=budget.reserved_output,
             refitted=exchange.refused_budget is not None,
         )
-    if deployment.protocol != RESPONSES:
+    if deployment.protocol != RESPONSES and not fields.isdisjoint(OF_RESPONSES):
         messages = without_items(messages, request)
     body = request_body(forward, messages, deployment, stream=request.stream, ask_usage=exchange.ask_usage)
     if native is not None:
-        body[NATIVE] = native
+        body[UNTRANSLATED] = native
     is_managed = built is not None and request.options.mode != "off"
-    return with_possible_thinking(body) if is_managed and ("thinking" in body or NATIVE in body) else body
+    return with_possible_thinking(body) if is_managed and ("thinking" in body or UNTRANSLATED in body) else body

@@ -169,7 +169,7 @@ def test_s10_7_what_a_chat_cannot_say(one_gateway: GatewayProcess, upstream: Moc
     assert sent["messages"] == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hello"}]
     assert (sent["stop"], sent["user"], sent["max_tokens"]) == (["END"], "ada", 100)
     assert "cache_control" not in str(sent)
-    assert not {"top_k", "service_tier", "metadata", "native", "anthropic_beta"} & sent.keys()
+    assert not {"top_k", "service_tier", "metadata", "untranslated", "anthropic_beta"} & sent.keys()
     refused = post(one_gateway, asked(tools=[TOOL, {"type": "web_search_20250305", "name": "web_search"}]))
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tools[1]")
     part = {"type": "document", "source": {"type": "url", "url": "https://example.com/a.pdf"}}

@@ -390,12 +390,12 @@ def test_s10_4_from_edge_to_upstream_in_its_own_words(client: OpenAI, mock: Mock
 
 
 @pytest.mark.parametrize("value", ["x", 7, {"model": "other", "store": True}])
-def test_s10_4_a_field_that_a_client_calls_native_is_none_of_ours(
+def test_s10_4_a_field_that_a_client_calls_untranslated_is_none_of_ours(
     client: OpenAI, mock: MockResponses, value: Any
 ) -> None:
     """§1: an operator's key asks for the models of `model_list` alone, whatever a client adds."""
     mock.reply(words("done"))
-    client.chat.completions.create(model="codex", messages=[user("go")], extra_body={"native": value})
+    client.chat.completions.create(model="codex", messages=[user("go")], extra_body={"untranslated": value})
     sent = mock.requests[-1]
     assert (sent["model"], sent["store"]) == ("codex", False)
 

@@ -21,12 +21,12 @@ from gateway.errors import (
     UpstreamRefused,
     UpstreamTimeout,
 )
-from gateway.models.exchange import NATIVE, Caller, Deployment, JsonAnswer, Native
+from gateway.models.exchange import UNTRANSLATED, Caller, Deployment, JsonAnswer, Native
 from gateway.upstream.anthropic.adapter import AnthropicUpstream
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.openai.chat import HttpUpstream
 from gateway.upstream.routing.catalogue import Catalogue
-from gateway.upstream.routing.native import Natives
+from gateway.upstream.routing.protocols import Protocols
 from gateway.upstream.routing.router import ConfiguredRouter
 from tests.support import anthropic_wire as wire
 from tests.support.mock_provider import MockProvider
@@ -68,7 +68,7 @@ def deployment(provider: MockProvider, key: str | None = "sk-operators-own", **m
     params = {"model": "anthropic/claude-sonnet-4-5", "api_base": provider.url, **({"api_key": key} if key else {})}
     settings = Settings.model_validate({"model_list": [{"model_name": "m", "litellm_params": {**params, **more}}]})
     found = ConfiguredRouter(settings, Catalogue()).deployment("m", Caller("t", "sk-clients-own"))
-    spoken, fallback = Natives(SystemClock()).of(found, Native("anthropic"))
+    spoken, fallback = Protocols(SystemClock()).of(found, Native("anthropic"))
     assert fallback is None
     return spoken
 
@@ -146,7 +146,14 @@ async def test_s10_9_a_request(provider: MockProvider, upstream: AnthropicUpstre
         "context_management": {"edits": []},
         "anthropic_beta": ["context-2025", "fine-grained-2025"],
     }
-    fields = {"stop": "END", "tool_choice": "required", "parallel_tool_calls": False, "n": 1, "user": "u1", NATIVE: own}
+    fields = {
+        "stop": "END",
+        "tool_choice": "required",
+        "parallel_tool_calls": False,
+        "n": 1,
+        "user": "u1",
+        UNTRANSLATED: own,
+    }
     headers = {"openai-organization": "org-1", "traceparent": "00-1"}
     body = {"model": at.provider_model, "messages": messages, "max_tokens": 100, "tools": TOOLS, **fields}
     await upstream.complete(at, body, headers)

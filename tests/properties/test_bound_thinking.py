@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gateway.base.ids import new_id
 from gateway.config.settings import Settings
 from gateway.errors import ContextLengthExceeded, UpstreamRefused
-from gateway.http.chat.validation import Arrival, parse_chat_request
+from gateway.http.inner.validation import Arrival, parse_chat_request
 from gateway.models.exchange import Caller, Deployment, ModelFacts, Native
 from gateway.turn import bound_thinking
 from gateway.wire.anthropic.receiving import message_of

@@ -13,7 +13,7 @@ import pytest
 from gateway.base.clock import SystemClock
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError
-from gateway.http.chat import resends
+from gateway.http.inner import resends
 from gateway.models.exchange import ModelFacts
 from gateway.models.records import ItemQuery
 from gateway.storage.cache.memory import MemoryCache

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.models.exchange import NATIVE
+from gateway.models.exchange import UNTRANSLATED
 from gateway.wire.responses.reading import read_request
 from gateway.wire.responses.sending import input_items, response_request
 
@@ -95,5 +95,5 @@ def test_s10_4_a_request_goes_up_as_it_came(choice: Any, strict: Json) -> None:
         "brand_new": {"x": 1},
     }
     read = read_request(body)
-    sent = response_request({**read.chat, NATIVE: dict(read.native.fields)})
+    sent = response_request({**read.chat, UNTRANSLATED: dict(read.native.fields)})
     assert sent == body

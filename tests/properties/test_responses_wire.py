@@ -10,7 +10,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from gateway.accounting.stream import StreamRecord
-from gateway.models.exchange import NATIVE
+from gateway.models.exchange import UNTRANSLATED
 from gateway.wire.responses.chunks import ResponseChunks
 from gateway.wire.responses.receiving import OWN_CALLS, completion_of
 from gateway.wire.responses.sending import input_items, response_request
@@ -49,9 +49,9 @@ def response(output: list[Json]) -> Json:
     return response_of(Script(output=copy.deepcopy(output)), {"model": "m"})
 
 
-def streamed(events: list[Json], *, native: bool, hosted: bool = False) -> Json:
+def streamed(events: list[Json], *, as_items: bool, hosted: bool = False) -> Json:
     """The completion that a stream is, as it is stored."""
-    chunks, record = ResponseChunks(native=native, hosted=hosted), StreamRecord(1)
+    chunks, record = ResponseChunks(as_items=as_items, hosted=hosted), StreamRecord(1)
     for event in events:
         made = chunks.of(event)
         assert made, "each event is at least one chunk"
@@ -83,7 +83,7 @@ def test_s10_4_a_stream_is_the_whole_answer(output: list[Json], hosted: bool, lo
     made = response(output)
     whole = completion_of(made, hosted=hosted)
     events = [each for each in events_of(made) if not (lost and each["type"].endswith(lost))]
-    found = streamed(events, native=False, hosted=hosted)
+    found = streamed(events, as_items=False, hosted=hosted)
     kept_apart = not hosted and any(item["type"] == "web_search_call" for item in output)
     ours, theirs = shown(found["choices"][0]["message"]), shown(whole["choices"][0]["message"])
     if kept_apart:  # that a hosted call will come is not known while thoughts do
@@ -95,7 +95,7 @@ def test_s10_4_a_stream_is_the_whole_answer(output: list[Json], hosted: bool, lo
 
 @given(OUTPUT)
 def test_s10_4_an_edge_of_responses_gets_each_item_whole(output: list[Json]) -> None:
-    found = streamed([*events_of(response(output))], native=True, hosted=True)["choices"][0]["message"]
+    found = streamed([*events_of(response(output))], as_items=True, hosted=True)["choices"][0]["message"]
     assert found.get("output_items", []) == [i for i in output if i["type"] not in ("message", *OWN_CALLS)]
 
 
@@ -158,7 +158,7 @@ def test_s10_4_a_request_is_one_of_responses(messages: list[Json], fields: Json,
         "tools": [{"type": "function", "function": function}],
         "tool_choice": {"type": "function", "function": {"name": "f"}},
         "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": {}, "strict": True}},
-        NATIVE: {**fields, "reasoning": {"summary": "auto"}, "tools": [{"type": "web_search"}]},
+        UNTRANSLATED: {**fields, "reasoning": {"summary": "auto"}, "tools": [{"type": "web_search"}]},
     }
     before = copy.deepcopy(chat)
     sent = response_request(chat)
@@ -174,5 +174,5 @@ def test_s10_4_a_request_is_one_of_responses(messages: list[Json], fields: Json,
     assert sent["reasoning"] == {"summary": "auto", "effort": "low"}
     assert (sent["max_output_tokens"], sent["temperature"], sent["store"]) == (9, 0.5, keeps)
     assert ("include" in sent) is not keeps
-    assert not {"n", "stream_options", NATIVE} & sent.keys()
+    assert not {"n", "stream_options", UNTRANSLATED} & sent.keys()
     assert [item["role"] for item in sent["input"]] == [message["role"] for message in messages]

@@ -17,9 +17,9 @@ from gateway.base.ids import new_id
 from gateway.config.settings import Settings
 from gateway.context.manager import ContextManager
 from gateway.errors import NotFound
-from gateway.http.chat.messages import plain_messages
-from gateway.http.chat.resends import Resends, read_chat_request
-from gateway.http.chat.validation import Arrival, parse_chat_request
+from gateway.http.inner.messages import plain_messages
+from gateway.http.inner.resends import Resends, read_chat_request
+from gateway.http.inner.validation import Arrival, parse_chat_request
 from gateway.models.bill import ResponseMetadata
 from gateway.models.exchange import (
     Caller,
@@ -46,7 +46,7 @@ from gateway.turn.pipeline import Pipeline
 from gateway.turn.recaller import Recaller
 from gateway.turn.settlement import Settlement
 from gateway.upstream.routing.catalogue import Catalogue
-from gateway.upstream.routing.native import Natives
+from gateway.upstream.routing.protocols import Protocols
 from gateway.upstream.routing.router import ConfiguredRouter
 
 Json = dict[str, Any]
@@ -166,7 +166,7 @@ class InProcess:
             settlement,
             settings.context,
             match,
-            Natives(SystemClock()),
+            Protocols(SystemClock()),
             Recaller(self.context, counters, settlement, settings.context),
         )
         self._settlement = settlement

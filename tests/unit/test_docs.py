@@ -11,7 +11,7 @@ from gateway import app, errors
 from gateway.config.classic_names import NAMES as CLASSIC_NAMES
 from gateway.config.loading import environment_names
 from gateway.config.settings import SECTIONS, Settings
-from gateway.http.chat.validation import CONTEXT_FIELDS
+from gateway.http.inner.validation import CONTEXT_FIELDS
 
 ROOT = Path(__file__).parents[2]
 CONFIGURATION = (ROOT / "docs/configuration.md").read_text()

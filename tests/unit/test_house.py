@@ -14,6 +14,7 @@ SMALL_WITH_REASON = {
     "config/allowances.py": "budgets and limits, of keys and of settings alike",
     "config/exposure.py": "where a server with an operator's key may listen: asked by `serve` and by `check`",
     "http/conversations/items.py": "what the Conversations API asks of items beyond what wire/ reads",
+    "http/conversations/transfer.py": "conversations as documents, two small endpoints",
     "http/cors.py": "which pages of other origins may be clients",
     "http/near.py": "whether this machine or another site asks: for the page and the MCP server",
     "http/openapi/document.py": "two small endpoints that nothing else needs",

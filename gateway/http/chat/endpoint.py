@@ -8,9 +8,9 @@ from gateway.base import jsons
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError
 from gateway.http.answering import Answering, StreamWriter
-from gateway.http.chat.resends import Resends, read_chat_request
-from gateway.http.chat.validation import Arrival
 from gateway.http.edge import STREAM_END, Receive, Scope, Send, event
+from gateway.http.inner.resends import Resends, read_chat_request
+from gateway.http.inner.validation import Arrival
 from gateway.models.exchange import Caller, ChatRequest
 from gateway.turn.streaming import Chunks
 
@@ -67,6 +67,10 @@ class ChatDialect:
         """The body is kept for later requests that begin with the same bytes."""
         is_as_it_came = self._translated is None and request.native is None
         return self._resends.holding(raw, request) if is_as_it_came else nullcontext()
+
+    def own_name(self, path: str) -> str:
+        """The same."""
+        return path
 
     def whole(self, body: dict[str, Any], request: ChatRequest) -> bytes:
         """The completion as it is."""

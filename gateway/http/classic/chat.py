@@ -14,11 +14,11 @@ from gateway.base import jsons
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError
 from gateway.http.chat.endpoint import ChatCompletions
-from gateway.http.chat.validation import CONVERSATION_ID
 from gateway.http.conversations.context import as_window
-from gateway.http.conversations.queries import given_metadata
 from gateway.http.edge import CLIENT, STREAM_END, Client, Message, Receive, Scope, Send, event
-from gateway.http.fields import Fields, SessionName, invalid, missing, read
+from gateway.http.fields import Fields, SessionName, invalid, missing, read, renamed
+from gateway.http.inner.validation import CONVERSATION_ID
+from gateway.http.queries import given_metadata
 from gateway.http.receive import json_body
 from gateway.models.tool_steps import calls_of, text_of
 
@@ -182,7 +182,7 @@ class ClassicChat:
         try:
             await self._chat(scope, receive, _sending(send, answer), translated)
         except GatewayError as error:
-            error.param = NAMED_HERE.get(error.param or "", error.param)
+            renamed(error, lambda path: NAMED_HERE.get(path, path))
             raise
 
 

@@ -10,17 +10,17 @@ from gateway.base.tasks import offload_if
 from gateway.config.settings import Settings
 from gateway.context.manager import ContextManager
 from gateway.errors import ConversationNotFound, Unauthorized
+from gateway.http.api_call import ApiCall, Endpoint
 from gateway.http.auth import ANONYMOUS, Authenticator
-from gateway.http.chat.resends import Resends
-from gateway.http.chat.validation import CONVERSATION_ID
 from gateway.http.classic.chat import WORKFLOW, default_model, names_of
-from gateway.http.conversations.api_call import ApiCall, Endpoint
 from gateway.http.conversations.context import as_context
 from gateway.http.conversations.endpoint import Conversations
-from gateway.http.conversations.queries import check_named, limit_of, newest_first
 from gateway.http.edge import Receive, Scope, Send, send_json
 from gateway.http.fields import is_session_name, missing
+from gateway.http.inner.resends import Resends
+from gateway.http.inner.validation import CONVERSATION_ID
 from gateway.http.operations import Ready
+from gateway.http.queries import check_named, limit_of, newest_first
 from gateway.http.statistics import Statistics
 from gateway.models.conversation import INLINE_MESSAGES, ConversationMessage, ConversationRef, StoredConversation
 from gateway.models.records import ConversationRecord, RecordQuery

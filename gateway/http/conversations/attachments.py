@@ -3,9 +3,9 @@
 from typing import Any
 
 from gateway.errors import NotFound
+from gateway.http.api_call import ApiCall, Endpoint
 from gateway.http.auth import Authenticator
-from gateway.http.conversations.api_call import ApiCall, Endpoint
-from gateway.http.conversations.queries import check_named, limit_of, listed, newest_first
+from gateway.http.queries import check_named, limit_of, listed, newest_first
 from gateway.models.records import AttachmentRecord, ItemQuery
 from gateway.storage.conversations.records import ConversationRecords
 

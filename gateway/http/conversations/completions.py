@@ -2,14 +2,13 @@
 
 from typing import Any
 
-from gateway.accounting.audit import repriced
-from gateway.accounting.cost import primary_usage
-from gateway.accounting.metadata import extended_usage, in_answer, with_plan
 from gateway.base.ids import completion_of
 from gateway.errors import CompletionNotFound, ConversationNotFound, InvalidRequest, ItemNotFound
+from gateway.http.api_call import ApiCall, Endpoint
 from gateway.http.auth import ANONYMOUS, Authenticator
-from gateway.http.conversations.api_call import ApiCall, Endpoint
-from gateway.http.conversations.queries import (
+from gateway.http.fields import invalid
+from gateway.http.inner.stored_answer import as_completion
+from gateway.http.queries import (
     Query,
     check_named,
     given_metadata,
@@ -18,13 +17,9 @@ from gateway.http.conversations.queries import (
     metadata_of,
     newest_first,
 )
-from gateway.http.fields import invalid
 from gateway.models.items import BOUND
 from gateway.models.turn import CompletionQuery, StoredCompletion
 from gateway.storage.store import ConversationStore
-
-FIGURES = ("prompt_tokens", "completion_tokens", "total_tokens")
-"""Of an answer's `usage`, those that its bill knows."""
 
 
 class StoredCompletions:
@@ -113,37 +108,3 @@ def completion_query(query: Query) -> CompletionQuery:
     check_named(query, "conversation", "model", "after", "agent")
     found = (query.get("conversation"), query.get("model"), metadata_of(query), limit_of(query), query.get("after"))
     return CompletionQuery(*found, newest_first=newest_first(query, "asc"), agent=query.get("agent"))
-
-
-def as_completion(stored: StoredCompletion) -> dict[str, Any]:
-    """The completion with its bill; without content where none was stored (`store: false`, failed turns)."""
-    entry = stored.ledger
-    bare: dict[str, Any] = {
-        "id": entry.completion_id or entry.request_id,
-        "object": "chat.completion",
-        "created": int(entry.created_at.timestamp()),
-        "model": entry.model,
-        "choices": [],
-    }
-    body = {**bare, **answered(stored), "status": entry.status}
-    body["response_metadata"] = with_plan(entry.metadata, stored.plan)
-    if stored.completion_metadata is not None:
-        body["metadata"] = stored.completion_metadata
-    return body
-
-
-def answered(stored: StoredCompletion) -> dict[str, Any]:
-    """The completion as its client got it."""
-    entry = stored.ledger
-    body = {**(stored.completion or {}), "response_metadata": in_answer(entry.metadata)}
-    used = primary_usage(entry.calls)
-    if used:
-        calls = tuple(repriced(call) for call in entry.calls)  # exact where a cost is more than its column holds
-        reported = body["usage"] if isinstance(body.get("usage"), dict) else {}
-        billed = {name: used[name] for name in FIGURES if name in used}
-        body["usage"] = extended_usage({**reported, **billed}, calls)
-    if entry.conversation_id:
-        body["conversation"] = {"id": entry.conversation_id}
-    if isinstance(named := entry.metadata.get("agent"), dict):
-        body["agent"] = named
-    return body

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from gateway.http.api_call import ApiCall, Endpoint
 from gateway.http.auth import Authenticator
-from gateway.http.conversations.api_call import ApiCall, Endpoint
-from gateway.http.conversations.queries import check_named
+from gateway.http.queries import check_named
 from gateway.models.artifacts import ProcessingStrategy
 from gateway.models.records import WindowRecord
 from gateway.storage.conversations.records import ConversationRecords

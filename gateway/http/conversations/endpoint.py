@@ -6,10 +6,12 @@ from typing import Any
 
 from gateway.base.ids import new_id
 from gateway.errors import ConversationNotFound, InvalidRequest
+from gateway.http.api_call import Answer, ApiCall, Endpoint
 from gateway.http.auth import ANONYMOUS, Authenticator
-from gateway.http.chat.validation import CONVERSATION_ID
-from gateway.http.conversations.api_call import Answer, ApiCall, Endpoint
-from gateway.http.conversations.queries import (
+from gateway.http.conversations.items import parse_items
+from gateway.http.fields import a_pin, invalid, is_session_name, missing
+from gateway.http.inner.validation import CONVERSATION_ID
+from gateway.http.queries import (
     check_named,
     given_metadata,
     limit_of,
@@ -17,7 +19,6 @@ from gateway.http.conversations.queries import (
     metadata_of,
     newest_first,
 )
-from gateway.http.fields import a_pin, invalid, is_session_name, missing
 from gateway.models.agents import MAX_TEAM_TASK_BYTES, cut_team_task
 from gateway.models.records import (
     ConversationRecord,
@@ -170,7 +171,7 @@ class Conversations:
         body = await call.body("metadata", "items", "team_task")
         metadata = given_metadata(body.get("metadata"))
         team_task, warnings = given_team_task(body.get("team_task"))
-        messages = await call.messages(body["items"]) if body.get("items") is not None else ()
+        messages = await call.received.run(parse_items, body["items"]) if body.get("items") is not None else ()
         new = NewConversation(new_id("conv_"), metadata, messages, team_task)
         made = await self._records.create(call.tenant, new, call.request_id)
         self._hooks.added(call.tenant, made.conversation_id, messages)
@@ -225,7 +226,7 @@ class Conversations:
     async def _add(self, call: ApiCall) -> dict[str, Any]:
         conversation_id = call.conversation_id
         body = await call.body("items")
-        messages = await call.messages(body.get("items"))
+        messages = await call.received.run(parse_items, body.get("items"))
         made = await self._records.add_items(call.tenant, conversation_id, messages, call.request_id)
         self._hooks.added(call.tenant, conversation_id, messages)
         return listed(made, has_more=False)

@@ -9,9 +9,9 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, FailFast, Fiel
 from gateway.base import jsons
 from gateway.base.ids import new_id
 from gateway.errors import InvalidRequest
-from gateway.http.chat.memory import ThingAction, ThingId, ThingName, ThingType
-from gateway.http.chat.messages import check_message
 from gateway.http.fields import Fields, Metadata, SessionName, invalid, read
+from gateway.http.inner.memory import ThingAction, ThingId, ThingName, ThingType
+from gateway.http.inner.messages import check_message
 from gateway.models.agents import cut_team_task
 from gateway.models.chain import message_digest
 from gateway.models.conversation import INSTRUCTION_ROLES, ConversationMessage

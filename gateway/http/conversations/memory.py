@@ -4,37 +4,18 @@
 from typing import Any
 
 from gateway.errors import MemoryNotFound, Unauthorized
+from gateway.http.api_call import ApiCall, Endpoint
 from gateway.http.auth import ANONYMOUS, Authenticator
-from gateway.http.chat.memory import things_in
-from gateway.http.chat.validation import CONVERSATION_ID
-from gateway.http.conversations.api_call import ApiCall, Endpoint
-from gateway.http.conversations.queries import check_named, limit_of, listed, newest_first
 from gateway.http.fields import invalid
+from gateway.http.inner.memory import as_memory, things_in
+from gateway.http.inner.validation import CONVERSATION_ID
+from gateway.http.queries import check_named, limit_of, listed, newest_first
 from gateway.models.things import Thing, ThingQuery
 from gateway.storage.things.memory import ThingMemory
 from gateway.things.naming import ranked, search_of
 
 MAX_QUERY_CHARS = 1000
 THING_FIELDS = ("type", "id", "name", "aliases", "action")
-
-
-def as_memory(thing: Thing) -> dict[str, Any]:
-    """A thing as it is remembered; `id` is that of the memory, `thing_id` its own."""
-    return {
-        "id": thing.memory_id,
-        "object": "memory.thing",
-        "type": thing.type,
-        "thing_id": thing.thing_id,
-        "name": thing.name,
-        "aliases": list(thing.aliases),
-        "action": thing.action,
-        "times": thing.times,
-        "scope": thing.scope,
-        "conversation_id": thing.conversation_id,
-        "created_at": int(thing.created_at.timestamp()),
-        "mentioned_at": int(thing.mentioned_at.timestamp()),
-        "expires_at": int(thing.expires_at.timestamp()) if thing.expires_at is not None else None,
-    }
 
 
 def as_conversation_of(thing: Thing) -> dict[str, Any]:

@@ -13,13 +13,11 @@ from gateway.errors import (
     GatewayError,
     IdempotencyKeyMismatch,
     ReplayNotFound,
-    StorageUnavailable,
 )
 from gateway.history.past_turns import in_turns, turns_of
 from gateway.history.replay import is_made_again, single_request, to_replay
-from gateway.http.auth import UNKNOWN, Authenticator
-from gateway.http.chat.repeats import Keyed, key_digest, keyed
-from gateway.http.chat.validation import CONVERSATION_ID
+from gateway.http.api_call import received
+from gateway.http.auth import Authenticator
 from gateway.http.conversations.endpoint import as_spent
 from gateway.http.conversations.replay_request import (
     ReplayField,
@@ -43,7 +41,9 @@ from gateway.http.edge import (
     send_json,
     send_start,
 )
-from gateway.http.receive import json_body, read_body, until_disconnect
+from gateway.http.inner.repeats import Keyed, key_digest, keyed
+from gateway.http.inner.validation import CONVERSATION_ID
+from gateway.http.receive import json_body, until_disconnect
 from gateway.models.conversation import BranchPoint
 from gateway.models.exchange import Caller, ChatRequest, stays
 from gateway.models.past_turns import ConversationPath, PastTurn
@@ -84,17 +84,14 @@ class Replays:
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        caller = await self._auth.caller(scope)
-        raw = await read_body(scope, receive, self._settings.server.max_body_bytes)
-        if caller.tenant == UNKNOWN:
-            raise StorageUnavailable("The storage cannot be reached.")
+        got = await received(scope, receive, self._auth, self._settings.server.max_body_bytes)
         conversation_id = scope["path_params"]["conversation_id"]
         if not CONVERSATION_ID.match(conversation_id):
             raise ConversationNotFound("No such conversation.", param="conversation_id")
-        scope["gateway"].update(tenant=caller.tenant, conversation_id=conversation_id)
-        fields = replay_field(json_body(raw))
+        scope["gateway"]["conversation_id"] = conversation_id
+        fields = replay_field(json_body(got.raw))
         client = scope.get(CLIENT)
-        asking = _Asking(caller, conversation_id, stays if client is None else client.has_left)
+        asking = _Asking(got.caller, conversation_id, stays if client is None else client.has_left)
         if fields.replay_id is None and (keyed_request := keyed(scope)) is not None:
             asking = replace(asking, name=await self._named(asking, keyed_request))
         if fields.dry_run:

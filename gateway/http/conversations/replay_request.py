@@ -10,9 +10,9 @@ from gateway.base import jsons
 from gateway.base.ids import new_id
 from gateway.config.settings import Settings
 from gateway.errors import InvalidRequest
-from gateway.http.chat.own_fields import ContextField, Name, is_name
-from gateway.http.chat.validation import Arrival, ModelName, parse_chat_request
 from gateway.http.fields import Fields, invalid, read
+from gateway.http.inner.own_fields import ContextField, Name, is_name
+from gateway.http.inner.validation import Arrival, ModelName, parse_chat_request
 from gateway.models.conversation import BranchPoint, ConversationRef
 from gateway.models.exchange import Caller, ChatRequest
 from gateway.models.past_turns import PastTurn

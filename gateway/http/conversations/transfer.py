@@ -3,11 +3,11 @@
 import asyncio
 from typing import Any
 
-from gateway.errors import ConversationNotFound, StorageUnavailable
-from gateway.http.auth import UNKNOWN, Authenticator
+from gateway.errors import ConversationNotFound
+from gateway.http.api_call import received
+from gateway.http.auth import Authenticator
 from gateway.http.conversations.import_check import parse_export
 from gateway.http.edge import Receive, Scope, Send, answer_headers, send_json, send_start
-from gateway.http.receive import read_body
 from gateway.models.records import Imported, ImportedConversation
 from gateway.storage.conversations.transfer import ConversationTransfer
 
@@ -20,7 +20,7 @@ class ExportedConversation:
         self._auth = auth
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        tenant = await _tenant(self._auth, scope)
+        tenant = (await received(scope, receive, self._auth, None)).caller.tenant
         conversation_id: str = scope["path_params"]["conversation_id"]
         pieces = await self._transfer.export_conversation(tenant, conversation_id)
         if pieces is None:
@@ -40,10 +40,9 @@ class ImportedConversations:
         self._max_body_bytes = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        tenant = await _tenant(self._auth, scope)
-        raw = await read_body(scope, receive, self._max_body_bytes)
-        made = await asyncio.to_thread(parse_export, raw)
-        imported = await self._transfer.import_conversation(tenant, made)
+        got = await received(scope, receive, self._auth, self._max_body_bytes)
+        made = await asyncio.to_thread(parse_export, got.raw)
+        imported = await self._transfer.import_conversation(got.caller.tenant, made)
         await send_json(send, 200, as_imported(imported, made), answer_headers(imported.conversation_id))
 
 
@@ -56,10 +55,3 @@ def as_imported(imported: Imported, made: ImportedConversation) -> dict[str, Any
         "metadata": made.metadata or {},
         "warnings": [f"the session {name!r} exists already: left out" for name in imported.taken_names],
     }
-
-
-async def _tenant(auth: Authenticator, scope: Scope) -> str:
-    caller = await auth.caller(scope)
-    if caller.tenant == UNKNOWN:
-        raise StorageUnavailable("The storage cannot be reached.")
-    return caller.tenant

@@ -9,11 +9,11 @@ from gateway.assembly.messages import without_items
 from gateway.errors import ItemNotFound, TurnNotFound
 from gateway.explain.as_json import WHY
 from gateway.history.past_turns import in_turns, sent_messages, turns_of
+from gateway.http.api_call import ApiCall, Endpoint
 from gateway.http.auth import Authenticator
-from gateway.http.conversations.api_call import ApiCall, Endpoint
 from gateway.http.conversations.completions import as_store_message
 from gateway.http.conversations.endpoint import as_spent
-from gateway.http.conversations.queries import check_named, limit_of, listed, newest_first
+from gateway.http.queries import check_named, limit_of, listed, newest_first
 from gateway.models.bill import CallCost
 from gateway.models.chain import is_step
 from gateway.models.past_turns import ConversationPath, PastBill, PastRequest, PastTurn, SentMessages, TurnDetails

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from gateway.http.chat.memory import ThingField
 from gateway.http.fields import Fields
+from gateway.http.inner.memory import ThingField
 from gateway.models.things import MAX_NAME_CHARS, MOST_NOTES
 
 MAX_QUERY_CHARS = 1_000

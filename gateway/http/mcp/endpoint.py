@@ -8,11 +8,12 @@ from starlette.routing import Route
 
 from gateway.config.exposure import is_loopback
 from gateway.config.settings import Settings
-from gateway.errors import Forbidden, GatewayError, StorageUnavailable
-from gateway.http.auth import ANONYMOUS, UNKNOWN, Authenticator
+from gateway.errors import Forbidden, GatewayError
+from gateway.http.api_call import received
+from gateway.http.auth import ANONYMOUS, Authenticator
 from gateway.http.edge import Receive, Scope, Send
 from gateway.http.near import is_foreign, is_local
-from gateway.http.receive import header, read_body
+from gateway.http.receive import header
 from gateway.past.reader import Past
 from gateway.storage.conversations.texts import PastTexts
 from gateway.storage.database.engine import Transactions
@@ -76,15 +77,11 @@ class McpEndpoint:
         origin = header(scope, b"origin")
         if is_foreign(scope) and "*" not in origins and origin not in origins:
             raise Forbidden("A page of another site may not ask: server.cors_origins does not name its origin.")
-        caller = await self._auth.caller(scope)
-        raw = await read_body(scope, receive, min(MAX_BYTES, self._settings.server.max_body_bytes))
-        if caller.tenant == UNKNOWN:
-            raise StorageUnavailable("The storage cannot be reached.")
-        scope["gateway"]["tenant"] = caller.tenant
+        got = await received(scope, receive, self._auth, min(MAX_BYTES, self._settings.server.max_body_bytes))
         server = await self._made()
-        own = {**scope, ASKER: Asker(caller.tenant, self._is_near(scope))}
+        own = {**scope, ASKER: Asker(got.caller.tenant, self._is_near(scope))}
         own["headers"] = [pair for pair in scope["headers"] if pair[0] != b"origin"]  # it was checked above
-        await server.handle(own, _again(raw, receive), send)
+        await server.handle(own, _again(got.raw, receive), send)
 
     async def close(self) -> None:
         """Ends the server, if there is one."""

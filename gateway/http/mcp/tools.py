@@ -6,8 +6,8 @@ from typing import Any
 
 from gateway.base.ids import content_digest
 from gateway.errors import ConversationNotFound, NotFound, Unauthorized
-from gateway.http.chat.validation import CONVERSATION_ID
 from gateway.http.fields import invalid, missing, read
+from gateway.http.inner.validation import CONVERSATION_ID
 from gateway.http.mcp import words
 from gateway.http.mcp.arguments import READ, REMEMBER, SEARCH, TOOLS, ReadArguments, RememberArguments, SearchArguments
 from gateway.http.mcp.endpoint import Asker

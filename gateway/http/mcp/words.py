@@ -5,7 +5,7 @@ from html import escape
 from typing import Any
 
 from gateway.assembly.block import BLOCK_TAG, DELIMITER, ITEM_TAG, NO_MARKS, known_things, one_line
-from gateway.http.conversations.memory import as_memory
+from gateway.http.inner.memory import as_memory
 from gateway.models.past_texts import Excerpt, Extract, FoundConversation, FoundPast
 from gateway.models.things import Thing
 

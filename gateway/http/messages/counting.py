@@ -3,20 +3,20 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from gateway.base.tasks import offload_if
 from gateway.config.settings import Settings
 from gateway.errors import InvalidRequest
 from gateway.http.answering import told_headers
+from gateway.http.api_call import received
 from gateway.http.auth import Authenticator
-from gateway.http.chat.validation import Arrival
-from gateway.http.edge import Receive, Scope, Send, send_json, speaks_anthropics
+from gateway.http.edge import Receive, Scope, Send, came_by_messages, send_json
+from gateway.http.fields import renamed
+from gateway.http.inner.validation import Arrival
 from gateway.http.messages.endpoint import chat_request
 from gateway.http.operations import Models
-from gateway.http.receive import LARGE_BODY, json_body, read_body, until_disconnect
-from gateway.models.exchange import ChatRequest
+from gateway.http.receive import json_body, until_disconnect
 from gateway.ports import Clock
 from gateway.turn.pipeline import Pipeline
-from gateway.wire.anthropic.reading import Reading, read_request
+from gateway.wire.anthropic.reading import read_request
 
 
 class CountTokens:
@@ -30,25 +30,20 @@ class CountTokens:
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        caller = await self._auth.caller(scope)
-        raw = await read_body(scope, receive, self._settings.server.max_body_bytes)
+        most = self._settings.server.max_body_bytes
+        got = await received(scope, receive, self._auth, most, stored=False)
         facts = scope["gateway"]
-        arrival = Arrival(facts["request_id"], self._clock.now(), self._clock.monotonic(), len(raw), facts)
+        arrival = Arrival(facts["request_id"], self._clock.now(), self._clock.monotonic(), len(got.raw), facts)
 
-        def read() -> tuple[Reading, ChatRequest]:
-            headers = told_headers(scope)
-            reading = read_request(json_body(raw), headers, counted=True)
-            try:
-                return reading, chat_request(reading, headers, caller, self._settings, arrival)
-            except InvalidRequest as error:
-                raise reading.renamed(error) from None
-
-        reading, request = await offload_if(len(raw) >= LARGE_BODY, read)
-        facts.update(model=request.model, tenant=caller.tenant)
+        headers = told_headers(scope)
+        reading = await got.run(lambda: read_request(json_body(got.raw), headers, counted=True))
         try:
+            request = await got.run(chat_request, reading, headers, got.caller, self._settings, arrival)
+            facts["model"] = request.model
             tokens = await until_disconnect(receive, self._pipeline.count(request))
         except InvalidRequest as error:
-            raise reading.renamed(error) from None
+            renamed(error, reading.own_name)
+            raise
         found: dict[str, Any] = {"input_tokens": tokens}
         if reading.edits:  # nothing is cleared while it is only counted
             found["context_management"] = {"original_input_tokens": tokens}
@@ -62,7 +57,7 @@ class ListedModels:
         self._models = models
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not speaks_anthropics(scope):
+        if not came_by_messages(scope):
             await self._models(scope, receive, send)
             return
         found = await self._models.found(scope)

@@ -7,12 +7,12 @@ from typing import Any
 
 from gateway.base import jsons
 from gateway.config.settings import Settings
-from gateway.errors import GatewayError, InvalidRequest
+from gateway.errors import GatewayError
 from gateway.http.answering import Answering, StreamWriter
-from gateway.http.chat.messages import plain_messages
-from gateway.http.chat.validation import Arrival, check_spelling, parse_chat_request
 from gateway.http.edge import Receive, Scope, Send, named_event
 from gateway.http.fields import MAX_SESSION_CHARS
+from gateway.http.inner.messages import plain_messages
+from gateway.http.inner.validation import Arrival, check_spelling, parse_chat_request
 from gateway.http.receive import json_body
 from gateway.models.conversation import ConversationRef
 from gateway.models.exchange import Caller, ChatRequest
@@ -32,11 +32,7 @@ class Messages:
         self._settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        dialect = MessagesDialect(self._settings)
-        try:
-            await self._answering.answer(scope, receive, send, dialect)
-        except InvalidRequest as error:
-            raise dialect.renamed(error) from None
+        await self._answering.answer(scope, receive, send, MessagesDialect(self._settings))
 
 
 class MessagesDialect:
@@ -53,10 +49,6 @@ class MessagesDialect:
         self._reading = reading = read_request(body, headers)
         return chat_request(reading, headers, caller, self._settings, arrival)
 
-    def renamed(self, error: InvalidRequest) -> InvalidRequest:
-        """An error that names the field as the client knows it."""
-        return error if self._reading is None else self._reading.renamed(error)
-
     def refers(self, raw: bytes) -> bool:
         """A message says everything itself."""
         return False
@@ -67,6 +59,10 @@ class MessagesDialect:
     def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
         """Nothing of the body is kept."""
         return nullcontext()
+
+    def own_name(self, path: str) -> str:
+        """As the client knows it, once the request has been read."""
+        return path if self._reading is None else self._reading.own_name(path)
 
     def whole(self, body: dict[str, Any], request: ChatRequest) -> bytes:
         """The completion as a message."""

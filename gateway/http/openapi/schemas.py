@@ -7,9 +7,9 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from gateway.accounting.metadata import FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING
-from gateway.http.chat.memory import MemoryField, Remembered
-from gateway.http.chat.own_fields import AgentField, ContextField
-from gateway.http.chat.validation import MAX_CHOICES
+from gateway.http.inner.memory import MemoryField, Remembered
+from gateway.http.inner.own_fields import AgentField, ContextField
+from gateway.http.inner.validation import MAX_CHOICES
 from gateway.models.artifacts import ArtifactPlan, RequestAttachment
 from gateway.models.bill import NOT_ON_THE_BILL, ResponseMetadata
 

@@ -12,8 +12,8 @@ from typing import Any
 from starlette.routing import Route
 
 from gateway.config.auth_settings import ADMIN
-from gateway.errors import StorageUnavailable
-from gateway.http.auth import UNKNOWN, Authenticator
+from gateway.http.api_call import received
+from gateway.http.auth import Authenticator
 from gateway.http.edge import Receive, Scope, Send, send_json
 from gateway.http.organization.parameters import COMPLETIONS, COSTS, EMBEDDINGS, Asked, Kind, asked
 from gateway.models.costs import CostQuery, CostReport, CostRow
@@ -40,10 +40,7 @@ class OrganizationEndpoint:
         self._what = what
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        caller = await self._auth.caller(scope)
-        if caller.tenant == UNKNOWN:
-            raise StorageUnavailable("The storage cannot be reached.")
-        scope["gateway"]["tenant"] = caller.tenant
+        caller = (await received(scope, receive, self._auth, None)).caller
         request = asked(scope["query_string"].decode("latin-1"), self._what.kind, self._clock.now())
         tenant = None if ADMIN in caller.roles else caller.tenant
         body, headers = await self._page(request, tenant)

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gateway.base.ids import COMPLETION, RESPONSE, answer_id, new_id
-from gateway.base.tasks import offload_if
 from gateway.config.settings import Settings
-from gateway.errors import ConversationNotFound, InvalidRequest, StorageUnavailable, invalid, missing
+from gateway.errors import ConversationNotFound, InvalidRequest, invalid, missing
 from gateway.history.recognition import has_evidence, recognition_keys, sent_chain, users_of
-from gateway.http.auth import UNKNOWN, Authenticator
-from gateway.http.chat.validation import Arrival, parse_chat_request
+from gateway.http.api_call import received
+from gateway.http.auth import Authenticator
 from gateway.http.edge import EVENT_STREAM, Receive, Scope, Send, named_event, send_json, send_start
-from gateway.http.receive import LARGE_BODY, json_body, read_body
+from gateway.http.fields import renamed
+from gateway.http.inner.validation import Arrival, parse_chat_request
 from gateway.http.responses.references import with_referred
 from gateway.models.chain import ChainKeys
 from gateway.models.conversation import ConversationRef, Lookup, StoredConversation
@@ -24,7 +24,7 @@ from gateway.storage.store import ConversationStore
 from gateway.wire.responses.compaction import Compacted, extract_of, opened
 from gateway.wire.responses.events import whole_events
 from gateway.wire.responses.input import COVERED, Extract
-from gateway.wire.responses.reading import Reading, read_request, renamed
+from gateway.wire.responses.reading import Reading, read_request
 from gateway.wire.responses.wording import begun, echo, ended, usage_of
 
 Json = dict[str, Any]
@@ -62,16 +62,12 @@ class Compaction:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /v1/responses/compact`."""
-        caller = await self._auth.caller(scope)
-        raw = await read_body(scope, receive, self._settings.server.max_body_bytes)
-        if caller.tenant == UNKNOWN:
-            raise StorageUnavailable("The storage cannot be reached.")
-        scope["gateway"]["tenant"] = caller.tenant
-        body = await offload_if(len(raw) >= LARGE_BODY, json_body, raw)
+        got = await received(scope, receive, self._auth, self._settings.server.max_body_bytes)
+        body = await got.object()
         if not isinstance(body.get("model"), str):
             raise missing("model")
         given = body.get("input")
-        item = await self.item(body, caller, len(raw))
+        item = await self.item(body, got.caller, len(got.raw))
         users = [each for each in given if _is_users(each)] if isinstance(given, list) else []
         if isinstance(given, str):
             users = [{"role": "user", "content": given}]
@@ -171,7 +167,7 @@ class Compaction:
         try:
             return parse_chat_request(reading.chat, {}, caller, self._settings, arrival)
         except InvalidRequest as error:
-            renamed(error, reading.places)
+            renamed(error, reading.own_name)
             raise
 
     async def _compacted(self, request: ChatRequest, at: str | None, *, is_known: bool) -> Compacted:

@@ -10,9 +10,9 @@ from gateway.base.tasks import offload_if
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError
 from gateway.http.answering import Answering, StreamWriter
-from gateway.http.chat.resends import LEAST_BYTES, Resends, read_chat_request
-from gateway.http.chat.validation import Arrival, check_spelling, parse_chat_request
 from gateway.http.edge import Receive, Scope, Send, named_event
+from gateway.http.inner.resends import LEAST_BYTES, Resends, read_chat_request
+from gateway.http.inner.validation import Arrival, check_spelling, parse_chat_request
 from gateway.http.receive import LARGE_BODY, json_body
 from gateway.http.responses.compact import Compaction, Resolved, Triggered, triggered
 from gateway.http.responses.references import MARKS
@@ -20,7 +20,7 @@ from gateway.models.conversation import ConversationRef
 from gateway.models.exchange import Caller, ChatRequest, ContextOptions
 from gateway.turn.streaming import Chunks
 from gateway.wire.responses.events import ResponseEvents
-from gateway.wire.responses.reading import Place, Reading, read_request, renamed
+from gateway.wire.responses.reading import Reading, read_request
 from gateway.wire.responses.stored import asked_of
 from gateway.wire.responses.wording import echo, response_of
 
@@ -40,9 +40,6 @@ class Responses:
             await self._answering.answer(scope, receive, send, dialect)
         except Triggered as asked:
             await self._compaction.answer(asked, scope, send)
-        except GatewayError as error:
-            dialect.rename(error)
-            raise
 
 
 class ResponsesDialect:
@@ -57,14 +54,13 @@ class ResponsesDialect:
         """The request as the bytes of a chat, where it is long enough to be recognised in the next one."""
         self._repeated: dict[str, Any] = {}
         self._include: tuple[str, ...] = ()
-        self._places: tuple[Place, ...] = ()
+        self._reading: Reading | None = None
 
     def read(self, raw: bytes, headers: Mapping[str, str], caller: Caller, arrival: Arrival) -> ChatRequest:
         """The request as a chat."""
         body, at = self._resolved or Resolved(json_body(raw))
         check_spelling(body, self._settings)
-        reading = read_request(body)
-        self._places = reading.places
+        self._reading = reading = read_request(body)
         self._include = tuple(body.get("include") or ())
         if len(raw) < LEAST_BYTES:
             request = parse_chat_request(reading.chat, headers, caller, self._settings, arrival)
@@ -102,9 +98,9 @@ class ResponsesDialect:
             raise Triggered(rest, caller)
         self._resolved = await self._compaction.resolved(body, caller.tenant)
 
-    def rename(self, error: GatewayError) -> None:
-        """An error, in place, in the words of the request."""
-        renamed(error, self._places)
+    def own_name(self, path: str) -> str:
+        """As the client knows it, once the request has been read."""
+        return path if self._reading is None else self._reading.own_name(path)
 
     def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
         """The chat that it is, is kept for later requests that begin with the same messages."""
@@ -117,7 +113,7 @@ class ResponsesDialect:
 
     def writer(self, request: ChatRequest) -> StreamWriter:
         """Events with names."""
-        return _Writer(ResponseEvents(self._repeated, self._include), self)
+        return _Writer(ResponseEvents(self._repeated, self._include))
 
 
 def _options(options: ContextOptions, reading: Reading) -> ContextOptions:
@@ -133,9 +129,8 @@ def _options(options: ContextOptions, reading: Reading) -> ContextOptions:
 class _Writer:
     """Bytes of events."""
 
-    def __init__(self, events: ResponseEvents, dialect: ResponsesDialect) -> None:
+    def __init__(self, events: ResponseEvents) -> None:
         self._events = events
-        self._dialect = dialect
 
     def events(self, chunks: Chunks) -> bytes:
         return b"".join(map(named_event, self._events.of(chunks)))
@@ -144,5 +139,4 @@ class _Writer:
         return b"".join(map(named_event, self._events.end()))
 
     def fault(self, error: GatewayError) -> bytes:
-        self._dialect.rename(error)
         return b"".join(map(named_event, self._events.fault(error)))

@@ -5,8 +5,8 @@ from starlette.routing import Route
 from gateway.config.settings import Settings
 from gateway.http.answering import Answering
 from gateway.http.auth import Authenticator
-from gateway.http.chat.resends import Resends
 from gateway.http.edge import App
+from gateway.http.inner.resends import Resends
 from gateway.http.responses.compact import Compaction
 from gateway.http.responses.endpoint import Responses
 from gateway.http.responses.stored import StoredResponses

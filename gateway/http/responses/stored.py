@@ -3,14 +3,13 @@
 from typing import Any
 
 from gateway.base.ids import RESPONSE, answer_id, completion_of
-from gateway.errors import CompletionNotFound, InvalidRequest, ItemNotFound, StorageUnavailable
-from gateway.http.auth import UNKNOWN, Authenticator
-from gateway.http.chat.repeats import replayed_chunks
-from gateway.http.conversations.api_call import ApiCall, Endpoint
-from gateway.http.conversations.completions import as_completion
-from gateway.http.conversations.queries import check_named, included, limit_of, listed, newest_first, parameters
+from gateway.errors import CompletionNotFound, InvalidRequest, ItemNotFound
+from gateway.http.api_call import ApiCall, Endpoint, received
+from gateway.http.auth import Authenticator
 from gateway.http.edge import EVENT_STREAM, Receive, Scope, Send, answer_headers, named_event, send_start
 from gateway.http.fields import invalid
+from gateway.http.inner.stored_answer import as_completion, replayed_chunks
+from gateway.http.queries import check_named, included, limit_of, listed, newest_first, parameters
 from gateway.models.turn import OWN_INSTRUCTIONS, StoredCompletion
 from gateway.storage.store import ConversationStore
 from gateway.wire.responses.events import ResponseEvents
@@ -41,16 +40,13 @@ class StoredResponses:
         text = scope["query_string"].decode("latin-1")
         query = parameters(text)
         if scope["method"] == "GET" and _flag(query.get("stream")):
-            await self._stream(scope, send, included(text), _number(query.get("starting_after")))
+            await self._stream(scope, receive, send, included(text), _number(query.get("starting_after")))
         else:
             await self._one(scope, receive, send)
 
-    async def _stream(self, scope: Scope, send: Send, include: tuple[str, ...], after: int) -> None:
+    async def _stream(self, scope: Scope, receive: Receive, send: Send, include: tuple[str, ...], after: int) -> None:
         """The events of the response anew, those behind `starting_after`."""
-        caller = await self._auth.caller(scope)
-        if caller.tenant == UNKNOWN:
-            raise StorageUnavailable("The storage cannot be reached.")
-        scope["gateway"]["tenant"] = caller.tenant
+        caller = (await received(scope, receive, self._auth, None)).caller
         stored, echoed = await self._stored(caller.tenant, scope["path_params"]["response_id"])
         events = ResponseEvents(echoed, include)
         found = events.of(replayed_chunks(_completion(stored), 1, include_usage=True)) + events.end()

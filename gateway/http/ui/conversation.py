@@ -4,7 +4,7 @@ import re
 
 from gateway.errors import ConversationNotFound, NotFound
 from gateway.explain.reader import PAGE, Explained
-from gateway.http.chat.validation import CONVERSATION_ID
+from gateway.http.inner.validation import CONVERSATION_ID
 from gateway.http.ui.entrance import PATH, Parts
 from gateway.http.ui.page import Answer, Page
 from gateway.models.bill import PICO

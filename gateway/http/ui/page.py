@@ -23,8 +23,8 @@ from urllib.parse import parse_qs, urlencode
 from gateway.config.auth_settings import ADMIN, VIEWER
 from gateway.errors import UnsupportedMediaType
 from gateway.http.auth import ANONYMOUS
-from gateway.http.conversations.queries import parameters
 from gateway.http.edge import Receive, Scope
+from gateway.http.queries import parameters
 from gateway.http.receive import header
 from gateway.http.relay.bodies import FormBody, Part, understood
 from gateway.http.ui.entrance import PATH, Parts

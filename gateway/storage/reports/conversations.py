@@ -10,7 +10,8 @@ from gateway.models.bill import PICO
 from gateway.models.report_lists import ConversationChoice, ConversationLine, KeptSums, ListPart, Rows, rows_of
 from gateway.storage import rows
 from gateway.storage.database import schema
-from gateway.storage.reports.parts import in_part, like, read_order
+from gateway.storage.reports.parts import in_part, read_order
+from gateway.storage.secret import storable
 from gateway.storage.turns.questions import folded
 from gateway.storage.turns.roll_ups import OF_A_CONVERSATION
 
@@ -42,15 +43,15 @@ def read_conversation(connection: sa.Connection, tenant: str | None, conversatio
 
 def _chosen(connection: sa.Connection, choice: ConversationChoice) -> Iterable[sa.ColumnElement[bool]]:
     named = (("tenant", choice.tenant), ("end_user", choice.user), ("model", choice.model))
-    yield from (TABLE.c[name] == like(value) for name, value in named if value is not None)
+    yield from (TABLE.c[name] == storable(value) for name, value in named if value is not None)
     if choice.id and len(choice.id) >= WHOLE_ID:
-        yield TABLE.c.id == like(choice.id)
+        yield TABLE.c.id == storable(choice.id)
     elif choice.id:
-        yield sa.func.substr(TABLE.c.id, 1, len(choice.id)) == like(choice.id)
+        yield sa.func.substr(TABLE.c.id, 1, len(choice.id)) == storable(choice.id)
     if choice.session is not None:
-        of_name = sa.select(SESSIONS.c.conversation_id).where(SESSIONS.c.name == like(choice.session))
+        of_name = sa.select(SESSIONS.c.conversation_id).where(SESSIONS.c.name == storable(choice.session))
         if choice.tenant is not None:
-            of_name = of_name.where(SESSIONS.c.tenant == like(choice.tenant))
+            of_name = of_name.where(SESSIONS.c.tenant == storable(choice.tenant))
         yield TABLE.c.id.in_(of_name)
     if choice.text and (text := folded(choice.text)):
         find = sa.func.instr if connection.dialect.name == "sqlite" else sa.func.strpos

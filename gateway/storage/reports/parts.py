@@ -21,14 +21,9 @@ def in_part(place: Place, part: ListPart[Any]) -> Iterable[sa.ColumnElement[bool
     if part.until is not None:
         yield time < part.until
     if part.at is not None:
-        yield behind(place, (part.at.time, like(part.at.id)), newest_first=part.direction == "older")
+        yield behind(place, (part.at.time, storable(part.at.id)), newest_first=part.direction == "older")
 
 
 def read_order(place: Place, part: ListPart[Any]) -> Iterable[sa.ColumnElement[Any]]:
     """The order in which a part is read: away from its position."""
     return [column.desc() if part.direction == "older" else column.asc() for column in place]
-
-
-def like(text: str) -> str:
-    """What somebody asks for as it would be stored: no text of a database has a NUL or half a sign."""
-    return storable(text).encode("utf-8", "replace").decode()

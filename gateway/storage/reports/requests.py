@@ -8,7 +8,8 @@ import sqlalchemy as sa
 from gateway.models.report_lists import CHAT, ListPart, Position, RequestChoice, RequestLine, Rows, rows_of
 from gateway.storage import rows
 from gateway.storage.database import schema
-from gateway.storage.reports.parts import in_part, like, read_order
+from gateway.storage.reports.parts import in_part, read_order
+from gateway.storage.secret import storable
 
 TABLE, CONVERSATIONS, DAYS = schema.ledger, schema.conversations, schema.usage_days
 PLACE = (TABLE.c.created_at, TABLE.c.request_id)
@@ -31,7 +32,7 @@ def read_request(connection: sa.Connection, tenant: str | None, request_id: str)
     """One request by `req_…`, or by the id of its completion; None if there is none, or it is not this tenant's (None:
     of any tenant)."""
     column = TABLE.c.request_id if request_id.startswith("req_") else TABLE.c.completion_id
-    row = connection.execute(sa.select(*COLUMNS).where(column == like(request_id))).first()
+    row = connection.execute(sa.select(*COLUMNS).where(column == storable(request_id))).first()
     return None if row is None or tenant not in (None, row.tenant) else _line(row)
 
 
@@ -66,7 +67,8 @@ def read_metadata(connection: sa.Connection, request_ids: Sequence[str]) -> list
 def tenant_of(connection: sa.Connection, name: str) -> str | None:
     """Whose a conversation (`conv_…`), a request (`req_…`) or a completion is; None if there is none of that id."""
     if name.startswith("conv_"):
-        found = connection.execute(sa.select(CONVERSATIONS.c.tenant).where(CONVERSATIONS.c.id == like(name))).scalar()
+        query = sa.select(CONVERSATIONS.c.tenant).where(CONVERSATIONS.c.id == storable(name))
+        found = connection.execute(query).scalar()
         return found if found is not None else _tenant_by_bills(connection, name)
     line = read_request(connection, None, name)
     return line.tenant if line is not None else None
@@ -74,7 +76,7 @@ def tenant_of(connection: sa.Connection, name: str) -> str | None:
 
 def _tenant_by_bills(connection: sa.Connection, conversation_id: str) -> str | None:
     """Whose a deleted conversation was: its bills outlive it."""
-    of_it = (TABLE.c.conversation_id == like(conversation_id), TABLE.c.tenant.in_(sa.select(DAYS.c.tenant)))
+    of_it = (TABLE.c.conversation_id == storable(conversation_id), TABLE.c.tenant.in_(sa.select(DAYS.c.tenant)))
     found: str | None = connection.execute(sa.select(TABLE.c.tenant).where(*of_it).limit(1)).scalar()
     return found
 
@@ -86,7 +88,7 @@ def _chosen(connection: sa.Connection, choice: RequestChoice) -> Iterable[sa.Col
             tenant = tenant_of(connection, choice.conversation)
             if tenant is None:
                 yield sa.false()
-        yield TABLE.c.conversation_id == like(choice.conversation)
+        yield TABLE.c.conversation_id == storable(choice.conversation)
     named = (
         ("tenant", tenant),
         ("model", choice.model),
@@ -94,13 +96,13 @@ def _chosen(connection: sa.Connection, choice: RequestChoice) -> Iterable[sa.Col
         ("agent", choice.agent),
         ("status", choice.status),
     )
-    yield from (TABLE.c[name] == like(value) for name, value in named if value is not None)
+    yield from (TABLE.c[name] == storable(value) for name, value in named if value is not None)
     if choice.status not in (None, "complete"):
         yield TABLE.c.status != COMPLETE  # by which SQLite sees that the index of these will do
     if choice.endpoint == CHAT:
         yield TABLE.c.endpoint.is_(None)
     elif choice.endpoint is not None:
-        yield TABLE.c.endpoint == like(choice.endpoint)
+        yield TABLE.c.endpoint == storable(choice.endpoint)
 
 
 def _line(row: Any) -> RequestLine:

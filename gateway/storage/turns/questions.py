@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from gateway.storage.secret import storable
+
 LENGTH = 200
 """Characters that are kept of it."""
 NONE: dict[str, str | None] = {"question": None, "question_folded": None}
@@ -21,15 +23,11 @@ def question_columns(bodies: Iterable[Mapping[str, Any]]) -> dict[str, str | Non
 
 def folded(text: str) -> str:
     """A text as questions are searched: in one line, whatever its case."""
-    return _kept(" ".join(text.split())).casefold()
+    return storable(" ".join(text.split())).casefold()
 
 
 def _begins(content: Any) -> str:
     parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
     texts = (part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text")
     found = next((text for text in texts if isinstance(text, str) and text.strip()), "")
-    return _kept(" ".join(found.lstrip()[: 4 * LENGTH].split())[:LENGTH])
-
-
-def _kept(text: str) -> str:
-    return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
+    return storable(" ".join(found.lstrip()[: 4 * LENGTH].split())[:LENGTH])

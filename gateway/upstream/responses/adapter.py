@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway.base import jsons
 from gateway.errors import UpstreamError, UpstreamInvalidResponse, UpstreamOverflow, UpstreamRefused
-from gateway.models.exchange import NATIVE, ChunkStream, Deployment, JsonAnswer, StreamOpener
+from gateway.models.exchange import UNTRANSLATED, ChunkStream, Deployment, JsonAnswer, StreamOpener
 from gateway.upstream.http.connection import Connection
 from gateway.upstream.openai.answers import HttpChunkStream, event_object
 from gateway.upstream.openai.chat import HttpUpstream
@@ -67,7 +67,7 @@ class ResponsesUpstream:
     @asynccontextmanager
     async def _stream(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> AsyncIterator[ChunkStream]:
         request = self._request(deployment, body)
-        reader = partial(ResponseStream, native=NATIVE in body, hosted=_has_hosted(body))
+        reader = partial(ResponseStream, as_items=UNTRANSLATED in body, hosted=_has_hosted(body))
         async with AsyncExitStack() as stack:
             while True:
                 call = self._http.events(deployment, RESPONSES, request, headers, reader)
@@ -108,9 +108,9 @@ class ResponsesUpstream:
 class ResponseStream(HttpChunkStream):
     """The events of a response as chunks. Its end is `response.completed` or `response.incomplete`."""
 
-    def __init__(self, connection: Connection, deployment: Deployment, *, native: bool, hosted: bool) -> None:
+    def __init__(self, connection: Connection, deployment: Deployment, *, as_items: bool, hosted: bool) -> None:
         super().__init__(connection, deployment)
-        self._events = ResponseChunks(native=native, hosted=hosted)
+        self._events = ResponseChunks(as_items=as_items, hosted=hosted)
 
     def _add(self, chunks: list[Json], data: bytes) -> None:
         event = event_object(data)
@@ -130,13 +130,13 @@ def _fault(failed: Failure, status: int, deployment: Deployment) -> UpstreamErro
 
 def _has_hosted(body: Json) -> bool:
     """Whether the upstream may run tools itself."""
-    own = body.get(NATIVE) or {}
+    own = body.get(UNTRANSLATED) or {}
     return any(isinstance(tool, dict) and tool.get("type") not in CLIENTS_TOOLS for tool in own.get("tools") or ())
 
 
 def _asks(body: Json) -> bool:
     """Whether it is the client that asks for sealed thoughts."""
-    return SEALED in ((body.get(NATIVE) or {}).get("include") or ())
+    return SEALED in ((body.get(UNTRANSLATED) or {}).get("include") or ())
 
 
 def _without_seals(request: Json) -> Json:

@@ -10,11 +10,10 @@ from typing import Any
 
 from gateway.base import jsons
 from gateway.errors import InvalidRequest
-from gateway.models.items import SIGNED
+from gateway.models.items import ANTHROPIC_BLOCKS, SIGNED
 from gateway.wire.anthropic.turns import BREAKPOINT, THOUGHTS, as_turns
 
 Json = dict[str, Any]
-NATIVE_BLOCKS = "native_blocks"
 EDITS = "context_management"
 THINKING_EDITS = "clear_thinking"
 DIGEST_CHARS = 32
@@ -48,9 +47,9 @@ def is_signed(message: Json) -> bool:
 def without_thoughts(message: Json) -> Json:
     """The message without its signed thoughts, and without their text, which says the same."""
     found = {name: value for name, value in message.items() if name not in (SIGNED, "reasoning_content")}
-    native = found.get(NATIVE_BLOCKS)
-    if isinstance(native, list):
-        found[NATIVE_BLOCKS] = [b for b in native if not isinstance(b, dict) or b.get("type") not in THOUGHTS]
+    blocks = found.get(ANTHROPIC_BLOCKS)
+    if isinstance(blocks, list):
+        found[ANTHROPIC_BLOCKS] = [b for b in blocks if not isinstance(b, dict) or b.get("type") not in THOUGHTS]
     return found
 
 

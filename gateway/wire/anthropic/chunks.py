@@ -3,6 +3,7 @@
 from typing import Any
 
 from gateway.base import jsons
+from gateway.models.items import ANTHROPIC_BLOCKS
 from gateway.wire.anthropic.receiving import ENVELOPE, STOPPED, ended, envelope_of, is_plain, object_of, usage_of
 
 Json = dict[str, Any]
@@ -100,10 +101,10 @@ class MessageChunks:
             given = {"index": block.call, "function": {"arguments": jsons.dumps_text(block.said.get("input") or {})}}
             chunks.append(self._chunk({"tool_calls": [given]}))
         if self._is_told:
-            chunks.append(self._chunk({"native_blocks": self._complete[-1:]}))
+            chunks.append(self._chunk({ANTHROPIC_BLOCKS: self._complete[-1:]}))
         elif not is_plain(self._complete):
             self._is_told = True
-            chunks.append(self._chunk({"native_blocks": list(self._complete)}))
+            chunks.append(self._chunk({ANTHROPIC_BLOCKS: list(self._complete)}))
         return chunks
 
     def _finish(self, event: Json) -> list[Json]:

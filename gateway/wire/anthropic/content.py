@@ -12,11 +12,10 @@ from typing import Any
 from gateway.base import jsons
 from gateway.errors import invalid, missing
 from gateway.models.exchange import CacheMark
-from gateway.models.items import NATIVE_PART
+from gateway.models.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS
 
 Block = dict[str, Any]
 BREAKPOINT = "cache_control"
-NATIVE_BLOCKS = "native_blocks"
 """The field of an assistant's message that holds all of its blocks as they came."""
 ROLES = ("user", "assistant", "system")
 TEXT_FIELDS = frozenset(("type", "text"))
@@ -128,7 +127,7 @@ class MessageReader:
                 return [found]
         if kind not in AT_HOME:
             self.needs.append(where)
-        return [{"type": NATIVE_PART, NATIVE_PART: _without_mark(block)}]
+        return [{"type": ANTHROPIC_BLOCK, ANTHROPIC_BLOCK: _without_mark(block)}]
 
     def _mark(self, blocks: list[Block], *, only_last: bool = False) -> None:
         """Notes the marks of the message that comes next: those on its blocks count as one behind it."""
@@ -196,7 +195,7 @@ def assistant_message(blocks: list[Block], where: str) -> dict[str, Any]:
     if any(unsigned):
         message["reasoning_content"] = "\n\n".join(filter(None, unsigned))
     if not exact:
-        message[NATIVE_BLOCKS] = list(map(_without_mark, blocks))
+        message[ANTHROPIC_BLOCKS] = list(map(_without_mark, blocks))
     return message
 
 
@@ -230,7 +229,7 @@ def _document(block: Block, source: Block) -> Block | None:
             return None
         encoded = base64.b64encode(text.encode("utf-8", "surrogatepass")).decode()
         data, name = f"data:text/plain;base64,{encoded}", "document.txt"
-        own = {NATIVE_PART: {"source": source} if kind == "content" else {}}
+        own = {ANTHROPIC_BLOCK: {"source": source} if kind == "content" else {}}
     file = {"file_data": data, "filename": title if isinstance(title, str) and title else name}
     return {"type": "file", "file": file, **own, **_kept(block)}
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gateway.base import jsons
-from gateway.wire.anthropic.content import NATIVE_BLOCKS
+from gateway.models.items import ANTHROPIC_BLOCKS
 from gateway.wire.anthropic.wording import (
     ENVELOPE,
     GATEWAYS,
@@ -115,7 +115,7 @@ class MessageEvents:
                 self._thought(block, events)
         elif text := reasoning_of(delta):
             self._thought({"type": "thinking", "thinking": text}, events)
-        for block in blocks_in(delta.get(NATIVE_BLOCKS)):
+        for block in blocks_in(delta.get(ANTHROPIC_BLOCKS)):
             if block["type"] not in COMMON:
                 self._whole(block, events)
         if text := text_of(delta.get("content")):

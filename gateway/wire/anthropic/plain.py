@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from gateway.models.items import NATIVE_PART
-from gateway.wire.anthropic.content import NATIVE_BLOCKS
+from gateway.models.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS
 
 Message = dict[str, Any]
 PARTS = {
@@ -36,7 +35,7 @@ def plain_messages(messages: Iterable[Message], *, thoughts: bool) -> list[Messa
                 message = {**message, "content": [*pictures, *_as_parts(message.get("content"))]}
             else:
                 found.append({"role": "user", "content": pictures})
-        plain = without_natives(message)
+        plain = without_blocks(message)
         if not thoughts and "thinking_blocks" in plain:
             plain = {name: value for name, value in plain.items() if name != "thinking_blocks"}
         if "is_error" in plain:
@@ -55,11 +54,11 @@ def plain_messages(messages: Iterable[Message], *, thoughts: bool) -> list[Messa
     return found
 
 
-def without_natives(message: Message) -> Message:
+def without_blocks(message: Message) -> Message:
     """A message without what only Anthropic's own API can be sent: blocks verbatim, and parts of kinds that no chat
     has. The same message where there is nothing of them."""
-    if NATIVE_BLOCKS in message:
-        message = {name: value for name, value in message.items() if name != NATIVE_BLOCKS}
+    if ANTHROPIC_BLOCKS in message:
+        message = {name: value for name, value in message.items() if name != ANTHROPIC_BLOCKS}
     content = message.get("content")
     if not isinstance(content, list) or all(_is_known(part) for part in content):
         return message
@@ -67,7 +66,7 @@ def without_natives(message: Message) -> Message:
 
 
 def _is_known(part: Any) -> bool:
-    return not isinstance(part, dict) or NATIVE_PART not in part
+    return not isinstance(part, dict) or ANTHROPIC_BLOCK not in part
 
 
 def _known(part: Any) -> dict[str, Any]:
@@ -78,9 +77,9 @@ def _known(part: Any) -> dict[str, Any]:
 
 def _said(part: dict[str, Any]) -> dict[str, Any]:
     """A block as text: what was found by a search, the name of a tool; of others, that there was one."""
-    if part.get("type") != NATIVE_PART:
-        return {name: value for name, value in part.items() if name != NATIVE_PART}
-    block = part.get(NATIVE_PART)
+    if part.get("type") != ANTHROPIC_BLOCK:
+        return {name: value for name, value in part.items() if name != ANTHROPIC_BLOCK}
+    block = part.get(ANTHROPIC_BLOCK)
     part = block if isinstance(block, dict) else {}
     kind = part.get("type")
     if kind == "search_result":

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.base import jsons
-from gateway.errors import InvalidRequest, invalid, missing
+from gateway.errors import invalid, missing
 from gateway.models.exchange import Native
 from gateway.wire.anthropic.content import MessageReader, Place
 from gateway.wire.anthropic.edits import edits_of
@@ -46,9 +46,16 @@ class Reading:
     session: str | None = None
     edits: list[Json] = field(default_factory=list)
 
-    def renamed(self, error: InvalidRequest) -> InvalidRequest:
-        """An error of the chat that names the field as the client knows it."""
-        return renamed(error, self.places)
+    def own_name(self, path: str) -> str:
+        """How the request calls a field of the chat."""
+        found = MESSAGE.match(path)
+        if found is None or int(found[1]) >= len(self.places):
+            return NAMES.get(path, TOOL.sub(r"\1", path))
+        place, part, below = self.places[int(found[1])], found[2], path[found.end() :]
+        if part is None:
+            return place.path + below
+        is_known = int(part) < len(place.parts)
+        return (place.parts[int(part)] if is_known else f"{place.path}.content[{part}]") + below
 
 
 def read_request(body: Json, headers: Mapping[str, str], *, counted: bool = False) -> Reading:
@@ -179,23 +186,3 @@ def _user_as_json(given: str) -> tuple[str, str | None]:
         return given, None
     session = said.pop("session_id", None)
     return jsons.dumps_text(said), session if isinstance(session, str) and session else None
-
-
-def renamed(error: InvalidRequest, places: list[Place]) -> InvalidRequest:
-    """An error of the chat that names the field as the client of this API knows it."""
-    param = error.param
-    if param is None:
-        return error
-    name = NAMES.get(param, TOOL.sub(r"\1", param))
-    found = MESSAGE.match(param)
-    if found and int(found.group(1)) < len(places):
-        place = places[int(found.group(1))]
-        name = place.path + param[found.end() :]
-        part = found.group(2)
-        if part is not None:
-            known = int(part) < len(place.parts)
-            name = (place.parts[int(part)] if known else f"{place.path}.content[{part}]") + param[found.end() :]
-    if name != param:
-        error.message = error.message.replace(param, name)
-        error.param = name
-    return error

@@ -3,6 +3,7 @@
 from typing import Any
 
 from gateway.base import jsons
+from gateway.models.items import ANTHROPIC_BLOCKS
 
 Json = dict[str, Any]
 FINISH = {
@@ -94,7 +95,7 @@ def message_of(blocks: list[Json]) -> Json:
         if said:
             message["reasoning_content"] = said
     if not is_plain(blocks):
-        message["native_blocks"] = blocks
+        message[ANTHROPIC_BLOCKS] = blocks
     return message
 
 

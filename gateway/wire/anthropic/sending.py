@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.models.exchange import NATIVE
+from gateway.models.exchange import UNTRANSLATED
 from gateway.wire.anthropic.reading import BETA
 from gateway.wire.anthropic.turns import as_turns
 
@@ -13,7 +13,7 @@ DEFAULT_MAX_TOKENS = 4096
 SAME = ("model", "temperature", "top_p", "top_k", "thinking", "stream")
 TRANSLATED = frozenset(
     {
-        *(*SAME, NATIVE, "messages", "max_tokens", "max_completion_tokens", "stop", "tools", "functions"),
+        *(*SAME, UNTRANSLATED, "messages", "max_tokens", "max_completion_tokens", "stop", "tools", "functions"),
         *("tool_choice", "function_call", "parallel_tool_calls", "response_format", "reasoning_effort"),
         *("service_tier", "user"),
     }
@@ -35,12 +35,12 @@ BUDGETS = {"minimal": 1024, "low": 1024, "medium": 2048, "high": 4096}
 def messages_request(body: Mapping[str, Any]) -> tuple[Json, list[str]]:
     """The request's body, and the names for its header `anthropic-beta`.
 
-    What the client said in Anthropic's own words (`body[NATIVE]`) goes up as it came.
+    What the client said in Anthropic's own words (`body[UNTRANSLATED]`) goes up as it came.
 
     Raises:
         InvalidRequest: a message holds what no model of Anthropic's takes.
     """
-    native: Json = dict(body.get(NATIVE) or {})
+    native: Json = dict(body.get(UNTRANSLATED) or {})
     betas = native.pop(BETA, None) or []
     found: Json = {name: body[name] for name in SAME if body.get(name) is not None}
     found["max_tokens"] = body.get("max_completion_tokens") or body.get("max_tokens") or DEFAULT_MAX_TOKENS

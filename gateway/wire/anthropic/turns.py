@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.errors import InvalidRequest
 from gateway.models.conversation import INSTRUCTION_ROLES
-from gateway.models.items import NATIVE_PART
+from gateway.models.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS
 from gateway.wire.anthropic.wording import arguments_of
 
 Json = dict[str, Any]
@@ -80,9 +80,9 @@ def _answer(message: Json, ids: _CallIds) -> list[Block]:
     """An assistant's message: all of its blocks as they came, where they are kept, or thoughts, text and calls."""
     calls = [call for call in message.get("tool_calls") or () if isinstance(call, dict)]
     named = {str(call.get("id")) for call in calls}
-    native = message.get("native_blocks")
-    if isinstance(native, list) and native:
-        return [_as_it_came(block, ids) for block in native if _still_said(block, named, message)]
+    kept = message.get(ANTHROPIC_BLOCKS)
+    if isinstance(kept, list) and kept:
+        return [_as_it_came(block, ids) for block in kept if _still_said(block, named, message)]
     blocks = [b for b in message.get("thinking_blocks") or () if isinstance(b, dict) and _is_signed(b)]
     blocks += [block for block in _said(message.get("content")) if not _is_blank(block)]
     if isinstance(message.get("refusal"), str) and message["refusal"]:
@@ -158,22 +158,22 @@ def _part(part: Any) -> Iterator[Block]:
         image = part["image_url"] if isinstance(part.get("image_url"), dict) else {"url": part.get("image_url")}
         yield {"type": "image", "source": _source(str(image.get("url") or "")), **kept}
     elif kind == "file" and isinstance(part.get("file"), dict):
-        yield {**_document(part["file"]), **(part.get(NATIVE_PART) or {}), **kept}
+        yield {**_document(part["file"]), **(part.get(ANTHROPIC_BLOCK) or {}), **kept}
     elif kind == "refusal":
         yield {"type": "text", "text": str(part.get("refusal") or "")}
     elif kind == "input_audio":
         raise InvalidRequest("This model takes no sound.", param="messages", code="unsupported_parameter")
-    elif kind == NATIVE_PART:
+    elif kind == ANTHROPIC_BLOCK:
         yield from _block_as_it_came(part)
-    elif kind == "text" and isinstance(part.get(NATIVE_PART), dict):  # a document that is shown whole
-        yield from _part({**part[NATIVE_PART], **{name: part[name] for name in (BREAKPOINT,) if part.get(name)}})
+    elif kind == "text" and isinstance(part.get(ANTHROPIC_BLOCK), dict):  # a document that is shown whole
+        yield from _part({**part[ANTHROPIC_BLOCK], **{name: part[name] for name in (BREAKPOINT,) if part.get(name)}})
     else:
         yield part
 
 
 def _block_as_it_came(part: Json) -> Iterator[Block]:
     """A block that a chat has no words for, with the mark that its part may have."""
-    block = part.get(NATIVE_PART)
+    block = part.get(ANTHROPIC_BLOCK)
     if isinstance(block, dict):
         yield {**block, BREAKPOINT: part[BREAKPOINT]} if part.get(BREAKPOINT) else block
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.base import jsons
-from gateway.wire.anthropic.content import NATIVE_BLOCKS
+from gateway.models.items import ANTHROPIC_BLOCKS
 from gateway.wire.anthropic.edits import applied
 
 Json = dict[str, Any]
@@ -75,8 +75,8 @@ def with_applied(told: Json, edits: Sequence[Json]) -> Json:
 
 def content_blocks(said: Json) -> list[Json]:
     """The blocks of an assistant's message: thoughts, text, calls; or all of them as they came."""
-    if natives := blocks_in(said.get(NATIVE_BLOCKS)):
-        return natives
+    if kept := blocks_in(said.get(ANTHROPIC_BLOCKS)):
+        return kept
     blocks = _thoughts(said)
     texts = (text_of(said.get("content")), said.get("refusal"))
     blocks += [{"type": "text", "text": text} for text in texts if isinstance(text, str) and text]

@@ -29,13 +29,13 @@ class ResponseChunks:
     the response, is there whole; what it says twice counts once.
     """
 
-    def __init__(self, *, native: bool, hosted: bool) -> None:
+    def __init__(self, *, as_items: bool, hosted: bool) -> None:
         """
         Args:
-            native: the answer is for an edge of Responses, which shows items as items.
+            as_items: the answer is for an edge of Responses, which shows items as items.
             hosted: thoughts are kept among the calls that the upstream runs itself, in their order.
         """
-        self._native = native
+        self._as_items = as_items
         self._hosted = hosted
         self._envelope: Json = {"id": None, "object": "chat.completion.chunk", "created": 0, "model": None}
         self._open: dict[Any, _Item] = {}
@@ -142,10 +142,10 @@ class ResponseChunks:
 
     def _thoughts(self, item: "_Item", text: str, part: Any, *, is_summary: bool) -> Json:
         begins = item.chars == 0 if item.part is None else part != item.part
-        between = self._has_thoughts and begins and (item.part is not None or not self._native)
+        between = self._has_thoughts and begins and (item.part is not None or not self._as_items)
         item.part, item.chars = part, item.chars + len(text)
         self._has_thoughts = True
-        if is_summary and self._native:
+        if is_summary and self._as_items:
             self._more[SUMMARY] = True
         return {"reasoning_content": BETWEEN + text if between else text}
 
@@ -202,7 +202,7 @@ class ResponseChunks:
 
     def _listed(self, name: str, entries: list[Any]) -> Json:
         """Entries of a list. Chat clients put a stream together by their numbers."""
-        if self._native:
+        if self._as_items:
             return {name: entries}
         first = self._numbers.get(name, 0)
         self._numbers[name] = first + len(entries)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gateway.errors import GatewayError, InvalidRequest, UpstreamOverflow, invalid
+from gateway.errors import InvalidRequest, invalid
 from gateway.models.exchange import Native
 from gateway.wire.responses.input import read_input
 from gateway.wire.responses.tools import chat_tool_choice, chat_tools
@@ -53,6 +53,21 @@ class Reading:
     """`previous_response_id`."""
     threshold: int | None = None
     """Tokens that a prompt may have before it is compacted (`context_management`)."""
+
+    def own_name(self, path: str) -> str:
+        """How the request calls a field of the chat."""
+        found = PATH.match(path)
+        if found is None:
+            return NAMED_HERE.get(path, path)
+        index, below = int(found[1]), found[2]
+        place, role = self.places[index] if index < len(self.places) else ("input", "")
+        if place == "instructions":
+            return place
+        if role == "tool":
+            below = next(
+                (new + below[len(old) :] for old, new in OUTPUT_FIELDS.items() if below.startswith(old)), below
+            )
+        return place + below + path[found.end() :]
 
 
 def read_request(body: Mapping[str, Any]) -> Reading:
@@ -193,34 +208,3 @@ def _object(body: Mapping[str, Any], name: str) -> Json:
     if not isinstance(value, dict):
         raise invalid(name, "must be an object")
     return value
-
-
-def renamed(error: GatewayError, places: tuple[Place, ...]) -> None:
-    """An error of a chat, in place, in the request's own words. An upstream's own error stays as it is."""
-    if isinstance(error, UpstreamOverflow):
-        error.param = "input"
-    if not isinstance(error, InvalidRequest):
-        return
-
-    def own(match: re.Match[str]) -> str:
-        index = int(match[1])
-        place, role = places[index] if index < len(places) else ("input", "")
-        below = match[2]
-        if place == "instructions":
-            return place
-        if role == "tool":
-            below = next(
-                (new + below[len(old) :] for old, new in OUTPUT_FIELDS.items() if below.startswith(old)), below
-            )
-        return place + below
-
-    before = error.param
-    if before is None:
-        return
-    path = PATH.match(before)
-    after = PATH.sub(own, before) if path else NAMED_HERE.get(before, before)
-    error.message = PATH.sub(own, error.message)
-    if before in NAMED_HERE:
-        error.message = error.message.replace(before, after)
-    error.param = after
-    error.args = (error.message,)

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.models.exchange import NATIVE
+from gateway.models.exchange import UNTRANSLATED
 from gateway.models.items import input_parts, output_parts
 
 Json = dict[str, Any]
 SEALED = "reasoning.encrypted_content"
 LOGPROBS = "message.output_text.logprobs"
 SPOKEN = "messages tools tool_choice response_format verbosity reasoning_effort max_tokens max_completion_tokens"
-TRANSLATED = frozenset((*SPOKEN.split(), "logprobs", "stream_options", NATIVE))
+TRANSLATED = frozenset((*SPOKEN.split(), "logprobs", "stream_options", UNTRANSLATED))
 """Fields of a chat that a response has in other words. All others go up as they are; the upstream may refuse them."""
 NEUTRAL: Json = {"n": 1, "frequency_penalty": 0, "presence_penalty": 0, "logit_bias": {}, "stop": [], "functions": []}
 """What says nothing, where a response has no such field: SDKs send it all the same."""
@@ -28,7 +28,7 @@ def response_request(chat: Mapping[str, Any]) -> Json:
     Thoughts and hosted calls of earlier answers go back where they stood. Nothing is kept by the upstream unless the
     chat says so; then thoughts are asked for sealed, as the upstream has to be given them again.
     """
-    own: Json = chat.get(NATIVE) or {}
+    own: Json = chat.get(UNTRANSLATED) or {}
     request = {name: value for name, value in chat.items() if name not in TRANSLATED and not _says_nothing(name, value)}
     request |= {name: value for name, value in own.items() if name not in (*JOINED, *OURS)}
     request.setdefault("store", False)
@@ -37,7 +37,7 @@ def response_request(chat: Mapping[str, Any]) -> Json:
     limit = chat.get("max_completion_tokens") or chat.get("max_tokens")
     if limit is not None:
         request["max_output_tokens"] = limit
-    tools = [_tool(tool, strict=None if NATIVE in chat else False) for tool in chat.get("tools") or ()]
+    tools = [_tool(tool, strict=None if UNTRANSLATED in chat else False) for tool in chat.get("tools") or ()]
     if tools or own.get("tools"):
         request["tools"] = [*tools, *(own.get("tools") or ())]
     if "tool_choice" not in own and chat.get("tool_choice") is not None:

@@ -7,10 +7,10 @@ import pytest
 from pydantic import TypeAdapter
 from pydantic_core._pydantic_core import list_all_errors
 
-from gateway.errors import InvalidRequest
-from gateway.http.chat.validation import CHAT, LIMIT, MODE
+from gateway.errors import ConversationNotFound, InvalidRequest, UpstreamRefused, invalid
 from gateway.http.conversations.import_check import EXPORT
-from gateway.http.fields import read, rule_of
+from gateway.http.fields import read, renamed, rule_of
+from gateway.http.inner.validation import CHAT, LIMIT, MODE
 
 PYTHON = re.compile(
     r"Input|validation|dictionary|instance|valid |None|RequestAttachment|[a-z]_type|Field|\bint\b|\bstr\b"
@@ -67,3 +67,21 @@ def test_s7_no_error_of_pydantics_speaks_of_python(error: Any) -> None:
         return  # the words are ours
     rule = rule_of({"type": error["type"], "ctx": error["example_context"] or {}})
     assert not PYTHON.search(rule), rule
+
+
+def test_errors_name_fields_as_their_client_knows_them() -> None:
+    def own_name(path: str) -> str:
+        return path.replace("messages[", "input[") if "[" in path else f"own_{path}"
+
+    wrong = invalid("conversation", "must be a string")
+    renamed(wrong, own_name)
+    assert (wrong.param, wrong.message) == ("own_conversation", "own_conversation must be a string.")
+    pair = InvalidRequest("messages[2].tool_call_id is not that of messages[1].", param="messages[2].tool_call_id")
+    renamed(pair, own_name)
+    assert (pair.param, pair.message) == ("input[2].tool_call_id", "input[2].tool_call_id is not that of input[1].")
+    gone = ConversationNotFound("No such conversation.", param="conversation")
+    renamed(gone, own_name)
+    assert (gone.param, gone.message) == ("own_conversation", "No such conversation.")
+    refused = UpstreamRefused(400, {"error": {"message": "messages[0]"}}, {}, "messages[0] is wrong.")
+    renamed(refused, own_name)
+    assert (refused.param, refused.message) == (None, "messages[0] is wrong.")

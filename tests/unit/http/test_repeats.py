@@ -6,7 +6,7 @@ import pytest
 
 from gateway.errors import InvalidRequest, StorageUnavailable
 from gateway.http.auth import UNKNOWN
-from gateway.http.chat.repeats import identify, keyed
+from gateway.http.inner.repeats import identify, keyed
 from gateway.http.receive import LARGE_BODY
 from gateway.models.turn import RequestIdentity
 from gateway.storage.store import ConversationStore

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.http.chat.repeats import replayed_chunks
+from gateway.http.inner.stored_answer import replayed_chunks
 
 BILL = {"request_id": "req_1", "usage": {"total_tokens": 3}, "cost": {"total_cost": 1}, "timings_ms": {}}
 CALL = {"id": "call_1", "type": "function", "function": {"name": "clock", "arguments": "{}"}}

@@ -1,4 +1,4 @@
-"""`http/chat/resends.py`: what is kept of requests, of whom, and for how long (guarantee §3.8, ADR 20)."""
+"""`http/inner/resends.py`: what is kept of requests, of whom, and for how long (guarantee §3.8, ADR 20)."""
 
 import json
 from contextlib import ExitStack
@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from gateway.base import jsons
 from gateway.config.settings import Settings
 from gateway.history.recognition import sent_chain
-from gateway.http.chat.resends import LEAST_BYTES, Resends, read_chat_request
-from gateway.http.chat.validation import Arrival
+from gateway.http.inner.resends import LEAST_BYTES, Resends, read_chat_request
+from gateway.http.inner.validation import Arrival
 from gateway.models.chain import chain_digests
 from gateway.models.exchange import Caller, ChatRequest
 from gateway.storage.lookup.path_cache import KEPT_SECONDS
@@ -128,7 +128,7 @@ def test_another_tenants_bodies_are_none_to_compare_whatever_their_samples(
     resends: Resends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guarantee §8 does not hang on a hash in which two tenants may meet."""
-    monkeypatch.setattr("gateway.http.chat.resends._samples", lambda tenant, raw: iter((1,)))
+    monkeypatch.setattr("gateway.http.inner.resends._samples", lambda tenant, raw: iter((1,)))
     answered(resends, body(LONG, "yes"))
     assert read(resends, body(LONG, "yes", "and?"), "two").known.count == 0
     assert read(resends, body(LONG, "yes", "and?")).known.count == 2

@@ -10,8 +10,8 @@ from gateway.base import jsons
 from gateway.config.settings import Settings
 from gateway.errors import InvalidRequest
 from gateway.history.recognition import sent_chain
-from gateway.http.chat.resends import Resends
-from gateway.http.chat.validation import Arrival
+from gateway.http.inner.resends import Resends
+from gateway.http.inner.validation import Arrival
 from gateway.http.responses.endpoint import ResponsesDialect
 from gateway.models.exchange import Caller, ChatRequest
 from tests.support.hand_clock import HandClock

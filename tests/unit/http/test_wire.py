@@ -6,7 +6,7 @@ import pytest
 
 from gateway.config.settings import Settings
 from gateway.errors import InvalidRequest
-from gateway.http.chat.validation import Arrival, parse_chat_request
+from gateway.http.inner.validation import Arrival, parse_chat_request
 from gateway.models.exchange import Caller, ChatRequest
 from tests.unit.making import NOW, assistant, tool, user
 

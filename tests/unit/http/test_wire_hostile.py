@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from gateway.config.settings import Settings
 from gateway.errors import InvalidRequest
-from gateway.http.chat.messages import ROLES
-from gateway.http.chat.validation import Arrival, parse_chat_request
+from gateway.http.inner.messages import ROLES
+from gateway.http.inner.validation import Arrival, parse_chat_request
 from gateway.models.exchange import Caller, ChatRequest
 from tests.unit.making import NOW
 

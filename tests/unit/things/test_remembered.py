@@ -9,7 +9,7 @@ import pytest
 from gateway.config.settings import Settings
 from gateway.context.remembered import with_things
 from gateway.errors import StorageUnavailable
-from gateway.http.chat.validation import Arrival, parse_chat_request
+from gateway.http.inner.validation import Arrival, parse_chat_request
 from gateway.models.conversation import ConversationMessage, History, new_message
 from gateway.models.exchange import Caller, ChatRequest
 from gateway.models.things import Phrases, Thing

@@ -12,7 +12,7 @@ from gateway.config.settings import Settings
 from gateway.errors import ModelNotFound
 from gateway.models.exchange import Caller, Deployment, Native
 from gateway.upstream.routing.catalogue import Catalogue
-from gateway.upstream.routing.native import Natives
+from gateway.upstream.routing.protocols import Protocols
 from gateway.upstream.routing.providers import split_provider, unsupported
 from gateway.upstream.routing.router import ConfiguredRouter
 
@@ -319,10 +319,10 @@ def test_a_key_of_anthropics_goes_to_anthropic_alone() -> None:
     assert (found.provider, found.api_base, found.api_key) == ("anthropic", "https://api.anthropic.com", "sk-ant-own")
     assert routes.deployment("gpt-4o", caller).api_key is None
     assert routes.deployment("claude-sonnet-4-5", Caller("t", "sk-own")).api_base == "https://api.openai.com/v1"
-    spoken, _ = Natives(SystemClock()).of(found, Native("anthropic"))
+    spoken, _ = Protocols(SystemClock()).of(found, Native("anthropic"))
     assert (spoken.protocol, spoken.url("messages")) == ("anthropic", "https://api.anthropic.com/v1/messages")
     assert spoken.authorization == {"x-api-key": "sk-ant-own"}
-    subscribed = Natives(SystemClock()).of(replace(found, api_key="sk-ant-oat01-x"), Native("anthropic"))[0]
+    subscribed = Protocols(SystemClock()).of(replace(found, api_key="sk-ant-oat01-x"), Native("anthropic"))[0]
     assert subscribed.authorization == {"authorization": "Bearer sk-ant-oat01-x"}
     kept = router(upstream={"api_key": "sk-operator"})
     assert kept.deployment("claude-sonnet-4-5", caller).api_key == "sk-ant-own"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.base.jsons import dumps
 from gateway.context.fast_path import fitted_as_sent, surely_fits
-from gateway.http.chat.messages import plain_messages
+from gateway.http.inner.messages import plain_messages
 from gateway.models.exchange import ModelFacts, PlainMessages
 from gateway.tokens.counter import CounterRegistry
 from tests.unit.o200k import prompt_tokens

@@ -7,6 +7,7 @@ import pytest
 
 from gateway.assembly.translated import as_upstream_takes, with_marks
 from gateway.errors import ContextLengthExceeded, InvalidRequest, UpstreamRefused
+from gateway.http.fields import renamed
 from gateway.models.exchange import CacheMark, Deployment
 from gateway.wire.anthropic.edits import edits_of, limit_of, thinking_turns, without_old_thoughts
 from gateway.wire.anthropic.faults import error_body
@@ -68,7 +69,7 @@ def test_an_error_of_the_chat_names_the_field_that_was_sent() -> None:
         "temperature": "temperature",
     }
     for inner, wire in named.items():
-        error = reading.renamed(InvalidRequest(f"{inner} is wrong.", param=inner))
+        renamed(error := InvalidRequest(f"{inner} is wrong.", param=inner), reading.own_name)
         assert (error.param, error.message) == (wire, f"{wire} is wrong.")
 
 

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from gateway.errors import InvalidRequest
-from gateway.wire.responses.reading import Reading, read_request, renamed
+from gateway.http.fields import renamed
+from gateway.wire.responses.reading import Reading, read_request
 
 Json = dict[str, Any]
 CALL: Json = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"}
@@ -165,7 +166,7 @@ def test_errors_of_a_chat_are_told_in_the_words_of_the_request() -> None:
         ("model", "model"),
     ):
         error = InvalidRequest(f"{param} must be another.", param=param)
-        renamed(error, found.places)
+        renamed(error, found.own_name)
         assert (error.param, error.message) == (own, f"{own} must be another.")
 
 

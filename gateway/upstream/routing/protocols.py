@@ -23,7 +23,7 @@ FORGET_SECONDS = 600.0
 Speaks = Literal["yes", "perhaps", "no"]
 
 
-class Natives:
+class Protocols:
     """Which upstreams speak which API. Of those that nobody knows of, the first request tells."""
 
     def __init__(self, clock: Clock) -> None:
@@ -40,7 +40,7 @@ class Natives:
         if speaks == "no":
             _check_needs(native)
             return deployment, None
-        spoken = _called_natively(deployment, native.protocol)
+        spoken = _called_by(deployment, native.protocol)
         certain = speaks == "yes" or bool(native.needs)
         return spoken, None if certain else deployment
 
@@ -75,7 +75,7 @@ class Natives:
         return "no" if until > self._clock.monotonic() else "perhaps"
 
 
-def _called_natively(deployment: Deployment, protocol: Literal["responses", "anthropic"]) -> Deployment:
+def _called_by(deployment: Deployment, protocol: Literal["responses", "anthropic"]) -> Deployment:
     if protocol == "responses":
         return by_responses(deployment)
     header = "authorization" if (deployment.api_key or "").startswith(BEARERS) else "x-api-key"

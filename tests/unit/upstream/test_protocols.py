@@ -8,7 +8,7 @@ from gateway.config.settings import Settings
 from gateway.errors import InvalidRequest, UpstreamRefused
 from gateway.models.exchange import Caller, Deployment, Native
 from gateway.upstream.routing.catalogue import Catalogue
-from gateway.upstream.routing.native import FORGET_SECONDS, NOT_SPOKEN, Natives
+from gateway.upstream.routing.protocols import FORGET_SECONDS, NOT_SPOKEN, Protocols
 from gateway.upstream.routing.router import ConfiguredRouter
 from tests.support.hand_clock import HandClock
 
@@ -38,8 +38,8 @@ def clock() -> HandClock:
 
 
 @pytest.fixture
-def natives(clock: HandClock) -> Natives:
-    return Natives(clock)
+def protocols(clock: HandClock) -> Protocols:
+    return Protocols(clock)
 
 
 @pytest.mark.parametrize(
@@ -56,43 +56,43 @@ def natives(clock: HandClock) -> Natives:
     ids=["OpenAI", "mode", "endpoints", "endpoints without it", "chat", "unknown", "litellm"],
 )
 def test_s10_4_what_is_known_of_an_upstream(
-    natives: Natives, deployment: Deployment, protocol: str, falls_back: bool
+    protocols: Protocols, deployment: Deployment, protocol: str, falls_back: bool
 ) -> None:
-    called, fallback = natives.of(deployment, PLAIN)
+    called, fallback = protocols.of(deployment, PLAIN)
     assert (called.protocol, fallback == deployment) == (protocol, falls_back)
     assert (called.api_base, called.api_key, called.origin) == (deployment.api_base, "sk-own", deployment.origin)
 
 
 @pytest.mark.parametrize("status", NOT_SPOKEN)
 def test_s10_4_an_unknown_upstream_is_asked_once_in_ten_minutes(
-    natives: Natives, clock: HandClock, status: int
+    protocols: Protocols, clock: HandClock, status: int
 ) -> None:
     deployment = deployed()
-    called, fallback = natives.of(deployment, PLAIN)
-    assert natives.instead(called, fallback, PLAIN, refused(status)) == deployment
+    called, fallback = protocols.of(deployment, PLAIN)
+    assert protocols.instead(called, fallback, PLAIN, refused(status)) == deployment
     clock.seconds = FORGET_SECONDS - 1
-    assert natives.of(deployment, PLAIN) == (deployment, None)
+    assert protocols.of(deployment, PLAIN) == (deployment, None)
     clock.seconds += 2
-    assert natives.of(deployment, PLAIN)[0].protocol == "responses"
+    assert protocols.of(deployment, PLAIN)[0].protocol == "responses"
 
 
-def test_s10_4_two_at_once_learn_it_both(natives: Natives) -> None:
+def test_s10_4_two_at_once_learn_it_both(protocols: Protocols) -> None:
     deployment = deployed()
-    asked = [natives.of(deployment, PLAIN) for _ in range(2)]
-    assert [natives.instead(*each, PLAIN, refused(404)) for each in asked] == [deployment] * 2
+    asked = [protocols.of(deployment, PLAIN) for _ in range(2)]
+    assert [protocols.instead(*each, PLAIN, refused(404)) for each in asked] == [deployment] * 2
 
 
-def test_s10_4_needs_are_never_lost(natives: Natives) -> None:
+def test_s10_4_needs_are_never_lost(protocols: Protocols) -> None:
     """What no chat can say is asked of the upstream itself, and is a 400 once it has no such endpoint."""
     deployment = deployed()
-    called, fallback = natives.of(deployment, NEEDY)
+    called, fallback = protocols.of(deployment, NEEDY)
     assert (called.protocol, fallback) == ("responses", None)
-    for ask in (lambda: natives.instead(called, None, NEEDY, refused(404)), lambda: natives.of(deployment, NEEDY)):
+    for ask in (lambda: protocols.instead(called, None, NEEDY, refused(404)), lambda: protocols.of(deployment, NEEDY)):
         with pytest.raises(InvalidRequest) as told:
             ask()
         assert (told.value.param, told.value.code, told.value.status) == ("tools[0]", "unsupported_parameter", 400)
     with pytest.raises(InvalidRequest, match=r"tools\[0\]"):
-        natives.of(deployed("anthropic/claude-sonnet-4-5", None), NEEDY)
+        protocols.of(deployed("anthropic/claude-sonnet-4-5", None), NEEDY)
 
 
 @pytest.mark.parametrize(
@@ -103,25 +103,25 @@ def test_s10_4_needs_are_never_lost(natives: Natives) -> None:
         (500, NO_PATH),
     ],
 )
-def test_s10_4_what_does_not_say_that_there_is_no_such_endpoint(natives: Natives, status: int, body: Any) -> None:
+def test_s10_4_what_does_not_say_that_there_is_no_such_endpoint(protocols: Protocols, status: int, body: Any) -> None:
     deployment = deployed()
-    called, fallback = natives.of(deployment, PLAIN)
+    called, fallback = protocols.of(deployment, PLAIN)
     with pytest.raises(UpstreamRefused):
-        natives.instead(called, fallback, PLAIN, refused(status, body))
-    assert natives.of(deployment, PLAIN)[0].protocol == "responses"
+        protocols.instead(called, fallback, PLAIN, refused(status, body))
+    assert protocols.of(deployment, PLAIN)[0].protocol == "responses"
 
 
-def test_s10_4_an_upstream_that_is_known_to_speak_it_is_never_taken_for_another(natives: Natives) -> None:
-    called, fallback = natives.of(deployed(base=None), PLAIN)
+def test_s10_4_an_upstream_that_is_known_to_speak_it_is_never_taken_for_another(protocols: Protocols) -> None:
+    called, fallback = protocols.of(deployed(base=None), PLAIN)
     with pytest.raises(UpstreamRefused):
-        natives.instead(called, fallback, PLAIN, refused(404))
-    assert natives.of(deployed(base=None), PLAIN)[0].protocol == "responses"
+        protocols.instead(called, fallback, PLAIN, refused(404))
+    assert protocols.of(deployed(base=None), PLAIN)[0].protocol == "responses"
 
 
 def test_azure_serves_them_beside_its_second_api() -> None:
     classic = deployed("azure/mine", "https://x.openai.azure.com", api_version="2024-10-21")
     assert classic.url("chat/completions").endswith("/openai/deployments/mine/chat/completions?api-version=2024-10-21")
-    called, fallback = Natives(HandClock()).of(classic, PLAIN)
+    called, fallback = Protocols(HandClock()).of(classic, PLAIN)
     assert (called.url("responses"), fallback) == ("https://x.openai.azure.com/openai/v1/responses", None)
     assert called.provider_model == "mine"
 

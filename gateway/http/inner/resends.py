@@ -16,13 +16,14 @@ from typing import Any, NamedTuple
 from gateway.base import jsons
 from gateway.config.settings import Settings
 from gateway.errors import InvalidRequest
-from gateway.http.chat.messages import chat_body, plain_messages
-from gateway.http.chat.validation import Arrival, parse_chat_request
+from gateway.http.fields import renamed
+from gateway.http.inner.messages import chat_body, plain_messages
+from gateway.http.inner.validation import Arrival, parse_chat_request
 from gateway.models.chain import ChainDigest
 from gateway.models.exchange import Caller, ChatRequest, KnownMessages, PlainMessages
 from gateway.ports import Clock
 from gateway.storage.lookup.path_cache import KEPT_SECONDS
-from gateway.wire.responses.reading import read_as_chat, renamed
+from gateway.wire.responses.reading import read_as_chat
 
 LEAST_BYTES = 8192
 """A smaller body is parsed in less time than it is recognised."""
@@ -243,7 +244,7 @@ def _in_other_words(
     try:
         request = parse_chat_request(reading.chat, headers, caller, settings, arrival)
     except InvalidRequest as error:
-        renamed(error, reading.places)
+        renamed(error, reading.own_name)
         raise
     return replace(request, native=reading.native)
 

@@ -7,28 +7,72 @@ from typing import Any, TypeVar
 from gateway.base.tasks import offload_if
 from gateway.errors import ConversationNotFound, StorageUnavailable
 from gateway.http.auth import UNKNOWN, Authenticator
-from gateway.http.chat.validation import CONVERSATION_ID
-from gateway.http.conversations.items import parse_items
-from gateway.http.conversations.queries import included, parameters
 from gateway.http.edge import Receive, Scope, Send, answer_headers, send_json
 from gateway.http.fields import invalid
+from gateway.http.inner.validation import CONVERSATION_ID
+from gateway.http.queries import included, parameters
 from gateway.http.receive import LARGE_BODY, json_body, read_body
-from gateway.models.conversation import ConversationMessage
+from gateway.models.exchange import Caller
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A request's body as it came, and who sent it."""
+
+    caller: Caller
+    raw: bytes
+
+    async def run(self, work: Callable[..., T], *args: Any) -> T:
+        """What the work makes of the body or a part of it; a large one is worked on in a thread."""
+        return await offload_if(len(self.raw) >= LARGE_BODY, work, *args)
+
+    async def object(self) -> dict[str, Any]:
+        """The body as a JSON object.
+
+        Raises:
+            InvalidRequest: it is none.
+        """
+        return await self.run(json_body, self.raw)
+
+
+async def received(
+    scope: Scope, receive: Receive, auth: Authenticator, most: int | None, *, stored: bool = True
+) -> Received:
+    """Who asks and what they sent; the tenant is on the request's line of the log from here on.
+
+    Args:
+        most: bytes that the body may have; None: none is read.
+        stored: it is about what is stored, so that it cannot be answered for a tenant that is not known.
+
+    Raises:
+        Unauthorized, Forbidden, RequestTooLarge: as told by their classes.
+        StorageUnavailable: the storage could not tell whose key it is.
+    """
+    caller = await auth.caller(scope)
+    raw = b"" if most is None else await read_body(scope, receive, most)
+    if stored and caller.tenant == UNKNOWN:
+        raise StorageUnavailable("The storage cannot be reached.")
+    scope["gateway"]["tenant"] = caller.tenant
+    return Received(caller, raw)
 
 
 @dataclass(frozen=True, slots=True)
 class ApiCall:
     """A request to this API, read and authenticated; `path` and `query` are its parameters."""
 
-    tenant: str
+    received: Received
     request_id: str
     path: Mapping[str, str]
     query: Mapping[str, str]
-    raw: bytes
     included: tuple[str, ...] = ()
     """What the query's `include` names."""
+
+    @property
+    def tenant(self) -> str:
+        """Who asks."""
+        return self.received.caller.tenant
 
     @property
     def conversation_id(self) -> str:
@@ -47,18 +91,11 @@ class ApiCall:
         Raises:
             InvalidRequest: it is no JSON object, or has another field.
         """
-        body = await self._run(json_body, self.raw)
+        body = await self.received.object()
         for name in body:
             if name not in known:
                 raise invalid(name, f"is not known; known are {', '.join(known)}")
         return body
-
-    async def messages(self, items: Any) -> tuple[ConversationMessage, ...]:
-        """The chat messages that these items are."""
-        return await self._run(parse_items, items)
-
-    async def _run(self, work: Callable[..., T], *args: Any) -> T:
-        return await offload_if(len(self.raw) >= LARGE_BODY, work, *args)
 
 
 Answer = Callable[[ApiCall], Awaitable[dict[str, Any]]]
@@ -73,15 +110,12 @@ class Endpoint:
         self._answers = answers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        caller = await self._auth.caller(scope)
-        raw = await read_body(scope, receive, self._max_body_bytes) if scope["method"] == "POST" else b""
-        if caller.tenant == UNKNOWN:
-            raise StorageUnavailable("The storage cannot be reached.")
+        most = self._max_body_bytes if scope["method"] == "POST" else None
+        got = await received(scope, receive, self._auth, most)
         log_facts = scope["gateway"]
-        log_facts["tenant"] = caller.tenant
         text = scope["query_string"].decode("latin-1")
         query, named = parameters(text), included(text)
-        call = ApiCall(caller.tenant, log_facts["request_id"], scope["path_params"], query, raw, named)
+        call = ApiCall(got, log_facts["request_id"], scope["path_params"], query, named)
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         answer = await self._answers[method](call)
         conversation_id = call.path.get("conversation_id") or call.query.get("conversation") or conversation_of(answer)

@@ -15,10 +15,10 @@ from pydantic import AfterValidator, Field, TypeAdapter
 from gateway.config.settings import Settings
 from gateway.errors import InvalidRequest
 from gateway.history.recognition import end_user_of
-from gateway.http.chat.memory import memory_of
-from gateway.http.chat.messages import NO_PINS, check_messages, check_tools, without_pins
-from gateway.http.chat.own_fields import ContextField, Mode, Planning, Tokens, agent_of
 from gateway.http.fields import Fields, SessionName, invalid, keeps_metadata_rules, read
+from gateway.http.inner.memory import memory_of
+from gateway.http.inner.messages import NO_PINS, check_messages, check_tools, without_pins
+from gateway.http.inner.own_fields import ContextField, Mode, Planning, Tokens, agent_of
 from gateway.models.artifacts import ContextGoal, RequestAttachment
 from gateway.models.conversation import ConversationRef
 from gateway.models.exchange import Caller, ChatRequest, ContextOptions, KnownMessages, PlainMessages, stays

@@ -1,4 +1,5 @@
-"""`memory` of a request, and the things that it or a client of the memory's API wants remembered (guarantee §11.14)."""
+"""`memory` of a request, the things that it or a client of the memory's API wants remembered (guarantee §11.14), and
+how things are told."""
 
 from typing import Annotated, Any, Literal
 
@@ -15,6 +16,7 @@ from gateway.models.things import (
     MAX_TYPE_CHARS,
     MOST_NOTES,
     Memory,
+    Thing,
     ThingNote,
     is_line,
 )
@@ -117,6 +119,25 @@ def things_in(body: dict[str, Any]) -> tuple[tuple[ThingNote, ...], str | None]:
     fields = read(SEVERAL, body)
     _check_user(fields.scope or "conversation", fields.user, "scope")
     return tuple(each.as_note() for each in fields.remember), fields.user if fields.scope == "user" else None
+
+
+def as_memory(thing: Thing) -> dict[str, Any]:
+    """A thing as it is remembered; `id` is that of the memory, `thing_id` its own."""
+    return {
+        "id": thing.memory_id,
+        "object": "memory.thing",
+        "type": thing.type,
+        "thing_id": thing.thing_id,
+        "name": thing.name,
+        "aliases": list(thing.aliases),
+        "action": thing.action,
+        "times": thing.times,
+        "scope": thing.scope,
+        "conversation_id": thing.conversation_id,
+        "created_at": int(thing.created_at.timestamp()),
+        "mentioned_at": int(thing.mentioned_at.timestamp()),
+        "expires_at": int(thing.expires_at.timestamp()) if thing.expires_at is not None else None,
+    }
 
 
 def _check_user(scope: Scope, user: str | None, where: str) -> None:
