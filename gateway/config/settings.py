@@ -22,6 +22,7 @@ from gateway.config.fields import Origin, Price, RelayPattern, Seconds, Section,
 from gateway.config.litellm_names import Fate
 from gateway.config.model_list import ModelEntry
 from gateway.config.routing import RoutingSettings
+from gateway.config.storage_settings import StorageSettings as StorageSettings
 from gateway.config.telemetry import TelemetrySettings
 
 LOCAL = "local"
@@ -65,21 +66,6 @@ class ServerSettings(Section):
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
     log_format: Literal["auto", "text", "json"] = Field(
         "auto", description="Log lines for people (`text`) or machines (`json`); `auto`: text on a terminal."
-    )
-
-
-class StorageSettings(Section):
-    """Where conversations and bills are kept."""
-
-    url: str = Field(
-        "sqlite:///context-gateway.db",
-        description="SQLite file or `postgresql+asyncpg://` URL (`DATABASE_URL`).",
-    )
-    pool_size: int = Field(10, ge=1, le=500, description="Most connections to PostgreSQL.")
-    timeout: Seconds = Field(5.0, description="Seconds to wait for a connection or a lock before a 503.")
-    auto_migrate: bool = Field(True, description="Bring the schema up to date at start.")
-    migration_timeout: Seconds = Field(
-        600.0, description="Seconds that a migration waits for another process's, or for tables in use."
     )
 
 

@@ -29,6 +29,7 @@ GatewayError
 ├── BudgetExceeded 429                more than it may spend (guarantee §12.3)
 ├── LimitsUnavailable 503             nobody can tell what is left, and `limits.when_down` is `closed`
 ├── StorageUnavailable 503
+│   └── ContentUnreadable 503         stored content does not decrypt with the keys (guarantee §12.11)
 ├── ShuttingDown 503                  no new requests after SIGTERM (guarantee §9)
 ├── Overloaded 503                    too many large requests at once
 ├── InternalError 500
@@ -48,6 +49,7 @@ from gateway.errors.access import LimitsUnavailable as LimitsUnavailable
 from gateway.errors.access import ModelNotAllowed as ModelNotAllowed
 from gateway.errors.access import RateLimitExceeded as RateLimitExceeded
 from gateway.errors.access import Unauthorized as Unauthorized
+from gateway.errors.base import ContentUnreadable as ContentUnreadable
 from gateway.errors.base import GatewayError as GatewayError
 from gateway.errors.base import InternalError as InternalError
 from gateway.errors.base import Overloaded as Overloaded

@@ -51,6 +51,12 @@ class StorageUnavailable(GatewayError):
     code = "storage_unavailable"
 
 
+class ContentUnreadable(StorageUnavailable):
+    """Stored content is under an encryption key that is not configured, or does not decrypt (guarantee §12.11)."""
+
+    is_logged = True
+
+
 class ShuttingDown(GatewayError):
     """The server has been told to stop: it takes no new requests, and the grace for running ones is over."""
 

@@ -29,9 +29,10 @@ from gateway.storage.conversations.totals import read_totals
 from gateway.storage.conversations.window import read_window
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
+from gateway.storage.encryption.columns import for_row
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.secret import storable
-from gateway.storage.turns.completions import behind, holds
+from gateway.storage.turns.completions import behind, having
 
 TABLE = schema.conversations
 
@@ -66,11 +67,8 @@ class ConversationRecords:
 
         def work(connection: sa.Connection) -> ConversationRecord:
             values = {"id": conversation_id, "tenant": tenant, "created_at": now, "updated_at": now, "attachments": 0}
-            connection.execute(
-                TABLE.insert().values(
-                    **values, metadata=_written(new.metadata), team_task=storable(new.team_task or "") or None
-                )
-            )
+            said = {"metadata": _written(new.metadata), "team_task": storable(new.team_task or "") or None}
+            connection.execute(TABLE.insert().values(**for_row(TABLE, {**values, **said})))
             if new.messages:
                 items.add(connection, tenant, conversation_id, new.messages, request_id, now)
             return read_record(connection, tenant, conversation_id)
@@ -110,7 +108,7 @@ class ConversationRecords:
 
         def work(connection: sa.Connection) -> ConversationRecord:
             where = (TABLE.c.tenant == tenant, TABLE.c.id == conversation_id)
-            connection.execute(TABLE.update().where(*where).values(**values))
+            connection.execute(TABLE.update().where(*where).values(**for_row(TABLE, values, conversation_id)))
             return read_record(connection, tenant, conversation_id)
 
         return await self._transactions.run(work, write=True)
@@ -204,7 +202,6 @@ def read_record(connection: sa.Connection, tenant: str, conversation_id: str) ->
 
 def _read_page(connection: sa.Connection, tenant: str, query: RecordQuery) -> RecordPage:
     where = [TABLE.c.tenant == tenant, *_during(query)]
-    where += [holds(connection, TABLE.c.metadata, pair) for pair in query.metadata]
     if query.session is not None:
         named = schema.sessions
         of_name = sa.select(named.c.conversation_id).where(named.c.tenant == tenant, named.c.name == query.session)
@@ -217,6 +214,11 @@ def _read_page(connection: sa.Connection, tenant: str, query: RecordQuery) -> Re
             raise ConversationNotFound("No such conversation.", param="after")
         where.append(behind(columns, last, newest_first=query.newest_first))
     order = [column.desc() if query.newest_first else column.asc() for column in columns]
+    if query.metadata:
+        own, most = (TABLE.c.id, TABLE.c.metadata), query.limit + 1
+        where += having(
+            connection, sa.select(*own).where(*where).order_by(*order), own, query.metadata, query.limit + 1
+        )
     found = connection.execute(_RECORDS.where(*where).order_by(*order).limit(query.limit + 1)).all()
     return RecordPage(tuple(_record(row) for row in found[: query.limit]), len(found) > query.limit)
 

@@ -14,6 +14,7 @@ from gateway.storage.claims import settle_claims
 from gateway.storage.conversations.delete import anonymise_bills, unheld_groups
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert, RowRead, RowUpdate
+from gateway.storage.encryption.columns import for_row
 from gateway.storage.lookup.digests import INSERT_LINKS
 from gateway.storage.lookup.frames import write_frame
 from gateway.storage.lookup.pins import pin
@@ -200,7 +201,7 @@ def _write_attachments(connection: sa.Connection, turn: StoredTurn, first: int, 
         for number, artifact in enumerate(turn.attachments, first)
     ]
     if values:
-        connection.execute(schema.attachments.insert(), values)
+        connection.execute(schema.attachments.insert(), [for_row(schema.attachments, row) for row in values])
 
 
 def _write_completion(connection: sa.Connection, turn: StoredTurn, request_id: str) -> None:
