@@ -17,6 +17,9 @@ def upgrade() -> None:
     _create_limits()
     _create_events()
     op.add_column("conversations", sa.Column("retention_days", sa.Float(), nullable=True))
+    if op.get_bind().dialect.name == "postgresql":  # sealed they are longer; SQLite does not mind
+        for name in ("question", "question_folded"):
+            op.alter_column("conversations", name, type_=sa.Text())
     _index_where("ix_conversations_retention", "conversations", ["updated_at"], "retention_days IS NOT NULL")
     _index_where("ix_usage_days_key_id_day", "usage_days", ["key_id", "day"], "key_id IS NOT NULL")
     _index_where("ix_usage_days_project_day", "usage_days", ["project", "day"], "project IS NOT NULL")
