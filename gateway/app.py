@@ -1,6 +1,7 @@
 """Composition root: wires all parts, and lists the routes."""
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -14,6 +15,7 @@ from gateway.context.manager import ContextManager
 from gateway.context.planner import ContextPlanning
 from gateway.context.rolling_summary import TurnSummarizer
 from gateway.embeddings.meaning import Meaning
+from gateway.errors import ContentUnreadable
 from gateway.http.answering import Answering
 from gateway.http.auth import Authenticator
 from gateway.http.chat.endpoint import ChatCompletions
@@ -55,6 +57,7 @@ from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.conversations.replays import ReplayStore
 from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database.engine import open_transactions
+from gateway.storage.encryption.vault import open_vault
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.retention import Retention
 from gateway.storage.store import ConversationStore
@@ -117,6 +120,13 @@ def create_app(settings: Settings, draining: Draining | None = None, shared: Sha
     return CrossOrigin(traced, origins) if origins else traced
 
 
+def _end_without_keys(preparing: "asyncio.Future[None]") -> None:
+    """A process that cannot read what is stored serves nothing (guarantee §12.11)."""
+    if not preparing.cancelled() and isinstance(fault := preparing.exception(), ContentUnreadable):
+        log.warning("content_unreadable", reason=fault.message)
+        signal.raise_signal(signal.SIGTERM)
+
+
 class Gateway:
     """All parts, wired once and in sight."""
 
@@ -137,7 +147,7 @@ class Gateway:
         settings, clock = self.settings, self.clock
         self.transactions = open_transactions(settings.storage)
         self.indexes = ContentIndexes(settings.cache.index_bytes, settings.cache.document_ttl, clock)
-        self.backend = open_cache(settings.cache, clock)
+        self.backend = open_cache(settings.cache, clock, open_vault(settings.storage))
         self.cache = IndexedCache(self.backend, self.indexes)
         days = settings.conversation.retention_days
         kept = (settings.cache.conversation_bytes // 2, clock, settings.cache.conversation_ttl)
@@ -342,7 +352,10 @@ class Gateway:
             if problem := unsupported(entry):
                 log.warning("model_cannot_be_served", model=entry.model_name, reason=problem)
         preparing = asyncio.ensure_future(prepare_storage(settings, self.transactions))
+        preparing.add_done_callback(_end_without_keys)
         await asyncio.wait({preparing}, timeout=settings.storage.timeout)
+        if preparing.done():
+            preparing.result()
         days = settings.conversation.retention_days
         running = [
             preparing,

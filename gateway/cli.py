@@ -1,4 +1,4 @@
-"""The `gateway` command: serve, migrate, check, audit, costs, ls, show, tail, purge, export, import (guarantee §9)."""
+"""The `gateway` command: serve, migrate, check, audit, costs, ls, show, tail, purge, encrypt, export, import (§9)."""
 
 import argparse
 import io
@@ -61,6 +61,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_purge_options(purge)
     purge.set_defaults(run=_purge)
+    encrypting = commands.add_parser("encrypt", help="put what is stored already under storage.encryption_key")
+    encrypting.set_defaults(run=_encrypt)
     export = commands.add_parser("export", help="write a conversation to a file, with all that belongs to it")
     export.add_argument("conversation", metavar="CONVERSATION", help="its id: conv_…")
     export.add_argument("--tenant", metavar="T", help="only if it is this tenant's")
@@ -70,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     importing.add_argument("file", metavar="FILE", help="what `gateway export` or the API has written")
     importing.add_argument("--tenant", metavar="T", help="whose it is to be (default: the only tenant)")
     importing.set_defaults(run=_import)
-    for command in (serve, migrate, check, audit, costs, *looks, purge, export, importing):
+    for command in (serve, migrate, check, audit, costs, *looks, purge, encrypting, export, importing):
         command.add_argument("--config", metavar="FILE", help="config.yaml (default: $GATEWAY_CONFIG, else none)")
     return parser
 
@@ -247,6 +249,12 @@ def _purge(settings: Settings, options: argparse.Namespace) -> int:
     from gateway.operations.purge import purge
 
     return purge(settings, options, SystemClock(), sys.stdout, sys.stderr)
+
+
+def _encrypt(settings: Settings, _options: argparse.Namespace) -> int:
+    from gateway.operations.encrypting import encrypt
+
+    return encrypt(settings, sys.stdout, sys.stderr)
 
 
 def _export(settings: Settings, options: argparse.Namespace) -> int:

@@ -17,6 +17,7 @@ from gateway.errors import GatewayError, Unauthorized
 from gateway.models.bill import InternalCall
 from gateway.models.exchange import Caller, Deployment
 from gateway.models.memory import EXTRACTS
+from gateway.operations.encrypting import check_content
 from gateway.planning.processor import DEFAULT_INTERNAL
 from gateway.storage.database.engine import open_transactions
 from gateway.storage.database.finish import finish
@@ -302,6 +303,9 @@ async def _check_storage(settings: Settings) -> AsyncIterator[Result]:
         yield Result(f"storage {where}", state.serves or can_be, f"reached, schema {state}{missing}")
         if state.serves and not await transactions.run(results_apart):
             yield Result("schema", False, UNFINISHED, optional=True)
+        if state.serves:
+            async for ok, text, optional in check_content(settings, transactions):
+                yield Result("content", ok, text, optional=optional)
     except GatewayError as error:
         yield Result(f"storage {where}", False, _reason(error))
     finally:

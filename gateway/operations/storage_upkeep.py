@@ -5,9 +5,10 @@ import asyncio
 
 from gateway.accounting.cost import with_figures
 from gateway.config.settings import Settings
-from gateway.errors import StorageUnavailable
+from gateway.errors import ContentUnreadable, StorageUnavailable
 from gateway.storage.database.engine import Transactions
-from gateway.storage.database.migrate import migrate
+from gateway.storage.database.migrate import migrate, revision_of
+from gateway.storage.encryption.keys import note_key, require_keys
 from gateway.storage.turns.older_bills import add_older
 from gateway.telemetry.logs import get_logger
 
@@ -21,11 +22,22 @@ log = get_logger("gateway.operations.storage_upkeep")
 
 
 async def prepare_storage(settings: Settings, transactions: Transactions) -> None:
-    """Brings the schema up to date; a storage that cannot be reached yet is tried again until it can."""
-    while settings.storage.auto_migrate:
+    """Brings the schema up to date, and notes the key of content; a storage that cannot be reached yet is tried again
+    until it can.
+
+    Raises:
+        ContentUnreadable: content in it is under a key that is not configured.
+    """
+    while True:
         try:
-            await migrate(transactions, settings.storage.migration_timeout)
+            if settings.storage.auto_migrate:
+                await migrate(transactions, settings.storage.migration_timeout)
+            if await transactions.run(revision_of) is not None:
+                await require_keys(transactions)
+                await note_key(transactions)
             return
+        except ContentUnreadable:
+            raise
         except StorageUnavailable as error:
             log.warning("storage_unavailable_at_start", reason=error.message)
         await asyncio.sleep(RETRY_SECONDS)

@@ -215,10 +215,9 @@ def _read_page(connection: sa.Connection, tenant: str, query: RecordQuery) -> Re
         where.append(behind(columns, last, newest_first=query.newest_first))
     order = [column.desc() if query.newest_first else column.asc() for column in columns]
     if query.metadata:
-        own, most = (TABLE.c.id, TABLE.c.metadata), query.limit + 1
-        where += having(
-            connection, sa.select(*own).where(*where).order_by(*order), own, query.metadata, query.limit + 1
-        )
+        own = (TABLE.c.id, TABLE.c.metadata)
+        chosen = sa.select(*own).where(*where).order_by(*order)
+        where += having(connection, chosen, own, query.metadata, query.limit + 1)
     found = connection.execute(_RECORDS.where(*where).order_by(*order).limit(query.limit + 1)).all()
     return RecordPage(tuple(_record(row) for row in found[: query.limit]), len(found) > query.limit)
 
