@@ -1,7 +1,6 @@
 """Composition root: wires all parts, and lists the routes."""
 
 import asyncio
-import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -15,7 +14,6 @@ from gateway.context.manager import ContextManager
 from gateway.context.planner import ContextPlanning
 from gateway.context.rolling_summary import TurnSummarizer
 from gateway.embeddings.meaning import Meaning
-from gateway.errors import ContentUnreadable
 from gateway.http.answering import Answering
 from gateway.http.auth import Authenticator
 from gateway.http.chat.endpoint import ChatCompletions
@@ -44,7 +42,7 @@ from gateway.http.statistics import Observed, Statistics
 from gateway.http.ui.entrance import Entrance, Parts
 from gateway.internal_models.calls import InternalModels
 from gateway.operations.purge import sweep_for_ever, sweep_seconds
-from gateway.operations.storage_upkeep import add_older_for_ever, prepare_storage
+from gateway.operations.storage_upkeep import add_older_for_ever, begin_preparing
 from gateway.operations.warm_up import WarmUp, open_embedder, pieces
 from gateway.planning.resting import PlannerRest
 from gateway.planning.summary_cache import SummaryCache
@@ -118,13 +116,6 @@ def create_app(settings: Settings, draining: Draining | None = None, shared: Sha
     served = Edge(Preflights(app, origins) if origins else app, draining, gateway.metrics)
     traced = gateway.telemetry.app(served)
     return CrossOrigin(traced, origins) if origins else traced
-
-
-def _end_without_keys(preparing: "asyncio.Future[None]") -> None:
-    """A process that cannot read what is stored serves nothing (guarantee §12.11)."""
-    if not preparing.cancelled() and isinstance(fault := preparing.exception(), ContentUnreadable):
-        log.warning("content_unreadable", reason=fault.message)
-        signal.raise_signal(signal.SIGTERM)
 
 
 class Gateway:
@@ -351,11 +342,7 @@ class Gateway:
         for entry in settings.model_list:
             if problem := unsupported(entry):
                 log.warning("model_cannot_be_served", model=entry.model_name, reason=problem)
-        preparing = asyncio.ensure_future(prepare_storage(settings, self.transactions))
-        preparing.add_done_callback(_end_without_keys)
-        await asyncio.wait({preparing}, timeout=settings.storage.timeout)
-        if preparing.done():
-            preparing.result()
+        preparing = await begin_preparing(settings, self.transactions)
         days = settings.conversation.retention_days
         running = [
             preparing,

@@ -2,6 +2,7 @@
 what an older version wrote (guarantee §13.1)."""
 
 import asyncio
+import signal
 
 from gateway.accounting.cost import with_figures
 from gateway.config.settings import Settings
@@ -19,6 +20,27 @@ LATER_SECONDS = 5.0
 RETRY_SECONDS = 1.0
 """Between two tries to reach the storage at the start."""
 log = get_logger("gateway.operations.storage_upkeep")
+
+
+async def begin_preparing(settings: Settings, transactions: Transactions) -> "asyncio.Task[None]":
+    """Prepares the storage, in the background after `storage.timeout`. A process that cannot read what is stored ends,
+    whenever that is found (guarantee §12.11).
+
+    Raises:
+        ContentUnreadable: it was found at once.
+    """
+    preparing = asyncio.create_task(prepare_storage(settings, transactions))
+    await asyncio.wait({preparing}, timeout=settings.storage.timeout)
+    preparing.add_done_callback(_end_without_keys)
+    if preparing.done():
+        preparing.result()
+    return preparing
+
+
+def _end_without_keys(preparing: "asyncio.Task[None]") -> None:
+    if not preparing.cancelled() and isinstance(fault := preparing.exception(), ContentUnreadable):
+        log.warning("content_unreadable", reason=fault.message)
+        signal.raise_signal(signal.SIGTERM)
 
 
 async def prepare_storage(settings: Settings, transactions: Transactions) -> None:

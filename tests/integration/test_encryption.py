@@ -34,7 +34,7 @@ async def open_with(storage_url: str) -> AsyncIterator[Opened]:
 
     async def opening(current: str | None, *before: str) -> Transactions:
         found = open_transactions(
-            StorageSettings(url=storage_url, encryption_key=current, encryption_keys_before=before)  # type: ignore[arg-type]
+            StorageSettings(url=storage_url, encryption_key=current, encryption_keys_before=before)
         )
         opened.append(found)
         await migrate(found)
@@ -173,7 +173,7 @@ async def test_completions_and_conversations_are_chosen_by_metadata(open_with: O
     page = await store.list_completions("t", CompletionQuery(metadata=(("note", "text 1"),), limit=1))
     assert page is not None
     assert page.has_more
-    assert [each.metadata for each in page.found] == [{"note": "text 1"}]
+    assert [each.completion_metadata for each in page.found] == [{"note": "text 1"}]
     page = await store.list_completions("t", CompletionQuery(metadata=(("note", "text 2"),), limit=1))
     assert page is not None
     assert page.found == ()
@@ -182,10 +182,13 @@ async def test_completions_and_conversations_are_chosen_by_metadata(open_with: O
 async def test_s12_11_a_sealed_file_holds_no_plain_bytes(tmp_path: Path) -> None:
     """Also in the write-ahead log."""
     path = tmp_path / "sealed.db"
-    transactions = open_transactions(StorageSettings(url=f"sqlite:///{path}", encryption_key=FIRST))  # type: ignore[arg-type]
+    transactions = open_transactions(StorageSettings(url=f"sqlite:///{path}", encryption_key=FIRST))
     await migrate(transactions)
     await say(transactions, "conv_1")
-    for each in tmp_path.iterdir():
-        assert CANARY.encode() not in each.read_bytes()
+    assert CANARY.encode() not in files_of(tmp_path)
     await transactions.close()
-    assert CANARY.encode() not in path.read_bytes()
+    assert CANARY.encode() not in files_of(tmp_path)
+
+
+def files_of(folder: Path) -> bytes:
+    return b"".join(each.read_bytes() for each in folder.iterdir())
