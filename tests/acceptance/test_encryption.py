@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from openai import OpenAI
 from redis import Redis
 
 from gateway.storage.database import schema
@@ -18,6 +19,7 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, every
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.process import ProcessError
+from tests.support.summaries import Chat
 from tests.support.valkey import Valkey
 
 FIRST, SECOND = "11" * 32, "22" * 32
@@ -48,6 +50,8 @@ def lived_in(gateway: GatewayProcess, upstream: MockUpstream) -> str:
     more: Json = {"metadata": {"note": CANARY}, "memory": {"remember": [ASKED]}}
     answer = chat(gateway, system, user(f"What of {CANARY}?"), attachments=[document], **more)
     conversation = str(answer["conversation"]["id"])
+    with OpenAI(base_url=gateway.base_url, api_key="sk-test") as client:  # to the first summary of old turns
+        Chat(gateway, models, client, memory="summary", conversation=conversation).fill(2)
     upstream.handler = None
     upstream.reply(message=calls(call("call_1", query=CANARY)), finish_reason="tool_calls")
     chat(gateway, user(f"Look {CANARY} up"), tools=TOOLS, conversation=conversation, context={"planning": "never"})
@@ -56,6 +60,7 @@ def lived_in(gateway: GatewayProcess, upstream: MockUpstream) -> str:
     upstream.handler = lambda record: Reply(text=f"again {CANARY}")
     tool = {"type": "function", "function": {"name": "look", "description": CANARY}}
     posted(gateway, f"/conversations/{conversation}/replay", {"from_turn": 2, "parameters": {"tools": [tool]}})
+    chat(gateway, user(f"And {CANARY}?"), conversation=conversation, agent={"id": "max", "type": "claude-code"})
     with http(gateway) as client:
         client.post(f"/conversations/{conversation}", json={"metadata": {"about": CANARY}, "team_task": CANARY})
     upstream.handler = None
@@ -124,7 +129,7 @@ def test_the_same_without_a_key_is_found_in_clear(
     found = in_clear(storage_url)
     tables = {name.partition(".")[0] for name in found}
     assert {"conversations", "messages", "reasoning_events", "attachments", "completions", "instructions"} <= tables
-    assert {"things", "thing_aliases", "replays", "ledger"} <= tables
+    assert {"things", "thing_aliases", "replays", "ledger", "summaries"} <= tables
     assert cached_in_clear(valkey)[0]
 
 

@@ -92,7 +92,7 @@ class Content(sa.types.TypeDecorator[str]):
     def load_dialect_impl(self, dialect: sa.Dialect) -> Any:
         """SQLite does not mind the length of a column."""
         plain = self.length is not None and dialect.name == "sqlite"
-        return dialect.type_descriptor(sa.String(self.length) if plain else sa.Text())
+        return sa.String(self.length) if plain else sa.Text()
 
     def coerce_compared_value(self, op: Any, value: Any) -> Any:
         """What it is compared with is a text as it stands."""
@@ -145,7 +145,7 @@ class Withheld(sa.types.TypeDecorator[str]):
 
     def load_dialect_impl(self, dialect: sa.Dialect) -> Any:
         """As that of the column beside it."""
-        return dialect.type_descriptor(sa.String(self.length) if dialect.name == "sqlite" else sa.Text())
+        return sa.String(self.length) if dialect.name == "sqlite" else sa.Text()
 
     def coerce_compared_value(self, op: Any, value: Any) -> Any:
         """What it is compared with is a text as it stands."""
