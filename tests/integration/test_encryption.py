@@ -12,7 +12,10 @@ from gateway.base.clock import SystemClock
 from gateway.config.settings import StorageSettings
 from gateway.errors import ContentUnreadable
 from gateway.models.conversation import ConversationRef
+from gateway.models.records import RecordQuery
 from gateway.models.turn import CompletionQuery
+from gateway.storage.cache.memory import MemoryCache
+from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions, open_transactions
 from gateway.storage.database.migrate import migrate, require_current
@@ -177,6 +180,10 @@ async def test_completions_and_conversations_are_chosen_by_metadata(open_with: O
     page = await store.list_completions("t", CompletionQuery(metadata=(("note", "text 2"),), limit=1))
     assert page is not None
     assert page.found == ()
+    records = ConversationRecords(transactions, SystemClock(), MemoryCache(1000, SystemClock()))
+    await records.update("t", "conv_2", {"metadata": {"note": "kept"}})
+    chosen = await records.list_page("t", RecordQuery(metadata=(("note", "kept"),), limit=1))
+    assert ([each.conversation_id for each in chosen.found], chosen.has_more) == (["conv_2"], False)
 
 
 async def test_s12_11_a_sealed_file_holds_no_plain_bytes(tmp_path: Path) -> None:
