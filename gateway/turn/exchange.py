@@ -84,6 +84,8 @@ class Outcome:
     usage: dict[str, Any] | None = None
     error_code: str | None = None
     charged: bool = True
+    error: dict[str, Any] | None = None
+    """The error that its client was told, where it broke off by one."""
 
     @classmethod
     def of(cls, answer: JsonAnswer) -> "Outcome":

@@ -8,7 +8,7 @@ from gateway.errors import GatewayError
 from gateway.models.items import thought_id
 from gateway.wire.responses.namespaces import names_apart
 from gateway.wire.responses.parts import Call, Hosted, Open, Thought, Words
-from gateway.wire.responses.wording import ENCRYPTED, INCOMPLETE, as_incomplete, begun, ended, extras
+from gateway.wire.responses.wording import ENCRYPTED, INCOMPLETE, as_incomplete, begun, ended, extras, failed, told
 
 Json = dict[str, Any]
 SUMMARY = "thoughts_are_summary"
@@ -67,13 +67,10 @@ class ResponseEvents:
 
     def fault(self, error: GatewayError) -> list[Json]:
         """What stands at the end of an answer that broke off."""
-        said = error.body()["error"]
-        code, message = said.get("code"), str(said.get("message") or error.message)
-        events: list[Json] = [{"type": "error", "code": code, "message": message, "param": said.get("param")}]
+        events: list[Json] = [{"type": "error", **told(error)}]
         if self._response is not None:
             output = [self._shown(item.item("completed" if not item.is_open else "incomplete")) for item in self._items]
-            failed = {"status": "failed", "error": {"code": "server_error", "message": message}}
-            response = {**self._response, **self._extras, "output": output, **failed}
+            response = {**self._response, **self._extras, "output": output, **failed(error)}
             events.append({"type": "response.failed", "response": response})
         return self._numbered(events)
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.base.ids import RESPONSE, answer_id
+from gateway.errors import GatewayError
 from gateway.models.conversation import ConversationMessage
 from gateway.models.items import items_of
 from gateway.wire.responses.namespaces import names_apart
@@ -128,6 +129,18 @@ def with_sealed(items: list[Json], body: Mapping[str, Any]) -> list[Json]:
 def as_incomplete(item: Json) -> Json:
     """The item in which an answer broke off."""
     return {**item, "status": "incomplete"}
+
+
+def failed(error: GatewayError) -> Json:
+    """What a response says that broke off by an error."""
+    return {"status": "failed", "error": {"code": "server_error", "message": told(error)["message"]}}
+
+
+def told(error: GatewayError) -> Json:
+    """An error as its client is told it: `code`, `message`, `param`."""
+    said = error.body()["error"]
+    message = str(said.get("message") or error.message)
+    return {"code": said.get("code"), "message": message, "param": said.get("param")}
 
 
 def whole_logprobs(tokens: Any) -> list[Json]:
