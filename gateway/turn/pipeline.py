@@ -225,6 +225,7 @@ class Pipeline:
             with suppress(ContextLengthExceeded):
                 built = await self._build(exchange, wanted)
                 exchange.budget = wanted
+                built.utilization.compacted = exchange.request.options.compacts and built.fitted.new_pass
                 return built
         return await self._build(exchange, exchange.budget)
 

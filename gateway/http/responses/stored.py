@@ -13,6 +13,7 @@ from gateway.http.edge import EVENT_STREAM, Receive, Scope, Send, answer_headers
 from gateway.http.fields import invalid
 from gateway.models.turn import BROKE, OWN_INSTRUCTIONS, StoredCompletion
 from gateway.storage.store import ConversationStore
+from gateway.wire.responses.compaction import Sealer
 from gateway.wire.responses.events import ResponseEvents
 from gateway.wire.responses.stored import echoed_of, input_of
 from gateway.wire.responses.wording import as_incomplete, failed, response_of
@@ -52,7 +53,8 @@ class StoredResponses:
             raise StorageUnavailable("The storage cannot be reached.")
         scope["gateway"]["tenant"] = caller.tenant
         stored, echoed = await self._stored(caller.tenant, scope["path_params"]["response_id"])
-        events = ResponseEvents(echoed, include)
+        sealer = Sealer(caller.tenant, await self._store.secret())
+        events = ResponseEvents(echoed, include, sealer.item)
         found = events.of(replayed_chunks(_completion(stored), 1, include_usage=True))
         error = _error(stored)
         found += events.end() if error is None else events.fault(error)
@@ -67,7 +69,9 @@ class StoredResponses:
 
     async def _find(self, call: ApiCall) -> Json:
         stored, echoed = await self._stored(call.tenant, call.path["response_id"])
-        found = response_of(_completion(stored), echoed, call.included)
+        completion = _completion(stored)
+        item = Sealer(call.tenant, await self._store.secret()).item(completion)
+        found = response_of(completion, echoed, call.included, item)
         return _broken_off(found, _error(stored)) if stored.ledger.status == "partial" else found
 
     async def _stored(self, tenant: str, name: str) -> tuple[StoredCompletion, Json]:

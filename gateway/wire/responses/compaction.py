@@ -4,12 +4,12 @@ One holds a place in a stored conversation, and an extract of what is stored now
 window (guarantee §4): the latest turn as it was, and of older ones what a question needs.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from gateway.base import jsons
-from gateway.base.ids import new_id
+from gateway.base.ids import answer_id, new_id
 from gateway.base.sealing import seal, unsealed
 from gateway.models.chain import content_text
 from gateway.models.conversation import INSTRUCTION_ROLES
@@ -23,20 +23,72 @@ MOST_CHARS = 24_000
 """Of an extract: some 6,000 tokens."""
 OF_EACH = {"user": 4000, "assistant": 2000}
 OF_A_RESULT, OF_A_CALL = 400, 200
+OF_AN_EXTRACT = MOST_CHARS // 2
+"""Where it is extracted once more."""
+OF_A_QUESTION = 20_000
+"""Bytes of a question that stays in its own words."""
+CHARS_PER_TOKEN = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What an item stands for: the stored message behind which the rest goes on, the extract, or both."""
+    """What an item stands for: the stored message behind which the rest goes on (or in front of which, `before`), the
+    extract, or both."""
 
     at: str | None = None
     extract: str | None = None
+    before: bool = False
+    question: Json | None = None
+    """The question under way, which stands behind the extract in its own words."""
 
-    def sealed_for(self, tenant: str, secret: bytes) -> Json:
+    def sealed(self, tenant: str, secret: bytes) -> str:
+        """It for this tenant alone."""
+        text = jsons.dumps(asdict(self))
+        return seal(secret, PURPOSE + tenant.encode(), text)
+
+    def sealed_for(self, tenant: str, secret: bytes, item_id: str | None = None) -> Json:
         """The item."""
-        text = jsons.dumps({"at": self.at, "extract": self.extract})
-        sealed = seal(secret, PURPOSE + tenant.encode(), text)
-        return {"id": new_id("cmp_"), "type": "compaction", "encrypted_content": sealed}
+        sealed = self.sealed(tenant, secret)
+        return {"id": item_id or new_id("cmp_"), "type": "compaction", "encrypted_content": sealed}
+
+
+@dataclass(frozen=True, slots=True)
+class Sealer:
+    """Makes what stands for all before an answer. `messages` are those of its request where they are not stored, and
+    `at` is the end of the stored history that it named."""
+
+    tenant: str
+    secret: bytes
+    messages: Sequence[Json] | None = None
+    at: str | None = None
+    tokens: int = MOST_CHARS
+    """The threshold: an extract takes up half of it at most."""
+
+    def made_for(self, completion_id: str) -> Compacted:
+        """What stands for all before the answer of that id."""
+        if self.messages is None:
+            return Compacted(answer_id(completion_id), before=True)
+        rest, question = list(self.messages), None
+        last = max((i for i, body in enumerate(rest) if body["role"] == "user"), default=None)
+        if last is not None and len(jsons.dumps(rest[last])) <= OF_A_QUESTION:
+            question = rest.pop(last)
+        most = min(MOST_CHARS, self.tokens * CHARS_PER_TOKEN // 2)
+        return Compacted(self.at, extract_of(rest, most=most), question=question)
+
+    def item(self, completion: Mapping[str, Any]) -> Json | None:
+        """The item in front of an answer, of a completion or its first chunk, where room was made for it."""
+        if not is_compacted(completion):
+            return None
+        name = str(completion["id"])
+        item_id = "cmp_" + name.partition("-")[2]
+        return self.made_for(name).sealed_for(self.tenant, self.secret, item_id)
+
+
+def is_compacted(completion: Mapping[str, Any]) -> bool:
+    """Whether room was made, by the bill of a completion or chunk."""
+    metadata = jsons.loads(jsons.dumps(completion.get("response_metadata")))  # it may have been written already
+    used = metadata.get("context_utilization") if isinstance(metadata, dict) else None
+    return bool(used and used.get("compacted"))
 
 
 def opened(sealed: Any, tenant: str, secret: bytes) -> Compacted | None:
@@ -45,9 +97,9 @@ def opened(sealed: Any, tenant: str, secret: bytes) -> Compacted | None:
     return Compacted(**jsons.loads(text)) if text is not None else None
 
 
-def extract_of(messages: Sequence[Json], before: str | None = None) -> str | None:
-    """What messages said, shortened, within `MOST_CHARS`: the first question and the latest that fits beside it. System
-    messages are not in it: they stand for themselves. None where there is nothing.
+def extract_of(messages: Sequence[Json], before: str | None = None, *, most: int = MOST_CHARS) -> str | None:
+    """What messages said, shortened, within `most` characters: the first question and the latest that fits beside it.
+    System messages are not in it: they stand for themselves. None where there is nothing.
 
     Args:
         before: an extract of what was said before these.
@@ -57,7 +109,7 @@ def extract_of(messages: Sequence[Json], before: str | None = None) -> str | Non
         lines.insert(0, before)
     if not lines:
         return None
-    kept, room = [lines[-1][:MOST_CHARS]], MOST_CHARS - len(lines[-1])
+    kept, room = [lines[-1][:most]], most - len(lines[-1])
     first, rest = (lines[:1], lines[1:-1]) if len(lines) > 1 else ([], [])
     first = [shortened(first[0], max(room // 2, OF_A_RESULT))] if first else []
     room -= sum(map(len, first))
@@ -96,7 +148,8 @@ def _line(body: Json) -> str:
         words = " ".join(str(part.get("text") or f"[{part.get('type')}]") for part in parts if isinstance(part, dict))
     if role in RESULT_ROLES:
         return f"tool result: {shortened(words.strip(), OF_A_RESULT)}"
-    said = [f"{role}: {shortened(words.strip(), OF_EACH.get(role, OF_A_RESULT))}"] if words.strip() else []
+    most = OF_AN_EXTRACT if words.startswith(f"<{TAG} ") else OF_EACH.get(role, OF_A_RESULT)
+    said = [f"{role}: {shortened(words.strip(), most)}"] if words.strip() else []
     for call in calls_of(body):
         tool, arguments = asked(call)
         said.append(f"called {tool}({shortened(arguments, OF_A_CALL)})")

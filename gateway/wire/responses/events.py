@@ -1,6 +1,6 @@
 """A streamed answer of the inner form as the events of a response, in OpenAI's order and numbering."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gateway.base.ids import MESSAGE
@@ -11,6 +11,7 @@ from gateway.wire.responses.parts import Call, Hosted, Open, Thought, Words
 from gateway.wire.responses.wording import ENCRYPTED, INCOMPLETE, as_incomplete, begun, ended, extras, failed, told
 
 Json = dict[str, Any]
+Compaction = Callable[[Mapping[str, Any]], Json | None]
 SUMMARY = "thoughts_are_summary"
 """The field of a choice by which an adapter says that its thoughts are a summary of them."""
 
@@ -22,9 +23,14 @@ class ResponseEvents:
     begin, and words where calls begin; calls stay open to the end, as their pieces may be mixed.
     """
 
-    def __init__(self, echoed: Mapping[str, Any], include: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, echoed: Mapping[str, Any], include: tuple[str, ...] = (), compaction: Compaction | None = None
+    ) -> None:
         self._echoed = echoed
         self._include = include
+        self._compaction = compaction
+        """Makes of the first chunk the item that stands for all before the answer."""
+        self._ahead = 0
         self._number = 0
         self._response: Json | None = None
         self._extras: Json = {}
@@ -53,7 +59,7 @@ class ResponseEvents:
     def end(self) -> list[Json]:
         """What stands behind the last chunk: the ends of all items, and the whole response."""
         events: list[Json] = []
-        if not self._items:
+        if len(self._items) == self._ahead:
             words, events = self._words()
             if self._has_content:
                 events += words.empty()
@@ -77,7 +83,12 @@ class ResponseEvents:
     def _begin(self, chunk: Json) -> list[Json]:
         self._response = response = begun(chunk, self._echoed)
         self._stem = response["id"].partition("_")[2]
-        return [{"type": f"response.{name}", "response": response} for name in ("created", "in_progress")]
+        events: list[Json] = [{"type": f"response.{name}", "response": response} for name in ("created", "in_progress")]
+        item = self._compaction(chunk) if self._compaction is not None else None
+        if item is not None:
+            events += self._whole(item)
+            self._ahead = len(self._items)
+        return events
 
     def _numbered(self, events: list[Json]) -> list[Json]:
         found = []
@@ -90,7 +101,7 @@ class ResponseEvents:
 
     def _shown(self, item: Json) -> Json:
         """An item as the request wants to see it."""
-        if "encrypted_content" not in item or ENCRYPTED in self._include:
+        if item.get("type") != "reasoning" or "encrypted_content" not in item or ENCRYPTED in self._include:
             return item
         return {name: value for name, value in item.items() if name != "encrypted_content"}
 

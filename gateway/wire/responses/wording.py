@@ -47,12 +47,18 @@ def echo(body: Mapping[str, Any], *, store: bool) -> Json:
     return {**found, "store": store}
 
 
-def response_of(completion: Mapping[str, Any], echoed: Mapping[str, Any], include: tuple[str, ...] = ()) -> Json:
+def response_of(
+    completion: Mapping[str, Any],
+    echoed: Mapping[str, Any],
+    include: tuple[str, ...] = (),
+    compaction: Json | None = None,
+) -> Json:
     """A whole completion as a response.
 
     Args:
         echoed: what it repeats of its request; see `echo`.
         include: what the request wants to see beside the usual.
+        compaction: the item that stands for all before it.
     """
     choice: Json = next(iter(completion.get("choices") or ()), {})
     output = output_items(choice.get("message") or {}, completion["id"], include, choice.get("logprobs"))
@@ -61,6 +67,8 @@ def response_of(completion: Mapping[str, Any], echoed: Mapping[str, Any], includ
     reason = INCOMPLETE.get(str(choice.get("finish_reason")))
     if reason:
         output[-1] = as_incomplete(output[-1])
+    if compaction is not None:
+        output = [compaction, *output]
     return ended(begun(completion, echoed), output, reason, completion.get("usage"), completion)
 
 
