@@ -39,6 +39,7 @@ FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING = frozenset(
         "recall",
         "things",
         "compacted",
+        "cleared",
     }
 )
 """Of a bill: they are left out elsewhere."""
@@ -90,6 +91,8 @@ def response_metadata(known: ResponseMetadata, unlisted: Unlisted | None = None)
             del utilization["things"]
         if not used.compacted:
             del utilization["compacted"]
+        if not used.cleared:
+            del utilization["cleared"]
         _without_embedder(utilization)
     data["timings_ms"] = known.timings_ms
     return data

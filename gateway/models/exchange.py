@@ -68,6 +68,8 @@ class ContextOptions:
     `max_input_tokens`."""
     compacts: bool = False
     """Its client wants to be told where such room was made, by what may stand for all before the answer."""
+    pauses: bool = False
+    """Then it wants to be told that alone: no model is asked."""
 
 
 @dataclass(frozen=True, slots=True)

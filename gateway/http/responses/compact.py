@@ -22,7 +22,7 @@ from gateway.models.conversation import ConversationRef, Lookup, StoredConversat
 from gateway.models.exchange import Caller, ChatRequest
 from gateway.ports import Clock
 from gateway.storage.store import ConversationStore
-from gateway.wire.responses.compaction import Compacted, Sealer, extract_of, opened
+from gateway.wire.compaction import Compacted, Sealer, extract_of, opened
 from gateway.wire.responses.events import whole_events
 from gateway.wire.responses.input import COVERED, Extract
 from gateway.wire.responses.reading import Reading, read_request, renamed

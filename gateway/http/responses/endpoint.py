@@ -19,7 +19,7 @@ from gateway.http.responses.references import MARKS
 from gateway.models.conversation import ConversationRef
 from gateway.models.exchange import Caller, ChatRequest, ContextOptions
 from gateway.turn.streaming import Chunks
-from gateway.wire.responses.compaction import Sealer
+from gateway.wire.compaction import Sealer
 from gateway.wire.responses.events import ResponseEvents
 from gateway.wire.responses.reading import Place, Reading, read_request, renamed
 from gateway.wire.responses.stored import asked_of
@@ -80,6 +80,7 @@ class ResponsesDialect:
             conversation = ConversationRef(behind=reading.previous)
         elif at is not None and conversation == ConversationRef():
             conversation = ConversationRef(at=at, before=before)
+            request = replace(request, size=len(jsons.dumps(request.messages)))  # of what stands from the item on
         if sealer is not None and reading.threshold is not None:
             told = None if request.keeps_content else request.messages
             self._compaction_of = replace(sealer, messages=told, tokens=reading.threshold)

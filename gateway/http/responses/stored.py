@@ -13,7 +13,7 @@ from gateway.http.edge import EVENT_STREAM, Receive, Scope, Send, answer_headers
 from gateway.http.fields import invalid
 from gateway.models.turn import BROKE, OWN_INSTRUCTIONS, StoredCompletion
 from gateway.storage.store import ConversationStore
-from gateway.wire.responses.compaction import Sealer
+from gateway.wire.compaction import Sealer
 from gateway.wire.responses.events import ResponseEvents
 from gateway.wire.responses.stored import echoed_of, input_of
 from gateway.wire.responses.wording import as_incomplete, failed, response_of

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.errors import invalid, missing
-from gateway.wire.responses.compaction import as_message
+from gateway.wire.compaction import as_message
 from gateway.wire.responses.items import Item, ItemReader, ReadMessage
 
 STANDING = ("item_reference", "compaction", "compaction_trigger")

@@ -61,6 +61,8 @@ class Sealer:
     secret: bytes
     messages: Sequence[Json] | None = None
     at: str | None = None
+    said: Sequence[Json] = ()
+    """All messages of its request, for an extract beside a place."""
     tokens: int = MOST_CHARS
     """The threshold: an extract takes up half of it at most."""
 
@@ -72,8 +74,15 @@ class Sealer:
         last = max((i for i, body in enumerate(rest) if body["role"] == "user"), default=None)
         if last is not None and len(jsons.dumps(rest[last])) <= OF_A_QUESTION:
             question = rest.pop(last)
-        most = min(MOST_CHARS, self.tokens * CHARS_PER_TOKEN // 2)
-        return Compacted(self.at, extract_of(rest, most=most), question=question)
+        return Compacted(self.at, extract_of(rest, most=self._most), question=question)
+
+    def extract(self) -> str | None:
+        """Of all messages of the request."""
+        return extract_of(self.said, most=self._most)
+
+    @property
+    def _most(self) -> int:
+        return min(MOST_CHARS, self.tokens * CHARS_PER_TOKEN // 2)
 
     def item(self, completion: Mapping[str, Any]) -> Json | None:
         """The item in front of an answer, of a completion or its first chunk, where room was made for it."""
