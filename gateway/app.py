@@ -8,14 +8,14 @@ from starlette.routing import Route, Router
 
 from gateway.artifacts.files import FileReader
 from gateway.base.clock import SystemClock
-from gateway.config.exposure import has_page
+from gateway.config.exposure import has_page, operators_keys
 from gateway.config.settings import Settings
 from gateway.context.manager import ContextManager
 from gateway.context.planner import ContextPlanning
 from gateway.context.rolling_summary import TurnSummarizer
 from gateway.embeddings.meaning import Meaning
 from gateway.http.answering import Answering
-from gateway.http.auth import Authenticator
+from gateway.http.auth import Authenticator, OnlyNear
 from gateway.http.chat.endpoint import ChatCompletions
 from gateway.http.classic.chat import ClassicChat
 from gateway.http.classic.endpoint import ClassicConversations, ClassicHealth, MemoryStatistics, PromptInfo, Stored
@@ -112,6 +112,8 @@ def create_app(settings: Settings, draining: Draining | None = None, shared: Sha
     others = Router(gateway.routes(draining), default=gateway.relay, lifespan=gateway.lifespan)
     app: App = Direct("POST", CHAT_PATH, gateway.chat, others)
     origins = settings.server.cors_origins
+    if operators_keys(settings) and settings.auth.mode != "open":
+        app = OnlyNear(app, origins)
     served = Edge(Preflights(app, origins) if origins else app, draining, gateway.metrics)
     traced = gateway.telemetry.app(served)
     return CrossOrigin(traced, origins) if origins else traced
@@ -222,7 +224,7 @@ class Gateway:
         self.auth = auth = Authenticator(settings.auth, store)
         self.answering = Answering(pipeline, self.idempotency, store, auth, settings, clock)
         self.chat = ChatCompletions(self.answering, settings, self.resends)
-        self.messages = Messages(self.answering, settings)
+        self.messages = Messages(self.answering, settings, store)
         self.count_tokens = CountTokens(pipeline, auth, settings, clock)
         self.completions = StoredCompletions(store, auth, max_bytes)
         records = ConversationRecords(self.transactions, clock, self.cache, self.paths)

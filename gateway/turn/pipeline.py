@@ -31,7 +31,7 @@ from gateway.ports import FileStore, Spans, Upstream
 from gateway.storage.store import ConversationStore
 from gateway.turn.bound_thinking import bound_messages, with_possible_thinking
 from gateway.turn.echoes import StreamWithoutEchoes, without_echoes
-from gateway.turn.exchange import Exchange, Outcome
+from gateway.turn.exchange import Exchange, Outcome, Paused
 from gateway.turn.recalled_stream import StreamWithRecall
 from gateway.turn.recaller import Recaller, offered
 from gateway.turn.rolling_summaries import RollingSummaries
@@ -225,6 +225,9 @@ class Pipeline:
             with suppress(ContextLengthExceeded):
                 built = await self._build(exchange, wanted)
                 exchange.budget = wanted
+                if built.fitted.new_pass and exchange.request.options.pauses:
+                    raise Paused(exchange.request, exchange.history.parent_id if exchange.history else None)
+                built.utilization.compacted = exchange.request.options.compacts and built.fitted.new_pass
                 return built
         return await self._build(exchange, exchange.budget)
 
@@ -361,7 +364,11 @@ def _body(exchange: Exchange) -> dict[str, Any]:
     as_sent, native = built is None or built.is_as_sent, None
     fields = set[str]().union(*messages)
     if request.native is not None or (not as_sent and has_blocks(messages, fields)):
-        messages, forward, native = as_upstream_takes(messages, forward, request, deployment)
+        tokens = built.fitted.tokens if built is not None else None
+        taken = as_upstream_takes(messages, forward, request, deployment, tokens)
+        messages, forward, native, cleared = taken
+        if built is not None:
+            built.utilization.without(cleared)
     if SIGNED in fields or BOUND in fields:
         messages = bound_messages(exchange, messages)
     exchange.sent = messages

@@ -256,7 +256,8 @@ class Settlement:
         outcome = Outcome("failed", error_code=code, charged=error is None or error.may_be_charged)
         try:
             if record is not None and record.begun and exchange.delivered:
-                outcome = Outcome.of_stream(record, "partial", code)
+                told = error.body()["error"] if error is not None else None
+                outcome = replace(Outcome.of_stream(record, "partial", code), error=told)
             await self.settle(exchange, outcome)
             return True
         except StorageUnavailable:

@@ -19,6 +19,7 @@ from gateway.http.responses.references import MARKS
 from gateway.models.conversation import ConversationRef
 from gateway.models.exchange import Caller, ChatRequest, ContextOptions
 from gateway.turn.streaming import Chunks
+from gateway.wire.compaction import Sealer
 from gateway.wire.responses.events import ResponseEvents
 from gateway.wire.responses.reading import Reading, read_request
 from gateway.wire.responses.stored import asked_of
@@ -50,6 +51,8 @@ class ResponsesDialect:
         self._resends = resends
         self._compaction = compaction
         self._resolved: Resolved | None = None
+        self._compaction_of: Sealer | None = None
+        """Where the client wants a compaction item if room is made."""
         self._chat = b""
         """The request as the bytes of a chat, where it is long enough to be recognised in the next one."""
         self._repeated: dict[str, Any] = {}
@@ -58,7 +61,7 @@ class ResponsesDialect:
 
     def read(self, raw: bytes, headers: Mapping[str, str], caller: Caller, arrival: Arrival) -> ChatRequest:
         """The request as a chat."""
-        body, at = self._resolved or Resolved(json_body(raw))
+        body, at, before, sealer = self._resolved or Resolved(json_body(raw))
         check_spelling(body, self._settings)
         self._reading = reading = read_request(body)
         self._include = tuple(body.get("include") or ())
@@ -72,7 +75,11 @@ class ResponsesDialect:
         if reading.previous is not None:
             conversation = ConversationRef(behind=reading.previous)
         elif at is not None and conversation == ConversationRef():
-            conversation = ConversationRef(at=at)
+            conversation = ConversationRef(at=at, before=before)
+            request = replace(request, size=len(jsons.dumps(request.messages)))  # of what stands from the item on
+        if sealer is not None and reading.threshold is not None:
+            told = None if request.keeps_content else request.messages
+            self._compaction_of = replace(sealer, messages=told, tokens=reading.threshold)
         return replace(
             request,
             api="responses",
@@ -109,11 +116,13 @@ class ResponsesDialect:
 
     def whole(self, body: dict[str, Any], request: ChatRequest) -> bytes:
         """The completion as a response."""
-        return jsons.dumps(response_of(body, self._repeated, self._include))
+        item = self._compaction_of.item(body) if self._compaction_of is not None else None
+        return jsons.dumps(response_of(body, self._repeated, self._include, item))
 
     def writer(self, request: ChatRequest) -> StreamWriter:
         """Events with names."""
-        return _Writer(ResponseEvents(self._repeated, self._include))
+        item = self._compaction_of.item if self._compaction_of is not None else None
+        return _Writer(ResponseEvents(self._repeated, self._include, item))
 
 
 def _options(options: ContextOptions, reading: Reading) -> ContextOptions:
@@ -121,8 +130,7 @@ def _options(options: ContextOptions, reading: Reading) -> ContextOptions:
     if reading.whole:
         options = replace(options, planning="never", whole=True)
     if reading.threshold is not None:
-        limit = min(options.max_input_tokens or reading.threshold, reading.threshold)
-        options = replace(options, max_input_tokens=limit)
+        options = replace(options, clear_above=reading.threshold, compacts=True)
     return options
 
 

@@ -57,19 +57,19 @@ class MessageReader:
         if content is None:
             raise missing(f"{where}.content")
         if isinstance(content, str):
-            self._add({"role": role, "content": content}, where)
+            self.add({"role": role, "content": content}, where)
             return
         blocks = checked_blocks(content, f"{where}.content")
         if role == "assistant":
             self._mark(blocks, only_last=True)
-            self._add(assistant_message(blocks, f"{where}.content"), where)
+            self.add(assistant_message(blocks, f"{where}.content"), where)
         else:
             self._said(role, blocks, where)
 
     def system(self, value: Any) -> None:
         """The top-level field `system`: a string, or text blocks."""
         if isinstance(value, str):
-            self._add({"role": "system", "content": value}, "system")
+            self.add({"role": "system", "content": value}, "system")
             return
         blocks = checked_blocks(value, "system")
         for index, block in enumerate(blocks):
@@ -88,7 +88,7 @@ class MessageReader:
             path = f"{under}[{index}]"
             if block["type"] == "tool_result":
                 self._mark([block])
-                self._add(self._result(block, path), path)
+                self.add(self._result(block, path), path)
                 continue
             found = self._parts(block, path)
             parts += found
@@ -97,7 +97,7 @@ class MessageReader:
                 marks.append((len(parts) - 1, block[BREAKPOINT]))
         self.marks += [CacheMark(len(self.messages), part, value) for part, value in marks]
         if parts or not any(block["type"] == "tool_result" for block in blocks):
-            self._add({"role": role, "content": shortest(parts)}, where, paths)
+            self.add({"role": role, "content": shortest(parts)}, where, paths)
 
     def _result(self, block: Block, where: str) -> dict[str, Any]:
         call_id = block.get("tool_use_id")
@@ -134,7 +134,8 @@ class MessageReader:
         marks = [block[BREAKPOINT] for block in (blocks[-1:] if only_last else blocks) if block.get(BREAKPOINT)]
         self.marks += [CacheMark(len(self.messages), None, value) for value in marks[-1:]]
 
-    def _add(self, message: dict[str, Any], path: str, parts: list[str] | None = None) -> None:
+    def add(self, message: dict[str, Any], path: str, parts: list[str] | None = None) -> None:
+        """Adds a chat message that was read at `path`, its parts at `parts`."""
         self.messages.append(message)
         self.places.append(Place(path, tuple(parts or ())))
 

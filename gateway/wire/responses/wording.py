@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.base.ids import RESPONSE, answer_id
+from gateway.errors import GatewayError
 from gateway.models.conversation import ConversationMessage
 from gateway.models.items import items_of
 from gateway.wire.responses.namespaces import names_apart
@@ -46,12 +47,18 @@ def echo(body: Mapping[str, Any], *, store: bool) -> Json:
     return {**found, "store": store}
 
 
-def response_of(completion: Mapping[str, Any], echoed: Mapping[str, Any], include: tuple[str, ...] = ()) -> Json:
+def response_of(
+    completion: Mapping[str, Any],
+    echoed: Mapping[str, Any],
+    include: tuple[str, ...] = (),
+    compaction: Json | None = None,
+) -> Json:
     """A whole completion as a response.
 
     Args:
         echoed: what it repeats of its request; see `echo`.
         include: what the request wants to see beside the usual.
+        compaction: the item that stands for all before it.
     """
     choice: Json = next(iter(completion.get("choices") or ()), {})
     output = output_items(choice.get("message") or {}, completion["id"], include, choice.get("logprobs"))
@@ -60,6 +67,8 @@ def response_of(completion: Mapping[str, Any], echoed: Mapping[str, Any], includ
     reason = INCOMPLETE.get(str(choice.get("finish_reason")))
     if reason:
         output[-1] = as_incomplete(output[-1])
+    if compaction is not None:
+        output = [compaction, *output]
     return ended(begun(completion, echoed), output, reason, completion.get("usage"), completion)
 
 
@@ -128,6 +137,18 @@ def with_sealed(items: list[Json], body: Mapping[str, Any]) -> list[Json]:
 def as_incomplete(item: Json) -> Json:
     """The item in which an answer broke off."""
     return {**item, "status": "incomplete"}
+
+
+def failed(error: GatewayError) -> Json:
+    """What a response says that broke off by an error."""
+    return {"status": "failed", "error": {"code": "server_error", "message": told(error)["message"]}}
+
+
+def told(error: GatewayError) -> Json:
+    """An error as its client is told it: `code`, `message`, `param`."""
+    said = error.body()["error"]
+    message = str(said.get("message") or error.message)
+    return {"code": said.get("code"), "message": message, "param": said.get("param")}
 
 
 def whole_logprobs(tokens: Any) -> list[Json]:
