@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from gateway.assembly.body import has_natives, request_body, with_output_limit, without_items
 from gateway.assembly.cache_breakpoints import TRANSLATED, wants_breakpoints, with_breakpoints
-from gateway.assembly.translated import as_upstream_takes
+from gateway.assembly.translated import Translated, as_upstream_takes
 from gateway.config.settings import ContextSettings
 from gateway.context.manager import ContextManager, PlannerAccess
 from gateway.context.planner import plan_of_then
@@ -155,7 +155,7 @@ class Pipeline:
         bill of internal models (guarantee §5)."""
         exchange = await self._prepare(request)
         async with self._settlement.recording_failure(exchange):
-            estimate = await self._settlement.estimate(exchange)
+            estimate = await self._settlement.estimate(exchange, _as_it_goes_up(exchange).messages)
             await self._settlement.bill_dry_run(exchange)
         return estimate
 
@@ -351,17 +351,9 @@ def _is_of_tools(exchange: Exchange, refusal: UpstreamRefused) -> bool:
 
 def _body(exchange: Exchange) -> dict[str, Any]:
     """The body that goes upstream. Providers that want it are told where to cache, and how long the answer may be."""
-    request, messages, forward = exchange.request, exchange.messages, exchange.request.forward
-    recall = exchange.recall
-    if recall is not None:
-        messages, forward = [*messages, *recall.messages], without_recall(forward) if recall.closed else forward
+    request, recall = exchange.request, exchange.recall
     deployment, facts, budget, built = exchange.deployment, exchange.facts, exchange.budget, exchange.built
-    as_sent, native = built is None or built.is_as_sent, None
-    if request.native is not None or (not as_sent and has_natives(messages)):
-        messages, forward, native = as_upstream_takes(messages, forward, request, deployment)
-    if any(SIGNED in message or BOUND in message for message in messages):
-        messages = bound_messages(exchange, messages)
-    exchange.sent = messages
+    messages, forward, native = _as_it_goes_up(exchange)
     if built is not None and request.options.mode != "off":
         if wants_breakpoints(deployment, facts):
             goes_on = bool(exchange.conversation_id or any(message["role"] == "assistant" for message in messages))
@@ -377,10 +369,25 @@ def _body(exchange: Exchange) -> dict[str, Any]:
             reserved=budget.reserved_output,
             refitted=exchange.refused_budget is not None,
         )
-    if deployment.protocol != RESPONSES:
-        messages = without_items(messages, request)
     body = request_body(forward, messages, deployment, stream=request.stream, ask_usage=exchange.ask_usage)
     if native is not None:
         body[NATIVE] = native
     is_managed = built is not None and request.options.mode != "off"
     return with_possible_thinking(body) if is_managed and ("thinking" in body or NATIVE in body) else body
+
+
+def _as_it_goes_up(exchange: Exchange) -> Translated:
+    """What is forwarded, as its upstream takes it; without marks for caches."""
+    request, messages, forward = exchange.request, exchange.messages, exchange.request.forward
+    recall, deployment, built = exchange.recall, exchange.deployment, exchange.built
+    if recall is not None:
+        messages, forward = [*messages, *recall.messages], without_recall(forward) if recall.closed else forward
+    as_sent, native = built is None or built.is_as_sent, None
+    if request.native is not None or (not as_sent and has_natives(messages)):
+        messages, forward, native = as_upstream_takes(messages, forward, request, deployment)
+    if any(SIGNED in message or BOUND in message for message in messages):
+        messages = bound_messages(exchange, messages)
+    exchange.sent = messages
+    if deployment.protocol != RESPONSES:
+        messages = without_items(messages, request)
+    return Translated(messages, forward, native)
