@@ -50,7 +50,7 @@ class Tally:
 
 
 @asynccontextmanager
-async def gateway(document_chars: int, answers: Answers, *, match: str = "off") -> Any:
+async def gateway(document_chars: int, answers: Answers, *, match: str = "off", kind: type[AtEdges] = AtEdges) -> Any:
     """A gateway in this process with an empty storage."""
     settings = Settings.model_validate(
         {
@@ -59,7 +59,7 @@ async def gateway(document_chars: int, answers: Answers, *, match: str = "off") 
             "conversation": {"match": match},
         }
     )
-    made = await AtEdges(settings, FACTS, answers).prepare()
+    made = await kind(settings, FACTS, answers).prepare()
     try:
         yield made
     finally:
@@ -191,7 +191,12 @@ def _with(case: Case, messages: list[Json]) -> Case:
 
 
 def check_talks(
-    seeds: Iterable[int], planned: str = "", *, pins: bool = False, edges: Sequence[Edge] = ("chat",)
+    seeds: Iterable[int],
+    planned: str = "",
+    *,
+    pins: bool = False,
+    edges: Sequence[Edge] = ("chat",),
+    kind: type[AtEdges] = AtEdges,
 ) -> int:
     """How many requests of random conversations were checked.
 
@@ -199,17 +204,18 @@ def check_talks(
         planned: see `Case.planned`; a random plan is followed in each request.
         pins: some of their messages are pinned.
         edges: each request comes by one of them, at random.
+        kind: what is before which upstream.
 
     Raises:
         AssertionError: one broke an invariant; with the conversation's seed.
     """
     with with_plans(planned):
-        return asyncio.run(_talks(seeds, planned, edges, pins=pins))
+        return asyncio.run(_talks(seeds, planned, edges, kind, pins=pins))
 
 
-async def _talks(seeds: Iterable[int], planned: str, edges: Sequence[Edge], *, pins: bool) -> int:
+async def _talks(seeds: Iterable[int], planned: str, edges: Sequence[Edge], kind: type[AtEdges], *, pins: bool) -> int:
     script, document_chars, requests = Script(), min(DOCUMENT_CHARS), 0
-    async with gateway(document_chars, script, match="tenant") as made:
+    async with gateway(document_chars, script, match="tenant", kind=kind) as made:
         player = Player(made, script, document_chars, planned=planned, pins=pins, edges=edges)
         for seed in seeds:
             try:

@@ -129,7 +129,7 @@ class Player:
         except ContextLengthExceeded:
             check_refusal(case, originals)
             return False
-        forwarded = copy.deepcopy(self._gateway.upstream.sent[-1]["messages"])
+        forwarded = copy.deepcopy(self._gateway.forwarded)
         figures = await self._gateway.bill(answered["id"], f"tenant {talk.seed}")
         computed = self._gateway.computed_bill(answered["response_metadata"]["request_id"])
         hold("bill", figures == computed, "a looked-up bill is not the one that its request computed")

@@ -11,11 +11,11 @@ from gateway.errors import ContextLengthExceeded
 from tests.properties.cases import FLAVOURS, Flavour, Json, at_edge, single
 from tests.properties.running import check_talks, gateway
 from tests.support.edges import EDGES, Edge
-from tests.support.in_process_edges import AtEdges
+from tests.support.in_process_edges import AtEdges, BeforeAnthropic, BeforeResponses
 
 SEEDS = int(os.environ.get("EDGE_CASES", "15"))
 """Of each flavour, each asked by all of the APIs. `make chaos` has thousands."""
-CONVERSATIONS = 12
+CONVERSATIONS = 10
 DOCUMENT_CHARS = 1200
 UNEQUAL = ("conversation_id", "request_id", "timings_ms")
 
@@ -30,6 +30,12 @@ def test_s10_1_each_api_forwards_the_same(flavour: Flavour) -> None:
 def test_s4_the_invariants_hold_from_turn_to_turn_at_each_api(edges: tuple[Edge, ...]) -> None:
     """I7 above all: what was forwarded for one API is what the next one's request begins with."""
     assert check_talks(range(CONVERSATIONS), edges=edges) > CONVERSATIONS
+
+
+@pytest.mark.parametrize("kind", [BeforeResponses, BeforeAnthropic])
+def test_s4_the_invariants_hold_at_upstreams_of_other_apis(kind: type[AtEdges]) -> None:
+    """Requests go up in their own words where the upstream speaks them, and as chats where they came as chats."""
+    assert check_talks(range(CONVERSATIONS), edges=EDGES, kind=kind) > CONVERSATIONS
 
 
 def check_alike(flavour: Flavour, seeds: range) -> int:

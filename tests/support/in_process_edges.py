@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,9 +15,12 @@ from gateway.http.chat.validation import Arrival
 from gateway.http.messages.endpoint import MessagesDialect
 from gateway.http.responses.compact import Compaction
 from gateway.http.responses.endpoint import ResponsesDialect
-from gateway.models.exchange import Caller, ChatRequest, Native
+from gateway.models.exchange import Caller, ChatRequest, Deployment, Native
 from tests.support.edges import Edge, Heard, Json, heard, said_by
-from tests.support.in_process import InProcess
+from tests.support.in_process import InProcess, OneProvider
+
+OF_NATIVES = frozenset({"reasoning_items", "output_items", "phase", "native_blocks"})
+"""What a message may say beside a chat's words to an upstream that speaks the request's own API."""
 
 
 class AtEdges(InProcess):
@@ -24,6 +28,12 @@ class AtEdges(InProcess):
     makes it. The answer is read as that edge words it, and comes back as a chat's."""
 
     edge: Edge = "chat"
+
+    @property
+    def forwarded(self) -> list[Json]:
+        """The messages that went up last, in a chat's words."""
+        sent = self.upstream.sent[-1]["messages"]
+        return [{name: each for name, each in message.items() if name not in OF_NATIVES} for message in sent]
 
     async def ask(self, body: Json, tenant: str = "tenant", native: Native | None = None) -> Json:
         """
@@ -60,3 +70,30 @@ class AtEdges(InProcess):
         choice: dict[str, Any] = {"index": 0, "message": found.message}
         named = {"conversation": {"id": found.conversation}} if found.conversation else {}
         return {"id": answered["id"], "choices": [choice], "response_metadata": found.bill, **named}
+
+
+class SpeakingResponses(OneProvider):
+    """An upstream that is asked in the words of Responses where the request is."""
+
+    def deployment(self, model: str, caller: Caller) -> Deployment:
+        return replace(super().deployment(model, caller), has_responses=True)
+
+
+class SpeakingMessages(OneProvider):
+    """One that is Anthropic's."""
+
+    def deployment(self, model: str, caller: Caller) -> Deployment:
+        route = f"anthropic/{model}"
+        return replace(super().deployment(model, caller), protocol="anthropic", provider="anthropic", route=route)
+
+
+class BeforeResponses(AtEdges):
+    """A gateway before `SpeakingResponses`."""
+
+    router = SpeakingResponses
+
+
+class BeforeAnthropic(AtEdges):
+    """A gateway before `SpeakingMessages`."""
+
+    router = SpeakingMessages
