@@ -34,7 +34,7 @@ class ResponseEvents:
         self._calls: dict[int, Call] = {}
         """The call that a piece of an index belongs to."""
         self._has_content = False
-        self._finish: str | None = None
+        self._finish: Any = None
         self._usage: Any = None
 
     def of(self, chunks: Sequence[Json]) -> list[Json]:
@@ -59,7 +59,7 @@ class ResponseEvents:
                 events += words.empty()
         events += [event for item in self._items for event in item.close()]
         output = [self._shown(item.item()) for item in self._items]
-        reason = INCOMPLETE.get(self._finish or "")
+        reason = INCOMPLETE.get(str(self._finish))
         if reason:
             output[-1] = as_incomplete(output[-1])
         response = ended(self._response or {}, output, reason, self._usage, self._extras)
@@ -68,8 +68,9 @@ class ResponseEvents:
     def fault(self, error: GatewayError) -> list[Json]:
         """What stands at the end of an answer that broke off."""
         said = error.body()["error"]
-        code, message = said.get("code"), str(said.get("message") or error.message)
-        events: list[Json] = [{"type": "error", "code": code, "message": message, "param": said.get("param")}]
+        message = str(said.get("message") or error.message)
+        code, param = (said.get(name) and str(said[name]) for name in ("code", "param"))
+        events: list[Json] = [{"type": "error", "code": code, "message": message, "param": param}]
         if self._response is not None:
             output = [self._shown(item.item("completed" if not item.is_open else "incomplete")) for item in self._items]
             failed = {"status": "failed", "error": {"code": "server_error", "message": message}}
