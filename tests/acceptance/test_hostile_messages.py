@@ -7,8 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.acceptance.test_hostile_json import ODD, REFUSED, changed, places
+from tests.acceptance.test_hostile_json import ODD, REFUSED
 from tests.support.answers import Json, http
+from tests.support.faults.refusals import changed, places
 from tests.support.gateway_process import GatewayProcess
 from tests.support.messages import HEADERS, TOOL
 from tests.support.mock_upstream import MockUpstream
