@@ -125,6 +125,8 @@ class MessageReader:
             found = _image(block, source) if kind == "image" else _document(block, source)
             if found is not None:
                 return [found]
+        if kind == "search_result":
+            checked_blocks(block.get("content") or [], f"{where}.content")
         if kind not in AT_HOME:
             self.needs.append(where)
         return [{"type": ANTHROPIC_BLOCK, ANTHROPIC_BLOCK: _without_mark(block)}]

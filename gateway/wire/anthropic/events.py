@@ -112,7 +112,7 @@ class MessageEvents:
             "id": message_id(str(chunk.get("id"))),
             "type": "message",
             "role": "assistant",
-            "model": chunk.get("model") or self._model,
+            "model": str(chunk.get("model") or self._model),
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,

@@ -118,6 +118,8 @@ def _read_tools(body: Json, chat: Json, fields: Json, needs: list[str]) -> None:
         where = f"tools[{index}]"
         if not isinstance(tool, dict):
             raise invalid(where, "must be an object")
+        if not isinstance(tool.get("name"), str | None):
+            raise invalid(f"{where}.name", "must be a string")
         if tool.get("type") not in (None, "custom"):
             needs.append(where)
             exact = False

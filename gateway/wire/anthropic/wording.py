@@ -61,7 +61,7 @@ def as_message(
         "id": message_id(str(completion.get("id"))),
         "type": "message",
         "role": "assistant",
-        "model": completion.get("model") or model,
+        "model": str(completion.get("model") or model),
         "content": content,
         "stop_reason": reason,
         "stop_sequence": sequence,
@@ -167,7 +167,8 @@ def stopped(choice: Json, stops: Sequence[str], *, calls: bool) -> tuple[str, st
     """Why an answer ended, and by which stop sequence, where its upstream says so."""
     said = choice.get("stop_reason")
     if isinstance(said, str) and said in ANTHROPICS:
-        return said, choice.get("stop_sequence")
+        sequence = choice.get("stop_sequence")
+        return said, sequence if isinstance(sequence, str) else None
     if isinstance(said, str) and said in stops:  # as vLLM says it
         return "stop_sequence", said
     reason = STOP_REASONS.get(str(choice.get("finish_reason")), "end_turn")

@@ -40,7 +40,7 @@ class ResponseEvents:
         self._calls: dict[int, Call] = {}
         """The call that a piece of an index belongs to."""
         self._has_content = False
-        self._finish: str | None = None
+        self._finish: Any = None
         self._usage: Any = None
 
     def of(self, chunks: Sequence[Json]) -> list[Json]:
@@ -65,7 +65,7 @@ class ResponseEvents:
                 events += words.empty()
         events += [event for item in self._items for event in item.close()]
         output = [self._shown(item.item()) for item in self._items]
-        reason = INCOMPLETE.get(self._finish or "")
+        reason = INCOMPLETE.get(str(self._finish))
         if reason:
             output[-1] = as_incomplete(output[-1])
         response = ended(self._response or {}, output, reason, self._usage, self._extras)

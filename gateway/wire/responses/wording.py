@@ -77,11 +77,11 @@ def begun(completion: Mapping[str, Any], echoed: Mapping[str, Any]) -> Json:
     response: Json = {
         "id": answer_id(completion["id"], RESPONSE),
         "object": "response",
-        "created_at": completion.get("created") or 0,
+        "created_at": _number(completion.get("created")),
         "status": "in_progress",
         "error": None,
         "incomplete_details": None,
-        "model": completion.get("model") or "",
+        "model": str(completion.get("model") or ""),
         "output": [],
         **echoed,
         "usage": None,
@@ -148,7 +148,8 @@ def told(error: GatewayError) -> Json:
     """An error as its client is told it: `code`, `message`, `param`."""
     said = error.body()["error"]
     message = str(said.get("message") or error.message)
-    return {"code": said.get("code"), "message": message, "param": said.get("param")}
+    code, param = (said.get(name) and str(said[name]) for name in ("code", "param"))
+    return {"code": code, "message": message, "param": param}
 
 
 def whole_logprobs(tokens: Any) -> list[Json]:
@@ -174,15 +175,20 @@ def usage_of(usage: Any) -> Json | None:
     kept = (prompt.pop(name, None) for name in ("cache_write_tokens", "cache_creation_tokens"))
     written = next((each for each in [*kept] if each), None) or usage.get("cache_creation_input_tokens") or 0
     own = ("prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "completion_tokens_details")
-    sent, answered = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+    sent, answered = _number(usage.get("prompt_tokens")), _number(usage.get("completion_tokens"))
     return {
         "input_tokens": sent,
         "input_tokens_details": {**prompt, "cached_tokens": read, "cache_write_tokens": written},
         "output_tokens": answered,
         "output_tokens_details": {**completion, "reasoning_tokens": completion.get("reasoning_tokens") or 0},
-        "total_tokens": usage.get("total_tokens") or sent + answered,
+        "total_tokens": _number(usage.get("total_tokens")) or sent + answered,
         **{name: value for name, value in usage.items() if name not in own},
     }
+
+
+def _number(value: Any) -> int:
+    """A count or a time, as whole seconds; 0 for what is none."""
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0
 
 
 def _details(usage: Json, name: str) -> Json:
