@@ -173,8 +173,8 @@ def _cost_by_kind(rates: Rates, others: tuple[str, Decimal], tokens: int, kinds:
     rounded."""
     cost = ZERO
     for kind, count, names in kinds:
-        taken = max(0, min(count, tokens))
-        price = rates.find(*names) if taken else None
+        taken = min(count, tokens)
+        price = rates.find(*names) if taken > 0 else None
         if price is not None:
             cost = EXACT.add(cost, _product(rates, kind, taken, price))
             tokens -= taken

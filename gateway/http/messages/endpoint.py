@@ -10,6 +10,7 @@ from gateway.config.settings import Settings
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.http.answering import Answering, StreamWriter
 from gateway.http.chat.messages import plain_messages
+from gateway.http.chat.resends import LEAST_BYTES, Resends, read_chat_request
 from gateway.http.chat.validation import Arrival, check_spelling, parse_chat_request
 from gateway.http.edge import Receive, Scope, Send, named_event
 from gateway.http.fields import MAX_SESSION_CHARS
@@ -27,12 +28,13 @@ from gateway.wire.anthropic.wording import as_message
 class Messages:
     """The endpoint."""
 
-    def __init__(self, answering: Answering, settings: Settings) -> None:
+    def __init__(self, answering: Answering, settings: Settings, resends: Resends) -> None:
         self._answering = answering
         self._settings = settings
+        self._resends = resends
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        dialect = MessagesDialect(self._settings)
+        dialect = MessagesDialect(self._settings, self._resends)
         try:
             await self._answering.answer(scope, receive, send, dialect)
         except InvalidRequest as error:
@@ -42,8 +44,11 @@ class Messages:
 class MessagesDialect:
     """One request in Anthropic's words (a `Dialect`)."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, resends: Resends) -> None:
         self._settings = settings
+        self._resends = resends
+        self._chat = b""
+        """The request as the bytes of a chat, where it is long enough to be recognised in the next one."""
         self._reading: Reading | None = None
 
     def read(self, raw: bytes, headers: Mapping[str, str], caller: Caller, arrival: Arrival) -> ChatRequest:
@@ -51,22 +56,22 @@ class MessagesDialect:
         body = json_body(raw)
         check_spelling(body, self._settings)
         self._reading = reading = read_request(body, headers)
-        return chat_request(reading, headers, caller, self._settings, arrival)
+        if len(raw) < LEAST_BYTES:
+            return chat_request(reading, headers, caller, self._settings, arrival)
+        chat = self._chat = jsons.dumps({"messages": reading.chat["messages"], **reading.chat})
+        return in_its_words(read_chat_request(self._resends, chat, headers, caller, self._settings, arrival), reading)
 
     def renamed(self, error: InvalidRequest) -> InvalidRequest:
         """An error that names the field as the client knows it."""
         return error if self._reading is None else self._reading.renamed(error)
 
-    def refers(self, raw: bytes) -> bool:
+    async def look_up(self, caller: Caller) -> None:
         """A message says everything itself."""
-        return False
-
-    async def look_up(self, raw: bytes, caller: Caller) -> None:
-        """There is nothing to look up."""
 
     def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
-        """Nothing of the body is kept."""
-        return nullcontext()
+        """The chat that it is, is kept for later requests that begin with the same messages."""
+        chat, self._chat = self._chat, b""
+        return self._resends.holding(chat, request) if chat else nullcontext()
 
     def whole(self, body: dict[str, Any], request: ChatRequest) -> bytes:
         """The completion as a message."""
@@ -97,14 +102,18 @@ class _EventWriter:
 def chat_request(
     reading: Reading, headers: Mapping[str, str], caller: Caller, settings: Settings, arrival: Arrival
 ) -> ChatRequest:
-    """The request as the pipeline takes it. What its client calls the session by itself names the conversation, unless
-    it names one in the gateway's words; such a client always sends the whole of it.
+    """The request as the pipeline takes it.
 
     Raises:
         InvalidRequest: a field breaks a rule.
     """
     plain = plain_messages(reading.chat["messages"])
-    request = parse_chat_request(reading.chat, headers, caller, settings, arrival, plain)
+    return in_its_words(parse_chat_request(reading.chat, headers, caller, settings, arrival, plain), reading)
+
+
+def in_its_words(request: ChatRequest, reading: Reading) -> ChatRequest:
+    """The request with what a chat has no words for. What its client calls the session by itself names the
+    conversation, unless it names one in the gateway's words; such a client always sends the whole of it."""
     limit = limit_of(reading.edits)
     if limit is not None:
         request = replace(request, options=replace(request.options, clear_above=limit))
