@@ -100,8 +100,9 @@ chromium: $(VENV)/.browser
 chaos: $(VENV)/.dev ## kill loops on SQLite and PostgreSQL, a million random requests, a thousand long histories
 	@$(BIN)/python -m pytest -n 2 -m chaos
 
-bench: $(VENV)/.dev ## cost per request, per chunk and per turn of a long conversation, prompt caches, what memory is worth, start time
+bench: $(VENV)/.dev ## cost per request, per chunk, by each API and per turn of a long conversation, prompt caches, what memory is worth, start time
 	@$(BIN)/python -m tests.bench
+	@$(BIN)/python -m tests.bench.apis
 	@$(BIN)/python -m tests.bench.history
 	@$(BIN)/python -m tests.bench.context
 	@$(BIN)/python -m tests.bench.session

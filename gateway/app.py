@@ -1,11 +1,12 @@
 """Composition root: wires all parts, and lists the routes."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 from starlette.routing import Route, Router
 
+from gateway.accounting.relayed import ENDPOINTS
 from gateway.artifacts.files import FileReader
 from gateway.base.clock import SystemClock
 from gateway.config.exposure import has_page, operators_keys
@@ -109,8 +110,9 @@ def create_app(settings: Settings, draining: Draining | None = None, shared: Sha
     """
     draining = draining or Draining()
     gateway = Gateway(settings, shared)
-    others = Router(gateway.routes(draining), default=gateway.relay, lifespan=gateway.lifespan)
-    app: App = Direct("POST", CHAT_PATH, gateway.chat, others)
+    routes = gateway.routes(draining)
+    others = Router(routes, default=gateway.relay, lifespan=gateway.lifespan)
+    app: App = Direct(gateway.posted(routes), others)
     origins = settings.server.cors_origins
     if operators_keys(settings) and settings.auth.mode != "open":
         app = OnlyNear(app, origins)
@@ -224,7 +226,7 @@ class Gateway:
         self.auth = auth = Authenticator(settings.auth, store)
         self.answering = Answering(pipeline, self.idempotency, store, auth, settings, clock)
         self.chat = ChatCompletions(self.answering, settings, self.resends)
-        self.messages = Messages(self.answering, settings, store)
+        self.messages = Messages(self.answering, settings, self.resends, store)
         self.count_tokens = CountTokens(pipeline, auth, settings, clock)
         self.completions = StoredCompletions(store, auth, max_bytes)
         records = ConversationRecords(self.transactions, clock, self.cache, self.paths)
@@ -263,7 +265,7 @@ class Gateway:
             Route("/v1/models", models, methods=["GET"]),
             Route("/v1/models/{model:path}", models, methods=["GET"]),
             Route("/v1/models/{model:path}", self.relay, methods=["DELETE"]),
-            Route(CHAT_PATH, self.chat, methods=["POST"]),  # for completeness: `Direct` takes these requests
+            Route(CHAT_PATH, self.chat, methods=["POST"]),
             Route(CHAT_PATH, self.completions.all, methods=["GET"]),
             Route("/v1/messages", self.messages, methods=["POST"]),
             Route("/v1/messages/count_tokens", self.count_tokens, methods=["POST"]),
@@ -311,6 +313,11 @@ class Gateway:
             counts = MetricsPage(self.metrics, self.auth, open_to_all=is_open, shared=self.shared)
             found.append(Route("/metrics", counts, methods=["GET"]))
         return found
+
+    def posted(self, routes: Iterable[Route]) -> dict[str, App]:
+        """The endpoints of whole paths to which is posted, those among them that are relayed and ask a model."""
+        found = {each.path: each.app for each in routes if "{" not in each.path and "POST" in (each.methods or ())}
+        return {**{f"/v1/{path}": self.relay for path in ENDPOINTS}, **found, CHAT_PATH + "/": self.chat}
 
     def _parts(self, ready: Ready) -> Parts:
         about, stored = (self.settings, self.clock, self.auth), (self.transactions, self.store, self.past)

@@ -58,7 +58,7 @@ class AtEdges(InProcess):
         if edge == "chat":
             return ChatDialect(self.settings, self.resends)
         if edge == "messages":
-            return MessagesDialect(self.settings, self.store)
+            return MessagesDialect(self.settings, self.resends, self.store)
         clock = SystemClock()
         auth = Authenticator.__new__(Authenticator)  # whose caller is known already
         return ResponsesDialect(self.settings, self.resends, Compaction(self.store, auth, self.settings, clock))

@@ -7,16 +7,16 @@ from functools import partial
 from typing import Any
 
 from gateway.base import jsons
-from gateway.base.tasks import offload_if
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError
-from gateway.http.answering import Answering, StreamWriter
+from gateway.http.answering import Answering, Refers, StreamWriter
 from gateway.http.edge import Receive, Scope, Send, named_event
 from gateway.http.fields import MAX_SESSION_CHARS
 from gateway.http.inner.messages import plain_messages
+from gateway.http.inner.resends import LEAST_BYTES, Resends, read_chat_request
 from gateway.http.inner.validation import Arrival, check_spelling, parse_chat_request
 from gateway.http.messages.compaction import MARKS, Resolved, resolved, send_paused
-from gateway.http.receive import LARGE_BODY, json_body
+from gateway.http.receive import json_body
 from gateway.models.conversation import ConversationRef
 from gateway.models.exchange import Caller, ChatRequest
 from gateway.storage.store import ConversationStore
@@ -36,13 +36,14 @@ NO_NAME = ConversationRef()
 class Messages:
     """The endpoint."""
 
-    def __init__(self, answering: Answering, settings: Settings, store: ConversationStore) -> None:
+    def __init__(self, answering: Answering, settings: Settings, resends: Resends, store: ConversationStore) -> None:
         self._answering = answering
         self._settings = settings
+        self._resends = resends
         self._store = store
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        dialect = MessagesDialect(self._settings, self._store)
+        dialect = MessagesDialect(self._settings, self._resends, self._store)
         try:
             await self._answering.answer(scope, receive, send, dialect)
         except Paused as paused:
@@ -52,29 +53,36 @@ class Messages:
 class MessagesDialect:
     """One request in Anthropic's words (a `Dialect`)."""
 
-    def __init__(self, settings: Settings, store: ConversationStore) -> None:
+    def __init__(self, settings: Settings, resends: Resends, store: ConversationStore) -> None:
         self._settings = settings
+        self._resends = resends
         self._store = store
+        self._body: dict[str, Any] = {}
+        self._chat = b""
+        """The request as the bytes of a chat, where it is long enough to be recognised in the next one."""
         self._reading: Reading | None = None
         self._resolved: Resolved | None = None
 
     def read(self, raw: bytes, headers: Mapping[str, str], caller: Caller, arrival: Arrival) -> ChatRequest:
-        """The request in the inner form."""
-        body, ref = json_body(raw), ConversationRef()
+        """The request in the inner form; one with a compaction block is read with what that stands for."""
+        if self._resolved is None:
+            self._body = json_body(raw)
+            if any(mark in raw for mark in MARKS):
+                raise Refers
+        body, ref = self._body, ConversationRef()
         if self._resolved is not None:
             body, ref = self._resolved.body, self._resolved.ref
         check_spelling(body, self._settings)
         self._reading = reading = read_request(body, headers)
-        return chat_request(reading, headers, caller, self._settings, arrival, ref)
+        if len(raw) < LEAST_BYTES:
+            return chat_request(reading, headers, caller, self._settings, arrival, ref)
+        chat = self._chat = jsons.dumps({"messages": reading.chat["messages"], **reading.chat})
+        request = read_chat_request(self._resends, chat, headers, caller, self._settings, arrival)
+        return in_its_words(request, reading, ref)
 
-    def refers(self, raw: bytes) -> bool:
-        """Whether it may have a compaction block, or ask for one."""
-        return any(mark in raw for mark in MARKS)
-
-    async def look_up(self, raw: bytes, caller: Caller) -> None:
+    async def look_up(self, caller: Caller) -> None:
         """Puts what a compaction block stands for in its place."""
-        body = await offload_if(len(raw) >= LARGE_BODY, json_body, raw)
-        self._resolved = await resolved(body, caller.tenant, self._store)
+        self._resolved = await resolved(self._body, caller.tenant, self._store)
 
     def sealer(self, request: ChatRequest) -> Sealer | None:
         """Makes compaction blocks, where the request asks for them."""
@@ -85,8 +93,9 @@ class MessagesDialect:
         return Sealer(request.caller.tenant, self._resolved.secret, told, said=request.messages, tokens=tokens)
 
     def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
-        """Nothing of the body is kept."""
-        return nullcontext()
+        """The chat that it is, is kept for later requests that begin with the same messages."""
+        chat, self._chat = self._chat, b""
+        return self._resends.holding(chat, request) if chat else nullcontext()
 
     def own_name(self, path: str) -> str:
         """As the client knows it, once the request has been read."""
@@ -129,8 +138,7 @@ def chat_request(
     arrival: Arrival,
     ref: ConversationRef = NO_NAME,
 ) -> ChatRequest:
-    """The request as the pipeline takes it. What its client calls the session by itself names the conversation, unless
-    it names one in the gateway's words; such a client always sends the whole of it.
+    """The request as the pipeline takes it.
 
     Args:
         ref: where it goes on by a compaction block.
@@ -139,7 +147,12 @@ def chat_request(
         InvalidRequest: a field breaks a rule.
     """
     plain = plain_messages(reading.chat["messages"])
-    request = parse_chat_request(reading.chat, headers, caller, settings, arrival, plain)
+    return in_its_words(parse_chat_request(reading.chat, headers, caller, settings, arrival, plain), reading, ref)
+
+
+def in_its_words(request: ChatRequest, reading: Reading, ref: ConversationRef = NO_NAME) -> ChatRequest:
+    """The request with what a chat has no words for. What its client calls the session by itself names the
+    conversation, unless it names one in the gateway's words; such a client always sends the whole of it."""
     limit = limit_of(reading.edits)
     if limit is not None:
         edits = reading.edits

@@ -6,16 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.base import jsons
-from gateway.base.tasks import offload_if
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError
-from gateway.http.answering import Answering, StreamWriter
+from gateway.http.answering import Answering, Refers, StreamWriter
 from gateway.http.edge import Receive, Scope, Send, named_event
 from gateway.http.inner.resends import LEAST_BYTES, Resends, read_chat_request
 from gateway.http.inner.validation import Arrival, check_spelling, parse_chat_request
-from gateway.http.receive import LARGE_BODY, json_body
+from gateway.http.receive import json_body
 from gateway.http.responses.compact import Compaction, Resolved, Triggered, triggered
-from gateway.http.responses.references import MARKS
+from gateway.http.responses.references import refers
 from gateway.models.conversation import ConversationRef
 from gateway.models.exchange import Caller, ChatRequest, ContextOptions
 from gateway.turn.streaming import Chunks
@@ -50,6 +49,7 @@ class ResponsesDialect:
         self._settings = settings
         self._resends = resends
         self._compaction = compaction
+        self._body: dict[str, Any] = {}
         self._resolved: Resolved | None = None
         self._compaction_of: Sealer | None = None
         """Where the client wants a compaction item if room is made."""
@@ -60,8 +60,12 @@ class ResponsesDialect:
         self._reading: Reading | None = None
 
     def read(self, raw: bytes, headers: Mapping[str, str], caller: Caller, arrival: Arrival) -> ChatRequest:
-        """The request as a chat."""
-        body, at, before, sealer = self._resolved or Resolved(json_body(raw))
+        """The request as a chat; one that refers to something is read with that in its place."""
+        if self._resolved is None:
+            self._body = json_body(raw)
+            if refers(self._body):
+                raise Refers
+        body, at, before, sealer = self._resolved or Resolved(self._body)
         check_spelling(body, self._settings)
         self._reading = reading = read_request(body)
         self._include = tuple(body.get("include") or ())
@@ -90,20 +94,15 @@ class ResponsesDialect:
             asked=asked_of(body, request.messages),
         )
 
-    def refers(self, raw: bytes) -> bool:
-        """Whether an item may stand for something else: a stored one, or all before it."""
-        return any(mark in raw for mark in MARKS)
-
-    async def look_up(self, raw: bytes, caller: Caller) -> None:
+    async def look_up(self, caller: Caller) -> None:
         """Puts what items stand for in their place.
 
         Raises:
             Triggered: a compaction is asked for, and no answer.
         """
-        body = await offload_if(len(raw) >= LARGE_BODY, json_body, raw)
-        if (rest := triggered(body)) is not None:
+        if (rest := triggered(self._body)) is not None:
             raise Triggered(rest, caller)
-        self._resolved = await self._compaction.resolved(body, caller.tenant)
+        self._resolved = await self._compaction.resolved(self._body, caller.tenant)
 
     def own_name(self, path: str) -> str:
         """As the client knows it, once the request has been read."""

@@ -6,8 +6,7 @@ or not in their order, all of them as they came in `native_blocks`.
 """
 
 import base64
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway.base import jsons
 from gateway.errors import invalid, missing
@@ -19,15 +18,14 @@ BREAKPOINT = "cache_control"
 """The field of an assistant's message that holds all of its blocks as they came."""
 ROLES = ("user", "assistant", "system")
 TEXT_FIELDS = frozenset(("type", "text"))
-CALL_FIELDS = frozenset(("type", "id", "name", "input"))
+CALL_FIELDS = frozenset(("type", "id", "name", "input", BREAKPOINT))
 ORDER = {"thinking": 0, "redacted_thinking": 0, "text": 1, "tool_use": 2}
 """In which an answer's blocks stand where `native_blocks` need not say so."""
 AT_HOME = ("search_result", "tool_reference")
 """Blocks of a user that a chat shows as text (`plain.py`), so that other upstreams get them, too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a chat message stands in what the client sent: its own path, and those of the parts of its content."""
 
     path: str
@@ -95,7 +93,8 @@ class MessageReader:
             paths += [path] * len(found)
             if block.get(BREAKPOINT):
                 marks.append((len(parts) - 1, block[BREAKPOINT]))
-        self.marks += [CacheMark(len(self.messages), part, value) for part, value in marks]
+        if marks:
+            self.marks += [CacheMark(len(self.messages), part, value) for part, value in marks]
         if parts or not any(block["type"] == "tool_result" for block in blocks):
             self.add({"role": role, "content": shortest(parts)}, where, paths)
 
@@ -133,13 +132,15 @@ class MessageReader:
 
     def _mark(self, blocks: list[Block], *, only_last: bool = False) -> None:
         """Notes the marks of the message that comes next: those on its blocks count as one behind it."""
-        marks = [block[BREAKPOINT] for block in (blocks[-1:] if only_last else blocks) if block.get(BREAKPOINT)]
-        self.marks += [CacheMark(len(self.messages), None, value) for value in marks[-1:]]
+        for block in reversed(blocks[-1:] if only_last else blocks):
+            if block.get(BREAKPOINT):
+                self.marks.append(CacheMark(len(self.messages), None, block[BREAKPOINT]))
+                return
 
     def add(self, message: dict[str, Any], path: str, parts: list[str] | None = None) -> None:
         """Adds a chat message that was read at `path`, its parts at `parts`."""
         self.messages.append(message)
-        self.places.append(Place(path, tuple(parts or ())))
+        self.places.append(Place(path, tuple(parts)) if parts else Place(path))
 
 
 def checked_blocks(value: Any, where: str) -> list[Block]:
@@ -189,7 +190,7 @@ def assistant_message(blocks: list[Block], where: str) -> dict[str, Any]:
             thoughts.append(block)
         elif block["type"] == "tool_use":
             calls.append(_call(block, f"{where}[{index}]"))
-            exact = exact and block.keys() <= CALL_FIELDS | {BREAKPOINT}
+            exact = exact and block.keys() <= CALL_FIELDS
     message: dict[str, Any] = {"role": "assistant", "content": shortest(texts)}
     if calls:
         message |= {"content": message["content"] or None, "tool_calls": calls}
