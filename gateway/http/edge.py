@@ -87,8 +87,9 @@ class Direct:
         if scope["type"] == "http":
             if scope["path"] in WITH_SLASH:
                 scope["path"], scope["raw_path"] = scope["path"][:-1], scope["raw_path"].rstrip(b"/")
-            if scope["method"] == "POST":
-                endpoint = self._posted.get(scope["path"], endpoint)
+            if scope["method"] == "POST" and (found := self._posted.get(scope["path"])) is not None:
+                scope["path_params"] = {}  # as the router says it of whole paths
+                endpoint = found
         await endpoint(scope, receive, send)
 
 

@@ -1,4 +1,4 @@
-"""`http/edge.py`, `app.py`: what is posted to a whole path goes past the router, to the same endpoint."""
+"""`http/edge.py`, `routes.py`: what is posted to a whole path goes past the router, to the same endpoint."""
 
 import asyncio
 from typing import Any
@@ -9,6 +9,7 @@ from starlette.routing import Match, Router
 from gateway.app import Gateway
 from gateway.config.settings import Settings
 from gateway.http.edge import App, Direct, Draining
+from gateway.routes import posted, route_table
 
 Json = dict[str, Any]
 
@@ -41,11 +42,11 @@ def test_only_what_is_posted_to_the_path_goes_past_the_router(method: str, path:
 
 def test_each_such_path_is_served_as_the_router_would_serve_it() -> None:
     gateway = Gateway(Settings())
-    routes = gateway.routes(Draining())
+    routes = route_table(gateway, Draining())
     router = Router(routes, default=gateway.relay)
-    posted = gateway.posted(routes)
-    assert {"/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/embeddings"} <= posted.keys()
-    for path, served in posted.items():
+    paths = posted(gateway, routes)
+    assert {"/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/embeddings"} <= paths.keys()
+    for path, served in paths.items():
         scope = {"type": "http", "method": "POST", "path": path.rstrip("/"), "root_path": "", "headers": []}
         full = (route.app for route in routes if route.matches(scope)[0] == Match.FULL)
         assert served is next(full, router.default), path
