@@ -58,6 +58,10 @@ class StreamWriter(Protocol):
         ...
 
 
+class Refers(Exception):
+    """A body refers to what is stored: it is read again once the dialect has looked that up."""
+
+
 class Dialect(Protocol):
     """An API's words for requests and answers."""
 
@@ -69,15 +73,12 @@ class Dialect(Protocol):
 
         Raises:
             InvalidRequest: a field breaks a rule; `param` names it.
+            Refers: `look_up` has to come before.
         """
         ...
 
-    def refers(self, raw: bytes) -> bool:
-        """Whether a body may refer to what is stored, so that `look_up` is to be asked before it is read."""
-        ...
-
-    async def look_up(self, raw: bytes, caller: Caller) -> None:
-        """Reads what a body refers to.
+    async def look_up(self, caller: Caller) -> None:
+        """Reads what the body that was read refers to.
 
         Raises:
             GatewayError: it is not there; or the body breaks a rule.
@@ -167,9 +168,12 @@ class Answering:
         def read() -> ChatRequest:
             return dialect.read(raw, told_headers(scope), caller, arrival)
 
-        if dialect.refers(raw):
-            await dialect.look_up(raw, caller)
-        request = await offload_if(len(raw) >= LARGE_BODY, read)
+        is_large = len(raw) >= LARGE_BODY
+        try:
+            request = await offload_if(is_large, read)
+        except Refers:
+            await dialect.look_up(caller)
+            request = await offload_if(is_large, read)
         if caller.tenant == UNKNOWN and (request.keeps_content or request.conversation != ConversationRef()):
             raise StorageUnavailable("The storage cannot be reached.")
         scope["gateway"].update(model=request.model, stream=request.stream, tenant=caller.tenant)

@@ -69,6 +69,10 @@ class ContextOptions:
     clear_above: int | None = None
     """Tokens above which a client's API wants room to be made. What cannot be made to fit them may be more, unlike
     `max_input_tokens`."""
+    compacts: bool = False
+    """Its client wants to be told where such room was made, by what may stand for all before the answer."""
+    pauses: bool = False
+    """Then it wants to be told that alone: no model is asked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,9 +180,9 @@ class Settlement:
                 await self._record_failure(exchange, record, fault)
             raise fault from error
 
-    async def estimate(self, exchange: Exchange) -> dict[str, Any]:
-        """The answer to a dry run: what would be forwarded, the bill of internal models, and the least and most that
-        the primary call would cost."""
+    async def estimate(self, exchange: Exchange, messages: list[dict[str, Any]]) -> dict[str, Any]:
+        """The answer to a dry run: the messages that would go up, the bill of internal models, and the least and most
+        that the primary call would cost."""
         if exchange.history is None or exchange.history.created:
             exchange.conversation_id = None
         forward = exchange.request.forward
@@ -197,7 +197,7 @@ class Settlement:
         return {
             "object": "context.dry_run",
             "model": exchange.request.model,
-            "messages": exchange.messages,
+            "messages": messages,
             "response_metadata": with_plan(response_metadata(metadata), plan_of(exchange)),
             "estimated_cost": costs,
         }
@@ -256,7 +256,8 @@ class Settlement:
         outcome = Outcome("failed", error_code=code, charged=error is None or error.may_be_charged)
         try:
             if record is not None and record.begun and exchange.delivered:
-                outcome = Outcome.of_stream(record, "partial", code)
+                told = error.body()["error"] if error is not None else None
+                outcome = replace(Outcome.of_stream(record, "partial", code), error=told)
             await self.settle(exchange, outcome)
             return True
         except StorageUnavailable:
