@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any, Final, Literal, Protocol
 
 from gateway.models.agents import Agent
+from gateway.models.allowed import Admission
 from gateway.models.artifacts import ArtifactPlan, ContextGoal, RequestAttachment
 from gateway.models.chain import ChainDigest
 from gateway.models.conversation import ConversationRef
@@ -180,6 +181,8 @@ class ChatRequest:
     api: Literal["responses", "messages"] | None = None
     native: Native | None = None
     asked: Mapping[str, Any] | None = None
+    admission: Admission | None = field(default=None, repr=False, compare=False)
+    """What it holds of budgets and limits, where any apply."""
 
     @property
     def keeps_content(self) -> bool:

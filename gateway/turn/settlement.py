@@ -33,6 +33,7 @@ from gateway.models.standing import Unlisted, unlisted_among
 from gateway.models.things import user_place
 from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
 from gateway.ports import Clock, Spans
+from gateway.quota.costs import billed, owed
 from gateway.storage.store import ConversationStore
 from gateway.telemetry.hooks import Hooks
 from gateway.telemetry.logs import get_logger
@@ -223,12 +224,12 @@ class Settlement:
             self._tasks.start(self._record_failure(exchange, None, None))
 
     def _may_record(self, exchange: Exchange) -> bool:
-        """Whether the caller is to record the failure: once, if any model was called and no commit is under way."""
-        first = (
-            bool(exchange.called or exchange.paid or exchange.internal)
-            and not exchange.committing
-            and not exchange.given_up
-        )
+        """Whether the caller is to record the failure: once, if any model was called and no commit is under way. What
+        leaves no bill gives back what it held."""
+        has_cost = bool(exchange.called or exchange.paid or exchange.internal)
+        if not has_cost and not exchange.committing:
+            _closed(exchange)
+        first = has_cost and not exchange.committing and not exchange.given_up
         exchange.given_up = exchange.given_up or first
         return first
 
@@ -268,6 +269,8 @@ class Settlement:
                 await self.settle(exchange, Outcome("failed", error_code=code))
         finally:
             self.running.leave(exchange)
+            if not exchange.committing:
+                _closed(exchange)
         return False
 
     async def _commit(
@@ -310,12 +313,15 @@ class Settlement:
         try:
             with self.spans("commit"):
                 await self._store.commit(commit)
+            if request.admission is not None:
+                billed(request.admission, entry)
             if self._hooks.is_listening:
                 self._hooks.settled(commit)
         except StorageUnavailable:
             billed_alone = replace(entry, error_code=entry.error_code or "turn_not_stored")
             claim = request.claim if turn is None else None
-            self._late.add(TurnCommit(billed_alone, chains=commit.chains, claim=claim, again=True))
+            late = TurnCommit(billed_alone, chains=commit.chains, claim=claim, again=True)
+            self._late.add(late, owed(request.admission, entry) if request.admission is not None else None)
             if turn is not None:
                 raise
             log.warning("bill_not_recorded_yet", request_id=request.request_id, waiting=len(self._late))
@@ -376,6 +382,9 @@ class Settlement:
             utilization = ContextUtilizationMetadata(request.model, strategy, request.options.goal.value)
         if exchange.recall is not None:
             utilization.recall = exchange.recall.as_json()
+        if request.admission is not None and request.admission.warnings:
+            told = [each for each in request.admission.warnings if each not in utilization.warnings]
+            utilization.warnings = [*utilization.warnings, *told]
         return ResponseMetadata(
             request_id=request.request_id,
             conversation_id=exchange.conversation_id,
@@ -388,3 +397,8 @@ class Settlement:
             timings_ms={"rebuild": 0.0, "plan": 0.0, **timings},
             agent=request.agent.as_json() if request.agent is not None else None,
         )
+
+
+def _closed(exchange: Exchange) -> None:
+    if exchange.request.admission is not None:
+        exchange.request.admission.closed()
