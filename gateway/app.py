@@ -60,6 +60,7 @@ from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database.engine import open_transactions
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.quota.budgets import SqlBudgets
+from gateway.storage.quota.local import open_rates
 from gateway.storage.retention import Retention
 from gateway.storage.store import ConversationStore
 from gateway.storage.things.memory import ThingMemory
@@ -262,8 +263,6 @@ class Gateway:
         self.relay = Relay(self.router, passthrough, auth, settings, self.relayed_bills, limited)
 
     def _open_rates(self) -> RateStore:
-        from gateway.storage.quota.rates import open_rates
-
         cache = self.settings.cache
         return open_rates(cache.url, CACHE_TIMES * cache.timeout, self.transactions)
 

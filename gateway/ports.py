@@ -318,12 +318,29 @@ class BudgetStore(Protocol):
         ...
 
 
+class LocalRateStore(Protocol):
+    """The same as `RateStore` in this process, of which nothing has to be waited for."""
+
+    def take(self, key: str, limit: int, amount: int) -> tuple[bool, Window]: ...
+
+    def correct(self, key: str, amount: int, since: float) -> None: ...
+
+    def enter(self, key: str, request_id: str, limit: int) -> bool: ...
+
+    def leave(self, key: str, request_id: str) -> None: ...
+
+
 class RateStore(Protocol):
     """Counts within a minute, and requests at once. It may forget at any time; each change is atomic.
 
     Raises:
         LimitsUnavailable, StorageUnavailable: it cannot be reached.
     """
+
+    @property
+    def local(self) -> LocalRateStore | None:
+        """What counts in this process alone; None where others count, too."""
+        ...
 
     async def take(self, key: str, limit: int, amount: int) -> tuple[bool, Window]:
         """Counts `amount` if no more than `limit` are counted then, and tells what is counted."""

@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from gateway.config.allowances import NO_LIMITS, Period, RateLimits, SpendBudget
 
@@ -69,8 +69,7 @@ class Leased:
     fits: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """What is counted of two minutes in a row: how much in the one before and in the one that runs, and for how many
     seconds each still counts: at most 60 and 120."""
 
@@ -80,8 +79,7 @@ class Window:
     current_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(NamedTuple):
     """Who asks for what, as far as budgets and limits go by it."""
 
     request_id: str

@@ -181,8 +181,13 @@ class ChatRequest:
     api: Literal["responses", "messages"] | None = None
     native: Native | None = None
     asked: Mapping[str, Any] | None = None
-    admission: Admission | None = field(default=None, repr=False, compare=False)
-    """What it holds of budgets and limits, where any apply."""
+    admissions: list[Admission] = field(default_factory=list, repr=False, compare=False)
+    """`admission`, once it is let in: a copy of a whole request for that alone is dear."""
+
+    @property
+    def admission(self) -> Admission | None:
+        """What it holds of budgets and limits, where any apply."""
+        return self.admissions[-1] if self.admissions else None
 
     @property
     def keeps_content(self) -> bool:

@@ -88,10 +88,10 @@ class Budgets:
         Raises:
             StorageUnavailable: it cannot ask.
         """
-        if spending.free(self._clock.monotonic()) > 0:
-            return True
-        await self._read(spending)
-        return not spending.is_spent
+        if not self.has_some(spending):
+            await self._read(spending)
+            return not spending.is_spent
+        return True
 
     async def look(self, spending: Spending) -> bool:
         """Whether anything is left of a soft budget, as of a few seconds ago.
@@ -99,9 +99,24 @@ class Budgets:
         Raises:
             StorageUnavailable: it cannot ask.
         """
-        if self._clock.monotonic() - spending.read_at >= FRESH_SECONDS:
+        if not self.is_fresh(spending):
             await self._read(spending)
         return not spending.is_spent
+
+    def try_hold(self, spending: Spending, amount: int) -> bool:
+        """Reserves so much of a hard budget where nobody has to be asked for it."""
+        if spending.lock.locked() or spending.free(self._clock.monotonic()) < amount:
+            return False
+        spending.reserved += amount
+        return True
+
+    def has_some(self, spending: Spending) -> bool:
+        """Whether something is left of a hard budget, as far as is known without asking."""
+        return spending.free(self._clock.monotonic()) > 0
+
+    def is_fresh(self, spending: Spending) -> bool:
+        """Whether what is known of a soft budget is good enough."""
+        return self._clock.monotonic() - spending.read_at < FRESH_SECONDS
 
     async def hold(self, spending: Spending, amount: int) -> None:
         """Reserves so much of a hard budget, until `release`.
@@ -110,8 +125,7 @@ class Budgets:
             NotLeft: it does not fit. `spending` has what the storage says of it now.
             StorageUnavailable: it cannot be asked, and what is known here is not enough.
         """
-        if not spending.lock.locked() and spending.free(self._clock.monotonic()) >= amount:
-            spending.reserved += amount
+        if self.try_hold(spending, amount):
             return
         task = asyncio.ensure_future(self._grow(spending, amount))
         self._growing.add(task)

@@ -11,6 +11,13 @@ from gateway.models.allowed import Admission, picousd
 from gateway.models.turn import LedgerEntry
 from gateway.window.budget import output_limit
 
+TIERS = "_above_"
+"""Stands in the names of prices that hold for long prompts alone."""
+MANY = 10**6
+"""Tokens, for which a sum has all digits of the price of one."""
+MOST_KEPT = 1000
+_DEAREST: dict[int, tuple[Mapping[str, Decimal], tuple[Decimal, Decimal] | None]] = {}
+"""By the identity of a model's prices, which are kept with them: adding them up anew is dear for each request."""
 ESTIMATED = 1.15
 """By how much a prompt may be longer that was estimated and not counted (guarantee §6)."""
 
@@ -20,18 +27,36 @@ def prompt_at_most(tokens: int, *, exact: bool) -> int:
     return tokens if exact else int(tokens * ESTIMATED) + 1
 
 
-def most_output(forward: Mapping[str, Any], choices: int, longest: int | None, reserved: int) -> int:
+def most_output(forward: dict[str, Any], choices: int, longest: int | None, reserved: int) -> int:
     """The most tokens of an answer with all its choices: the request's own limit, else what the model can write, else
     what the context keeps free for it."""
-    named = output_limit(dict(forward))[1]
+    named = output_limit(forward)[1]
     return (named or longest or reserved) * choices
 
 
 def most_cost(prices: Mapping[str, Decimal], prompt: int, output: int, service_tier: Any) -> int | None:
     """Picodollars that a call costs at the most; None where its price is not known."""
+    if service_tier is None:
+        kept = _DEAREST.get(id(prices))
+        dearest = kept[1] if kept is not None and kept[0] is prices else _remembered(prices)
+        if dearest is not None:
+            return -int(-(prompt * dearest[0] + output * dearest[1]) // 1)
     tier = service_tier if isinstance(service_tier, str) else None
     most = estimated_cost(prices, prompt, output, tier)["max"]
     return None if most is None else picousd(most)
+
+
+def _remembered(prices: Mapping[str, Decimal]) -> tuple[Decimal, Decimal] | None:
+    """The dearest prices of a token in a prompt and in an answer, in picodollars; None where that depends on more."""
+    dearest = None
+    if not any(TIERS in name for name in prices):
+        one = estimated_cost(prices, MANY, 0)["max"], estimated_cost(prices, 0, MANY)["max"]
+        if one[0] is not None and one[1] is not None:
+            dearest = (one[0].scaleb(12) / MANY, one[1].scaleb(12) / MANY)
+    if len(_DEAREST) >= MOST_KEPT:
+        _DEAREST.clear()
+    _DEAREST[id(prices)] = (prices, dearest)
+    return dearest
 
 
 def billed(admission: Admission, entry: LedgerEntry) -> None:

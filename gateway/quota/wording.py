@@ -9,6 +9,10 @@ from gateway.errors import BudgetExceeded, LimitsUnavailable, RateLimitExceeded
 from gateway.models.allowed import Account, Allowed, Window
 
 What = Literal["requests", "tokens"]
+NAMES: dict[What, tuple[str, ...]] = {
+    "requests": ("x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"),
+    "tokens": ("x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"),
+}
 MINUTE = 60.0
 HELD_SECONDS = 5
 """When to try again where running requests hold what is left."""
@@ -83,11 +87,8 @@ def room_in(window: Window, limit: int, asked: int) -> int:
 def rate_headers(what: What, limit: int, window: Window) -> dict[str, str]:
     """OpenAI's headers for one limit. Reset is when all of it is there again, if nothing more is asked."""
     seconds = window.current_seconds if window.current > 0 else window.previous_seconds if window.previous > 0 else 0.0
-    return {
-        f"x-ratelimit-limit-{what}": str(limit),
-        f"x-ratelimit-remaining-{what}": str(max(0, limit - used(window))),
-        f"x-ratelimit-reset-{what}": _duration(seconds),
-    }
+    names = NAMES[what]
+    return {names[0]: str(limit), names[1]: str(max(0, limit - used(window))), names[2]: _duration(seconds)}
 
 
 def _duration(seconds: float) -> str:

@@ -1,9 +1,6 @@
 """Requests that budgets or limits apply to: let in before the pipeline, reserved before a model is asked (guarantee
 §12.3, §12.4)."""
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -68,11 +65,20 @@ class LimitedPipeline:
         Raises:
             BudgetExceeded, RateLimitExceeded, LimitsUnavailable: there is not so much left.
         """
-        async with self._admitted(request) as (admitted, let_in):
-            completion = await self._pipeline.answer(let_in)
+        admitted = await self._admit(request)
         if admitted is None:
+            return await self._pipeline.answer(request)
+        try:
+            completion = await self._pipeline.answer(request)
+        except GatewayError as error:
+            error.headers = {**error.headers, **admitted.headers}
+            raise
+        finally:
+            admitted.leave()
+        if not (ours := admitted.headers):
             return completion
-        return replace(completion, headers={**completion.headers, **admitted.headers})
+        headers = {**completion.headers, **ours}
+        return Completion(completion.body, headers, completion.conversation_id, completion.cost)
 
     async def stream(self, request: ChatRequest) -> StreamedAnswer:
         """As `Pipeline.stream`. Until `aclose` it is one of the requests at once.
@@ -80,21 +86,26 @@ class LimitedPipeline:
         Raises:
             BudgetExceeded, RateLimitExceeded, LimitsUnavailable: there is not so much left.
         """
-        admitted, let_in = await self._admit(request)
+        admitted = await self._admit(request)
         if admitted is None:
             return await self._pipeline.stream(request)
         try:
-            with _headed(admitted):
-                answer = await self._pipeline.stream(let_in)
-        except BaseException:
+            answer = await self._pipeline.stream(request)
+        except BaseException as error:
+            if isinstance(error, GatewayError):
+                error.headers = {**error.headers, **admitted.headers}
             admitted.leave()
             raise
 
+        end = answer.aclose
+
         async def close() -> None:
             admitted.leave()
-            await answer.aclose()
+            await end()
 
-        return replace(answer, headers={**answer.headers, **admitted.headers}, aclose=close)
+        answer.headers = {**answer.headers, **admitted.headers}
+        answer.aclose = close
+        return answer
 
     async def dry_run(self, request: ChatRequest) -> dict[str, Any]:
         """As `Pipeline.dry_run`: it is a request, and has no tokens.
@@ -102,8 +113,13 @@ class LimitedPipeline:
         Raises:
             BudgetExceeded, RateLimitExceeded, LimitsUnavailable: there is nothing left.
         """
-        async with self._admitted(request) as (_, let_in):
-            return await self._pipeline.dry_run(let_in)
+        admitted = await self._admit(request)
+        if admitted is None:
+            return await self._pipeline.dry_run(request)
+        try:
+            return await self._pipeline.dry_run(request)
+        finally:
+            admitted.leave()
 
     async def relayed(self, request_id: str, caller: Caller, model: str, at: datetime) -> Admitted | None:
         """Lets in a call that is relayed, of which no more is known than whose it is; None where nothing limits it.
@@ -114,32 +130,10 @@ class LimitedPipeline:
         ask = Ask(request_id, caller.tenant, caller.key_id, caller.project, None, model, at)
         return await self._quota.admit(ask, caller.key)
 
-    async def _admit(self, request: ChatRequest) -> tuple[Admitted | None, ChatRequest]:
+    async def _admit(self, request: ChatRequest) -> Admitted | None:
         caller, user = request.caller, end_user_of(request.forward)
-        ask = Ask(
-            request.request_id, caller.tenant, caller.key_id, caller.project, user, request.model, request.arrived_at
-        )
-        admitted = await self._quota.admit(ask, caller.key)
-        return admitted, request if admitted is None else replace(request, admission=admitted)
-
-    @asynccontextmanager
-    async def _admitted(self, request: ChatRequest) -> AsyncIterator[tuple[Admitted | None, ChatRequest]]:
-        admitted, let_in = await self._admit(request)
-        if admitted is None:
-            yield None, request
-            return
-        try:
-            with _headed(admitted):
-                yield admitted, let_in
-        finally:
-            admitted.leave()
-
-
-@contextmanager
-def _headed(admitted: Admitted) -> Iterator[None]:
-    """Errors, too, say what is left."""
-    try:
-        yield
-    except GatewayError as error:
-        error.headers = {**error.headers, **admitted.headers}
-        raise
+        who = request.request_id, caller.tenant, caller.key_id, caller.project
+        admitted = await self._quota.admit(Ask(*who, user, request.model, request.arrived_at), caller.key)
+        if admitted is not None:
+            request.admissions.append(admitted)
+        return admitted

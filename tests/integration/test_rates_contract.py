@@ -15,9 +15,8 @@ from gateway.ports import RateStore
 from gateway.storage.database.engine import Transactions, open_transactions
 from gateway.storage.database.migrate import migrate
 from gateway.storage.quota import slots
-from gateway.storage.quota.rates import LibraryRates, TableRates, ValkeyRates, open_rates
-from gateway.storage.quota.slots import MemorySlots
-from gateway.storage.quota.windows import MemoryWindows
+from gateway.storage.quota.local import LocalRates, open_rates
+from gateway.storage.quota.rates import TableRates, ValkeyRates
 from tests.support.factory import sqlite_url
 from tests.support.postgres import Postgres
 from tests.support.process import free_port
@@ -37,7 +36,7 @@ async def rates(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     transactions: Transactions | None = None
     found: RateStore
     if request.param == "memory":
-        found = LibraryRates(MemoryWindows(), MemorySlots())
+        found = LocalRates()
     elif request.param == "valkey":
         server: Valkey = request.getfixturevalue("valkey")
         found = ValkeyRates(server.url, 5.0)
@@ -115,7 +114,7 @@ async def test_s12_4_so_many_run_at_once_and_no_more(rates: RateStore) -> None:
 async def test_s12_4_requests_of_a_killed_process_end_by_themselves(
     rates: RateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if isinstance(rates, LibraryRates) and type(rates) is LibraryRates:
+    if rates.local is not None:
         pytest.skip("what is in memory ends with its process")
     key, dead, alive = new_id("k"), new_id("req_"), new_id("req_")
     monkeypatch.setattr(slots, "SLOT_SECONDS", 0.5)
@@ -163,7 +162,7 @@ async def test_where_it_is_counted(module_storage_url: str) -> None:
     """In Valkey where there is one, in PostgreSQL without, in memory without either."""
     transactions = open_transactions(StorageSettings(url=module_storage_url))
     found = open_rates(None, 1.0, transactions)
-    assert type(found) is (TableRates if transactions.remote else LibraryRates)
+    assert type(found) is (TableRates if transactions.remote else LocalRates)
     valkey = open_rates("redis://127.0.0.1:1/0", 1.0, transactions)
     assert isinstance(valkey, ValkeyRates)
     await valkey.close()

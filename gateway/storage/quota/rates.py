@@ -1,4 +1,4 @@
-"""Rates by the library `limits`, over Valkey, a table or memory (adapter of `ports.RateStore`).
+"""Rates by the library `limits`, over Valkey or a table (adapter of `ports.RateStore`).
 
 This module is imported when the first request comes that is limited.
 """
@@ -17,8 +17,8 @@ from gateway.errors import LimitsUnavailable
 from gateway.models.allowed import Window
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
-from gateway.storage.quota.slots import MemorySlots, Slots, TableSlots, ValkeySlots
-from gateway.storage.quota.windows import MemoryWindows, TableWindows
+from gateway.storage.quota.slots import Slots, TableSlots, ValkeySlots
+from gateway.storage.quota.windows import TableWindows
 
 T = TypeVar("T")
 MINUTE = 60
@@ -32,6 +32,8 @@ EXPIRING = (schema.rate_counters, schema.rate_slots)
 
 class LibraryRates:
     """Counts by the sliding window counter of the library."""
+
+    local = None
 
     def __init__(self, windows: SlidingWindowCounterSupport, slots: Slots) -> None:
         self._windows = windows
@@ -125,13 +127,6 @@ class ValkeyRates(LibraryRates):
 
 def _forget(table: sa.Table, now: float, connection: sa.Connection) -> None:
     connection.execute(table.delete().where(table.c.expires_at <= now))
-
-
-def open_rates(url: str | None, seconds: float, transactions: Transactions) -> LibraryRates:
-    """In Valkey where there is one, else in PostgreSQL, else in memory: SQLite has one process."""
-    if url is not None:
-        return ValkeyRates(url, seconds)
-    return TableRates(transactions) if transactions.remote else LibraryRates(MemoryWindows(), MemorySlots())
 
 
 def _down() -> LimitsUnavailable:

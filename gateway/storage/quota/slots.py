@@ -1,4 +1,4 @@
-"""Requests under way that count against a limit of requests at once: in memory, in a table, or in Valkey.
+"""Requests under way that count against a limit of requests at once: in a table, or in Valkey.
 
 Each is noted for `SLOT_SECONDS` and renewed while it runs, so that those of a killed process end by themselves.
 """
@@ -41,34 +41,6 @@ class Slots(Protocol):
     async def renew(self, running: Sequence[tuple[str, str]]) -> None: ...
 
     async def leave(self, key: str, request_id: str) -> None: ...
-
-
-class MemorySlots:
-    """Those of this process. It need not note when they end: they end with it."""
-
-    def __init__(self) -> None:
-        self._running: dict[str, set[str]] = {}
-
-    async def enter(self, key: str, request_id: str, limit: int) -> bool:
-        """Whether the request is one of at most `limit`."""
-        running = self._running.get(key)
-        if running is None:
-            running = self._running[key] = set()
-        if len(running) >= limit and request_id not in running:
-            return False
-        running.add(request_id)
-        return True
-
-    async def renew(self, running: Sequence[tuple[str, str]]) -> None:
-        """Nothing to do."""
-
-    async def leave(self, key: str, request_id: str) -> None:
-        """The request is over."""
-        running = self._running.get(key)
-        if running is not None:
-            running.discard(request_id)
-            if not running:
-                del self._running[key]
 
 
 class TableSlots:

@@ -1,8 +1,4 @@
-"""Where the library `limits` counts, without Valkey: in memory, or in a table that replicas share.
-
-Both count by the minute, and share what the library's sliding window counter asks of a storage. Its own storage in
-memory looks through all of its keys at each count, which is dear with a key for each user; so this one is there, too.
-"""
+"""Where the library `limits` counts without Valkey: in a table that replicas share, which it has no storage for."""
 
 import hashlib
 import time
@@ -17,8 +13,6 @@ from gateway.storage.database.engine import Transactions, insert_for
 from gateway.storage.rows import MOST
 
 COUNTERS = schema.rate_counters
-MOST_KEYS = 100_000
-"""Of which a process keeps counts in memory; more than that have been forgotten after a minute."""
 
 
 class _Windows(Storage, SlidingWindowCounterSupport):
@@ -72,37 +66,6 @@ class _Windows(Storage, SlidingWindowCounterSupport):
 
     async def clear(self, key: str) -> None:
         raise NotImplementedError
-
-
-class MemoryWindows(_Windows):
-    """In this process."""
-
-    STORAGE_SCHEME: ClassVar[list[str]] = ["gateway+memory"]
-
-    def __init__(self, uri: str | None = None, wrap_exceptions: bool = False, **options: Any) -> None:
-        super().__init__(uri, wrap_exceptions, **options)
-        self._counts: dict[str, tuple[int, int, int]] = {}
-
-    async def _added(self, key: str, limit: int, amount: int, window: int, left: float) -> bool:
-        previous, current = self._of(key, window)
-        if amount > 0 and int(previous * left) + current + amount > limit:
-            return False
-        if len(self._counts) >= MOST_KEYS and key not in self._counts:
-            self._forget(window)
-        self._counts[key] = (window, previous, current + amount)
-        return True
-
-    async def _counted(self, key: str, window: int) -> tuple[int, int]:
-        return self._of(key, window)
-
-    def _of(self, key: str, window: int) -> tuple[int, int]:
-        at, previous, current = self._counts.get(key, (window, 0, 0))
-        if at == window:
-            return previous, current
-        return (current, 0) if at == window - 1 else (0, 0)
-
-    def _forget(self, window: int) -> None:
-        self._counts = {key: found for key, found in self._counts.items() if found[0] >= window - 1}
 
 
 class TableWindows(_Windows):
