@@ -8,7 +8,6 @@ from starlette.routing import Route, Router
 
 from gateway.artifacts.files import FileReader
 from gateway.base.clock import SystemClock
-from gateway.base.ids import new_id
 from gateway.config.exposure import has_page
 from gateway.config.settings import Settings
 from gateway.context.manager import ContextManager
@@ -47,8 +46,6 @@ from gateway.operations.storage_upkeep import add_older_for_ever, prepare_storag
 from gateway.operations.warm_up import WarmUp, open_embedder, pieces
 from gateway.planning.resting import PlannerRest
 from gateway.planning.summary_cache import SummaryCache
-from gateway.ports import RateStore
-from gateway.quota.gate import Quota
 from gateway.relevance.index_cache import ContentIndexes, IndexedCache
 from gateway.storage.cache.memory import open_cache
 from gateway.storage.calibrations import SqlCalibrations
@@ -59,8 +56,6 @@ from gateway.storage.conversations.replays import ReplayStore
 from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database.engine import open_transactions
 from gateway.storage.lookup.path_cache import PathCache
-from gateway.storage.quota.budgets import SqlBudgets
-from gateway.storage.quota.local import open_rates
 from gateway.storage.retention import Retention
 from gateway.storage.store import ConversationStore
 from gateway.storage.things.memory import ThingMemory
@@ -71,7 +66,7 @@ from gateway.telemetry.shared_counts import SharedCounts, keep_shared
 from gateway.tokens.calibration import Margins, keep_calibrated
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.idempotency import IdempotencyGate
-from gateway.turn.limited import LimitedPipeline, Reserve
+from gateway.turn.limited import open_limited
 from gateway.turn.pipeline import Pipeline
 from gateway.turn.recaller import Recaller
 from gateway.turn.relayed_bills import RelayedBills
@@ -100,8 +95,6 @@ HOOKS_SECONDS = 5.0
 """Most seconds that an end waits for what hooks have not been told yet."""
 SUMMARIES_SECONDS = 5.0
 """Most seconds that an end waits for summaries of old turns."""
-CACHE_TIMES = 5
-"""How many times as long as a cache's answer that of a limiter is waited for: it cannot be missed as easily."""
 CALIBRATED_WITHIN = 1.0
 """Seconds that a start waits for what was learned of models; requests that come before that are estimated without."""
 
@@ -154,8 +147,6 @@ class Gateway:
         users = settings.accounting.users
         self.store = ConversationStore(self.transactions, clock, self.cache, days, self.paths, users)
         self.things = ThingMemory(self.transactions, clock, self.store.secret, self.paths)
-        process = new_id("proc_")
-        self.budgets = SqlBudgets(self.transactions, clock, self.store.secret, process, users)
         self.retention = Retention(self.transactions, clock, self.cache, self.paths)
         claims = ClaimStore(self.transactions, clock)
         self.idempotency = IdempotencyGate(claims, self.store, clock, settings.conversation.idempotency_hours)
@@ -229,9 +220,9 @@ class Gateway:
             self.summaries,
         )
         self.telemetry.watch(self.settlement, pipeline)
-        pipeline.reserve = Reserve(self.counters, settings.context)
-        self.quota = Quota(settings.limits, self.budgets, self._open_rates, clock, self.metrics, self.hooks)
-        self.limited = limited = LimitedPipeline(pipeline, self.quota)
+        self.limited = limited = open_limited(
+            settings, self.transactions, store, pipeline, self.settlement, self.counters
+        )
         self.auth = auth = Authenticator(settings.auth, store)
         self.answering = Answering(pipeline, self.idempotency, store, auth, settings, clock, limited)
         self.chat = ChatCompletions(self.answering, settings, self.resends)
@@ -261,10 +252,6 @@ class Gateway:
         self.relayed_bills = RelayedBills(store, self.router, self.counters, clock, self.metrics, self.hooks)
         passthrough = self.telemetry.passthrough(self.pool)
         self.relay = Relay(self.router, passthrough, auth, settings, self.relayed_bills, limited)
-
-    def _open_rates(self) -> RateStore:
-        cache = self.settings.cache
-        return open_rates(cache.url, CACHE_TIMES * cache.timeout, self.transactions)
 
     def routes(self, draining: Draining) -> list[Route]:
         """Every path that the gateway serves itself; all others are relayed."""
@@ -399,7 +386,7 @@ class Gateway:
         await self.replayer.close()
         for bills in (self.relayed_bills, self.settlement):
             await bills.drain(2 * self.settings.storage.timeout)
-        await self.quota.close()
+        await self.limited.close()
         await asyncio.to_thread(self.hooks.close, HOOKS_SECONDS)
         await self.planning.close()
         await self.idempotency.drain(self.settings.storage.timeout)

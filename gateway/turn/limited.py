@@ -4,18 +4,28 @@
 from datetime import datetime
 from typing import Any
 
-from gateway.config.settings import ContextSettings
+from gateway.base.ids import new_id
+from gateway.config.settings import ContextSettings, Settings
 from gateway.errors import GatewayError
 from gateway.history.recognition import end_user_of
 from gateway.models.allowed import Ask
 from gateway.models.exchange import Caller, ChatRequest
+from gateway.ports import RateStore
 from gateway.quota.admitted import Admitted
 from gateway.quota.costs import most_cost, most_output, prompt_at_most
 from gateway.quota.gate import Quota
+from gateway.storage.database.engine import Transactions
+from gateway.storage.quota.budgets import SqlBudgets
+from gateway.storage.quota.local import open_rates
+from gateway.storage.store import ConversationStore
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.exchange import Exchange
 from gateway.turn.pipeline import Completion, Pipeline
+from gateway.turn.settlement import Settlement
 from gateway.turn.streaming import StreamedAnswer
+
+CACHE_TIMES = 5
+"""How many times as long as a cache's answer that of a limiter is waited for: it cannot be missed as easily."""
 
 
 class Reserve:
@@ -137,3 +147,27 @@ class LimitedPipeline:
         if admitted is not None:
             request.admissions.append(admitted)
         return admitted
+
+    async def close(self) -> None:
+        """Gives back what this process holds of budgets."""
+        await self._quota.close()
+
+
+def open_limited(
+    settings: Settings,
+    transactions: Transactions,
+    store: ConversationStore,
+    pipeline: Pipeline,
+    settlement: Settlement,
+    counters: CounterRegistry,
+) -> LimitedPipeline:
+    """The pipeline behind budgets and limits; nothing of them is loaded before a request comes that has one."""
+    clock, cache = settlement.clock, settings.cache
+    budgets = SqlBudgets(transactions, clock, store.secret, new_id("proc_"), settings.accounting.users)
+
+    def rates() -> RateStore:
+        return open_rates(cache.url, CACHE_TIMES * cache.timeout, transactions)
+
+    pipeline.reserve = Reserve(counters, settings.context)
+    quota = Quota(settings.limits, budgets, rates, clock, settlement.metrics, settlement.hooks)
+    return LimitedPipeline(pipeline, quota)

@@ -90,7 +90,7 @@ class Settlement:
         self._store = store
         self._match = match
         self.metrics = metrics
-        self._hooks = hooks or Hooks()
+        self.hooks = hooks or Hooks()
         self._usage = UsageCount(counters)
         self.clock = clock
         self._tasks = BackgroundTasks()
@@ -227,8 +227,8 @@ class Settlement:
         """Whether the caller is to record the failure: once, if any model was called and no commit is under way. What
         leaves no bill gives back what it held."""
         has_cost = bool(exchange.called or exchange.paid or exchange.internal)
-        if not has_cost and not exchange.committing:
-            _closed(exchange)
+        if not has_cost and not exchange.committing and exchange.request.admission is not None:
+            exchange.request.admission.closed()
         first = has_cost and not exchange.committing and not exchange.given_up
         exchange.given_up = exchange.given_up or first
         return first
@@ -269,8 +269,8 @@ class Settlement:
                 await self.settle(exchange, Outcome("failed", error_code=code))
         finally:
             self.running.leave(exchange)
-            if not exchange.committing:
-                _closed(exchange)
+            if not exchange.committing and exchange.request.admission is not None:
+                exchange.request.admission.closed()
         return False
 
     async def _commit(
@@ -315,8 +315,8 @@ class Settlement:
                 await self._store.commit(commit)
             if request.admission is not None:
                 billed(request.admission, entry)
-            if self._hooks.is_listening:
-                self._hooks.settled(commit)
+            if self.hooks.is_listening:
+                self.hooks.settled(commit)
         except StorageUnavailable:
             billed_alone = replace(entry, error_code=entry.error_code or "turn_not_stored")
             claim = request.claim if turn is None else None
@@ -383,8 +383,7 @@ class Settlement:
         if exchange.recall is not None:
             utilization.recall = exchange.recall.as_json()
         if request.admission is not None and request.admission.warnings:
-            told = [each for each in request.admission.warnings if each not in utilization.warnings]
-            utilization.warnings = [*utilization.warnings, *told]
+            utilization.warnings = list(dict.fromkeys((*utilization.warnings, *request.admission.warnings)))
         return ResponseMetadata(
             request_id=request.request_id,
             conversation_id=exchange.conversation_id,
@@ -397,8 +396,3 @@ class Settlement:
             timings_ms={"rebuild": 0.0, "plan": 0.0, **timings},
             agent=request.agent.as_json() if request.agent is not None else None,
         )
-
-
-def _closed(exchange: Exchange) -> None:
-    if exchange.request.admission is not None:
-        exchange.request.admission.closed()

@@ -14,7 +14,7 @@ from tests.support.mock_upstream import MockUpstream
 from tests.support.process import wait_until
 
 ASK: Any = [user("hello")]
-KEYS = {
+KEYS: dict[str, Any] = {
     "slow": {"limits": {"rpm": 2}},
     "wordy": {"limits": {"tpm": 1000}},
     "single": {"limits": {"concurrent": 1}},
@@ -150,7 +150,7 @@ def test_s12_3_a_soft_budget_warns(limited: GatewayProcess, make_client: ClientF
     first = client.chat.completions.with_raw_response.create(model="gpt-4o", messages=ASK)
     assert WARNING not in first.headers
     for stream in (False, True):
-        found = client.chat.completions.with_raw_response.create(model="gpt-4o", messages=ASK, stream=stream)  # type: ignore[call-overload]
+        found = client.chat.completions.with_raw_response.create(model="gpt-4o", messages=ASK, stream=stream)
         assert found.headers[WARNING].startswith("key: 0.0000")
         assert "of 0.000001 USD per month; resets " in found.headers[WARNING]
     body: Any = client.chat.completions.create(model="gpt-4o", messages=ASK).model_dump()

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -52,7 +53,7 @@ def account(name: str, period: Period = "month", at: datetime = NOW) -> Account:
     return account_of(Holder("key", name), period, at, hard=True)
 
 
-async def spend(store: ConversationStore, usd: str, at: datetime = NOW, **who: str) -> None:
+async def spend(store: ConversationStore, usd: str, at: datetime = NOW, **who: Any) -> None:
     """A bill of so much."""
     call = CallCost("primary", "openai/gpt-4o", {"prompt_tokens": 1}, Decimal(usd), Decimal(0), False, {})
     entry = bill(who.pop("tenant", "t"), None, created_at=at, calls=(call,), **who)
@@ -70,7 +71,8 @@ async def test_s12_3_what_was_spent_is_what_the_ledger_says(
     asked = account_of(holder, "month", NOW, hard=True)
     before = await budgets[0].spent(asked)
     for who in (name, name, other):
-        await spend(store, "0.000000000007", **({fields[kind]: who} if kind != "all" else {}), tenant=tenant)
+        named: dict[str, Any] = {"tenant": tenant, **({fields[kind]: who} if kind != "all" else {})}
+        await spend(store, "0.000000000007", **named)
     if kind == "user":  # of the same name, and somebody else
         await spend(store, "1", end_user=name, tenant=tenant + "-2")
     assert await budgets[0].spent(asked) - before == (21 if kind == "all" else 14)

@@ -3,7 +3,7 @@
 import hashlib
 import time
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any
 
 import sqlalchemy as sa
 from limits.aio.storage import SlidingWindowCounterSupport, Storage
@@ -17,8 +17,6 @@ COUNTERS = schema.rate_counters
 
 class _Windows(Storage, SlidingWindowCounterSupport):
     """Counts by windows that begin at whole minutes. What else the library's storages can do is not needed here."""
-
-    STORAGE_SCHEME: ClassVar[list[str] | None] = None
 
     def __init__(self, uri: str | None = None, wrap_exceptions: bool = False, **options: Any) -> None:
         super().__init__(uri, wrap_exceptions=wrap_exceptions, **options)
@@ -71,7 +69,7 @@ class _Windows(Storage, SlidingWindowCounterSupport):
 class TableWindows(_Windows):
     """In a database, in one short transaction each; PostgreSQL has an advisory lock for each key."""
 
-    STORAGE_SCHEME: ClassVar[list[str]] = ["gateway+sql"]
+    STORAGE_SCHEME = ["gateway+sql"]  # noqa: RUF012 - as the library has it
 
     def __init__(self, transactions: Transactions) -> None:
         super().__init__()

@@ -1,6 +1,7 @@
 """Which budgets and limits apply to a request, and until when (guarantee §12.3, §12.4)."""
 
 from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -11,8 +12,8 @@ from gateway.models.keys import KeyPolicy
 from gateway.quota.holders import account_of, applying, may_apply, period_of
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)  # a Saturday
-FIVE = SpendBudget(usd="5")  # type: ignore[arg-type]
-ONE = SpendBudget(usd="1", period="day")  # type: ignore[arg-type]
+FIVE = SpendBudget(usd="5")
+ONE = SpendBudget(usd="1", period="day")
 FAST = RateLimits(rpm=10)
 
 
@@ -32,7 +33,7 @@ def test_a_key_with_budgets_of_its_own_has_no_others() -> None:
     (own,) = applying(settings, ask(), KeyPolicy("key_1", "t", budgets=(FIVE,)))
     assert (own.holder, own.budgets, own.limits.rpm) == (Holder("key", "key_1"), (FIVE,), 3)
     (other,) = applying(settings, ask(key_id="key_2"), KeyPolicy("key_2", "t", limits=FAST))
-    assert (other.holder.name, other.budgets[0].usd, other.limits) == ("key_2", 1, FAST)
+    assert (other.holder.name, other.budgets[0].usd, other.limits) == ("key_2", Decimal(1), FAST)
 
 
 def test_each_holder_is_found_and_everybody_comes_last() -> None:
@@ -96,10 +97,10 @@ def test_accounts_of_two_periods_or_holders_are_two() -> None:
         account_of(Holder(kind, "x", "t"), period, AT, hard=True)
         for kind in ("key", "user")
         for period in ("day", "week")
-    ]  # type: ignore[arg-type]
+    ]
     assert len({each.digest for each in found}) == 4
 
 
 def test_a_sum_is_whole_picodollars() -> None:
     assert picousd(FIVE.usd) == 5 * 10**12
-    assert picousd(SpendBudget(usd="0.000000000001").usd) == 1  # type: ignore[arg-type]
+    assert picousd(SpendBudget(usd="0.000000000001").usd) == 1
