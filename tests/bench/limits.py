@@ -1,6 +1,6 @@
 """What budgets and limits cost a chat: processor time with them, as a ratio to the same without.
 
-`python -m tests.bench.limits [--rounds N] [--store]`
+`python -m tests.bench.limits [--rounds N] [--store] [--only CASE]`
 """
 
 import argparse
@@ -37,6 +37,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.limits", description=__doc__)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--store", action="store_true", help="conversations are stored")
+    parser.add_argument("--only", choices=[case for case, _ in MEASURED], help="this case alone")
     given = parser.parse_args()
     with ExitStack() as running, tempfile.TemporaryDirectory(prefix="bench-") as folder:
         mock = running.enter_context(servers.mock(Path(folder)))
@@ -48,7 +49,8 @@ def main() -> int:
             process = running.enter_context(GatewayProcess(config, directory=own))
             started[name] = Server(name, process.port, process.pid)
         for case, connections in MEASURED:
-            print(_line(case, connections, _costs(started, case, connections, given.rounds)), flush=True)
+            if given.only in (None, case):
+                print(_line(case, connections, _costs(started, case, connections, given.rounds)), flush=True)
     return 0
 
 
