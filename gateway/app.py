@@ -62,6 +62,7 @@ from gateway.telemetry.shared_counts import SharedCounts, keep_shared
 from gateway.tokens.calibration import Margins, keep_calibrated
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.idempotency import IdempotencyGate
+from gateway.turn.limited import open_limited
 from gateway.turn.pipeline import Pipeline
 from gateway.turn.recaller import Recaller
 from gateway.turn.relayed_bills import RelayedBills
@@ -216,8 +217,11 @@ class Gateway:
             self.summaries,
         )
         self.telemetry.watch(self.settlement, pipeline)
+        self.limited = limited = open_limited(
+            settings, self.transactions, store, pipeline, self.settlement, self.counters
+        )
         self.auth = auth = Authenticator(settings.auth, store)
-        self.answering = Answering(pipeline, self.idempotency, store, auth, settings, clock)
+        self.answering = Answering(pipeline, self.idempotency, store, auth, settings, clock, limited)
         self.chat = ChatCompletions(self.answering, settings, self.resends)
         self.messages = Messages(self.answering, settings, self.resends, store)
         self.count_tokens = CountTokens(pipeline, auth, settings, clock)
@@ -234,7 +238,7 @@ class Gateway:
         self.past = past = PastTurns(self.transactions)
         replays = ReplayStore(self.transactions, clock)
         self.turns = Turns(past, replays, auth)
-        self.replayer = Replayer(pipeline, store, replays, past)
+        self.replayer = Replayer(limited, store, replays, past)
         self.replays = Replays(self.replayer, pipeline, past, replays, store, auth, settings, clock)
         transfer = ConversationTransfer(self.transactions, clock)
         self.exported = ExportedConversation(transfer, auth)
@@ -243,7 +247,8 @@ class Gateway:
         self.models = ListedModels(Models(UpstreamModels(self.client, self.router), auth))
         self.mcp = McpEndpoint(settings, self.transactions, self.things, auth)
         self.relayed_bills = RelayedBills(store, self.router, self.counters, clock, self.metrics, self.hooks)
-        self.relay = Relay(self.router, self.telemetry.passthrough(self.pool), auth, settings, self.relayed_bills)
+        passthrough = self.telemetry.passthrough(self.pool)
+        self.relay = Relay(self.router, passthrough, auth, settings, self.relayed_bills, limited)
 
     @asynccontextmanager
     async def lifespan(self, _: object) -> AsyncIterator[None]:
@@ -292,6 +297,7 @@ class Gateway:
         await self.replayer.close()
         for bills in (self.relayed_bills, self.settlement):
             await bills.drain(2 * self.settings.storage.timeout)
+        await self.limited.close()
         await asyncio.to_thread(self.hooks.close, HOOKS_SECONDS)
         await self.planning.close()
         await self.idempotency.drain(self.settings.storage.timeout)

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any, Final, Literal, Protocol
 
 from gateway.models.agents import Agent
+from gateway.models.allowed import Admission
 from gateway.models.artifacts import ArtifactPlan, ContextGoal, RequestAttachment
 from gateway.models.chain import ChainDigest
 from gateway.models.conversation import ConversationRef
@@ -184,6 +185,13 @@ class ChatRequest:
     api: Literal["responses", "messages"] | None = None
     native: Native | None = None
     asked: Mapping[str, Any] | None = None
+    admissions: list[Admission] = field(default_factory=list, repr=False, compare=False)
+    """`admission`, once it is let in: a copy of a whole request for that alone is dear."""
+
+    @property
+    def admission(self) -> Admission | None:
+        """What it holds of budgets and limits, where any apply."""
+        return self.admissions[-1] if self.admissions else None
 
     @property
     def keeps_content(self) -> bool:

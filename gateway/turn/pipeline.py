@@ -81,6 +81,8 @@ class Pipeline:
         self._recaller = recaller
         self._summaries = summaries
         self.spans: Spans = nullcontext
+        self.reserve: Callable[[Exchange], Awaitable[None]] | None = None
+        """Called before a model is asked for a request that budgets or limits apply to."""
 
     async def answer(self, request: ChatRequest) -> Completion:
         """Answers a request at once.
@@ -90,6 +92,7 @@ class Pipeline:
         """
         exchange = await self._prepare(request)
         async with self._settlement.recording_failure(exchange):
+            await self._reserve_cost(exchange)
             answer = await self._send(exchange, self._complete)
             if exchange.recall is not None:
                 answer = await self._recaller.answered(exchange, answer, lambda: self._send(exchange, self._complete))
@@ -112,6 +115,7 @@ class Pipeline:
             return await self._send(exchange, lambda e: stack.enter_async_context(self._open(e)))
 
         async with self._settlement.recording_failure(exchange):
+            await self._reserve_cost(exchange)
             opened = await opening()
 
         if exchange.recall is not None:
@@ -260,6 +264,11 @@ class Pipeline:
             exchange.conversation_id = claimed
         elif request.claim is None or not request.claim.shared:  # the claim has shown it
             await self._store.reachable()
+
+    async def _reserve_cost(self, exchange: Exchange) -> None:
+        """Makes sure that budgets and limits have room for what is about to be asked (guarantee §12.3)."""
+        if exchange.request.admission is not None and self.reserve is not None:
+            await self.reserve(exchange)
 
     async def _send(self, exchange: Exchange, call: Callable[[Exchange], Awaitable[T]]) -> T:
         """Step 6. If upstream says overflow all the same, one refit; if it refuses to report usage, once without; if it
