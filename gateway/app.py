@@ -38,6 +38,7 @@ from gateway.http.operations import Live, MetricsPage, Models, Ready
 from gateway.http.organization.endpoint import organization_routes
 from gateway.http.relay.endpoint import Relay
 from gateway.http.responses.routes import response_routes
+from gateway.http.runtime_keys import RuntimeKeys
 from gateway.http.statistics import Observed, Statistics
 from gateway.http.ui.entrance import Entrance, Parts
 from gateway.internal_models.calls import InternalModels
@@ -55,6 +56,7 @@ from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.conversations.replays import ReplayStore
 from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database.engine import open_transactions
+from gateway.storage.keys import KeyStore
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.retention import Retention
 from gateway.storage.store import ConversationStore
@@ -219,7 +221,8 @@ class Gateway:
             self.summaries,
         )
         self.telemetry.watch(self.settlement, pipeline)
-        self.auth = auth = Authenticator(settings.auth, store)
+        self.keys = RuntimeKeys(KeyStore(self.transactions, clock, store), clock)
+        self.auth = auth = Authenticator(settings.auth, store, self.keys, clock)
         self.answering = Answering(pipeline, self.idempotency, store, auth, settings, clock)
         self.chat = ChatCompletions(self.answering, settings, self.resends)
         self.messages = Messages(self.answering, settings)
