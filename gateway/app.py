@@ -30,6 +30,7 @@ from gateway.http.conversations.turns import Turns
 from gateway.http.cors import CrossOrigin, Preflights
 from gateway.http.edge import CHAT_PATH, App, Direct, Draining, Edge
 from gateway.http.inner.resends import Resends
+from gateway.http.keys.endpoint import key_routes
 from gateway.http.mcp.endpoint import McpEndpoint
 from gateway.http.messages.counting import CountTokens, ListedModels
 from gateway.http.messages.endpoint import Messages
@@ -303,6 +304,7 @@ class Gateway:
         ]
         found += response_routes(self.answering, self.settings, self.resends, self.store, self.auth, self.relay)
         found += organization_routes(self.transactions, self.auth, self.clock)
+        found += key_routes(self.keys, self.auth)
         found += self._classic_routes(ready)
         found += self.mcp.routes()
         page = Entrance(self._parts(ready))

@@ -72,7 +72,10 @@ class LimitSettings(Section):
 
 
 def _with_zone(at: datetime) -> datetime:
-    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    try:
+        return at.astimezone(UTC) if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    except OverflowError:
+        raise ValueError("must be a time before the year 10000") from None
 
 
 Expiry = Annotated[datetime, AfterValidator(_with_zone)]

@@ -5,7 +5,7 @@ import re
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
 import sqlalchemy as sa
@@ -241,9 +241,8 @@ def _page(connection: sa.Connection, query: KeyQuery) -> KeyPage | None:
 
 def _columns(fields: KeyFields) -> dict[str, Any]:
     """What a row says of a key: all of it as JSON, and in columns what lists look for."""
-    named = {name: getattr(fields, name) for name in ("tenant", "name", "owner", "project")}
-    ends = fields.expires_at.astimezone(UTC) if fields.expires_at is not None else None
-    return {**named, "expires_at": ends, "policy": fields.model_dump_json(exclude_defaults=True)}
+    named = {name: getattr(fields, name) for name in ("tenant", "name", "owner", "project", "expires_at")}
+    return {**named, "policy": fields.model_dump_json(exclude_defaults=True)}
 
 
 def _said(fields: KeyFields) -> dict[str, Any]:

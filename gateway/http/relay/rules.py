@@ -9,7 +9,7 @@ from gateway.models.exchange import Headers
 from gateway.models.keys import is_ours
 
 PREFIX = "/v1/"
-OWN = ("/v1/conversations/",)
+OWN = ("/v1/conversations/", "/v1/gateway/")
 """Prefixes that are never relayed: the gateway's ids mean nothing to an upstream."""
 OPERATORS = ("embeddings", "moderations", "audio/*", "images/*", "completions")
 """POST paths that an operator's key may be used for by default: they leave nothing that others could read."""
