@@ -126,13 +126,6 @@ class KeyStore:
             return KeyPage((), has_more=False) if query.after is None else None
         return await self._transactions.run(lambda connection: _page(connection, query))
 
-    async def count(self, now: datetime) -> int:
-        """How many there are that count."""
-        columns = api_keys.c
-        lives = (columns.revoked_at.is_(None), sa.or_(columns.expires_at.is_(None), columns.expires_at > now))
-        query = sa.select(sa.func.count()).select_from(api_keys).where(*lives)
-        return int(await self._transactions.run(lambda connection: connection.execute(query).scalar_one()))
-
     async def update(
         self, key_id: str, change: Callable[[KeyFields], KeyFields], record: Record | None = None
     ) -> StoredKey | None:
@@ -208,6 +201,13 @@ class KeyStore:
 
     async def _write(self, key_id: str, work: Callable[[sa.Connection], T | None]) -> T | None:
         return None if "\x00" in key_id else await self._transactions.run(work, write=True)
+
+
+def count_keys(connection: sa.Connection, now: datetime) -> int:
+    """How many keys there are that were neither revoked nor have expired."""
+    columns = api_keys.c
+    lives = (columns.revoked_at.is_(None), sa.or_(columns.expires_at.is_(None), columns.expires_at > now))
+    return int(connection.execute(sa.select(sa.func.count()).select_from(api_keys).where(*lives)).scalar_one())
 
 
 def _new() -> str:
