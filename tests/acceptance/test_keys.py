@@ -319,3 +319,24 @@ def test_s12_1_keys_are_as_described(one: GatewayProcess) -> None:
     check(described, "Key", answered(one, "GET", f"/{key['id']}"))
     check(described, "Keys", answered(one, "GET", ""))
     check(described, "NewKey", answered(one, "POST", f"/{key['id']}/rotate", {}))
+
+
+def test_s12_1_the_page_and_mcp_keep_to_the_key(one: GatewayProcess, upstream: MockUpstream) -> None:
+    """What is asked on the page is asked with the key that is logged in: its models are all that it may ask there."""
+    key = made(one, roles=["user", "viewer"], models=["small"])
+    before = len(upstream.chats)
+    with PageClient(one.url) as browser:
+        browser.log_in(key["key"])
+        seen = {}
+        for model in ("gpt-4o", "small"):
+            fields = {"csrf": browser.token("/ui/try"), "model": model, "message": "hi"}
+            parts = [(name, (None, value)) for name, value in fields.items()]
+            seen[model] = browser.client.post("/ui/try", files=parts).status_code
+    assert seen == {"gpt-4o": 403, "small": 200}
+    assert len(upstream.chats) == before + 1
+    told = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    headers = {"accept": "application/json, text/event-stream"}
+    with http(one, key["key"]) as client:
+        assert client.post(f"{one.url}/mcp", json=told, headers=headers).status_code != 401
+        answered(one, "DELETE", f"/{key['id']}")
+        assert client.post(f"{one.url}/mcp", json=told, headers=headers).status_code == 401
