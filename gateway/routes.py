@@ -10,6 +10,7 @@ from gateway.config.exposure import has_page
 from gateway.http.classic.chat import ClassicChat
 from gateway.http.classic.endpoint import ClassicConversations, ClassicHealth, MemoryStatistics, PromptInfo
 from gateway.http.edge import CHAT_PATH, App, Draining
+from gateway.http.keys.endpoint import key_routes
 from gateway.http.openapi.document import About, Description
 from gateway.http.operations import Live, MetricsPage, Ready
 from gateway.http.organization.endpoint import organization_routes
@@ -76,6 +77,7 @@ def route_table(gateway: "Gateway", draining: Draining) -> list[Route]:
     stored = (gateway.resends, gateway.store, gateway.auth, gateway.relay)
     found += response_routes(gateway.answering, gateway.settings, *stored)
     found += organization_routes(gateway.transactions, gateway.auth, gateway.clock)
+    found += key_routes(gateway.keys, gateway.auth)
     found += _classic_routes(gateway, ready)
     found += gateway.mcp.routes()
     page = Entrance(_parts(gateway, ready))
