@@ -259,6 +259,8 @@ class Deployment:
     query: str = ""
     key_header: str = "authorization"
     options: dict[str, Any] = field(default_factory=dict, repr=False)
+    id: str = ""
+    """Names its entry of `model_list`, the same on all replicas and without secrets; empty for none."""
 
     def url(self, path: str) -> str:
         """The address of `path` beside the completions."""
