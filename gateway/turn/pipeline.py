@@ -27,7 +27,7 @@ from gateway.models.exchange import UNTRANSLATED, Caller, ChatRequest, ChunkStre
 from gateway.models.items import BOUND, OF_RESPONSES, SIGNED
 from gateway.models.memory import EXTRACTS
 from gateway.models.recall import without_recall
-from gateway.models.routing import Candidates
+from gateway.models.routing import Candidates, hint_of
 from gateway.ports import FileStore, Spans, Upstream
 from gateway.storage.store import ConversationStore
 from gateway.turn.bound_thinking import bound_messages, with_possible_thinking
@@ -42,7 +42,6 @@ from gateway.turn.streaming import Receiver, StreamedAnswer, relay
 from gateway.upstream.routing.deployments import RESPONSES
 from gateway.upstream.routing.protocols import Protocols
 from gateway.upstream.routing.router import ConfiguredRouter
-from gateway.upstream.routing.single import candidates_of
 from gateway.window.budget import Budget, budget_for, cleared_above, tightened, writable
 
 DEFAULT_ROUTING = RoutingSettings()
@@ -276,7 +275,7 @@ class Pipeline:
 
     def candidates(self, request: ChatRequest) -> Candidates:
         """See `Contexts.candidates`."""
-        return candidates_of(self._router, request)
+        return self._router.candidates(request.model, request.caller, hint_of(request))
 
     async def anew(self, exchange: Exchange, request: ChatRequest, candidates: Candidates, at: Deployment) -> Exchange:
         """Steps 1 to 5 for another deployment or model, see `Contexts.anew`."""
@@ -303,6 +302,7 @@ class Pipeline:
     def _keep(self, exchange: Exchange) -> None:
         """What an answered request leaves for later ones, once it is stored."""
         built, conversation_id = exchange.built, exchange.conversation_id
+        exchange.candidates.remember(exchange.completion_id, exchange.chosen)
         if built is not None and conversation_id:
             tenant = exchange.request.caller.tenant
             self._context.keep(built, lambda: self._store.has_conversation(tenant, conversation_id))

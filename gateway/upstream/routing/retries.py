@@ -1,18 +1,17 @@
 """Whether another try of a failed call is worthwhile (guarantee §12.6). Pure, but for the budget, which counts."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from email.utils import parsedate_to_datetime
 from typing import Literal
 
 from gateway.config.routing import RoutingSettings
 from gateway.errors import GatewayError, UpstreamAuth, UpstreamError, UpstreamOverflow, UpstreamRefused
+from gateway.upstream.openai.faults import waited_for
+from gateway.upstream.routing.faults import SPENT
 
 Where = Literal["anywhere", "elsewhere", "nowhere"]
-SPENT_QUOTA = "insufficient_quota"
-"""OpenAI's code of a 429 that no waiting helps against."""
 MAX_DOUBLINGS = 20
 
 
@@ -88,25 +87,7 @@ def helps(error: GatewayError, statuses: tuple[int, ...]) -> Where:
         return "anywhere"
     if error.status not in statuses:
         return "nowhere"
-    return "elsewhere" if error.code == SPENT_QUOTA else "anywhere"
-
-
-def named_wait(headers: Mapping[str, str], now: datetime) -> float | None:
-    """The seconds that an upstream wants to be left alone, 0 for a time that is past; None if it says nothing."""
-    text = headers.get("retry-after-ms")
-    scale = 1000
-    if text is None:
-        text, scale = headers.get("retry-after"), 1
-    if text is None:
-        return None
-    try:
-        return max(0.0, float(text) / scale)
-    except ValueError:
-        pass
-    try:
-        return max(0.0, (parsedate_to_datetime(text) - now).total_seconds())
-    except (ValueError, TypeError):  # TypeError: a date that names no zone
-        return None
+    return "elsewhere" if error.code == SPENT else "anywhere"
 
 
 def _wait(failed: Failed, settings: RoutingSettings, random: Callable[[], float], now: datetime) -> float | None:
@@ -115,7 +96,7 @@ def _wait(failed: Failed, settings: RoutingSettings, random: Callable[[], float]
         return 0.0
     ceiling = min(settings.backoff_max, settings.backoff * 2.0 ** min(failed.here - 1, MAX_DOUBLINGS))
     wait = random() * ceiling
-    named = named_wait(failed.error.headers, now)
+    named = waited_for(failed.error.headers, now)
     if named is None:
         return wait
     return None if named > settings.backoff_max else max(named, wait)
