@@ -218,6 +218,7 @@ class Gateway:
             Protocols(clock),
             Recaller(self.context, self.counters, self.settlement, settings.context),
             self.summaries,
+            settings.routing,
         )
         self.telemetry.watch(self.settlement, pipeline)
         self.auth = auth = Authenticator(settings.auth, store)

@@ -180,6 +180,10 @@ class ChatRequest:
     api: Literal["responses", "messages"] | None = None
     native: Native | None = None
     asked: Mapping[str, Any] | None = None
+    patience: float | None = None
+    """Seconds from `started` that its client waits for an answer to begin, if it says so."""
+    fallbacks: bool = True
+    """Another model may answer where its own fails."""
 
     @property
     def keeps_content(self) -> bool:

@@ -34,6 +34,10 @@ def families(counts: Counts) -> Iterable[Any]:
     yield _counter("gateway_cost_usd", text, ["model", "purpose"], counts.costs)
     text = "Errors that upstreams gave instead of an answer."
     yield _counter("gateway_upstream_errors", text, ["model", "code"], counts.upstream_errors)
+    text = "Further tries before an answer began, by the error before."
+    yield _counter("gateway_upstream_retries", text, ["reason"], counts.retries)
+    text = "Models that were asked instead of another that failed, by kind."
+    yield _counter("gateway_fallbacks", text, ["kind"], counts.other_models)
     yield from _of_planning(counts)
     yield from _of_deployments(counts)
 

@@ -116,12 +116,16 @@ class Counts:
     unpriced: Counter[tuple[str]] = field(default_factory=Counter)
     """Bills whose model has no known price, by model."""
     tokens: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    """By model asked for, purpose (`primary`, `planner`, `summarizer`, `embedder`), and kind: `prompt` or
+    """By model asked for, purpose (`primary`, `failed_try`, `planner`, `summarizer`, `embedder`), and kind: `prompt` or
     `completion`."""
     costs: dict[tuple[str, str], Decimal] = field(default_factory=dict)
     """USD, by model asked for and purpose."""
     upstream_errors: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By model and code."""
+    retries: Counter[tuple[str]] = field(default_factory=Counter)
+    """Further tries by the code of the error before."""
+    other_models: Counter[tuple[str]] = field(default_factory=Counter)
+    """Models that were asked instead of another, by kind: `general`, `context_window`, `content_policy`."""
     internal_calls: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By purpose (`planner`, `summarizer`), outcome: `ok`, `cut`, `rubbish`, `cancelled`, else as `fallback_reason`."""
     decisions: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -219,6 +223,14 @@ class Metrics:
             if _is_trouble(error):
                 self._note(label, code, self._now())
 
+    def retried(self, error: Exception) -> None:
+        """A call is tried again, after this error."""
+        self._counts.retries[(_code(error) if isinstance(error, UpstreamError) else OTHER,)] += 1
+
+    def fell_back(self, kind: str) -> None:
+        """Another model is asked instead."""
+        self._counts.other_models[(kind,)] += 1
+
     def troubles(self) -> dict[str, Trouble]:
         """Models whose upstream has answered nothing since it gave an error, and what it gave."""
         return {label: replace(each) for label, each in self._troubles.items()}
@@ -245,6 +257,8 @@ class Metrics:
             tokens=now.tokens.copy(),
             costs=now.costs.copy(),
             upstream_errors=now.upstream_errors.copy(),
+            retries=now.retries.copy(),
+            other_models=now.other_models.copy(),
             internal_calls=now.internal_calls.copy(),
             decisions=now.decisions.copy(),
             fallbacks=now.fallbacks.copy(),

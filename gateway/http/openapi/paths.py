@@ -226,6 +226,7 @@ def _asking(summary: str, body: str, answer: str, streamed: dict[str, Any]) -> d
         _header("X-Context-Mode", "As `context.mode`."),
         _header("X-Context-Planning", "As `context.planning`."),
         _header("X-Context-Max-Input-Tokens", "As `context.max_input_tokens`."),
+        _header("X-Gateway-Fallbacks", "`off`: no other model answers where this one fails."),
         _header("Idempotency-Key", "The same request with the same key is answered and charged once."),
     ]
     found = _operation(summary, answered | {"text/event-stream": streamed}, parameters)
