@@ -39,6 +39,7 @@ def families(counts: Counts) -> Iterable[Any]:
     text = "Models that were asked instead of another that failed, by kind."
     yield _counter("gateway_fallbacks", text, ["kind"], counts.other_models)
     yield from _of_planning(counts)
+    yield from _of_deployments(counts)
 
 
 def _of_memory(counts: Counts) -> Iterable[Any]:
@@ -65,6 +66,18 @@ def _of_planning(counts: Counts) -> Iterable[Any]:
     yield _counter("gateway_planning_fallbacks", text, ["reason"], counts.fallbacks)
     text = "Summaries that plans asked for: hit (paid for before, or by another request at once) or miss."
     yield _counter("gateway_summaries", text, ["result"], counts.summaries)
+
+
+def _of_deployments(counts: Counts) -> Iterable[Any]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    family = GaugeMetricFamily("gateway_deployment_in_flight", "Calls under way.", labels=["deployment"])
+    yield _labelled(family, counts.deployments_in_flight)
+    text = "1 while a deployment rests since it failed, as far as this process has seen."
+    family = GaugeMetricFamily("gateway_deployment_resting", text, labels=["deployment"])
+    yield _labelled(family, counts.deployments_resting)
+    text = "Failures that count against a deployment."
+    yield _counter("gateway_deployment_failures", text, ["deployment", "code"], counts.deployment_failures)
 
 
 def _counter(name: str, text: str, labels: list[str], values: dict[Any, Any]) -> Any:

@@ -58,6 +58,8 @@ RELAYED = frozenset(
 )
 OF_THE_MOMENT = ("in_flight", "kept_bytes", "turns_running", "hooks_waiting", "planners_resting")
 """Fields of `Counts` that end with their process."""
+HELD = ("cache_bytes", "deployments_in_flight", "deployments_resting")
+"""Those of them that have labels."""
 CLOCK = SystemClock()
 METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"))
 
@@ -132,6 +134,12 @@ class Counts:
     """By `fallback_reason`."""
     summaries: Counter[tuple[str]] = field(default_factory=Counter)
     """Summaries that plans asked for: `hit` (paid for by somebody else or before) or `miss`."""
+    deployments_in_flight: Counter[tuple[str]] = field(default_factory=Counter)
+    """Calls under way, by the deployment's id."""
+    deployments_resting: Counter[tuple[str]] = field(default_factory=Counter)
+    """1 for a deployment that rests, else 0."""
+    deployment_failures: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """What counts against a deployment, by its id and the error's code."""
 
 
 @dataclass(slots=True)
@@ -290,7 +298,8 @@ class Metrics:
 
 
 def _nothing_observed() -> Mapping[str, Any]:
-    return {"cache_bytes": Counter(), "cache_reads": Counter()}
+    labelled = *HELD, "cache_reads", "deployment_failures"
+    return {name: Counter[tuple[str, ...]]() for name in labelled}
 
 
 def endpoint_of(path: str) -> str:

@@ -34,6 +34,7 @@ SMALL_WITH_REASON = {
     "storage/reports/parts.py": "how each list is read in parts",
     "tokens/estimate.py": "samples of long texts: pure, beside the counter that is large already",
     "upstream/routing/faults.py": "what an error says of a deployment: pure, beside its health",
+    "upstream/routing/probes.py": "what runs beside requests, started by `app.py`",
     "upstream/routing/minute.py": "a window of a minute, for limits and failures alike",
     "upstream/litellm/rehearsal.py": "a call that goes nowhere, beside the provider's that it is made with",
     "storage/turns/questions.py": "how a conversation begins: asked by the commit, by deletion, and of older bills",

@@ -50,6 +50,11 @@ class Watch:
     measured_at: float = -math.inf
 
     @property
+    def name(self) -> str:
+        """The deployment's id."""
+        return self.deployment.id
+
+    @property
     def is_doubtful(self) -> bool:
         """Whether it has not answered since it was sent to rest."""
         return self.resting_since is not None
