@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from gateway.base.ids import content_digest
+from gateway.base.ids import completion_of, content_digest
 from gateway.errors import GatewayError
 from gateway.models.chain import content_text
 from gateway.models.exchange import ChatRequest, Deployment
@@ -49,7 +49,8 @@ def hint_of(request: ChatRequest) -> RouteHint:
     """What a request tells of its conversation. It costs nothing: the digest is made where several deployments are."""
     ref, named = request.conversation, request.forward.get(CACHE_KEY)
     name = named if isinstance(named, str) and named else ref.conversation_id or ref.session
-    return RouteHint(request.caller.tenant, name, ref.behind, request.messages)
+    behind = None if ref.behind is None else completion_of(ref.behind)
+    return RouteHint(request.caller.tenant, name, behind, request.messages)
 
 
 class Attempt(Protocol):
