@@ -101,7 +101,7 @@ class Sender:
         self._settings = settings
         self._contexts = contexts
         self._body = body
-        self._budget = RetryBudget(settings.retry_share, settings.retry_minimum)
+        self.budget = RetryBudget(settings.retry_share, settings.retry_minimum)
         self._has_fallbacks = has_fallbacks(settings)
         self.random = random.Random().random
         self.sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -112,11 +112,11 @@ class Sender:
         Raises:
             GatewayError: as drawn in `errors`, of who was asked last.
         """
-        self._budget.began()
+        self.budget.began()
         try:
             return await self._answered(exchange, self._complete)
         finally:
-            self._budget.ended()
+            self.budget.ended()
 
     async def opened(self, exchange: Exchange, stack: AsyncExitStack) -> ChunkStream:
         """A stream that has begun; `stack` holds it open.
@@ -130,13 +130,13 @@ class Sender:
             stack.push(_ending(attempt))
             return opened
 
-        self._budget.began()
+        self.budget.began()
         try:
             opened = await self._answered(exchange, opening)
         except BaseException:
-            self._budget.ended()
+            self.budget.ended()
             raise
-        stack.callback(self._budget.ended)
+        stack.callback(self.budget.ended)
         return opened
 
     async def instead(self, exchange: Exchange, error: GatewayError) -> bool:
@@ -154,7 +154,7 @@ class Sender:
         while True:
             tries.at.append(exchange.chosen)
             try:
-                with self._budget.trying(is_drawn=tries.is_drawn):
+                with self.budget.trying(is_drawn=tries.is_drawn):
                     return await self._mended(exchange, call)
             except GatewayError as error:
                 if not await self._goes_on(_Failure(exchange, error, self._settlement), tries):
@@ -191,7 +191,7 @@ class Sender:
             failure.book()
             self._settlement.metrics.retried(failure.error)
             if decision.wait > 0:
-                with self._budget.trying(is_drawn=tries.is_drawn):
+                with self.budget.trying(is_drawn=tries.is_drawn):
                     await self.sleep(decision.wait)
             return not exchange.asked.has_left()
 
@@ -204,7 +204,7 @@ class Sender:
             tries.of(place),
             begun=exchange.delivered,
             rests=rests,
-            has_room=self._budget.has_room,
+            has_room=self.budget.has_room,
             left=left,
         )
 

@@ -83,7 +83,9 @@ def module_trying_again(module_start_gateway: GatewayFactory, module_upstream: M
 
 
 @pytest.fixture
-def failing_over(module_failing_over: GatewayProcess, upstream: MockUpstream, elsewhere: MockUpstream) -> GatewayProcess:
+def failing_over(
+    module_failing_over: GatewayProcess, upstream: MockUpstream, elsewhere: MockUpstream
+) -> GatewayProcess:
     """Retries as they are by default, and models that answer for others."""
     upstream.count_prompt = elsewhere.count_prompt = prompt_tokens
     return module_failing_over
@@ -363,15 +365,11 @@ def test_s12_7_metrics_count_tries_and_other_models(failing_over: GatewayProcess
     assert 'gateway_fallbacks_total{kind="general"}' in page
 
 
-def test_s12_7_a_key_asks_no_model_that_it_does_not_name(
-    start_gateway: GatewayFactory, upstream: MockUpstream
-) -> None:
+def test_s12_7_a_key_asks_no_model_that_it_does_not_name(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
     keys = [{"key": LIMITED, "tenant": "a", "models": ["lone"]}, {"key": ADMIN, "tenant": "b"}]
     models = [entry("lone", "lone", upstream.base_url), entry("other", "other", upstream.base_url)]
     settings = {**RESTING, "default_fallbacks": ["other"]}
     gateway = start_gateway({"model_list": models, "routing": settings, "auth": {"keys": keys}})
     failing(upstream, "lone", status=500)
-    found = [
-        ask(gateway, "lone", headers={"authorization": f"Bearer {key}"}).status_code for key in (LIMITED, ADMIN)
-    ]
+    found = [ask(gateway, "lone", headers={"authorization": f"Bearer {key}"}).status_code for key in (LIMITED, ADMIN)]
     assert found == [500, 200]

@@ -219,6 +219,7 @@ def _asking(summary: str, body: str, answer: str, streamed: dict[str, Any]) -> d
         "x-request-id": {"schema": TEXT},
         "x-conversation-id": {"schema": TEXT},
         "x-gateway-response-cost": {"schema": TEXT, "description": "USD; of answers that are not streamed."},
+        "x-gateway-model": {"schema": TEXT, "description": "The model that answered instead of the one asked for."},
     }
     parameters = [
         _header("X-Conversation-Id", "The conversation to continue."),
