@@ -44,8 +44,8 @@ class Exchange:
     """Routes of the deployments that were asked before and failed, in their order."""
     failed: list[CallCost] = field(default_factory=list)
     """Their calls that may have been charged, each priced as its own deployment charges."""
-    home: str = ""
-    """The origin of the deployment that was chosen first."""
+    home: str | None = None
+    """The origin of the deployment that was chosen first, once another is."""
     plan: PlanResult | None = None
     """Of a context that was made for a model before: no planner is asked twice."""
     key: str | None = None
@@ -79,6 +79,8 @@ class Exchange:
     given_up: bool = False
     """Its failure is recorded, or about to be."""
     sent_at: float | None = None
+    written: int = 0
+    """Tokens of its answer, once they are known."""
     timings: dict[str, float] = field(default_factory=dict)
     internal: list[InternalCall] = field(default_factory=list)
     """Calls of internal models in their order. They are billed whatever becomes of the request."""
@@ -102,7 +104,7 @@ class Exchange:
     @property
     def is_foreign(self) -> bool:
         """Whether it goes to another origin than was chosen first: thoughts that are bound to that stay behind."""
-        return self.chosen.origin != self.home
+        return self.home is not None and self.chosen.origin != self.home
 
     @property
     def is_instead(self) -> bool:
@@ -120,6 +122,7 @@ class Exchange:
 
     def turn_to(self, other: "Exchange") -> None:
         """Goes on with what was made for another deployment or model. What was paid for stays on the bill."""
+        self.home = self.home or self.chosen.origin
         if self.called:
             self.left.append(self.deployment.route)
         self.failed += [replace(call, purpose=FAILED_TRY) for call in self.paid]

@@ -196,15 +196,14 @@ class Pipeline:
         if request.api == "messages" and spoken.protocol != "anthropic":
             request = replace(request, forward=writable(request.forward, facts))
         if request.options.mode == "off":
-            made = Exchange(request, spoken, facts, Budget(None, None), asked, candidates, deployment)
-            made.home, made.fallback = deployment.origin, fallback
-            return made
+            budget = Budget(None, None)
+            return Exchange(request, spoken, facts, budget, asked, candidates, deployment, fallback=fallback)
         budget = budget_for(facts, request.forward, request.options.max_input_tokens, self._settings)
         recall = None
         if request.options.recall and not request.options.whole:
             request, budget, recall = offered(request, spoken, facts, budget, self._settings)
-        made = Exchange(request, spoken, facts, budget, asked, candidates, deployment, recall=recall)
-        made.home, made.fallback = deployment.origin, fallback
+        made = Exchange(request, spoken, facts, budget, asked, candidates, deployment, fallback=fallback)
+        made.recall = recall
         return made
 
     async def _rebuild(self, exchange: Exchange) -> None:
@@ -281,7 +280,7 @@ class Pipeline:
         """Steps 1 to 5 for another deployment or model, see `Contexts.anew`."""
         await self._router.learn(request.model, at)
         made = self._open_exchange(request, candidates, at)
-        made.internal, made.home = exchange.internal, exchange.home
+        made.internal = exchange.internal
         made.plan = exchange.built.plan if exchange.built is not None else exchange.plan
         if not request.is_proxied:
             await self._rebuild(made)

@@ -127,7 +127,7 @@ class Sender:
         async def opening(exchange: Exchange, attempt: Attempt) -> ChunkStream:
             stream = self._upstream.stream(exchange.deployment, self._body(exchange), self._headers(exchange))
             opened = await stack.enter_async_context(stream)
-            stack.push(_ending(attempt))
+            stack.push(_ending(attempt, exchange))
             return opened
 
         self.budget.began()
@@ -163,8 +163,9 @@ class Sender:
     async def _goes_on(self, failure: "_Failure", tries: _Tries) -> bool:
         """Whether to ask anew after an error: the exchange is ready for it then."""
         exchange = failure.exchange
-        kind = kind_of(failure.error, self._settings)
-        if kind is None or exchange.delivered or exchange.asked.has_left():
+        exchange.is_out = failure.error.may_be_charged
+        kind, left = kind_of(failure.error, self._settings), self._left(exchange)
+        if kind is None or exchange.delivered or exchange.asked.has_left() or (left is not None and left <= 0):
             return False
         if kind == "general" and await self._another_try(failure, tries):
             return True
@@ -196,8 +197,7 @@ class Sender:
             return not exchange.asked.has_left()
 
     def _facts(self, failure: "_Failure", tries: _Tries, place: Deployment, *, rests: bool) -> Failed:
-        exchange, asked = failure.exchange, failure.exchange.asked
-        left = None if asked.patience is None else asked.started + asked.patience - self._settlement.clock.monotonic()
+        exchange = failure.exchange
         return Failed(
             failure.error,
             len(tries.at),
@@ -205,8 +205,13 @@ class Sender:
             begun=exchange.delivered,
             rests=rests,
             has_room=self.budget.has_room,
-            left=left,
+            left=self._left(exchange),
         )
+
+    def _left(self, exchange: Exchange) -> float | None:
+        """Seconds that its client still waits; None if it does not say."""
+        asked = exchange.asked
+        return None if asked.patience is None else asked.started + asked.patience - self._settlement.clock.monotonic()
 
     async def _at(self, exchange: Exchange, other: Deployment) -> bool:
         """Makes the exchange ready for another deployment of the same model; False if that cannot be asked."""
@@ -372,13 +377,13 @@ class _Failure:
 
 
 def _ending(
-    attempt: Attempt,
+    attempt: Attempt, exchange: Exchange
 ) -> Callable[[type[BaseException] | None, BaseException | None, TracebackType | None], bool]:
     """What tells at the end of a stream that the attempt is over, and how."""
     attempt.answered()
 
     def ended(_: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> bool:
-        attempt.ended(error)
+        attempt.ended(error, exchange.written)
         return False
 
     return ended

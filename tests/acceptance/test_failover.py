@@ -9,11 +9,13 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support import anthropic_wire
 from tests.support.answers import Json, exact, user
 from tests.support.command import gateway_command
 from tests.support.documents import lamps, prompt_tokens
 from tests.support.factory import SMALL_MODEL_INFO, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_provider import MockProvider
 from tests.support.mock_upstream import MockUpstream
 from tests.support.mock_upstream import Record as Asked
 from tests.support.process import wait_until
@@ -48,8 +50,24 @@ def elsewhere(module_elsewhere: MockUpstream) -> MockUpstream:
 
 
 @pytest.fixture(scope="module")
+def module_claude() -> Iterator[MockProvider]:
+    with MockProvider() as server:
+        yield server
+
+
+@pytest.fixture
+def claude(module_claude: MockProvider) -> MockProvider:
+    """Anthropic."""
+    module_claude.clear()
+    return module_claude
+
+
+@pytest.fixture(scope="module")
 def module_failing_over(
-    module_start_gateway: GatewayFactory, module_upstream: MockUpstream, module_elsewhere: MockUpstream
+    module_start_gateway: GatewayFactory,
+    module_upstream: MockUpstream,
+    module_elsewhere: MockUpstream,
+    module_claude: MockProvider,
 ) -> GatewayProcess:
     here, there = module_upstream.base_url, module_elsewhere.base_url
     small = entry("tiny", "tiny", here)
@@ -62,11 +80,20 @@ def module_failing_over(
                 entry("lone", "lone", here),
                 entry("other", "other", there),
                 entry("strict", "strict", here),
+                entry("open", "open", here),
+                {
+                    "model_name": "claude",
+                    "litellm_params": {
+                        "model": "anthropic/claude-sonnet-4-5",
+                        "api_base": module_claude.url,
+                        "api_key": "sk-ant",
+                    },
+                },
                 small,
             ],
             "routing": {
                 **RESTING,
-                "fallbacks": {"lone": ["nobody", "other"], "other": "tiny"},
+                "fallbacks": {"lone": ["nobody", "other"], "other": "tiny", "claude": "other", "open": "claude"},
                 "context_window_fallbacks": {"tiny": "other"},
                 "content_policy_fallbacks": {"strict": "other"},
             },
@@ -120,6 +147,18 @@ def bill_of(gateway: GatewayProcess, answer: httpx.Response) -> Json:
     wait_until(stored, "the bill")
     metadata: Json = found["response_metadata"]
     return metadata
+
+
+def audit(gateway: GatewayProcess) -> None:
+    """Every bill so far adds up."""
+    done = gateway_command("audit", "--config", str(gateway.config_path), directory=gateway.directory)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def show(gateway: GatewayProcess, answer: httpx.Response) -> list[str]:
+    """What `gateway show` says of a request, line by line."""
+    request_id, where = answer.headers["x-request-id"], ("--config", str(gateway.config_path))
+    return gateway_command("show", request_id, *where, directory=gateway.directory).stdout.splitlines()
 
 
 def failing(upstream: MockUpstream, *models: str, **script: Any) -> None:
@@ -208,16 +247,8 @@ def test_s12_6_what_a_failed_try_may_have_cost_is_on_the_bill(
     assert bill["cost"]["total_cost"] == usage["cost"] == expected
     assert bill["cost"]["estimated"] is True
     assert bill["cost"]["planning_cost"] == 0
-    audit = gateway_command("audit", "--config", str(failing_over.config_path), directory=failing_over.directory)
-    assert audit.returncode == 0, audit.stdout + audit.stderr
-    shown = gateway_command(
-        "show",
-        answer.headers["x-request-id"],
-        "--config",
-        str(failing_over.config_path),
-        directory=failing_over.directory,
-    )
-    assert "failed_try" in shown.stdout
+    audit(failing_over)
+    assert any("failed_try" in line for line in show(failing_over, answer))
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -354,6 +385,65 @@ def test_s12_7_thoughts_stay_with_who_thought_them(
     assert "one and one" in str(upstream.chats_of("lone")[-1].body)
     assert "two" in str(elsewhere.last.body)
     assert "one and one" not in str(elsewhere.last.body)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_s12_7_signed_thoughts_stay_behind_in_a_tool_loop(
+    failing_over: GatewayProcess, elsewhere: MockUpstream, claude: MockProvider, stream: bool
+) -> None:
+    """Anthropic thinks and calls a tool; with the result it is overloaded, and another provider goes on."""
+    tools = [{"name": "look", "description": "Looks.", "input_schema": {"type": "object", "properties": {}}}]
+    thinking = {"type": "enabled", "budget_tokens": 1024}
+    signed = {"type": "thinking", "thinking": "I must look", "signature": "c2lnbmVk"}
+    used = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}}
+    claude.reply(anthropic_wire.message(signed, used, stop="tool_use"))
+    body: Json = {"max_tokens": 2000, "thinking": thinking, "tools": tools, "stream": stream}
+    said = [user("Is it there?")]
+    assert ask(failing_over, "claude", "messages", said, **body).status_code == 200
+    said += [
+        {"role": "assistant", "content": [signed, used]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "It is."}]},
+    ]
+    claude.fail(529, anthropic_wire.error("overloaded_error", "Overloaded"))
+    answer = ask(failing_over, "claude", "messages", said, **body)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["x-gateway-model"] == "other"
+    assert "signature" in str(claude.last.body)
+    assert "It is." in str(elsewhere.last.body)
+    assert not {word for word in ("I must look", "c2lnbmVk") if word in str(elsewhere.last.body)}
+    assert not elsewhere.violations
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_s12_7_a_provider_of_another_api_answers(
+    failing_over: GatewayProcess, upstream: MockUpstream, claude: MockProvider, api: str
+) -> None:
+    failing(upstream, "open", status=500)
+    answer = ask(failing_over, "open", api)
+    assert (answer.status_code, answer.headers["x-gateway-model"]) == (200, "claude"), answer.text
+    assert len(claude.calls) == 1
+    assert "ok" in answer.text
+
+
+def test_s12_7_the_rounds_of_recall_begin_anew_with_who_answers(
+    failing_over: GatewayProcess, upstream: MockUpstream, elsewhere: MockUpstream
+) -> None:
+    """The first model reads once and fails; what that cost is on the bill, beside the answer of the other."""
+    upstream.reply(tool_calls=[("recall", {"question": "lamp 7"})])
+    upstream.reply(status=500)
+    answer = ask(failing_over, "lone", text="Who keeps lamp 7?", context={"recall": True})
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["x-gateway-model"] == "other"
+    assert [len(upstream.chats), len(elsewhere.chats)] == [2, 1]
+    told = exact(answer.text)
+    usage, bill = told["usage"], told["response_metadata"]
+    assert bill["routing_path"] == ["lone", "openai/lone", "openai/other"]
+    assert usage["prompt_tokens"] == prompt_tokens(elsewhere.last.body)
+    own = usage["prompt_tokens"] * Decimal("13e-06") + usage["completion_tokens"] * Decimal("17e-06")
+    (asked,) = [call for call in show(failing_over, answer) if "failed_try" in call]
+    assert "openai/lone" in asked
+    assert usage["cost"] > own
+    audit(failing_over)
 
 
 def test_s12_7_metrics_count_tries_and_other_models(failing_over: GatewayProcess, upstream: MockUpstream) -> None:
