@@ -8,7 +8,7 @@ well be there for the others. It is asked and told on the event loop alone.
 import math
 from collections import Counter, deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from gateway.config.routing import RoutingSettings
@@ -76,7 +76,9 @@ class Health:
             return UNWATCHED
         watch = self._watches.get(deployment.id)
         if watch is None:
-            watch = self._watches[deployment.id] = Watch(deployment)
+            # A client's own key is not kept, and not used for probes.
+            kept = deployment if deployment.operator_key else replace(deployment, api_key=None)
+            watch = self._watches[deployment.id] = Watch(kept)
         now = self._clock.monotonic()
         watch.in_flight += 1
         watch.requests.add(1, now)
