@@ -81,6 +81,7 @@ from gateway.upstream.openai.resources import UpstreamFiles, UpstreamModels
 from gateway.upstream.openai.told_facts import ToldFacts
 from gateway.upstream.responses.adapter import ResponsesUpstream
 from gateway.upstream.routing.catalogue import Catalogue
+from gateway.upstream.routing.probes import probe_for_ever
 from gateway.upstream.routing.protocols import Protocols
 from gateway.upstream.routing.providers import ProtocolUpstream, unsupported
 from gateway.upstream.routing.router import ConfiguredRouter, modifies_params
@@ -157,7 +158,7 @@ class Gateway:
         self.client = new_client(self.pool)
         self.catalogue = Catalogue()
         self.told = ToldFacts(self.client, self.clock)
-        self.router = ConfiguredRouter(settings, self.catalogue, self.told)
+        self.router = ConfiguredRouter(settings, self.catalogue, self.told, self.clock)
         self.over_http = self.telemetry.http(self.pool)
         self.library = Library(modify_params=modifies_params(settings))
         litellm = LitellmUpstream(self.client, self.library)
@@ -218,6 +219,7 @@ class Gateway:
             Protocols(clock),
             Recaller(self.context, self.counters, self.settlement, settings.context),
             self.summaries,
+            settings.routing,
         )
         self.telemetry.watch(self.settlement, pipeline)
         self.limited = limited = open_limited(
@@ -235,7 +237,7 @@ class Gateway:
         self.attachments = Attachments(records, auth)
         self.window = ConversationContext(records, auth)
         kept = (self.paths, self.resends, self.indexes, self.backend, self.files)
-        observed = Observed(*kept, self.settlement.running, self.hooks, self.rest)
+        observed = Observed(*kept, self.settlement.running, self.hooks, self.rest, self.router.health)
         self.metrics.observed = observed.counts
         self.statistics = Statistics(observed, self.metrics, auth, settings)
         self.stored = Stored(self.things, records, store, self.paths, self.resends)
@@ -271,6 +273,7 @@ class Gateway:
             asyncio.ensure_future(add_older_for_ever(self.transactions, sweep_seconds(days))),
             asyncio.ensure_future(self.idempotency.keep()),
             asyncio.ensure_future(keep_calibrated(self.margins, self.calibrations)),
+            asyncio.ensure_future(probe_for_ever(self.router.health, self.client, settings.routing.probe)),
         ]
         if self.shared is not None:
             running.append(asyncio.ensure_future(keep_shared(self.shared, self.metrics)))

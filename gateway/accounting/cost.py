@@ -7,6 +7,7 @@ from decimal import ROUND_HALF_EVEN, Context, Decimal
 from typing import Any
 
 from gateway.models.bill import (
+    OF_MODELS,
     PICO,
     CallCost,
     ContextPlanningCost,
@@ -117,7 +118,7 @@ def planning_usage(calls: Sequence[CallCost]) -> ContextPlanningUsage:
     """Tokens and calls of the internal models among these."""
     found: dict[str, dict[str, int]] = {}
     for call in calls:
-        if call.purpose != "primary":
+        if call.purpose not in OF_MODELS:
             sums = found.setdefault(call.purpose, {"prompt_tokens": 0, "completion_tokens": 0, "calls": 0})
             usage = usage_of(call.usage)
             sums["prompt_tokens"] += usage.prompt_tokens
@@ -243,7 +244,7 @@ def total_cost(calls: Sequence[CallCost]) -> tuple[CostMetadata, ContextPlanning
     belongs to null, never 0 (guarantee §6); the other sums are known all the same."""
     if len(calls) == 1 and calls[0].purpose == "primary":
         return _cost_of(calls[0]), NO_PLANNING
-    primary = [call for call in calls if call.purpose == "primary"]
+    primary = [call for call in calls if call.purpose in OF_MODELS]
     totals = {
         purpose: _all_of(call.total for call in calls if call.purpose == purpose)
         for purpose in ("planner", "summarizer", "embedder")
@@ -356,6 +357,8 @@ def ledger_figures(metadata: Mapping[str, Any], calls: Sequence[CallCost]) -> Le
         if call.purpose == "primary":
             read, wrote = cache_tokens(call.usage)
             cached, written = cached + read, written + wrote
+        elif call.purpose in OF_MODELS:
+            continue
         elif total is None:
             unpriced += 1
         else:

@@ -5,7 +5,6 @@ What became of each setting is kept for `gateway check` (guarantee §9).
 
 import copy
 import difflib
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -232,17 +231,19 @@ def _has_master(moved: Moved) -> bool:
 
 
 def _add_aliases(moved: Moved, path: str, aliases: dict[str, Any]) -> None:
-    """Further names of models that are listed; LiteLLM writes `alias: model` or `alias: {model: …, hidden: …}`."""
+    """Further names of models that are listed; LiteLLM writes `alias: model` or `alias: {model: …, hidden: …}`. A name
+    that several entries have is one for all of them."""
     models = moved.raw.get("model_list")
-    entries = [each for each in reversed(models or []) if isinstance(each, dict)]
-    entries.sort(key=lambda each: not each.get("unset"))  # the first that can be served comes last, and counts
-    listed = {each.get("model_name"): each for each in entries}
+    listed: dict[Any, list[dict[str, Any]]] = {}
+    for entry in models or []:
+        if isinstance(entry, dict):
+            listed.setdefault(entry.get("model_name"), []).append(entry)
     lost = []
     for alias, target in aliases.items():
         name = target.get("model") if isinstance(target, dict) else target
         if name in listed and isinstance(models, list):
             if alias not in listed:
-                models.append({**copy.deepcopy(listed[name]), "model_name": alias})
+                models += [{**copy.deepcopy(each), "model_name": alias} for each in listed[name]]
         else:
             lost.append(alias)
     if lost:
@@ -265,7 +266,7 @@ def _set_for_all(raw: dict[str, Any], parameter: str, value: Any) -> bool:
 
 
 def _describe_models(moved: Moved) -> None:
-    """Says of `model_list` what a LiteLLM user would not expect: parameters that are not used, names given twice."""
+    """Says of `model_list` what a LiteLLM user would not expect: parameters that are not used."""
     models = moved.raw.get("model_list")
     entries = [each for each in models if isinstance(each, dict)] if isinstance(models, list) else []
     used: dict[str, None] = {}
@@ -274,7 +275,3 @@ def _describe_models(moved: Moved) -> None:
         used |= dict.fromkeys(params if isinstance(params, dict) else ())
     unused = [name for name in used if name in ROUTER_PARAMETERS and name not in SILENT]
     moved.fates += [fate_of(f"model_list[].litellm_params.{name}") for name in unused]
-    for name, number in Counter(str(entry.get("model_name")) for entry in entries).items():
-        if number > 1:
-            text = f"{number} entries; the first that can be served is, the others are not: nothing is balanced"
-            moved.warnings.append(f"model_list: {name!r} has {text}")

@@ -71,6 +71,10 @@ class InternalCall:
     estimated: bool = False
 
 
+FAILED_TRY = "failed_try"
+"""The purpose of a call of the model, or of one instead of it, that failed before another answered."""
+OF_MODELS = ("primary", FAILED_TRY)
+"""Purposes of calls that were to answer the request; all others are an internal model's."""
 PICO = Decimal("0.000000000001")
 """Each call's prompt and completion cost is rounded to this (guarantee §6)."""
 

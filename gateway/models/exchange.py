@@ -198,6 +198,10 @@ class ChatRequest:
     asked: Mapping[str, Any] | None = None
     admissions: list[Admission] = field(default_factory=list, repr=False, compare=False)
     """`admission`, once it is let in: a copy of a whole request for that alone is dear."""
+    patience: float | None = None
+    """Seconds from `started` that its client waits for an answer to begin, if it says so."""
+    fallbacks: bool = True
+    """Another model may answer where its own fails."""
 
     @property
     def admission(self) -> Admission | None:
@@ -278,6 +282,8 @@ class Deployment:
     query: str = ""
     key_header: str = "authorization"
     options: dict[str, Any] = field(default_factory=dict, repr=False)
+    id: str = ""
+    """Names its entry of `model_list`, the same on all replicas and without secrets; empty for none."""
 
     def url(self, path: str) -> str:
         """The address of `path` beside the completions."""

@@ -137,6 +137,13 @@ class LedgerEntry:
     figures: LedgerFigures | None = None
     """None: not known; then it is in no sums yet."""
 
+    @property
+    def window_model(self) -> str:
+        """The model that its context was made for last: the one that was asked for, or another that answered."""
+        used = self.metadata.get("context_utilization")
+        named = used.get("model_name") if isinstance(used, dict) else None
+        return named if isinstance(named, str) else self.model
+
 
 @dataclass(frozen=True, slots=True)
 class StoredTurn:

@@ -36,6 +36,7 @@ CALLER = Caller("check")
 MOST_NAMED = 5
 """Models named in one line of the report."""
 SET = "set model_info.max_input_tokens"
+SET_PRICES = "set its prices in model_info"
 WAYS = {"responses": "by Responses", "anthropic": "by Anthropic's Messages", "litellm": "through litellm"}
 """How a model is called, by its deployment's `protocol`, where that is not by chat completions."""
 OWN_KEY = "the client's own key will be used"
@@ -168,15 +169,16 @@ def _places(settings: Settings, router: ConfiguredRouter, internal: _Internal) -
         GatewayError: its entry cannot be served.
     """
     if router.lists(internal.name):
-        return "in model_list", [router.deployment(internal.name, CALLER)]
-    found = {}
+        return "in model_list", router.all_of(internal.name, CALLER)
+    found: dict[str, list[Deployment]] = {}
     for model, primary in _primaries(settings, router):
         served = router.internal(internal.name, internal.chosen, primary, CALLER)
         if served is not None:
-            found[model] = served
+            found.setdefault(model, []).append(served)
+    places = [each for served in found.values() for each in served]
     if not settings.model_list:
-        return ("at the default upstream" if found else ""), list(found.values())
-    return (f"at the upstream of {_some(list(found))}" if found else ""), list(found.values())
+        return ("at the default upstream" if found else ""), places
+    return (f"at the upstream of {_some(list(found))}" if found else ""), places
 
 
 def _some(names: list[str]) -> str:
@@ -186,9 +188,11 @@ def _some(names: list[str]) -> str:
 
 def _primaries(settings: Settings, router: ConfiguredRouter) -> Iterator[tuple[str, Deployment]]:
     """The models that answer, as far as the configuration names them; the default upstream where it names none."""
-    for name in [entry.model_name for entry in settings.model_list if unsupported(entry) is None] or [""]:
+    names = dict.fromkeys(entry.model_name for entry in settings.model_list if unsupported(entry) is None)
+    for name in names or [""]:
         try:
-            yield name, router.deployment(name, CALLER) if name else router.default(name, CALLER)
+            for each in router.all_of(name, CALLER) if name else [router.default(name, CALLER)]:
+                yield name, each
         except GatewayError:  # named by the other checks
             continue
 
@@ -330,29 +334,29 @@ async def _check_upstreams(settings: Settings) -> AsyncIterator[Result]:
     client = new_client(ConnectionPool(10))
     told = ToldFacts(client, SystemClock())
     router, reaching = ConfiguredRouter(settings, Catalogue(), told), Reaching(client)
-    names: list[str | None] = [entry.model_name for entry in settings.model_list if unsupported(entry) is None]
+    names = dict.fromkeys(entry.model_name for entry in settings.model_list if unsupported(entry) is None)
     try:
         for name in names or [None]:
             try:
-                deployment = router.deployment(name, CALLER) if name else router.default("", CALLER)
+                deployments = router.all_of(name, CALLER) if name else [router.default("", CALLER)]
             except Unauthorized:
                 yield Result(f"model {name}", True, OWN_KEY)
                 continue
             except GatewayError:
                 yield Result("models", False, "model_list is empty, and the default upstream has no key")
                 continue
-            asked = probed(deployment)
-            if asked is None:
-                yield Result(
-                    f"model {name}", True, f"not asked: {deployment.route} is called {WAYS[deployment.protocol]}"
-                )
-                continue
-            if reaching.knows(asked):
-                continue
-            problem = _clause((await reaching.reached(asked)).problem)
-            reaching.tell(asked)
-            text = problem or ("reached" if asked.api_key is not None else f"reached; {OWN_KEY}")
-            yield Result(f"upstream {_address(asked.api_base)}", not problem, text, optional=name is None)
+            for deployment in deployments:
+                asked = probed(deployment)
+                if asked is None:
+                    text = f"not asked: {deployment.route} is called {WAYS[deployment.protocol]}"
+                    yield Result(f"model {name}", True, text)
+                    continue
+                if reaching.knows(asked):
+                    continue
+                problem = _clause((await reaching.reached(asked)).problem)
+                reaching.tell(asked)
+                text = problem or ("reached" if asked.api_key is not None else f"reached; {OWN_KEY}")
+                yield Result(f"upstream {_address(asked.api_base)}", not problem, text, optional=name is None)
         async for result in _check_facts(settings, router, reaching):
             yield result
         async for result in check_planning(settings, router, reaching):
@@ -365,21 +369,23 @@ async def _check_upstreams(settings: Settings) -> AsyncIterator[Result]:
 async def _check_facts(settings: Settings, router: ConfiguredRouter, reaching: Reaching) -> AsyncIterator[Result]:
     """Models whose window or price is not configured and not in the price map: what their upstreams tell."""
     for name in router.names:
-        if not lacks(router.facts(name)) or settings.context.embedding_model == name:
-            continue
         try:
-            deployment = router.deployment(name, CALLER)
+            deployments = router.all_of(name, CALLER)
         except GatewayError:  # named by the other checks
             continue
-        asked = probed(deployment)
-        if asked is None or (reaching.knows(asked) and (await reaching.reached(asked)).problem):
-            continue
-        await router.learn(name, deployment)
-        facts = router.facts(name, deployment)
-        window, price = facts.context_window or facts.max_input_tokens, facts.prices
-        texts = [f"window {window:,} tokens" if window else f"its window is not known, so it is not managed: {SET}"]
-        texts.append("priced" if price else "its price is not known, so no cost is told: set its prices in model_info")
-        yield Result(f"model {name}", bool(window and price), "; ".join(texts), optional=True)
+        for deployment in deployments:
+            if not lacks(router.facts(name, deployment)) or settings.context.embedding_model == name:
+                continue
+            asked = probed(deployment)
+            if asked is None or (reaching.knows(asked) and (await reaching.reached(asked)).problem):
+                continue
+            await router.learn(name, deployment)
+            facts = router.facts(name, deployment)
+            window, price = facts.context_window or facts.max_input_tokens, facts.prices
+            texts = [f"window {window:,} tokens" if window else f"its window is not known, so it is not managed: {SET}"]
+            texts.append("priced" if price else f"its price is not known, so no cost is told: {SET_PRICES}")
+            where = f" at {_address(deployment.api_base)}" if len(deployments) > 1 else ""
+            yield Result(f"model {name}{where}", bool(window and price), "; ".join(texts), optional=True)
 
 
 def _clause(sentence: str | None) -> str:

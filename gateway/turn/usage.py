@@ -1,10 +1,11 @@
 """The usage of an exchange: as upstream reported it, else counted here (guarantee §6)."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from gateway.accounting.cost import is_figure, price_call, usage_of
-from gateway.models.bill import CallCost
+from gateway.models.bill import FAILED_TRY, CallCost
 from gateway.models.calibration import Report
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.exchange import Exchange, Outcome
@@ -37,6 +38,10 @@ class UsageCount:
         known = {**usage, "service_tier": tier} if isinstance(tier, str) else usage
         model = exchange.deployment.route
         return usage, price_call("primary", model, known, exchange.facts.prices, estimated=estimated)
+
+    async def of_failure(self, exchange: Exchange) -> CallCost:
+        """A call that failed and may have been charged, as the gateway counts it; another call follows."""
+        return replace((await self.priced(exchange, Outcome("failed")))[1], purpose=FAILED_TRY)
 
     def learn_refusal(self, exchange: Exchange) -> None:
         """Learns that a prompt has more tokens than the budget, however few were counted: upstream refused it twice.

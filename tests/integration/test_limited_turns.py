@@ -63,7 +63,7 @@ async def world(directory: Path, upstream: Any) -> AsyncIterator[tuple[InProcess
     settings = Settings(storage=StorageSettings(url=sqlite_url(directory)))
     inside = await InProcess(settings, FACTS, lambda body: {"content": "ok"}).prepare()
     pipeline, settlement = inside._pipeline, inside._settlement
-    pipeline._upstream = upstream
+    pipeline._sender._upstream = upstream
     limited = open_limited(settings, inside.transactions, inside.store, pipeline, settlement, CounterRegistry())
     try:
         yield inside, limited

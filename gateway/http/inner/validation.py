@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, TypeAdapter
 
@@ -29,6 +29,10 @@ CONVERSATION_ID = re.compile(r"conv_[\w-]{1,58}\Z")
 NO_CONVERSATION = "conv_"
 """Stands for any malformed id: no conversation has it, so the request ends in a 404."""
 MAX_CHOICES = 128
+SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,9})?", re.ASCII)
+FALLBACKS = "x-gateway-fallbacks"
+PATIENCE_HEADERS = ("x-request-timeout", "x-stainless-timeout", "x-stainless-read-timeout")
+"""In which clients say how many seconds they wait for an answer to begin: any, and OpenAI's and Anthropic's SDKs."""
 OPTION_HEADERS = ("x-context-mode", "x-context-planning", "x-context-max-input-tokens")
 T = TypeVar("T")
 
@@ -60,6 +64,7 @@ CONTEXT_FIELDS = frozenset(ContextField.model_fields)
 NO_CONTEXT = ContextField()
 CHAT, SESSION = TypeAdapter(Chat), TypeAdapter(SessionName)
 MODE, PLANNING, LIMIT = TypeAdapter(Mode), TypeAdapter(Planning), TypeAdapter(Tokens)
+SWITCH: TypeAdapter[str] = TypeAdapter(Literal["on", "off"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +145,8 @@ def parse_chat_request(
         log_facts=arrival.log_facts,
         has_left=arrival.has_left,
         known=known or KnownMessages(),
+        patience=_patience(headers),
+        fallbacks=FALLBACKS not in headers or _header(SWITCH, headers, FALLBACKS) != "off",
     )
     if "memory" not in body and not settings.memory.things:
         return request
@@ -202,6 +209,14 @@ def _header(adapter: TypeAdapter[T], headers: Mapping[str, str], name: str) -> T
         return None
     is_number = text.isascii() and text.isdigit() and len(text) <= 10
     return read(adapter, int(text) if is_number else text.lower(), name)
+
+
+def _patience(headers: Mapping[str, str]) -> float | None:
+    """Seconds that the client waits; None where it says nothing that is a number of them."""
+    text = next((headers[name] for name in PATIENCE_HEADERS if name in headers), None)
+    if text is None or not SECONDS.fullmatch(text):
+        return None
+    return float(text)
 
 
 def _conversation(

@@ -240,6 +240,7 @@ def _asking(summary: str, body: str, answer: str, streamed: dict[str, Any]) -> d
         "x-request-id": {"schema": TEXT},
         "x-conversation-id": {"schema": TEXT},
         "x-gateway-response-cost": {"schema": TEXT, "description": "USD; of answers that are not streamed."},
+        "x-gateway-model": {"schema": TEXT, "description": "The model that answered instead of the one asked for."},
     }
     parameters = [
         _header("X-Conversation-Id", "The conversation to continue."),
@@ -247,6 +248,7 @@ def _asking(summary: str, body: str, answer: str, streamed: dict[str, Any]) -> d
         _header("X-Context-Mode", "As `context.mode`."),
         _header("X-Context-Planning", "As `context.planning`."),
         _header("X-Context-Max-Input-Tokens", "As `context.max_input_tokens`."),
+        _header("X-Gateway-Fallbacks", "`off`: no other model answers where this one fails."),
         _header("Idempotency-Key", "The same request with the same key is answered and charged once."),
     ]
     found = _operation(summary, answered | {"text/event-stream": streamed}, parameters)

@@ -27,7 +27,7 @@ KEPT_HERE = HOP_BY_HOP | {
     *(b"host", b"authorization", b"cookie", b"expect", b"content-length", b"forwarded", b"x-real-ip", b"via"),
     *(b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-forwarded-port"),
     *(b"x-conversation-id", b"x-context-session", b"x-context-mode", b"x-context-planning"),
-    b"x-context-max-input-tokens",
+    *(b"x-context-max-input-tokens", b"x-gateway-fallbacks"),
 }
 CREDENTIAL_PARAMETERS = frozenset(("key", "api_key", "api-key", "apikey", "access_token", "token"))
 """Parameters of a query that carry a credential, as some providers take it."""
