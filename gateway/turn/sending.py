@@ -103,6 +103,8 @@ class Sender:
         self._body = body
         self.budget = RetryBudget(settings.retry_share, settings.retry_minimum)
         self._has_fallbacks = has_fallbacks(settings)
+        self.under_way = 0
+        """Requests that are being answered."""
         self.random = random.Random().random
         self.sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
@@ -112,11 +114,11 @@ class Sender:
         Raises:
             GatewayError: as drawn in `errors`, of who was asked last.
         """
-        self.budget.began()
+        self.under_way += 1
         try:
             return await self._answered(exchange, self._complete)
         finally:
-            self.budget.ended()
+            self._leave()
 
     async def opened(self, exchange: Exchange, stack: AsyncExitStack) -> ChunkStream:
         """A stream that has begun; `stack` holds it open.
@@ -130,14 +132,17 @@ class Sender:
             stack.push(_ending(attempt, exchange))
             return opened
 
-        self.budget.began()
+        self.under_way += 1
         try:
             opened = await self._answered(exchange, opening)
         except BaseException:
-            self.budget.ended()
+            self._leave()
             raise
-        stack.callback(self.budget.ended)
+        stack.callback(self._leave)
         return opened
+
+    def _leave(self) -> None:
+        self.under_way -= 1
 
     async def instead(self, exchange: Exchange, error: GatewayError) -> bool:
         """Makes the exchange ready for another model, where the one that it names cannot even be asked; False if there
@@ -154,7 +159,9 @@ class Sender:
         while True:
             tries.at.append(exchange.chosen)
             try:
-                with self.budget.trying(is_drawn=tries.is_drawn):
+                if not tries.is_drawn:
+                    return await self._mended(exchange, call)
+                with self.budget.trying():
                     return await self._mended(exchange, call)
             except GatewayError as error:
                 if not await self._goes_on(_Failure(exchange, error, self._settlement), tries):
@@ -192,7 +199,7 @@ class Sender:
             failure.book()
             self._settlement.metrics.retried(failure.error)
             if decision.wait > 0:
-                with self.budget.trying(is_drawn=tries.is_drawn):
+                with self.budget.trying():  # it is the second one there
                     await self.sleep(decision.wait)
             return not exchange.asked.has_left()
 
@@ -204,7 +211,7 @@ class Sender:
             tries.of(place),
             begun=exchange.delivered,
             rests=rests,
-            has_room=self.budget.has_room,
+            has_room=self.budget.has_room(self.under_way),
             left=self._left(exchange),
         )
 

@@ -218,7 +218,7 @@ async def test_s12_6_an_outage_is_not_hammered() -> None:
     assert all(isinstance(each, UpstreamUnreachable) for each in found)
     assert most == 10
     assert len(upstream.asked) <= 100 + 2 * 10
-    assert (sender.budget.under_way, sender.budget.retrying) == (0, 0)
+    assert (sender.under_way, sender.budget.retrying) == (0, 0)
 
 
 @given(
@@ -253,4 +253,4 @@ async def test_a_stream_that_does_not_open_holds_nothing() -> None:
     async with AsyncExitStack() as stack:
         with pytest.raises(UpstreamUnreachable):
             await sender.opened(new_exchange(Places("a")), stack)
-    assert sender.budget.under_way == 0
+    assert sender.under_way == 0
