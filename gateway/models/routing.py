@@ -10,25 +10,27 @@ from gateway.models.chain import content_text
 from gateway.models.exchange import ChatRequest, Deployment
 
 CACHE_KEY = "prompt_cache_key"
-"""The field by which clients of OpenAI say which requests have a prompt in common."""
+"""The field by which clients of OpenAI say which requests have a prompt in common. Some give each conversation its
+own, others one to all that they send, which would put all of it at one deployment: it counts beside the words alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class RouteHint:
     """What a request tells of the conversation that it belongs to, so that it is asked where the one before was.
 
-    `name` is what the client calls the conversation: an id, a session or a `prompt_cache_key`; `behind` the completion
-    that it goes on from; `messages` are those of the request.
+    `name` is what the client calls the conversation, an id or a session; `behind` the completion that it goes on from;
+    `messages` are those of the request.
     """
 
     tenant: str
     name: str | None = None
     behind: str | None = None
     messages: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
+    cache_key: str = ""
 
     def key(self) -> str | None:
-        """What is the same in all requests of a conversation: its name, else its first user message. None where
-        nothing tells."""
+        """What is the same in all requests of a conversation: its name, else its first user message and cache key. None
+        where nothing tells."""
         if self.name is not None:
             return content_digest(f"{self.tenant}\n{self.name}")
         if self.behind is not None:
@@ -39,7 +41,7 @@ class RouteHint:
         content = first.get("content")
         text = content_text(content)
         said = repr(content) if text is None else text.strip()
-        return content_digest(f"{self.tenant}\n{said}")
+        return content_digest(f"{self.tenant}\n{self.cache_key}\n{said}")
 
 
 NO_HINT = RouteHint("")
@@ -48,9 +50,9 @@ NO_HINT = RouteHint("")
 def hint_of(request: ChatRequest) -> RouteHint:
     """What a request tells of its conversation. It costs nothing: the digest is made where several deployments are."""
     ref, named = request.conversation, request.forward.get(CACHE_KEY)
-    name = named if isinstance(named, str) and named else ref.conversation_id or ref.session
     behind = None if ref.behind is None else completion_of(ref.behind)
-    return RouteHint(request.caller.tenant, name, behind, request.messages)
+    cache_key = named if isinstance(named, str) else ""
+    return RouteHint(request.caller.tenant, ref.conversation_id or ref.session, behind, request.messages, cache_key)
 
 
 class Attempt(Protocol):

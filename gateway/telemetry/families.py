@@ -69,15 +69,17 @@ def _of_planning(counts: Counts) -> Iterable[Any]:
 
 
 def _of_deployments(counts: Counts) -> Iterable[Any]:
-    from prometheus_client.core import GaugeMetricFamily
-
-    family = GaugeMetricFamily("gateway_deployment_in_flight", "Calls under way.", labels=["deployment"])
-    yield _labelled(family, counts.deployments_in_flight)
+    yield _gauge("gateway_deployment_in_flight", "Calls under way.", ["deployment"], counts.deployments_in_flight)
     text = "1 while a deployment rests since it failed, as far as this process has seen."
-    family = GaugeMetricFamily("gateway_deployment_resting", text, labels=["deployment"])
-    yield _labelled(family, counts.deployments_resting)
+    yield _gauge("gateway_deployment_resting", text, ["deployment"], counts.deployments_resting)
     text = "Failures that count against a deployment."
     yield _counter("gateway_deployment_failures", text, ["deployment", "code"], counts.deployment_failures)
+
+
+def _gauge(name: str, text: str, labels: list[str], values: dict[Any, Any]) -> Any:
+    from prometheus_client.core import GaugeMetricFamily
+
+    return _labelled(GaugeMetricFamily(name, text, labels=labels), values)
 
 
 def _counter(name: str, text: str, labels: list[str], values: dict[Any, Any]) -> Any:

@@ -8,7 +8,7 @@ well be there for the others. It is asked and told on the event loop alone.
 import math
 from collections import Counter, deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from gateway.config.routing import RoutingSettings
@@ -16,11 +16,13 @@ from gateway.errors import UpstreamRefused
 from gateway.models.exchange import Deployment
 from gateway.models.routing import Attempt
 from gateway.ports import Clock
+from gateway.telemetry import logs
 from gateway.upstream.routing.choice import State
 from gateway.upstream.routing.faults import Fault, fault_of
 from gateway.upstream.routing.groups import Member
 from gateway.upstream.routing.minute import MINUTE, Minute
 
+log = logs.get_logger("gateway.routing")
 LEAST_SHARE = 0.1
 """Of a minute's tries: fewer failures than that are no reason to rest."""
 NEWEST = 0.3
@@ -74,7 +76,9 @@ class Health:
             return UNWATCHED
         watch = self._watches.get(deployment.id)
         if watch is None:
-            watch = self._watches[deployment.id] = Watch(deployment)
+            # A client's own key is not kept, and not used for probes.
+            kept = deployment if deployment.operator_key else replace(deployment, api_key=None)
+            watch = self._watches[deployment.id] = Watch(kept)
         now = self._clock.monotonic()
         watch.in_flight += 1
         watch.requests.add(1, now)
@@ -150,26 +154,27 @@ class Health:
         if now < watch.until:
             watch.until = max(watch.until, now + (wait or 0.0))
         elif fault.at_once or begun is watch.trial:
-            self._rest_now(watch, now, wait)
+            self._rest_now(watch, now, fault.code, wait)
         elif wait is not None:
-            self._rest_now(watch, now, wait)
+            self._rest_now(watch, now, fault.code, wait)
             watch.rests -= 1  # it said how long: nothing to double
-        else:
-            self._count(watch, now)
+        elif self._is_enough(watch, now):
+            self._rest_now(watch, now, fault.code)
 
-    def _count(self, watch: Watch, now: float) -> None:
+    def _is_enough(self, watch: Watch, now: float) -> bool:
+        """Counts a failure."""
         failed = watch.failed
         failed.append(now)
         while failed[0] <= now - MINUTE:
             failed.popleft()
-        enough = len(failed) >= self._settings.allowed_fails
-        if enough and len(failed) >= LEAST_SHARE * watch.requests.within(now):
-            self._rest_now(watch, now, None)
+        return len(failed) >= max(self._settings.allowed_fails, LEAST_SHARE * watch.requests.within(now))
 
-    def _rest_now(self, watch: Watch, now: float, wait: float | None) -> None:
+    def _rest_now(self, watch: Watch, now: float, code: str, wait: float | None = None) -> None:
         settings = self._settings
         doubled = min(settings.cooldown * 2.0 ** min(watch.rests, 30), settings.cooldown_max)
-        watch.until = now + (doubled if wait is None else wait)
+        seconds = doubled if wait is None else wait
+        log.warning("deployment_rests", deployment=watch.name, error_code=code, seconds=seconds)
+        watch.until = now + seconds
         watch.rested_at = now
         watch.rests += 1
         watch.trial = None
@@ -224,6 +229,7 @@ UNWATCHED = Unwatched()
 def _well(begun: Try) -> None:
     watch = begun.watch
     if watch.is_doubtful and begun.at >= watch.rested_at:  # one from before tells nothing new
+        log.info("deployment_answers_again", deployment=watch.name)
         watch.until, watch.rests, watch.resting_since, watch.trial = -math.inf, 0, None, None
         watch.failed.clear()
 

@@ -247,6 +247,13 @@ def test_s12_8_probes_end_a_rest_or_let_it_last() -> None:
     assert ward.rests(), "only one request tries"
 
 
+def test_s12_8_a_clients_key_is_not_kept_for_probes() -> None:
+    ward = Ward(CLIENTS)
+    ward.fails(times=3)
+    assert ward.rests()
+    assert (ward.watch.deployment.id, ward.watch.deployment.api_key) == ("one", None)
+
+
 def test_a_try_ends_once() -> None:
     ward = Ward()
     begun = ward.health.began(ONE)

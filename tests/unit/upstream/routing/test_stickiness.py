@@ -1,16 +1,19 @@
 """A conversation stays where it is (guarantee §12.5)."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.models.exchange import ModelFacts
-from gateway.models.routing import RouteHint
+from gateway.models.conversation import ConversationRef
+from gateway.models.exchange import Caller, ModelFacts
+from gateway.models.routing import RouteHint, hint_of
 from gateway.upstream.routing.choice import State, ranked
 from gateway.upstream.routing.stickiness import MOST_PLACED, PLACED_SECONDS, Placements, draws_of, sticks
 from tests.support.hand_clock import HandClock
+from tests.unit.making import chat
 
 HELLO = {"role": "user", "content": "Hello."}
 ANSWER = {"role": "assistant", "content": "Hi."}
@@ -58,6 +61,8 @@ def test_s12_5_only_the_conversations_of_a_lost_deployment_move(
         (RouteHint("t", "conv_1", messages=[HELLO]), RouteHint("t", "conv_1", messages=[ANSWER]), True),
         (RouteHint("t", "conv_1", messages=[HELLO]), RouteHint("t", "conv_2", messages=[HELLO]), False),
         (RouteHint("t", "conv_1"), RouteHint("u", "conv_1"), False),
+        (RouteHint("t", messages=[HELLO], cache_key="a"), RouteHint("t", messages=[HELLO], cache_key="b"), False),
+        (RouteHint("t", "conv_1", cache_key="a"), RouteHint("t", "conv_1", cache_key="b"), True),
     ],
 )
 def test_s12_5_requests_of_one_conversation_have_one_key(one: RouteHint, other: RouteHint, same: bool) -> None:
@@ -68,6 +73,23 @@ def test_s12_5_requests_of_one_conversation_have_one_key(one: RouteHint, other: 
 @pytest.mark.parametrize("hint", [RouteHint("t"), RouteHint("t", messages=[ANSWER]), RouteHint("t", None, "resp_1")])
 def test_s12_5_where_nothing_tells_the_conversation_there_is_no_key(hint: RouteHint) -> None:
     assert hint.key() is None
+
+
+@pytest.mark.parametrize(
+    ("ref", "forward", "expected"),
+    [
+        (ConversationRef("conv_1", "session"), {}, RouteHint("t", "conv_1", None, [HELLO])),
+        (ConversationRef(session="session"), {}, RouteHint("t", "session", None, [HELLO])),
+        (ConversationRef(behind="resp_1"), {}, RouteHint("t", None, "chatcmpl-1", [HELLO])),
+        (ConversationRef(), {"prompt_cache_key": "a"}, RouteHint("t", None, None, [HELLO], "a")),
+        (ConversationRef(), {"prompt_cache_key": 7}, RouteHint("t", None, None, [HELLO])),
+    ],
+)
+def test_s12_5_what_a_request_tells_of_its_conversation(
+    ref: ConversationRef, forward: dict[str, Any], expected: RouteHint
+) -> None:
+    found = hint_of(chat([HELLO], caller=Caller("t"), conversation=ref, forward=forward))
+    assert replace(found, messages=list(found.messages)) == expected
 
 
 def test_s12_5_pictures_are_told_apart() -> None:
