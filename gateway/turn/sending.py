@@ -7,23 +7,22 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from gateway.base.ids import new_id
 from gateway.config.routing import RoutingSettings
-from gateway.context.report import BuiltContext
 from gateway.errors import ContextLengthExceeded, GatewayError, UpstreamOverflow, UpstreamRefused
-from gateway.models.bill import CallCost
-from gateway.models.exchange import ChatRequest, ChunkStream, Deployment, JsonAnswer
+from gateway.models.exchange import ChunkStream, Deployment, JsonAnswer
 from gateway.models.recall import never_offered, own_tools
-from gateway.models.routing import Attempt, Candidates
+from gateway.models.routing import Attempt
 from gateway.ports import Upstream
 from gateway.telemetry.logs import get_logger
 from gateway.turn.echoes import without_echoes
 from gateway.turn.exchange import Exchange
 from gateway.turn.settlement import Settlement
+from gateway.turn.tries import Contexts, Failure, Tries
 from gateway.upstream.routing.deployments import RESPONSES
 from gateway.upstream.routing.fallbacks import Kind, has_fallbacks, instead_of, kind_of
 from gateway.upstream.routing.protocols import NOT_SPOKEN, Protocols
@@ -36,50 +35,6 @@ USAGE_REFUSALS = (400, 404, 422)
 KEYED = ("openai", RESPONSES)
 """Protocols whose providers know `Idempotency-Key`."""
 KEY = "idempotency-key"
-
-
-class Contexts(Protocol):
-    """Makes the context of a request anew."""
-
-    def candidates(self, request: ChatRequest) -> Candidates:
-        """Where the request's model is served.
-
-        Raises:
-            ModelNotFound, Unauthorized: nowhere, or not for this caller.
-        """
-        ...
-
-    async def anew(self, exchange: Exchange, request: ChatRequest, candidates: Candidates, at: Deployment) -> Exchange:
-        """The exchange for another deployment or model, which `request` names. The old one is not changed.
-
-        Raises:
-            GatewayError: that one cannot be asked.
-        """
-        ...
-
-    async def refit(self, exchange: Exchange, built: BuiltContext, overflow: UpstreamOverflow) -> None:
-        """Fits a prompt that was refused once more.
-
-        Raises:
-            ContextLengthExceeded: it cannot be.
-        """
-        ...
-
-
-@dataclass(slots=True)
-class _Tries:
-    """What one request has tried."""
-
-    models: list[str]
-    """Those that were asked, or could not be."""
-    at: list[Deployment] = field(default_factory=list)
-    """Where each try was made."""
-    is_drawn: bool = False
-    """The next one draws on the budget of retries."""
-
-    def of(self, deployment: Deployment) -> int:
-        """How many were made there."""
-        return sum(each is deployment or each == deployment for each in self.at)
 
 
 class Sender:
@@ -103,6 +58,8 @@ class Sender:
         self._body = body
         self.budget = RetryBudget(settings.retry_share, settings.retry_minimum)
         self._has_fallbacks = has_fallbacks(settings)
+        self.under_way = 0
+        """Requests that are being answered."""
         self.random = random.Random().random
         self.sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
@@ -112,11 +69,11 @@ class Sender:
         Raises:
             GatewayError: as drawn in `errors`, of who was asked last.
         """
-        self.budget.began()
+        self.under_way += 1
         try:
             return await self._answered(exchange, self._complete)
         finally:
-            self.budget.ended()
+            self._leave()
 
     async def opened(self, exchange: Exchange, stack: AsyncExitStack) -> ChunkStream:
         """A stream that has begun; `stack` holds it open.
@@ -130,14 +87,17 @@ class Sender:
             stack.push(_ending(attempt, exchange))
             return opened
 
-        self.budget.began()
+        self.under_way += 1
         try:
             opened = await self._answered(exchange, opening)
         except BaseException:
-            self.budget.ended()
+            self._leave()
             raise
-        stack.callback(self.budget.ended)
+        stack.callback(self._leave)
         return opened
+
+    def _leave(self) -> None:
+        self.under_way -= 1
 
     async def instead(self, exchange: Exchange, error: GatewayError) -> bool:
         """Makes the exchange ready for another model, where the one that it names cannot even be asked; False if there
@@ -146,7 +106,7 @@ class Sender:
         return kind is not None and await self._another_model(exchange, kind, [exchange.asked.model], None)
 
     async def _answered(self, exchange: Exchange, call: Callable[[Exchange, Attempt], Awaitable[T]]) -> T:
-        tries = _Tries([exchange.asked.model])
+        tries = Tries([exchange.asked.model])
         if self._has_fallbacks and exchange.candidates.exhausted and not exchange.delivered:
             await self._another_model(exchange, "general", tries.models, None, only_well=True)
         exchange.sent_at, exchange.key = self._settlement.clock.monotonic(), None
@@ -154,13 +114,15 @@ class Sender:
         while True:
             tries.at.append(exchange.chosen)
             try:
-                with self.budget.trying(is_drawn=tries.is_drawn):
+                if not tries.is_drawn:
+                    return await self._mended(exchange, call)
+                with self.budget.trying():
                     return await self._mended(exchange, call)
             except GatewayError as error:
-                if not await self._goes_on(_Failure(exchange, error, self._settlement), tries):
+                if not await self._goes_on(Failure(exchange, error, self._settlement), tries):
                     raise
 
-    async def _goes_on(self, failure: "_Failure", tries: _Tries) -> bool:
+    async def _goes_on(self, failure: Failure, tries: Tries) -> bool:
         """Whether to ask anew after an error: the exchange is ready for it then."""
         exchange = failure.exchange
         exchange.is_out = failure.error.may_be_charged
@@ -172,7 +134,7 @@ class Sender:
         tries.is_drawn = False
         return self._has_fallbacks and await self._another_model(exchange, kind, tries.models, failure)
 
-    async def _another_try(self, failure: "_Failure", tries: _Tries) -> bool:
+    async def _another_try(self, failure: Failure, tries: Tries) -> bool:
         """Makes the exchange ready for another try of the same model: at a deployment that was not asked yet, else
         where it was asked last; False if none is worthwhile."""
         exchange, candidates = failure.exchange, failure.exchange.candidates
@@ -192,11 +154,11 @@ class Sender:
             failure.book()
             self._settlement.metrics.retried(failure.error)
             if decision.wait > 0:
-                with self.budget.trying(is_drawn=tries.is_drawn):
+                with self.budget.trying():  # it is the second one there
                     await self.sleep(decision.wait)
             return not exchange.asked.has_left()
 
-    def _facts(self, failure: "_Failure", tries: _Tries, place: Deployment, *, rests: bool) -> Failed:
+    def _facts(self, failure: Failure, tries: Tries, place: Deployment, *, rests: bool) -> Failed:
         exchange = failure.exchange
         return Failed(
             failure.error,
@@ -204,7 +166,7 @@ class Sender:
             tries.of(place),
             begun=exchange.delivered,
             rests=rests,
-            has_room=self.budget.has_room,
+            has_room=self.budget.has_room(self.under_way),
             left=self._left(exchange),
         )
 
@@ -229,7 +191,7 @@ class Sender:
         exchange: Exchange,
         kind: Kind,
         tried: list[str],
-        failure: "_Failure | None",
+        failure: Failure | None,
         *,
         only_well: bool = False,
     ) -> bool:
@@ -349,31 +311,6 @@ class Sender:
         if exchange.key is None:
             exchange.key = new_id("idem_")
         return {**headers, KEY: exchange.key}
-
-
-class _Failure:
-    """A try that failed, on its way to the bill."""
-
-    def __init__(self, exchange: Exchange, error: GatewayError, settlement: Settlement) -> None:
-        self.exchange = exchange
-        self.error = error
-        self._settlement = settlement
-        self._model = exchange.request.model
-        self._cost: CallCost | None = None
-        self._is_counted = False
-
-    async def count(self) -> None:
-        """Counts what it may have cost; to be done before the exchange goes on."""
-        if not self._is_counted and self.error.may_be_charged:
-            self._cost = await self._settlement.usage.of_failure(self.exchange)
-        self._is_counted = True
-
-    def book(self) -> None:
-        """Puts it on the bill, as another call follows; nothing is out until then."""
-        self.exchange.is_out = False
-        self._settlement.metrics.upstream_failed(self._model, self.error)
-        if self._cost is not None:
-            self.exchange.failed.append(self._cost)
 
 
 def _ending(

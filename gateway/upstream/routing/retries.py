@@ -115,27 +115,17 @@ class RetryBudget:
     def __init__(self, share: float, minimum: int) -> None:
         self._share = share
         self._minimum = minimum
-        self.under_way = 0
         self.retrying = 0
 
-    @property
-    def has_room(self) -> bool:
-        """Whether one more try may begin."""
-        return self.retrying < max(self._minimum, int(self._share * self.under_way))
-
-    def began(self) -> None:
-        """A request is being answered, until `ended`."""
-        self.under_way += 1
-
-    def ended(self) -> None:
-        """It is over."""
-        self.under_way -= 1
+    def has_room(self, under_way: int) -> bool:
+        """Whether one more try may begin, while so many requests are under way."""
+        return self.retrying < max(self._minimum, int(self._share * under_way))
 
     @contextmanager
-    def trying(self, *, is_drawn: bool) -> Iterator[None]:
-        """While a further try waits and runs."""
-        self.retrying += is_drawn
+    def trying(self) -> Iterator[None]:
+        """While such a try waits, and while it runs."""
+        self.retrying += 1
         try:
             yield
         finally:
-            self.retrying -= is_drawn
+            self.retrying -= 1

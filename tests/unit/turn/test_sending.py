@@ -89,7 +89,7 @@ class Anew:
     """Contexts that cost nothing."""
 
     def candidates(self, request: ChatRequest) -> Any:
-        raise NotImplementedError
+        return Places(request.model)
 
     async def anew(self, exchange: Exchange, request: ChatRequest, candidates: Any, at: Deployment) -> Exchange:
         return exchange_of(request, candidates, at)
@@ -218,7 +218,7 @@ async def test_s12_6_an_outage_is_not_hammered() -> None:
     assert all(isinstance(each, UpstreamUnreachable) for each in found)
     assert most == 10
     assert len(upstream.asked) <= 100 + 2 * 10
-    assert (sender.budget.under_way, sender.budget.retrying) == (0, 0)
+    assert (sender.under_way, sender.budget.retrying) == (0, 0)
 
 
 @given(
@@ -253,4 +253,27 @@ async def test_a_stream_that_does_not_open_holds_nothing() -> None:
     async with AsyncExitStack() as stack:
         with pytest.raises(UpstreamUnreachable):
             await sender.opened(new_exchange(Places("a")), stack)
-    assert sender.budget.under_way == 0
+    assert sender.under_way == 0
+
+
+async def test_s12_7_a_model_that_rests_is_not_asked_where_another_can_answer() -> None:
+    for fallbacks, asked in ((True, ["other"]), (False, ["a"])):
+        upstream = Script()
+        sender, _ = sender_of(upstream, default_fallbacks=["other"])
+        places = Places("a")
+        places.exhausted = True
+        exchange = new_exchange(places, fallbacks=fallbacks)
+        await sender.whole(exchange)
+        assert upstream.asked == asked
+        assert exchange.route == ["gpt-4o", f"openai/{asked[0]}"], "who was not asked is not named"
+
+
+async def test_s12_7_one_model_after_the_other_and_the_error_of_the_last() -> None:
+    upstream = Script(BUSY, DOWN, LATE)
+    sender, _ = sender_of(upstream, fallbacks={"gpt-4o": ["b", "c"]}, max_fallbacks=2, default_fallbacks=["d"])
+    exchange = new_exchange(Places("a"))
+    with pytest.raises(UpstreamTimeout):
+        await sender.whole(exchange)
+    assert upstream.asked == ["a", "b", "c"]
+    assert exchange.route == ["gpt-4o", "openai/a", "openai/b", "openai/c"]
+    assert exchange.asked.model == "gpt-4o"

@@ -141,13 +141,10 @@ def test_s12_6_waits_double_up_to_the_longest_and_have_full_jitter() -> None:
 @pytest.mark.parametrize(("under_way", "most"), [(0, 3), (10, 3), (20, 4), (100, 20)])
 def test_s12_6_the_budget_is_a_share_of_the_requests_under_way(under_way: int, most: int) -> None:
     budget = RetryBudget(0.2, 3)
-    for _ in range(under_way):
-        budget.began()
     held: list[Any] = []
-    while budget.has_room:
-        held.append(budget.trying(is_drawn=True))
+    while budget.has_room(under_way):
+        held.append(budget.trying())
         held[-1].__enter__()
     assert len(held) == most
-    with budget.trying(is_drawn=False):
-        held.pop().__exit__(None, None, None)
-        assert budget.has_room
+    held.pop().__exit__(None, None, None)
+    assert budget.has_room(under_way)
