@@ -219,7 +219,7 @@ ADVICE: tuple[tuple[Group, str, str], ...] = (
      "cache cache_params cache_responses caching caching_* enable_caching_on_provider_specific_optional_params "
      "default_in_memory_ttl default_redis_* caching_groups preset_cache_key responses"),
     ("not supported",
-     "guards of installed packages look into requests and answers ([guarding](adr/0030-guarding-content.md)); "
+     "guards of installed packages look into requests and answers, and rules can mask secrets; "
      f"{BEHIND}",
      "guardrails guardrail_list policies policy_attachments enable_content_filter llm_guard_mode llamaguard_* "
      "pillar* presidio* openai_moderations_model_name google_moderation_confidence_threshold "
