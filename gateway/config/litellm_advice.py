@@ -93,16 +93,17 @@ ADVICE: tuple[tuple[Group, str, str], ...] = (
      "use_shared_health_check allow_public_health_readiness_details model_list_healthy_only"),
     ("not supported",
      f"clients name the model, and nothing is chosen by tags, regions or what a prompt says; {BEHIND}",
-     "enable_tag_filtering tag_filtering_match_any tag_routing_prefix region_name tags tag_regex allowed_model_region "
-     "auto_router* complexity_router* adaptive_router* quality_router* autorouter* decisions* "
-     "maximum_autorouter_*"),
+     "enable_tag_filtering tag_filtering_match_any tag_routing_prefix region_name tags tag_regex "
+     "allowed_model_region auto_router* complexity_router* adaptive_router* quality_router* autorouter* "
+     "decisions* maximum_autorouter_*"),
     ("not supported", "no request waits in a queue: what is too much is a 429",
      "default_priority polling_interval priority_reservation* max_queued_requests_per_worker "
      "admission_queue_timeout_seconds max_in_flight_requests_per_worker"),
     ("not supported", "connections are kept as long as they are good",
      "client_ttl use_aiohttp_transport disable_aiohttp_transport in_memory_llm_clients_cache"),
     ("not supported", "answers come from models", "mock_* use_litellm_proxy network_mock"),
-    ("replaced", "`upstream.first_byte`, which it sets: seconds until an answer begins", "request_timeout timeout"),
+    ("replaced", "`upstream.first_byte`, which it sets: seconds until an answer begins",
+     "request_timeout timeout"),
     ("replaced", "`upstream.idle`, which it sets: seconds between two chunks", "stream_timeout"),
     ("not supported", "`upstream.first_byte` and `upstream.idle` hold for all tiers and paths",
      "*timeout_by_service_tier pass_through_request_timeout responses_websocket_*"),
@@ -163,8 +164,8 @@ ADVICE: tuple[tuple[Group, str, str], ...] = (
     ("not supported", "set what it holds in the environment: `os.environ/NAME`",
      "use_*_kms use_azure_key_vault key_management_* secret_manager_client"),
     ("not supported", "it stands with each entry of `model_list`, or with `credential_list`",
-     "api_base api_version organization project vertex_project vertex_location *_key *_api_base *_tenant_id "
-     "config_path enable_azure_ad_token_refresh common_cloud_provider_auth_params "
+     "api_base api_version organization project vertex_project vertex_location litellm_settings.*_key *_api_base "
+     "*_tenant_id config_path enable_azure_ad_token_refresh common_cloud_provider_auth_params "
      "enable_model_config_credential_overrides"),
     ("not supported", "the operator's key is the only one that goes there",
      "allow_client_side_credentials configurable_clientside_auth_params provider_url_destination_allowed_hosts"),
@@ -200,8 +201,8 @@ ADVICE: tuple[tuple[Group, str, str], ...] = (
     ("replaced", "`server.log_level`", "set_verbose debug_level suppress_debug_info detailed_debug"),
     ("replaced", "`server.log_format`", "json_logs"),
     ("replaced", "`server.max_body_bytes`", "max_request_size_mb"),
-    ("replaced", "always on: a call ends when its client leaves", "cancel_on_disconnect"),
-    ("replaced", "always on: an answer to a stream carries comments while it waits",
+    ("replaced", "always on: a stream that is left ends its call", "cancel_on_disconnect"),
+    ("not supported", "a stream says nothing while its model says nothing",
      "keepalive_seconds allow_client_keepalive_override *sse_*ping_interval_seconds"),
     ("replaced", "always on: `model_list` and its patterns are all that is served",
      "infer_model_from_keys check_provider_endpoint"),
@@ -219,8 +220,7 @@ ADVICE: tuple[tuple[Group, str, str], ...] = (
      "cache cache_params cache_responses caching caching_* enable_caching_on_provider_specific_optional_params "
      "default_in_memory_ttl default_redis_* caching_groups preset_cache_key responses"),
     ("not supported",
-     "guards of installed packages look into requests and answers, and rules can mask secrets; "
-     f"{BEHIND}",
+     f"guards of installed packages look into requests and answers, and rules can mask secrets; {BEHIND}",
      "guardrails guardrail_list policies policy_attachments enable_content_filter llm_guard_mode llamaguard_* "
      "pillar* presidio* openai_moderations_model_name google_moderation_confidence_threshold "
      "banned_keywords_list blocked_user_list pre_call_rules post_call_rules guardrail_name_config_map "

@@ -137,7 +137,7 @@ def test_an_alias_stands_for_all_entries_of_its_model(tmp_path: Path) -> None:
 
 def test_what_the_router_keeps_to_itself_is_not_sent(tmp_path: Path) -> None:
     params: Json = {"itpm": 1, "timeout_by_service_tier": {"flex": 1}, "keepalive_seconds": 3, "weight": 2, "rpm": 1}
-    model = {**MODEL, "litellm_params": {**MODEL["litellm_params"], **params, "temperature": 0}}
+    model = {**MODEL, "litellm_params": {"model": "openai/m", **params, "temperature": 0}}
     deployment = ConfiguredRouter(load(tmp_path, {"model_list": [model]}), Catalogue()).deployment("m", Caller("a"))
     assert deployment.parameters == {"temperature": 0}
 
