@@ -199,12 +199,6 @@ def _check(settings: Settings, _options: argparse.Namespace) -> int:
     return _report(check(settings))
 
 
-def _from_litellm(path: str, options: argparse.Namespace) -> int:
-    from gateway.operations.from_litellm import write
-
-    return _piped(lambda: write(path, options.output, process_environment(), sys.stdout, sys.stderr))
-
-
 def _audit(settings: Settings, options: argparse.Namespace) -> int:
     from gateway.base.clock import SystemClock
     from gateway.operations.audit import audit
@@ -237,6 +231,12 @@ def _tail(settings: Settings, options: argparse.Namespace) -> int:
     from gateway.operations.tail import tail
 
     return _piped(lambda: tail(settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr))
+
+
+def _from_litellm(path: str, options: argparse.Namespace) -> int:
+    from gateway.operations.from_litellm import write
+
+    return _piped(lambda: write(path, options.output, process_environment(), sys.stdout, sys.stderr))
 
 
 def _piped(run: Callable[[], int]) -> int:
